@@ -1,0 +1,265 @@
+"""One process's connection to the control channel.
+
+Everything that decides something fails fast while ZooKeeper is away (kazoo itself would queue it and send it later, when it may be
+wrong); whoever only follows the channel keeps what it read last and goes on.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import structlog
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState, WatchedEvent
+from pydantic import BaseModel, ValidationError
+
+from ops.model import paths
+
+log = structlog.get_logger()
+
+M = TypeVar("M", bound=BaseModel)
+
+CALL_SECONDS = 10.0
+"""How long one request may take before the channel counts as away."""
+SESSION_SECONDS = 6.0
+"""A process that is gone for this long has lost its ephemeral nodes."""
+
+
+class ChannelAwayError(Exception):
+    """ZooKeeper cannot be asked now. Temporary: decide nothing, keep what runs, try again."""
+
+
+class ConflictError(Exception):
+    """The node has changed since it was read. Temporary: read again and decide again."""
+
+
+@dataclass(frozen=True)
+class Read(Generic[M]):
+    """A value and the version that guards writes to it."""
+
+    value: M
+    version: int
+
+
+@dataclass(frozen=True)
+class Write:
+    """One guarded write of a `multi`: `version` None creates, a number sets only that version; `value` None deletes."""
+
+    path: str
+    value: BaseModel | None
+    version: int | None
+
+
+class Channel:
+    """Typed access to one pipeline's part of ZooKeeper."""
+
+    def __init__(self, hosts: str, *, session_seconds: float = SESSION_SECONDS) -> None:
+        """Prepare a connection to `hosts`, a ZooKeeper address with the pipeline's chroot at its end."""
+        self._client = KazooClient(
+            hosts=hosts, timeout=session_seconds, connection_retry={"max_tries": -1, "max_delay": 1.0}, command_retry=None
+        )
+        self.hosts = hosts
+        self._refused: set[str] = set()
+        self._wakers: list[Callable[[], None]] = []
+        self._client.add_listener(self._on_state)
+
+    # -- connection
+
+    def start(self, seconds: float = 15.0) -> Self:
+        """Connect, and make the tree's roots; raise ChannelAwayError when that takes too long."""
+        try:
+            self._client.start(timeout=seconds)
+            for root in paths.ROOTS:
+                self._client.ensure_path(root)
+        except (KazooTimeoutError, KazooException) as error:
+            self._client.stop()
+            message = f"ZooKeeper at {self.hosts} does not answer: {error}"
+            raise ChannelAwayError(message) from error
+        return self
+
+    def stop(self) -> None:
+        """Disconnect: the ephemeral nodes of this process go at once."""
+        self._client.stop()
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        """Connect."""
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Disconnect."""
+        self.stop()
+
+    @property
+    def connected(self) -> bool:
+        """Whether a request would be sent now, rather than queued."""
+        return bool(self._client.state == KazooState.CONNECTED)
+
+    @property
+    def session(self) -> int | None:
+        """The session's id, to tell one session from the next."""
+        identity = self._client.client_id
+        return int(identity[0]) if identity else None
+
+    @property
+    def kazoo(self) -> KazooClient:
+        """The client itself, for kazoo's own recipes (election, locks)."""
+        return self._client
+
+    def on_wake(self, waker: Callable[[], None]) -> None:
+        """Have `waker` called, from kazoo's thread, whenever something watched or the connection changed. It must not block."""
+        self._wakers.append(waker)
+
+    def _on_state(self, _state: str) -> None:
+        self._wake()
+
+    def _wake(self, _event: WatchedEvent | None = None) -> None:
+        for waker in self._wakers:
+            waker()
+
+    # -- reading
+
+    def read(self, path: str, model: type[M], *, watch: bool = False) -> Read[M] | None:
+        """Return the value at `path`, or None where there is none.
+
+        A node that does not parse is refused as if it were absent, and said once: the reader keeps its last good value.
+        """
+        found = self._call(lambda: self._get(path, watch=watch))
+        if found is None or not found[0]:
+            return None
+        data, version = found
+        try:
+            value = model.model_validate_json(data)
+        except ValidationError as error:
+            if path not in self._refused:
+                self._refused.add(path)
+                log.error("refused a node that does not parse; the last good value stays", path=path, error=str(error))
+            return None
+        self._refused.discard(path)
+        return Read(value, version)
+
+    def _get(self, path: str, *, watch: bool) -> tuple[bytes, int] | None:
+        try:
+            data, stat = self._client.get(path, watch=self._wake if watch else None)
+        except NoNodeError:
+            if watch:
+                self._client.exists(path, watch=self._wake)
+            return None
+        return data, stat.version
+
+    def children(self, path: str, *, watch: bool = False) -> list[str]:
+        """Return the names below `path`, sorted; none where the node is absent."""
+
+        def ask() -> list[str]:
+            try:
+                return sorted(self._client.get_children(path, watch=self._wake if watch else None))
+            except NoNodeError:
+                return []
+
+        return self._call(ask)
+
+    def exists(self, path: str, *, watch: bool = False) -> bool:
+        """Tell whether there is a node at `path`."""
+        return self._call(lambda: self._client.exists(path, watch=self._wake if watch else None)) is not None
+
+    # -- writing
+
+    def put(self, path: str, value: BaseModel, *, version: int | None = None) -> None:
+        """Create or overwrite; with `version`, only that version is overwritten (ConflictError otherwise)."""
+        data = value.model_dump_json().encode()
+
+        def send() -> None:
+            try:
+                self._client.set(path, data, version=-1 if version is None else version)
+            except NoNodeError:
+                if version is not None:
+                    raise
+                try:
+                    self._client.create(path, data, makepath=True)
+                except NodeExistsError:
+                    self._client.set(path, data)
+
+        self._call(send)
+
+    def create(self, path: str, value: BaseModel, *, ephemeral: bool = False, sequence: bool = False) -> bool:
+        """Create; return False when it is there already (posting twice is the same as once)."""
+
+        def send() -> bool:
+            try:
+                self._client.create(path, value.model_dump_json().encode(), ephemeral=ephemeral, sequence=sequence, makepath=True)
+            except NodeExistsError:
+                return False
+            return True
+
+        return self._call(send)
+
+    def delete(self, path: str) -> None:
+        """Delete a node and all below it; an absent one is fine."""
+
+        def send() -> None:
+            try:
+                self._client.delete(path, recursive=True)
+            except NoNodeError:
+                return
+
+        self._call(send)
+
+    def multi(self, writes: Sequence[Write]) -> None:
+        """Do all of it or nothing; ConflictError when any guard fails."""
+
+        def send() -> None:
+            for write in writes:
+                parent = write.path.rsplit("/", 1)[0]
+                if write.version is None and parent:
+                    self._client.ensure_path(parent)
+            request = self._client.transaction()
+            for write in writes:
+                if write.value is None:
+                    request.delete(write.path, version=-1 if write.version is None else write.version)
+                elif write.version is None:
+                    request.create(write.path, write.value.model_dump_json().encode())
+                else:
+                    request.set_data(write.path, write.value.model_dump_json().encode(), version=write.version)
+            failures = [answer for answer in request.commit() if isinstance(answer, Exception)]
+            if failures:
+                reasons = ", ".join(sorted({type(failure).__name__ for failure in failures}))
+                message = f"{[write.path for write in writes]}: {reasons}"
+                raise ConflictError(message)
+
+        self._call(send)
+
+    T = TypeVar("T")
+
+    def _call(self, request: Callable[[], T]) -> T:
+        if not self.connected:
+            message = f"ZooKeeper at {self.hosts} is away"
+            raise ChannelAwayError(message)
+        try:
+            return request()
+        except (BadVersionError, NodeExistsError, NoNodeError) as error:
+            raise ConflictError(repr(error)) from error
+        except (KazooException, KazooTimeoutError) as error:
+            message = f"ZooKeeper at {self.hosts} is away: {error!r}"
+            raise ChannelAwayError(message) from error
+
+
+class Waker:
+    """An event that channel changes set, for loops that sleep until something happens or a period is over."""
+
+    def __init__(self, channel: Channel) -> None:
+        """Be woken by `channel`."""
+        self._event = threading.Event()
+        channel.on_wake(self._event.set)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until something changed, `seconds` at most."""
+        self._event.wait(seconds)
+        self._event.clear()
+
+    def set(self) -> None:
+        """Wake now."""
+        self._event.set()

@@ -1,0 +1,135 @@
+"""What the controller wants on one host, and what its agent observes there."""
+
+from enum import StrEnum
+
+from ops.model.ids import HostName, Incarnation, Tenant, UnitId
+from ops.model.resources import Frozen, Quantum
+
+
+class UnitKind(StrEnum):
+    """What a container holds."""
+
+    SLOT = "slot"
+    """A Spark Worker with a label, sized for one executor."""
+    DRIVER = "driver"
+
+
+class Unit(Frozen):
+    """One container on a host. Agents know nothing of tiers: this is all they need."""
+
+    id: UnitId
+    kind: UnitKind
+    tenant: Tenant
+    incarnation: Incarnation
+    quantum: Quantum
+    label: str
+    """The Spark resource that only this tenant's incarnation asks for."""
+    quiet: bool = False
+    """Preparing: it yields the processor to everything that serves records."""
+
+
+class Assignment(Frozen):
+    """`assignments/<host>`: written by the controller; an agent makes it true and keeps it true."""
+
+    epoch: int = 0
+    units: tuple[Unit, ...] = ()
+    reboot: str | None = None
+    """The id of the operation that asks for a reboot; the agent does it once for each id."""
+
+
+class UnitState(StrEnum):
+    """What an agent sees of a unit."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    EXITED = "exited"
+    STOPPING = "stopping"
+
+
+class UnitObserved(Frozen):
+    """One unit as the agent sees it."""
+
+    id: UnitId
+    state: UnitState
+    pid: int | None = None
+    restarts: int = 0
+    exit: str | None = None
+    """How it ended: `exit code 1`, `killed by signal 9`, with the last line of its log."""
+    since: float
+
+
+class Observed(Frozen):
+    """`observed/<host>`: written by the host's agent when something changes."""
+
+    epoch: int = 0
+    """The assignment's epoch that this observation answers."""
+    units: tuple[UnitObserved, ...] = ()
+    rebooted: str | None = None
+    """The id of the last reboot that the host has come back from."""
+    agent_started: float
+    limits: str
+    """`cgroup v1`, `cgroup v2`, or why there are none."""
+
+
+class HostFacts(Frozen):
+    """`hosts/<h>`: what an agent registers about its host."""
+
+    name: HostName
+    address: str
+    zone: str
+    labels: tuple[str, ...] = ()
+    cpu: float
+    memory: int
+    """MiB that may be given to slots and drivers."""
+
+
+class HostState(StrEnum):
+    """A host's life as people see it."""
+
+    UP = "up"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    REBOOTING = "rebooting"
+    LOST = "lost"
+
+
+HOST_TRANSITIONS: dict[HostState, dict[HostState, str]] = {
+    HostState.UP: {HostState.CORDONED: "cordon"},
+    HostState.CORDONED: {
+        HostState.UP: "return, or an aborted drain",
+        HostState.DRAINING: "drain",
+    },
+    HostState.DRAINING: {
+        HostState.DRAINED: "nothing is left on it",
+        HostState.CORDONED: "the drain was aborted, the cordon stays for a moment",
+        HostState.UP: "the drain was aborted",
+    },
+    HostState.DRAINED: {HostState.REBOOTING: "reboot", HostState.UP: "return"},
+    HostState.REBOOTING: {HostState.DRAINED: "the agent is back, or the reboot failed", HostState.UP: "return"},
+}
+"""`lost` is not written: it is derived from the missing ephemeral node, whatever the written state is."""
+
+
+class HostRecord(Frozen):
+    """`hosts/<h>/record`: the controller's word on a host."""
+
+    state: HostState = HostState.UP
+    by: str = ""
+    """The change or the person that set it."""
+    since: float = 0.0
+
+
+def slot_id(tenant: str, incarnation: int, number: int) -> UnitId:
+    """Name a slot; the number tells the slots of one incarnation apart."""
+    return UnitId(f"slot-{tenant}-{incarnation}-{number}")
+
+
+def driver_id(tenant: str, incarnation: int) -> UnitId:
+    """Name a driver's container."""
+    return UnitId(f"driver-{tenant}-{incarnation}")
+
+
+def label_of(tenant: str, incarnation: int) -> str:
+    """Name the Spark resource of an incarnation's workers: two incarnations never compete for a slot."""
+    return f"sluice_{tenant}_{incarnation}".replace("-", "_")

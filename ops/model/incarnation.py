@@ -1,0 +1,210 @@
+"""An incarnation's life: where it is placed, what it is told, what it reports.
+
+The controller writes the owner record; every driver of the tier derives from it, alone, what it has to do (`directive`).
+"""
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from ops.model.ids import HostName, Incarnation, TierName
+from ops.model.resources import Frozen
+from ops.model.tier import Mode
+
+
+class Placement(Frozen):
+    """Where an incarnation's driver and workers are: one entry of `slots` for each worker."""
+
+    driver: HostName
+    slots: tuple[HostName, ...]
+
+    @property
+    def hosts(self) -> frozenset[HostName]:
+        """Every host that holds a part of it."""
+        return frozenset((self.driver, *self.slots))
+
+
+class IncarnationSpec(Frozen):
+    """Written once by the controller when it decides to have this incarnation; only `retired` ever changes."""
+
+    tier: TierName
+    incarnation: Incarnation
+    placement: Placement
+    reason: str
+    """Why it exists, for people: `drain h2`, `driver of 3 was killed`."""
+    created_at: float
+    """Wall clock, for people."""
+    retired: bool = False
+    """Its units are taken off the assignments; the number is never used again."""
+
+
+class State(StrEnum):
+    """What a driver says of itself."""
+
+    STARTING = "starting"
+    WARMING = "warming"
+    READY = "ready"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    FENCED = "fenced"
+
+
+TRANSITIONS: dict[State, dict[State, str]] = {
+    State.STARTING: {
+        State.WARMING: "it will wait for a hand-over",
+        State.RUNNING: "it owns the tier already, nothing to wait for",
+        State.PAUSED: "the tier is paused",
+        State.STOPPED: "told to exit",
+        State.FAILED: "an error",
+        State.FENCED: "a newer incarnation owns the tier",
+    },
+    State.WARMING: {
+        State.READY: "the warm-up has settled",
+        State.STOPPED: "told to exit",
+        State.FAILED: "an error",
+        State.FENCED: "a newer incarnation owns the tier",
+    },
+    State.READY: {
+        State.RUNNING: "it was given the tier, or overlaps with the owner",
+        State.PAUSED: "it was given a paused tier",
+        State.STOPPED: "told to exit",
+        State.FAILED: "an error",
+        State.FENCED: "a newer incarnation owns the tier",
+    },
+    State.RUNNING: {
+        State.PAUSED: "stopped right after a commit; slots and session kept",
+        State.STOPPED: "handed over, or told to exit",
+        State.FAILED: "an error",
+        State.FENCED: "a newer incarnation owns the tier",
+    },
+    State.PAUSED: {
+        State.RUNNING: "resumed",
+        State.STOPPED: "handed over, or told to exit",
+        State.FAILED: "an error",
+        State.FENCED: "a newer incarnation owns the tier",
+    },
+    State.STOPPED: {},
+    State.FAILED: {},
+    State.FENCED: {},
+}
+"""Allowed changes of state, with the reason for each. Anything else is an error."""
+
+
+class IllegalTransitionError(Exception):
+    """A driver tried a change of state that the table does not have."""
+
+
+def advance(before: State, after: State) -> State:
+    """Return `after`, or refuse the step."""
+    if before != after and after not in TRANSITIONS[before]:
+        message = f"an incarnation cannot go from {before} to {after}"
+        raise IllegalTransitionError(message)
+    return after
+
+
+class Receipt(Frozen):
+    """Proof of where an incarnation stopped or started: offsets per input partition, `stream/partition` → offset."""
+
+    positions: dict[str, int]
+    """Next offset to read for each input partition: everything before it is done."""
+    batch: int | None = None
+    """The last committed batch, for a batch tier."""
+    at: float
+
+
+class IncarnationReport(Frozen):
+    """What a driver says, in `tiers/<t>/incarnations/<i>/report`. Rewritten only when something changes, never as a heartbeat."""
+
+    state: State
+    since: float
+    """Wall clock of the last change of state, for people."""
+    pid: int
+    caught_up: bool = False
+    """Its output has passed everything that the owner had put out when it started (overlap), or its first batch has committed."""
+    started_from: Receipt | None = None
+    stopped_at: Receipt | None = None
+    error: str | None = None
+    """The last error, in one or a few lines, when failed or fenced."""
+    gap_seconds: float | None = None
+    """The largest gap in this tier's output over the hand-over to it."""
+    history: tuple[tuple[State, float], ...] = ()
+
+
+class Phase(StrEnum):
+    """Where a tier's transition is."""
+
+    STEADY = "steady"
+    PREPARE = "prepare"
+    CUT = "cut"
+
+
+class OwnerRecord(Frozen):
+    """`tiers/<t>/owner`, the fence: set only by the controller, with a version check."""
+
+    owner: Incarnation | None = None
+    next: Incarnation | None = None
+    phase: Phase = Phase.STEADY
+    paused: bool = False
+    stopped: bool = False
+    """The tier is not wanted at all: every incarnation exits."""
+    epoch: int = 0
+    """Grows with each write of the controller; who wrote it: `controller/leader`."""
+
+
+class Directive(StrEnum):
+    """What an incarnation has to do now."""
+
+    RUN = "run"
+    STANDBY = "standby"
+    """Be warm and wait."""
+    HOLD = "hold"
+    """Stop right after a commit, write the receipt, keep session and slots, wait."""
+    EXIT = "exit"
+
+
+def directive(record: OwnerRecord, me: Incarnation, mode: Mode) -> Directive:
+    """Derive what incarnation `me` has to do from the owner record alone."""
+    if record.stopped:
+        return Directive.EXIT
+    cutting = record.phase is Phase.CUT
+    if me == record.owner:
+        if record.paused or (cutting and mode is Mode.BATCH):
+            return Directive.HOLD
+        return Directive.RUN
+    if me == record.next:
+        return Directive.RUN if cutting and mode is Mode.REALTIME and not record.paused else Directive.STANDBY
+    if record.owner is not None and me < record.owner:
+        return Directive.EXIT
+    if record.next is not None and me < record.next:
+        return Directive.EXIT
+    return Directive.STANDBY
+
+
+class TierWanted(Frozen):
+    """`config/wanted/<tier>`: what Airflow, the CLI or a runbook wants of a tier."""
+
+    running: bool = False
+    paused: bool = False
+    attempt: int = 0
+    """Raised to have a tier that was given up started again."""
+    by: str = ""
+    at: float = 0.0
+
+
+class TierProgress(Frozen):
+    """One row of `tier_progress` in PostgreSQL: a driver's figures, rewritten every few seconds (they stay out of ZooKeeper)."""
+
+    tier: TierName
+    incarnation: Incarnation
+    at: float
+    rate_in: float = 0.0
+    rate_out: float = 0.0
+    lag: int = 0
+    latency_ms: float | None = None
+    """From the record's arrival in the pipeline to this tier's output, the median of the last samples."""
+    slots: dict[str, int] = Field(default_factory=dict)
+    """Records read so far by the executor in each slot, by `host/slot`."""
+    details: dict[str, Any] = Field(default_factory=dict)

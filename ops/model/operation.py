@@ -1,0 +1,161 @@
+"""Changes that people and runbooks ask for, the steps in which they are carried out, and what becomes of them.
+
+A change is what is wanted (`drain h2`). It is carried out by operations, one for each step of its runbook, posted under ids of their own:
+posting one twice is the same as posting it once.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from ops.model.ids import ChangeId, HostName, OperationId, TierName
+from ops.model.incarnation import Placement
+from ops.model.resources import Frozen
+
+
+class ChangeKind(StrEnum):
+    """What is wanted."""
+
+    DRAIN = "drain"
+    RETURN = "return"
+    REBOOT = "reboot"
+    MIGRATE = "migrate"
+    SCALE = "scale"
+    BURST = "burst"
+    LEAVE = "leave"
+    SHIFT = "shift"
+    PAUSE = "pause"
+    RESUME = "resume"
+
+
+class Step(StrEnum):
+    """One operation of a change."""
+
+    PREFLIGHT = "preflight"
+    """Check, plan, take the maintenance lock. With dry_run: plan only."""
+    CORDON = "cordon"
+    """Nothing new is placed on the host."""
+    PREPARE = "prepare"
+    """Start and warm the next incarnations beside the owners."""
+    CUT = "cut"
+    """Hand each tier over, nearest the pipeline's end first, one at a time."""
+    VERIFY = "verify"
+    """Check the receipts: where the old ones stopped is where the new ones go on."""
+    RELEASE = "release"
+    """Take the old incarnations' slots away; end the change and its lock, unless a reboot follows."""
+    REBOOT = "reboot"
+    """Reboot the drained host and wait for its agent."""
+    HEALTH = "health"
+    """Check that the host's agent answers and its capacity is there."""
+    RETURN = "return"
+    """Let the host be used again; ends the change."""
+    PAUSE = "pause"
+    RESUME = "resume"
+    ABORT = "abort"
+    """Undo what is not finished: back to the owners that run; ends the change."""
+
+
+STEPS: dict[ChangeKind, tuple[Step, ...]] = {
+    ChangeKind.DRAIN: (Step.PREFLIGHT, Step.CORDON, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
+    ChangeKind.RETURN: (Step.PREFLIGHT, Step.HEALTH, Step.RETURN),
+    ChangeKind.REBOOT: (
+        Step.PREFLIGHT, Step.CORDON, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE, Step.REBOOT, Step.HEALTH, Step.RETURN,
+    ),
+    ChangeKind.MIGRATE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
+    ChangeKind.SCALE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
+    ChangeKind.BURST: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
+    ChangeKind.LEAVE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
+    ChangeKind.SHIFT: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
+    ChangeKind.PAUSE: (Step.PREFLIGHT, Step.PAUSE),
+    ChangeKind.RESUME: (Step.PREFLIGHT, Step.RESUME),
+}  # fmt: skip
+"""The steps of each kind of change, in order. The last one ends the change and gives the maintenance lock back."""
+
+
+class ChangeSpec(Frozen):
+    """What is wanted, as a person says it. Fields that a kind does not use stay None."""
+
+    kind: ChangeKind
+    host: HostName | None = None
+    tier: TierName | None = None
+    to: str | None = None
+    """Where a tier is to go: a host's name, `zone:ec2`, or `label:fast`."""
+    k: int | None = None
+    shift: str | None = None
+    """A shift's name in the site file: `night` or `day`."""
+
+
+class Move(Frozen):
+    """One tier's part in a plan: the placement of its next incarnation."""
+
+    tier: TierName
+    before: Placement | None
+    after: Placement
+
+
+class Plan(Frozen):
+    """The pure result `from what is to what is wanted`."""
+
+    moves: tuple[Move, ...] = ()
+    """In the order of the cuts: nearest the pipeline's end first."""
+    batch_slots: tuple[HostName, ...] = ()
+    """Slots of the tenant `batch` after the change, one host for each."""
+    notes: tuple[str, ...] = ()
+    predicted_seconds: float = 0.0
+    predicted_gap_seconds: float = 0.0
+
+
+class ChangeState(StrEnum):
+    """Where a change is."""
+
+    PLANNED = "planned"
+    ACTIVE = "active"
+    DONE = "done"
+    ABORTED = "aborted"
+
+
+class ChangeRecord(Frozen):
+    """`changes/<id>`: a change under way or ended."""
+
+    id: ChangeId
+    spec: ChangeSpec
+    plan: Plan
+    state: ChangeState
+    by: str
+    started_at: float
+    ended_at: float | None = None
+    incarnations: dict[TierName, int] = Field(default_factory=dict)
+    """The incarnation that this change has started for each tier that it moves."""
+    receipts: dict[TierName, dict[str, Any]] = Field(default_factory=dict)
+
+
+class Operation(Frozen):
+    """`operations/<id>`: one posted step."""
+
+    id: OperationId
+    change: ChangeId
+    step: Step
+    spec: ChangeSpec
+    by: str
+    """Who asked: `airflow:drain_host/manual__1`, `cli:anna`."""
+    posted_at: float
+    deadline_seconds: float = 600.0
+    dry_run: bool = False
+
+
+class JournalEntry(Frozen):
+    """One line of `operations/<id>/journal/`: what the controller did, readable by an operator."""
+
+    at: float
+    sentence: str
+
+
+class Result(Frozen):
+    """`operations/<id>/result`: written once, when the step has ended."""
+
+    ok: bool
+    sentence: str
+    """What happened, what the platform did, and, when it failed, what to do."""
+    finished_at: float
+    details: dict[str, Any] = Field(default_factory=dict)

@@ -1,0 +1,87 @@
+"""Where everything is in the channel, below the pipeline's chroot. One place, used by all."""
+
+ROOTS = ("/config/wanted", "/hosts", "/assignments", "/observed", "/tiers", "/operations", "/changes", "/controller/leader")
+
+SITE = "/config/site"
+LAYERS = "/config/layers"
+LOCK = "/changes/lock"
+"""Holds the id of the change that has the maintenance lock; absent when nobody has it."""
+LEADER = "/controller/leader"
+EPOCH = "/controller/epoch"
+CONTROLLER_STATUS = "/controller/status"
+"""What the leader said last, for `sluice status`."""
+
+
+def wanted(tier: str) -> str:
+    """What is wanted of a tier (`TierWanted`)."""
+    return f"/config/wanted/{tier}"
+
+
+def host(name: str) -> str:
+    """A host's facts (`HostFacts`), written by its agent."""
+    return f"/hosts/{name}"
+
+
+def live(name: str) -> str:
+    """The ephemeral node of a host's agent."""
+    return f"/hosts/{name}/live"
+
+
+def host_record(name: str) -> str:
+    """The controller's word on a host (`HostRecord`)."""
+    return f"/hosts/{name}/record"
+
+
+def assignment(name: str) -> str:
+    """What a host has to run (`Assignment`)."""
+    return f"/assignments/{name}"
+
+
+def observed(name: str) -> str:
+    """What a host runs (`Observed`)."""
+    return f"/observed/{name}"
+
+
+def tier(name: str) -> str:
+    """A tier's declaration (`TierSpec`)."""
+    return f"/tiers/{name}"
+
+
+def owner(name: str) -> str:
+    """The fence (`OwnerRecord`)."""
+    return f"/tiers/{name}/owner"
+
+
+def incarnations(name: str) -> str:
+    """All incarnations of a tier."""
+    return f"/tiers/{name}/incarnations"
+
+
+def incarnation(name: str, number: int) -> str:
+    """One incarnation (`IncarnationSpec`)."""
+    return f"/tiers/{name}/incarnations/{number}"
+
+
+def report(name: str, number: int) -> str:
+    """What the driver of an incarnation says (`IncarnationReport`)."""
+    return f"/tiers/{name}/incarnations/{number}/report"
+
+
+def operation(identity: str) -> str:
+    """A posted step (`Operation`)."""
+    return f"/operations/{identity}"
+
+
+def journal(identity: str) -> str:
+    """The journal of a step: sequential children (`JournalEntry`)."""
+    return f"/operations/{identity}/journal"
+
+
+def result(identity: str) -> str:
+    """How a step ended (`Result`)."""
+    return f"/operations/{identity}/result"
+
+
+def change(identity: str) -> str:
+    """A change (`ChangeRecord`)."""
+    return f"/changes/{identity}"

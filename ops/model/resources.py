@@ -1,0 +1,60 @@
+"""Resources in whole quanta: what one worker holds, and what a host has to give."""
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+_SIZE = re.compile(r"^(\d+)\s*([mg])i?b?$", re.IGNORECASE)
+
+
+def _mebibytes(value: object) -> object:
+    if isinstance(value, str):
+        match = _SIZE.match(value.strip())
+        if match is None:
+            message = f"memory {value!r} is not a size: write it like 700m or 2g"
+            raise ValueError(message)
+        return int(match[1]) * (1024 if match[2].lower() == "g" else 1)
+    return value
+
+
+Mebibytes = Annotated[int, BeforeValidator(_mebibytes), Field(gt=0)]
+
+
+BESIDE_HEAP = 450
+"""MiB kept for the Worker daemon (or the driver's Python), code cache, thread stacks and native memory."""
+
+
+class Frozen(BaseModel):
+    """A value: never changed after it was made, and unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Quantum(Frozen):
+    """The fixed resources of one worker, all of them together: a tier has k of these, never a part."""
+
+    cpu: float = Field(default=1.0, gt=0)
+    """Cores that the worker is entitled to when the host is busy (a weight, not a ceiling). Unit: cores."""
+    memory: Mebibytes = 1024
+    """Everything in the slot: the Worker daemon, the executor's heap and what lies beside it. Unit: MiB, or `700m`, `2g`."""
+    threads: int = Field(default=4, ge=1)
+    """Tasks that run at once. A realtime tier holds one for each partition that it reads."""
+    io: int = Field(default=100, ge=1, le=1000)
+    """Relative weight of disk access."""
+
+    @property
+    def heap(self) -> int:
+        """MiB of Java heap for the one JVM that does the work; the rest is for what lies beside it."""
+        return max(300, self.memory - BESIDE_HEAP)
+
+
+class Capacity(Frozen):
+    """What a host gives to slots and drivers."""
+
+    cpu: float = Field(gt=0)
+    memory: Mebibytes
+
+    def less(self, quantum: Quantum) -> tuple[float, int]:
+        """Return what would be left of cpu and memory after one more quantum; negative where it does not fit."""
+        return self.cpu - quantum.cpu, self.memory - quantum.memory

@@ -1,0 +1,44 @@
+"""What the control plane knows of a tier: its declaration, without the code that transforms records."""
+
+from enum import StrEnum
+
+from ops.model.ids import TierName
+from ops.model.resources import Frozen, Quantum
+
+
+class Kind(StrEnum):
+    """Where a tier stands in the pipeline."""
+
+    ENTRY = "entry"
+    PROCESSING = "processing"
+    OUTBOUND = "outbound"
+
+
+class Mode(StrEnum):
+    """How its records flow: one by one in milliseconds, or in micro-batches."""
+
+    REALTIME = "realtime"
+    BATCH = "batch"
+
+
+class Delivery(StrEnum):
+    """What its sink guarantees."""
+
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+
+class TierSpec(Frozen):
+    """One tier as it is published to the channel."""
+
+    name: TierName
+    kind: Kind
+    mode: Mode
+    delivery: Delivery
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+    quantum: Quantum = Quantum()
+    driver: Quantum = Quantum(cpu=0.5, memory=1200, threads=1)
+    """Resources of the tier's driver process."""
+    distance: int = 0
+    """Hops to the pipeline's end: 0 is nearest the end, and is stopped first."""

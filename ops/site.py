@@ -1,0 +1,105 @@
+"""The site file: which pipeline, on which hosts, with which shares, locality and shifts. Errors name the key's path."""
+
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from ops.model.resources import Capacity, Frozen, Quantum
+from ops.model.share import Share
+
+
+class SiteError(Exception):
+    """The site file cannot be used; the message says which key and why."""
+
+
+class HostConfig(Frozen):
+    """One host."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
+    address: str
+    zone: str = "onprem"
+    labels: tuple[str, ...] = ()
+    capacity: Capacity
+
+
+class ShiftConfig(Frozen):
+    """What the shares are from this hour on."""
+
+    schedule: str
+    """Cron, five fields."""
+    timezone: str = "UTC"
+    shares: dict[str, int] = Field(default_factory=dict)
+    """Slots by tenant; a tenant that is not named goes back to its base."""
+
+    @field_validator("timezone")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            message = f"{name!r} is no time zone: write it like Europe/Bucharest"
+            raise ValueError(message) from error
+        return name
+
+
+class Alerts(Frozen):
+    """Where alerts go; both may be absent, then they are only in the logs and in Airflow."""
+
+    email_to: tuple[str, ...] = ()
+    email_from: str = "sluice@localhost"
+    smtp: str | None = None
+    """`host:port` of an SMTP server."""
+    webhook: str | None = None
+    """A URL that takes a JSON POST."""
+
+
+class Ec2Config(Frozen):
+    """How burst hosts are launched."""
+
+    region: str = "eu-central-1"
+    image: str = "ami-12c6146b"
+    instance_type: str = "m5.large"
+    capacity: Capacity = Capacity(cpu=4, memory=4096)
+    max_instances: int = Field(default=3, ge=0)
+
+
+class Site(Frozen):
+    """The whole file."""
+
+    pipeline: str
+    """The Python module that declares the tiers, such as `pipeline.hits`."""
+    hosts: tuple[HostConfig, ...]
+    shares: dict[str, Share] = Field(default_factory=dict)
+    locality: dict[str, str] = Field(default_factory=dict)
+    """Tier → `zone:z`, `label:l` or a host's name."""
+    shifts: dict[str, ShiftConfig] = Field(default_factory=dict)
+    batch_quantum: Quantum = Quantum(cpu=1, memory=1024, threads=2)
+    partitions: int = Field(default=4, ge=1)
+    """Partitions of each stream that the platform creates."""
+    reboot: tuple[str, ...] = ("systemctl", "reboot")
+    """The command that an agent runs to reboot its host; `{host}` is its name."""
+    alerts: Alerts = Alerts()
+    ec2: Ec2Config = Ec2Config()
+
+
+def load(path: Path) -> Site:
+    """Read and check the site file."""
+    try:
+        raw: Any = yaml.safe_load(path.read_text())
+    except FileNotFoundError as error:
+        message = f"{path}: there is no such file; copy site.yaml from the repository, or name yours with SLUICE_SITE"
+        raise SiteError(message) from error
+    except yaml.YAMLError as error:
+        message = f"{path}: not YAML: {error}"
+        raise SiteError(message) from error
+    if not isinstance(raw, dict):
+        message = f"{path}: expected keys such as `pipeline:` and `hosts:`, found {type(raw).__name__}"
+        raise SiteError(message)
+    try:
+        return Site.model_validate(raw)
+    except ValidationError as error:
+        lines = [f"{path}: {'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
+        raise SiteError("\n".join(lines)) from error

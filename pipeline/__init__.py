@@ -1,0 +1,1 @@
+"""The data plane: tiers, as long-running PySpark Structured Streaming applications."""
