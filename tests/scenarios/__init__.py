@@ -1,0 +1,1 @@
+"""What users do and what breaks, on the whole platform, read aloud."""

@@ -1,0 +1,177 @@
+"""A running platform as the scenarios see it: through its CLI, Airflow's REST API, Kafka and PostgreSQL, and by nothing else."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def until(what: str, seconds: float, check: Callable[[], Any], every: float = 0.5) -> Any:
+    """Ask `check` until it answers something true, and return that; fail naming `what` and the last answer when the time is over."""
+    end = time.monotonic() + seconds
+    last: Any = None
+    while time.monotonic() < end:
+        last = check()
+        if last:
+            return last
+        time.sleep(every)
+    message = f"not within {seconds:.0f} s: {what} (last answer: {last!r})"
+    raise AssertionError(message)
+
+
+@dataclass
+class Live:
+    """One platform, brought up below its own home and on its own ports."""
+
+    home: Path
+    env: dict[str, str]
+    endpoints: dict[str, Any] = field(default_factory=dict)
+    _token: tuple[str, float] = ("", 0.0)
+
+    # -- the CLI
+
+    def sluice(self, *words: str, seconds: float = 120, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run `sluice WORDS` as a user would."""
+        command = [str(Path(sys.executable).with_name("sluice")), *words]
+        done = subprocess.run(command, env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
+        if check and done.returncode != 0:
+            message = f"{' '.join(words)} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+            raise AssertionError(message)
+        return done
+
+    def ask(self, *words: str) -> Any:
+        """Run `sluice WORDS --json` and return what it prints."""
+        return json.loads(self.sluice(*words, "--json").stdout)
+
+    def tiers(self) -> dict[str, dict[str, Any]]:
+        return {tier["name"]: tier for tier in self.ask("tiers")}
+
+    def hosts(self) -> dict[str, dict[str, Any]]:
+        return {host["name"]: host for host in self.ask("hosts")}
+
+    def whole(self) -> bool:
+        """Tell whether every tier runs with all its workers."""
+        tiers = self.tiers()
+        return bool(tiers) and all(
+            tier["state"] == "running" and tier["workers"] and all(worker["state"] == "active" for worker in tier["workers"])
+            for tier in tiers.values()
+        )
+
+    def placed(self, tier: str) -> set[str]:
+        found = self.tiers()[tier]
+        return {found["driver"]["host"], *(worker["host"] for worker in found["workers"])}
+
+    # -- Airflow
+
+    def rest(self, method: str, path: str, body: Any = None) -> Any:
+        """Call Airflow's REST API with a token, as the docs say."""
+        airflow = self.endpoints["airflow"]
+        token, at = self._token
+        if time.monotonic() - at > 600 or not token:
+            answer = self._http("POST", f"{airflow['url']}/auth/token", {"username": airflow["user"], "password": airflow["password"]}, "")
+            token = answer["access_token"]
+            self._token = (token, time.monotonic())
+        return self._http(method, f"{airflow['url']}/api/v2{path}", body, token)
+
+    @staticmethod
+    def _http(method: str, url: str, body: Any, token: str) -> Any:
+        request = urllib.request.Request(url, method=method, data=None if body is None else json.dumps(body).encode())
+        request.add_header("Content-Type", "application/json")
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def trigger(self, dag: str, **conf: Any) -> str:
+        """Trigger a runbook and return its run's id."""
+        run = f"scenario-{dag}-{time.time_ns()}"
+        self.rest("POST", f"/dags/{dag}/dagRuns", {"dag_run_id": run, "logical_date": None, "conf": conf})
+        return run
+
+    def state(self, dag: str, run: str) -> str:
+        """Return a run's state; `unknown` while Airflow does not answer."""
+        try:
+            return str(self.rest("GET", f"/dags/{dag}/dagRuns/{run}")["state"])
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            return "unknown"
+
+    def steps(self, dag: str, run: str) -> dict[str, str | None]:
+        answer = self.rest("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")
+        return {task["task_id"]: task["state"] for task in answer["task_instances"]}
+
+    def finish(self, dag: str, run: str, seconds: float) -> str:
+        """Wait for a run's end and return how it ended."""
+        return str(
+            until(
+                f"{dag} ends", seconds, lambda: (state := self.state(dag, run)) in {"success", "failed"} and state, every=1.0
+            )
+        )
+
+    def run(self, dag: str, seconds: float = 240, **conf: Any) -> None:
+        """Trigger a runbook and see it succeed."""
+        run = self.trigger(dag, **conf)
+        state = self.finish(dag, run, seconds)
+        assert state == "success", f"{dag} {conf} ended {state}: {self.steps(dag, run)}\n{self.log_of_failed(dag, run)}"
+
+    def log_of_failed(self, dag: str, run: str) -> str:
+        """Return the last lines of the failed tasks' logs, for the test's message."""
+        lines = []
+        for task, state in self.steps(dag, run).items():
+            if state in {"failed", "upstream_failed"}:
+                for path in sorted((self.home / "airflow" / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}").glob("*.log")):
+                    lines.append(f"--- {path}\n" + path.read_text(errors="replace")[-2500:])
+        return "\n".join(lines)
+
+    # -- PostgreSQL
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.endpoints["postgres"], autocommit=True) as connection:
+            return connection.execute(query, values).fetchall()  # type: ignore[arg-type]
+
+    # -- processes
+
+    def unit_pids(self, start: str) -> dict[str, int]:
+        """Return the main pid of each unit whose id starts with `start`, from the agents' files."""
+        found = {}
+        for path in self.home.glob(f"hosts/*/units/{start}*/pid"):
+            pid = int(path.read_text().split()[0])
+            if psutil.pid_exists(pid):
+                found[path.parent.name] = pid
+        return found
+
+    def left_on(self, host: str) -> list[str]:
+        """Return the command lines of all tier processes that a host still runs."""
+        left = []
+        for process in psutil.process_iter():
+            try:
+                environment = process.environ()
+                if environment.get("SLUICE_HOME") == str(self.home) and environment.get("SLUICE_HOST") == host and "SLUICE_UNIT" in environment:
+                    left.append(" ".join(process.cmdline())[:120])
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue
+        return left
+
+    def service_pid(self, name: str) -> int:
+        """Return the pid of one of the platform's own processes, by the name that `sluice status` gives it."""
+        for service in self.ask("doctor")["services"]:
+            if service["name"] == name:
+                return int(service["pid"])
+        message = f"no service {name}"
+        raise AssertionError(message)
+
+
+def child_environment(home: Path, port_base: int) -> dict[str, str]:
+    """Return the environment of a platform of its own."""
+    return {**os.environ, "SLUICE_HOME": str(home), "SLUICE_PORT_BASE": str(port_base), "SLUICE_FEED_RATE": "0", "COLUMNS": "160"}

@@ -1,0 +1,130 @@
+"""The oracle of every scenario: the ids that were fed are the ids that were delivered, none twice; and the gaps seen on the way."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.scenarios.live import ROOT, Live, until
+
+_ID = re.compile(rb'"hit-(\d+)"')
+_FED: list[int] = [1_000_000]
+
+
+class Stream:
+    """Follows a stream from now on and notes when each hit was first put into it."""
+
+    def __init__(self, live: Live, topic: str) -> None:
+        self._consumer = Consumer({"bootstrap.servers": live.endpoints["kafka"], "group.id": f"oracle-{topic}-{time.time_ns()}"})
+        partitions = self._consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        ends = [
+            TopicPartition(topic, number, self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[1])
+            for number in partitions
+        ]
+        self._consumer.assign(ends)
+        self.first_seen: dict[int, float] = {}
+        self.again = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        while not self._over.is_set():
+            for message in self._consumer.consume(500, 0.2):
+                found = _ID.search(message.value() or b"")
+                if message.error() or found is None:
+                    continue
+                number = int(found[1])
+                if number in self.first_seen:
+                    self.again += 1
+                else:
+                    self.first_seen[number] = message.timestamp()[1] / 1000
+        self._consumer.close()
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def largest_gap(self, first: int, count: int) -> tuple[float, float]:
+        """Return the longest time without a new hit of the range, and when it began."""
+        times = sorted(at for number, at in self.first_seen.items() if first <= number < first + count)
+        if len(times) < 2:
+            return 0.0, 0.0
+        return max((later - earlier, earlier) for earlier, later in zip(times, times[1:], strict=False))
+
+
+class Load:
+    """`with Load(live, 500) as load:` feeds numbered hits all the while, then `load.check()` holds them against what was delivered."""
+
+    def __init__(self, live: Live, rate: int) -> None:
+        self.live = live
+        self.rate = rate
+        self.first = _FED[0]
+        _FED[0] += 10_000_000
+        self.fed = 0
+
+    def __enter__(self) -> Self:
+        self.raw = Stream(self.live, "raw")
+        self.enriched = Stream(self.live, "enriched")
+        command = [str(Path(sys.executable).with_name("sluice")), "feed", "--rate", str(self.rate), "--first", str(self.first)]
+        self._process = subprocess.Popen(command, env=self.live.env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        until("the feed's first hit", 30, lambda: self.raw.first_seen, every=0.1)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.send_signal(signal.SIGINT)
+        said, _ = self._process.communicate(timeout=30)
+        if kind is None:
+            assert self._process.returncode == 0, said
+            self.settle()
+        self.raw.close()
+        self.enriched.close()
+
+    def settle(self) -> None:
+        """Wait until everything that was fed is delivered."""
+        time.sleep(1.0)
+        self.fed = len(self.raw.first_seen)
+        until(
+            f"{self.fed} hits from hit-{self.first} on are delivered",
+            120,
+            lambda: self.delivered()[0] >= self.fed,
+            every=1.0,
+        )
+
+    def delivered(self) -> tuple[int, int]:
+        """Return how many rows and how many different ids of the range are delivered."""
+        query = "select count(*), count(distinct id) from delivered where substring(id from 5)::bigint between %s and %s"
+        rows, ids = self.live.rows(query, self.first, self.first + 9_999_999)[0]
+        return int(rows), int(ids)
+
+    def check(self) -> None:
+        """All ids, none twice."""
+        rows, ids = self.delivered()
+        assert (rows, ids) == (self.fed, self.fed), f"fed {self.fed}, delivered {rows} rows of {ids} ids"
+        query = "select substring(id from 5)::bigint from delivered where substring(id from 5)::bigint between %s and %s"
+        numbers = {row[0] for row in self.live.rows(query, self.first, self.first + 9_999_999)}
+        assert numbers == set(self.raw.first_seen)
+
+    def gap(self) -> float:
+        """Return the longest time without a new hit in `enriched`, and print it for the record."""
+        seconds, began = self.enriched.largest_gap(self.first, 10_000_000)
+        print(f"largest gap in enriched: {seconds:.3f} s at {began:.1f}; replays seen there: {self.enriched.again}")  # noqa: T201
+        return seconds
+
+
+def counts_agree(live: Live) -> None:
+    """The aggregates say the same as the deliveries, over everything."""
+    query = "select (select coalesce(sum(views + clicks + buys), 0) from campaign_counts), (select count(*) from delivered)"
+
+    def same() -> bool:
+        counted, delivered = live.rows(query)[0]
+        return int(counted) == int(delivered)
+
+    until("campaign_counts sums to delivered", 90, same, every=1.0)

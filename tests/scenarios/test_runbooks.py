@@ -1,0 +1,117 @@
+"""Every runbook, triggered in Airflow under load: nothing lost, nothing twice."""
+
+import os
+
+import pytest
+
+from tests.scenarios.live import Live, until
+from tests.scenarios.oracle import Load, counts_agree
+
+pytestmark = [pytest.mark.timeout(1500)]
+
+GAP_SECONDS = 1.5
+"""The longest silence that a drain may cause in `enriched`."""
+DRAINS = int(os.environ.get("SLUICE_TEST_DRAINS", "10"))
+
+
+def test_the_host_of_the_entry_driver_is_drained_and_returned_ten_times(live: Live) -> None:
+    for _ in range(DRAINS):
+        host = live.tiers()["entry"]["driver"]["host"]
+        with Load(live, 500) as load:
+            live.run("drain_host", host=host)
+            assert live.left_on(host) == []
+            assert live.hosts()[host]["state"] == "drained"
+        load.check()
+        assert load.gap() <= GAP_SECONDS
+        live.run("return_host", host=host)
+        assert live.hosts()[host]["state"] == "up"
+
+
+def test_a_host_is_rebooted(live: Live) -> None:
+    host = live.placed("enrich").pop()
+    before = live.service_pid(f"agent-{host}")
+    with Load(live, 500) as load:
+        live.run("reboot_host", host=host)
+        assert live.service_pid(f"agent-{host}") != before
+        assert live.hosts()[host]["state"] == "up"
+    load.check()
+
+
+def test_a_tier_is_migrated_to_a_host(live: Live) -> None:
+    target = next(name for name in sorted(live.hosts()) if name not in live.placed("outbound"))
+    with Load(live, 500) as load:
+        live.run("migrate_tier", tier="outbound", to=target)
+    load.check()
+    assert live.placed("outbound") == {target}
+
+
+def test_a_tier_is_scaled_up_and_down(live: Live) -> None:
+    with Load(live, 500) as load:
+        live.run("scale_tier", tier="entry", k=2)
+        assert len(live.tiers()["entry"]["workers"]) == 2
+        live.run("scale_tier", tier="entry", k=1)
+        assert len(live.tiers()["entry"]["workers"]) == 1
+    load.check()
+
+
+def test_a_tier_bursts_to_ec2_and_leaves_it(live: Live) -> None:
+    with Load(live, 500) as load:
+        live.run("burst_to_ec2", tier="enrich", k=1)
+        burst = [host for host in live.hosts().values() if host["zone"] == "ec2"]
+        assert len(burst) == 1
+        name = burst[0]["name"]
+        assert name in live.placed("enrich")
+        until(
+            "records are read on the burst host",
+            30,
+            lambda: any(slot["host"] == name and (slot.get("records") or 0) > 0 for slot in live.ask("slots")),
+        )
+        live.run("leave_ec2")
+        until("no burst host is left", 30, lambda: not [host for host in live.hosts().values() if host["zone"] == "ec2"])
+    load.check()
+
+
+def test_slots_are_lent_at_night_and_come_back_by_day(live: Live) -> None:
+    with Load(live, 250) as load:
+        day = len(live.tiers()["enrich"]["workers"])
+        live.run("night_shift")
+        assert len(live.tiers()["enrich"]["workers"]) < day
+        live.run("nightly_report", seconds=300)
+        live.run("day_shift")
+        assert len(live.tiers()["enrich"]["workers"]) == day
+        assert not [slot for slot in live.ask("slots") if slot["tenant"] == "batch"]
+    load.check()
+    reported = live.rows("select coalesce(sum(views + clicks + buys), 0) from campaign_daily")[0][0]
+    assert int(reported) > 0
+
+
+def test_the_pipeline_is_paused_and_resumed(live: Live) -> None:
+    with Load(live, 500) as load:
+        live.run("pause_pipeline")
+        assert {tier["state"] for tier in live.tiers().values()} == {"paused"}
+        still = load.delivered()
+        assert until("nothing is delivered while paused", 5, lambda: load.delivered() == still)
+        live.run("resume_pipeline")
+        until("the pipeline runs", 30, live.whole)
+    load.check()
+
+
+def test_a_dry_run_moves_nothing(live: Live) -> None:
+    before = live.tiers()
+    live.run("drain_host", host=before["entry"]["driver"]["host"], dry_run=True)
+    assert {name: tier["incarnation"] for name, tier in live.tiers().items()} == {
+        name: tier["incarnation"] for name, tier in before.items()
+    }
+
+
+def test_an_unknown_host_in_the_form_is_refused_and_nothing_moves(live: Live) -> None:
+    before = live.tiers()
+    done = live.sluice("drain", "nowhere", check=False)
+    assert done.returncode != 0
+    assert "h1" in done.stdout + done.stderr, "the message names the hosts that there are"
+    assert live.tiers().keys() == before.keys()
+    assert live.whole()
+
+
+def test_the_counts_sum_to_the_deliveries(live: Live) -> None:
+    counts_agree(live)
