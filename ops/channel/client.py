@@ -54,6 +54,14 @@ class Write:
     version: int | None
 
 
+@dataclass(frozen=True)
+class Guard:
+    """A condition of a `multi`: nothing is written at `path`, but everything fails unless it has that version."""
+
+    path: str
+    version: int
+
+
 class Channel:
     """Typed access to one pipeline's part of ZooKeeper."""
 
@@ -65,6 +73,7 @@ class Channel:
         self.hosts = hosts
         self._refused: set[str] = set()
         self._wakers: list[Callable[[], None]] = []
+        self._followers: list[Callable[[str | None], None]] = []
         self._client.add_listener(self._on_state)
 
     # -- connection
@@ -114,10 +123,16 @@ class Channel:
         """Have `waker` called, from kazoo's thread, whenever something watched or the connection changed. It must not block."""
         self._wakers.append(waker)
 
+    def on_change(self, follower: Callable[[str | None], None]) -> None:
+        """Have `follower` called, before any waker, with the path that changed; None when anything may have. It must not block."""
+        self._followers.append(follower)
+
     def _on_state(self, _state: str) -> None:
         self._wake()
 
-    def _wake(self, _event: WatchedEvent | None = None) -> None:
+    def _wake(self, event: WatchedEvent | None = None) -> None:
+        for follower in self._followers:
+            follower(None if event is None else event.path)
         for waker in self._wakers:
             waker()
 
@@ -137,19 +152,20 @@ class Channel:
         except ValidationError as error:
             if path not in self._refused:
                 self._refused.add(path)
-                log.error("refused a node that does not parse; the last good value stays", path=path, error=str(error))
+                log.warning("refused a node that does not parse; the last good value stays", path=path, error=str(error))
             return None
         self._refused.discard(path)
         return Read(value, version)
 
     def _get(self, path: str, *, watch: bool) -> tuple[bytes, int] | None:
-        try:
-            data, stat = self._client.get(path, watch=self._wake if watch else None)
-        except NoNodeError:
-            if watch:
-                self._client.exists(path, watch=self._wake)
-            return None
-        return data, stat.version
+        while True:
+            try:
+                data, stat = self._client.get(path, watch=self._wake if watch else None)
+            except NoNodeError:
+                if watch and self._client.exists(path, watch=self._wake) is not None:
+                    continue  # it was made in between, and nothing would tell
+                return None
+            return data, stat.version
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Return the names below `path`, sorted; none where the node is absent."""
@@ -208,17 +224,21 @@ class Channel:
 
         self._call(send)
 
-    def multi(self, writes: Sequence[Write]) -> None:
+    def multi(self, writes: Sequence[Write | Guard]) -> None:
         """Do all of it or nothing; ConflictError when any guard fails."""
 
         def send() -> None:
             for write in writes:
+                if isinstance(write, Guard):
+                    continue
                 parent = write.path.rsplit("/", 1)[0]
                 if write.version is None and parent:
                     self._client.ensure_path(parent)
             request = self._client.transaction()
             for write in writes:
-                if write.value is None:
+                if isinstance(write, Guard):
+                    request.check(write.path, write.version)
+                elif write.value is None:
                     request.delete(write.path, version=-1 if write.version is None else write.version)
                 elif write.version is None:
                     request.create(write.path, write.value.model_dump_json().encode())

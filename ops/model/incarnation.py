@@ -26,7 +26,10 @@ class Placement(Frozen):
 
 
 class IncarnationSpec(Frozen):
-    """Written once by the controller when it decides to have this incarnation; only `retired` ever changes."""
+    """Written by the controller when it decides to have this incarnation.
+
+    Later only `retired` changes, and the host of a slot that was lost: same label, so the same application takes it on elsewhere.
+    """
 
     tier: TierName
     incarnation: Incarnation
@@ -37,6 +40,10 @@ class IncarnationSpec(Frozen):
     """Wall clock, for people."""
     retired: bool = False
     """Its units are taken off the assignments; the number is never used again."""
+    failures: int = 0
+    """How many owners of this tier have failed in a row before it."""
+    attempt: int = 0
+    """`TierWanted.attempt` when it was written: a higher one has a tier that was given up started again."""
 
 
 class State(StrEnum):
@@ -176,11 +183,8 @@ def directive(record: OwnerRecord, me: Incarnation, mode: Mode) -> Directive:
         return Directive.RUN
     if me == record.next:
         return Directive.RUN if cutting and mode is Mode.REALTIME and not record.paused else Directive.STANDBY
-    if record.owner is not None and me < record.owner:
-        return Directive.EXIT
-    if record.next is not None and me < record.next:
-        return Directive.EXIT
-    return Directive.STANDBY
+    newer = [number for number in (record.owner, record.next) if number is not None and number > me]
+    return Directive.EXIT if newer else Directive.STANDBY
 
 
 class TierWanted(Frozen):

@@ -159,3 +159,18 @@ class Result(Frozen):
     """What happened, what the platform did, and, when it failed, what to do."""
     finished_at: float
     details: dict[str, Any] = Field(default_factory=dict)
+
+
+class MaintenanceLock(Frozen):
+    """`changes/lock`: which change may move tiers now. There is none while nothing is being changed."""
+
+    change: ChangeId
+    by: str
+    since: float
+
+
+class EpochRecord(Frozen):
+    """`controller/epoch`: raised by each new leader; every write of a leader is guarded by it, so an old one can write no more."""
+
+    epoch: int
+    leader: str

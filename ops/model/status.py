@@ -1,0 +1,43 @@
+"""What the leading controller last made of everything: one node for `sluice status`, the UI and the supervising DAGs to read."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from ops.model.ids import TierName
+from ops.model.resources import Frozen
+
+
+class TierState(StrEnum):
+    """A tier as an operator sees it, over all its incarnations."""
+
+    STOPPED = "stopped"
+    WAITING = "waiting"
+    """Wanted, but not started: no room for it, or backing off after a failure."""
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    FAILED = "failed"
+    """Given up after several failures in a row; raising `wanted.attempt` has it started again."""
+
+
+class TierStatus(Frozen):
+    """One tier's line."""
+
+    state: TierState
+    sentence: str
+    failures: int = 0
+    """Failures in a row."""
+    error: str | None = None
+    """What its driver said last when it failed, or how it ended."""
+
+
+class ControllerStatus(Frozen):
+    """`controller/status`: rewritten when something in it changes, never as a heartbeat."""
+
+    leader: str
+    epoch: int
+    at: float
+    sentence: str
+    tiers: dict[TierName, TierStatus] = Field(default_factory=dict)
