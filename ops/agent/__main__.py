@@ -1,0 +1,143 @@
+"""`python -m ops.agent --host NAME`: the agent of one host; with `--stop-all`, the end of everything that it runs."""
+
+import argparse
+import fcntl
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import structlog
+from pydantic import ValidationError
+
+from ops import endpoints
+from ops.agent.commands import Installation
+from ops.agent.containers import find_containers, open_containers
+from ops.agent.facts import UnknownHostError, facts_from, facts_of, site_path
+from ops.agent.hands import Hands
+from ops.agent.loop import Agent
+from ops.agent.presence import OtherAgentError, Presence
+from ops.agent.processes import process
+from ops.agent.rebooting import Rebooter
+from ops.agent.reconcile import BATCH_DEADLINE_SECONDS, GRACE_SECONDS, reconcile
+from ops.agent.store import HostFolder
+from ops.channel.client import Channel
+from ops.model.assignment import Assignment, HostFacts
+from ops.model.resources import Capacity
+from ops.site import SiteError
+from ops.site import load as load_site
+
+log = structlog.get_logger()
+
+WRONG_USAGE = 2
+STOP_SECONDS = GRACE_SECONDS + 10
+
+
+class HostTakenError(Exception):
+    """An agent of this host runs on this machine already."""
+
+
+def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m ops.agent", description=__doc__)
+    parser.add_argument("--host", required=True, help="the host's name, as in the site file")
+    parser.add_argument("--address", help="for a host that is not in the site file: the address that its slots listen at")
+    parser.add_argument("--zone", default="onprem", help="likewise: its zone, such as ec2")
+    parser.add_argument("--labels", default="", help="likewise: its labels, with commas")
+    parser.add_argument("--cpu", type=float, help="likewise: the cores that it gives")
+    parser.add_argument("--memory", help="likewise: the memory that it gives, such as 4g")
+    parser.add_argument("--stop-all", action="store_true", help="end every unit of the host, then exit")
+    return parser.parse_args(words)
+
+
+def hold(folder: HostFolder, host: str) -> IO[str]:
+    """Make sure to be this host's only agent on this machine, for as long as the returned file is open."""
+    folder.make()
+    file = (folder.path / "lock").open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        other = folder.agent()
+        message = f"an agent of host {host!r} runs already, process {other.pid if other else '?'}: stop that one first"
+        raise HostTakenError(message) from error
+    me = process(os.getpid())
+    if me is not None:
+        folder.keep_agent(me)
+    return file
+
+
+def serve(facts: HostFacts, site_file: Path, reboot: tuple[str, ...]) -> None:
+    """Run the agent until SIGTERM."""
+    where = endpoints.load()
+    home = endpoints.home()
+    folder = HostFolder(home, facts.name)
+    with hold(folder, facts.name):
+        containers = open_containers(home, facts.name, Capacity(cpu=facts.cpu, memory=facts.memory))
+        endpoints_file = Path(os.environ.get("SLUICE_ENDPOINTS", home / "endpoints.json")).resolve()
+        installation = Installation(home, endpoints_file, site_file, where.spark, facts)
+        hands = Hands(folder, containers, installation)
+        rebooter = Rebooter(folder, facts.name, reboot)
+        rebooter.came_back(units_alive=any(found.alive for found in hands.find()))
+        channel = Channel(where.zookeeper)
+        presence = Presence(channel, facts, home, os.getpid())
+        deadline = float(os.environ.get("SLUICE_BATCH_DEADLINE", BATCH_DEADLINE_SECONDS))
+        agent = Agent(
+            channel=channel,
+            presence=presence,
+            hands=hands,
+            folder=folder,
+            limits=containers.limits,
+            reboot=rebooter,
+            batch_deadline=deadline,
+        )
+        signal.signal(signal.SIGTERM, lambda *_: agent.end())
+        signal.signal(signal.SIGINT, lambda *_: agent.end())
+        log.info("agent started", host=facts.name, address=facts.address, zone=facts.zone, limits=containers.limits)
+        channel.kazoo.start_async()
+        agent.run()
+        log.info("agent ends; its units go on", host=facts.name)
+
+
+def stop_all(host: str) -> int:
+    """End every unit of a host; return how many could not be ended."""
+    home = endpoints.home()
+    folder = HostFolder(home, host)
+    with hold(folder, host):
+        hands = Hands(folder, find_containers(home, host), None)
+        until = time.monotonic() + STOP_SECONDS
+        while (found := hands.find()) and time.monotonic() < until:
+            for action in reconcile(Assignment(), found, time.time(), batch_deadline=0.0).actions:
+                hands.do(action)
+            time.sleep(0.1)
+    for left in found:
+        log.error("could not be ended", unit=left.unit.id, pid=left.pid)
+    return len(found)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Read the command line and do it; every foreseeable error is one clear line."""
+    arguments = arguments_of(words)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        if arguments.stop_all:
+            return 1 if stop_all(arguments.host) else 0
+        site_file = site_path()
+        site = load_site(site_file)
+        facts = facts_from(arguments) if arguments.address else facts_of(arguments.host, site, site_file)
+        serve(facts, site_file, site.reboot)
+    except (UnknownHostError, SiteError, HostTakenError, FileNotFoundError, ValidationError) as error:
+        sys.stderr.write(f"{error}\n")
+        return WRONG_USAGE
+    except OtherAgentError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # the session is left open: the next agent takes it over before anybody sees the host lost

@@ -1,0 +1,106 @@
+"""The commands and environments of units. Pure but for the paths of this environment's Python and Spark."""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from ops.model.assignment import HostFacts, Unit, UnitKind
+
+WORKER_DAEMON_MEMORY = 96
+"""MiB of heap for a slot's Worker daemon, which only starts its executor and talks to the master."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What every unit of this host is started with."""
+
+    home: Path
+    endpoints: Path
+    site: Path
+    spark_master: str
+    facts: HostFacts
+
+    @property
+    def spark_home(self) -> Path:
+        """The folder of the installed Spark."""
+        spec = find_spec("pyspark")
+        if spec is None or spec.origin is None:
+            message = "pyspark is not installed beside the agent: install the project's environment on this host"
+            raise RuntimeError(message)
+        return Path(spec.origin).parent
+
+
+def java() -> str:
+    """Return the Java to run: JAVA_HOME's, or the one on PATH."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if found is None or not Path(found).exists():
+        message = f"no Java at {found or 'PATH'}: set JAVA_HOME to a Java 17 or 21"
+        raise RuntimeError(message)
+    return found
+
+
+def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
+    """Return what to run for a unit."""
+    if unit.kind is UnitKind.DRIVER:
+        return [sys.executable, "-m", "pipeline.driver", unit.tenant, str(unit.incarnation)]
+    return [
+        java(),
+        f"-Xmx{WORKER_DAEMON_MEMORY}m",
+        "-Xss512k",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        f"-Djava.io.tmpdir={scratch}",
+        f"-Dspark.worker.resourcesFile={scratch / 'resources.json'}",
+        f"-Dspark.worker.resource.{unit.label}.amount=1",
+        "-Dspark.decommission.enabled=true",
+        "-Dspark.worker.cleanup.enabled=true",
+        "-Dspark.worker.cleanup.appDataTtl=600",
+        "-Dspark.executor.logs.rolling.strategy=size",
+        "-Dspark.executor.logs.rolling.maxSize=2000000",
+        "-Dspark.executor.logs.rolling.maxRetainedFiles=2",
+        "-cp",
+        f"{installation.spark_home / 'jars'}/*",
+        "org.apache.spark.deploy.worker.Worker",
+        "--host",
+        installation.facts.address,
+        "--cores",
+        str(unit.quantum.threads),
+        "--memory",
+        f"{unit.quantum.heap}m",
+        "--webui-port",
+        "0",
+        "--work-dir",
+        str(scratch / "work"),
+        installation.spark_master,
+    ]
+
+
+def environment(unit: Unit, scratch: Path, installation: Installation, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return what a unit sees of the world."""
+    facts = installation.facts
+    return dict(inherited) | {
+        "SLUICE_HOME": str(installation.home),
+        "SLUICE_ENDPOINTS": str(installation.endpoints),
+        "SLUICE_SITE": str(installation.site),
+        "SLUICE_HOST": facts.name,
+        "SLUICE_HOST_ADDRESS": facts.address,
+        "SLUICE_UNIT": f"{facts.name}/{unit.id}",
+        "SPARK_LOCAL_IP": facts.address,
+        "SPARK_HOME": str(installation.spark_home),
+        "SPARK_LOCAL_DIRS": str(scratch),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONUNBUFFERED": "1",
+        "TMPDIR": str(scratch),
+        "MALLOC_ARENA_MAX": "2",
+    }
+
+
+def resources_file(unit: Unit) -> list[dict[str, object]]:
+    """Return the content of the Worker's resources file: one of the label, which only this incarnation's executors ask for."""
+    return [{"id": {"componentName": "spark.worker", "resourceName": unit.label}, "addresses": ["0"]}]

@@ -1,0 +1,216 @@
+"""Containers: one control group per unit, below one per host, below one per installation.
+
+Weights are relative, so a host's weight is kept at the sum of its units': a quiet unit alone on one embedded host yields to busy units on
+another, as if there were no hosts between them. Without root or writable groups there are no limits, and that is said.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from ops.agent.processes import session_members
+from ops.model.assignment import Unit
+from ops.model.ids import UnitId
+from ops.model.resources import Capacity
+
+log = structlog.get_logger()
+
+MEBIBYTE = 1 << 20
+HEADROOM = 1.15
+"""A unit is killed at its quantum and this much more: the kernel counts page cache and stacks that a heap's arithmetic does not."""
+QUIET = 0.1
+"""A preparing unit has this part of its weight."""
+
+
+class Containers(Protocol):
+    """What the agent asks of the containers of one host."""
+
+    limits: str
+    """`cgroup v1`, `cgroup v2`, or why there are none."""
+
+    def admit(self, unit: Unit) -> tuple[Path, ...]:
+        """Make the unit's container, with its limits; return the files that a process writes its pid to, to be in it."""
+
+    def weigh(self, unit: Unit) -> None:
+        """Set the weights of a container that is there."""
+
+    def processes(self, unit: UnitId, session: int | None) -> frozenset[int]:
+        """Return what runs in the container."""
+
+    def remove(self, unit: UnitId) -> None:
+        """Remove an empty container; OSError when it is not empty."""
+
+    def ran_out_of_memory(self, unit: UnitId) -> bool:
+        """Whether the kernel killed something in it because it was full."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """How one version of control groups is spoken to."""
+
+    name: str
+    memory_limit: str
+    memory_events: str
+    weight: str
+    core: int
+    """The weight of one core."""
+    smallest: int
+    largest: int
+
+
+V1 = Version("cgroup v1", "memory.limit_in_bytes", "memory.oom_control", "cpu.shares", 1024, 2, 262_144)
+V2 = Version("cgroup v2", "memory.max", "memory.events", "cpu.weight", 100, 1, 10_000)
+
+
+class ControlGroups:
+    """Containers by control groups, version 1 (one tree per controller) or 2 (one tree)."""
+
+    def __init__(self, version: Version, memory: Path, cpu: Path, installation: str, host: str) -> None:
+        """Use the trees mounted at `memory` and `cpu` (the same one in version 2)."""
+        self.limits = version.name
+        self._version = version
+        self._roots = tuple(dict.fromkeys((memory, cpu)))
+        self._memory = memory / installation / host
+        self._cpu = cpu / installation / host
+
+    def prepare(self, capacity: Capacity) -> None:
+        """Make the host's group, with what the host has to give."""
+        for leaf in {self._memory, self._cpu}:
+            leaf.mkdir(parents=True, exist_ok=True)
+        if self._version is V2:
+            for group in (*self._roots, self._memory.parent, self._memory):
+                (group / "cgroup.subtree_control").write_text("+cpu +memory")
+        (self._memory / self._version.memory_limit).write_text(str(int(capacity.memory * HEADROOM) * MEBIBYTE))
+        self._balance()
+
+    def admit(self, unit: Unit) -> tuple[Path, ...]:
+        """Make the unit's group, limited to its quantum."""
+        groups = tuple(dict.fromkeys((self._memory / unit.id, self._cpu / unit.id)))
+        for group in groups:
+            group.mkdir(parents=True, exist_ok=True)
+        (self._memory / unit.id / self._version.memory_limit).write_text(str(int(unit.quantum.memory * HEADROOM) * MEBIBYTE))
+        self.weigh(unit)
+        return tuple(group / "cgroup.procs" for group in groups)
+
+    def weigh(self, unit: Unit) -> None:
+        """Give the unit the weight of its cores, or little of it while it is quiet."""
+        weight = int(unit.quantum.cpu * self._version.core * (QUIET if unit.quiet else 1))
+        self._set_weight(self._cpu / unit.id, weight)
+        self._balance()
+
+    def processes(self, unit: UnitId, session: int | None) -> frozenset[int]:
+        """Return what is in the unit's groups."""
+        del session
+        found: set[int] = set()
+        for group in {self._memory / unit, self._cpu / unit}:
+            try:
+                found.update(int(pid) for pid in (group / "cgroup.procs").read_text().split())
+            except OSError:
+                continue
+        return frozenset(found)
+
+    def remove(self, unit: UnitId) -> None:
+        """Remove the unit's groups."""
+        for group in {self._memory / unit, self._cpu / unit}:
+            if group.exists():
+                group.rmdir()
+        self._balance()
+
+    def ran_out_of_memory(self, unit: UnitId) -> bool:
+        """Ask the kernel's counter."""
+        try:
+            lines = (self._memory / unit / self._version.memory_events).read_text().splitlines()
+        except OSError:
+            return False
+        return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines)
+
+    def _balance(self) -> None:
+        for group in (self._cpu, self._cpu.parent):
+            weights = []
+            for child in group.iterdir():
+                try:
+                    weights.append(int((child / self._version.weight).read_text()))
+                except OSError:
+                    continue
+            self._set_weight(group, sum(weights))
+
+    def _set_weight(self, group: Path, weight: int) -> None:
+        (group / self._version.weight).write_text(str(min(self._version.largest, max(self._version.smallest, weight))))
+
+
+class NoContainers:
+    """Units without limits, held together by their session alone."""
+
+    def __init__(self, why: str, host: str) -> None:
+        """Say why there are none."""
+        self.limits = f"none: {why}"
+        self._host = host
+
+    def admit(self, unit: Unit) -> tuple[Path, ...]:
+        """Nothing to join."""
+        del unit
+        return ()
+
+    def weigh(self, unit: Unit) -> None:
+        """Nothing to weigh."""
+
+    def processes(self, unit: UnitId, session: int | None) -> frozenset[int]:
+        """Return what carries the unit's mark in the unit's session."""
+        return frozenset() if session is None else session_members(session, f"SLUICE_UNIT={self._host}/{unit}")
+
+    def remove(self, unit: UnitId) -> None:
+        """Nothing to remove."""
+
+    def ran_out_of_memory(self, unit: UnitId) -> bool:
+        """Nobody counts."""
+        del unit
+        return False
+
+
+def installation_of(home: Path) -> str:
+    """Name the group of one installation, so that two checkouts on a machine do not meet."""
+    return f"sluice-{hashlib.sha256(str(home).encode()).hexdigest()[:10]}"
+
+
+def find_containers(home: Path, host: str, mounts: Path = Path("/proc/mounts")) -> Containers:
+    """Return a host's containers as its agent has made them."""
+    trees = _trees(mounts)
+    return NoContainers("none are mounted", host) if trees is None else ControlGroups(*trees, installation_of(home), host)
+
+
+def open_containers(home: Path, host: str, capacity: Capacity, mounts: Path = Path("/proc/mounts")) -> Containers:
+    """Find what this machine offers, make the host's group, and say which it is."""
+    trees = _trees(mounts)
+    if trees is None:
+        return _without("no control groups for cpu and memory are mounted", host)
+    groups = ControlGroups(*trees, installation_of(home), host)
+    try:
+        groups.prepare(capacity)
+    except OSError as error:
+        return _without(f"control groups cannot be written by user {os.geteuid()} ({error.strerror}); run the agent as root", host)
+    return groups
+
+
+def _without(why: str, host: str) -> NoContainers:
+    log.warning("units run without limits", host=host, why=why)
+    return NoContainers(why, host)
+
+
+def _trees(mounts: Path) -> tuple[Version, Path, Path] | None:
+    """Return the version and the trees of memory and cpu, as they are mounted."""
+    first: dict[str, Path] = {}
+    for line in mounts.read_text().splitlines():
+        _, where, kind, options, *_ = line.split()
+        point = Path(where)
+        if kind == "cgroup2" and {"cpu", "memory"} <= set((point / "cgroup.controllers").read_text().split()):
+            return V2, point, point
+        if kind == "cgroup":
+            for controller in {"cpu", "memory"} & set(options.split(",")):
+                first[controller] = point
+    if first.keys() >= {"cpu", "memory"}:
+        return V1, first["memory"], first["cpu"]
+    return None

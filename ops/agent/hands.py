@@ -1,0 +1,210 @@
+"""The agent's eyes and hands on its host: finds units, and carries out what `reconcile` decided."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import structlog
+
+from ops.agent.commands import Installation, command, environment, resources_file
+from ops.agent.containers import Containers
+from ops.agent.processes import Process, boot_id, kill_all
+from ops.agent.reconcile import Action, AskToEnd, Forget, Found, Kill, Start, Weigh
+from ops.agent.store import HostFolder, UnitFolder, UnitRecord, write_whole
+from ops.model.assignment import UnitKind
+from ops.model.ids import UnitId
+
+log = structlog.get_logger()
+
+LAUNCH_SECONDS = 5.0
+SIGNALLED = 128
+"""A shell adds this to the number of the signal that ended a process."""
+
+_SCRIPT = """\
+# Written by the agent at each start of this unit: it joins the containers, then runs the unit and writes down how it ended.
+cd {folder} || exit 1
+started() {{ read -r stat < "/proc/$1/stat"; stat="${{stat##*) }}"; set -- $stat; echo "${{20}}"; }}
+for procs in {joins}; do echo $$ > "$procs" || exit 1; done
+echo "$$ $(started $$)" > session
+{command} >> log 2>&1 < /dev/null &
+main=$!
+echo "$main $(started $main)" > pid
+wait $main
+echo $? > exit
+"""
+
+
+class Hands:
+    """Everything that touches units of one host."""
+
+    def __init__(self, folder: HostFolder, containers: Containers, installation: Installation | None) -> None:
+        """Work in `folder`. Without an installation units can be found and ended, not started."""
+        self._folder = folder
+        self._containers = containers
+        self._installation = installation
+        self._boot = boot_id()
+        self._children: list[subprocess.Popen[bytes]] = []
+        self.troubles: dict[UnitId, str] = {}
+
+    # -- finding
+
+    def find(self) -> list[Found]:
+        """Look at every unit there is; write down the end of those that have ended since the last look."""
+        self._children = [child for child in self._children if child.poll() is None]
+        found = []
+        for folder in self._folder.units():
+            record = folder.record()
+            if record is None:
+                self._discard(folder)
+            else:
+                found.append(self._find(folder, record))
+        return found
+
+    def watched(self) -> list[Process]:
+        """Return the processes whose end the agent has to notice at once."""
+        pairs = [(folder.main(), folder.session()) for folder in self._folder.units()]
+        return [each for pair in pairs for each in pair if each is not None and each.alive]
+
+    def cap_logs(self) -> None:
+        """Keep the units' logs small."""
+        for folder in self._folder.units():
+            folder.cap_log()
+
+    def _find(self, folder: UnitFolder, record: UnitRecord) -> Found:
+        main, session = folder.main(), folder.session()
+        here = record.boot == self._boot
+        pids = self._containers.processes(folder.id, session.pid if session and here else None)
+        main_alive = here and main is not None and main.alive
+        alive = main_alive or (here and session is not None and session.alive)
+        if not alive and record.ended_at is None:
+            record = record.model_copy(update={"ended_at": time.time(), "exit": self._how_it_ended(folder, record)})
+            folder.keep(record)
+            log.warning("a unit ended", unit=folder.id, exit=record.exit, asked_to=record.stopping_at is not None)
+        known = {each.pid for each in (main, session) if each is not None and each.alive}
+        return Found(
+            unit=record.unit,
+            alive=alive,
+            others=len(pids - known),
+            started_at=record.started_at,
+            restarts=record.restarts,
+            failures=record.failures,
+            pid=main.pid if main is not None and main_alive else None,
+            stopping_at=record.stopping_at,
+            ended_at=record.ended_at,
+            exit=record.exit,
+        )
+
+    def _how_it_ended(self, folder: UnitFolder, record: UnitRecord) -> str:
+        status = folder.exit_status()
+        if status is None:
+            how = "killed with its container" if record.boot == self._boot else "ended when its host restarted"
+        elif status > SIGNALLED:
+            how = f"killed by signal {status - SIGNALLED}"
+        else:
+            how = f"exit code {status}"
+        if self._containers.ran_out_of_memory(folder.id):
+            how += f" (its container was full: quantum.memory is {record.unit.quantum.memory}m)"
+        last = folder.last_line()
+        return f"{how}: {last}" if last else how
+
+    def _discard(self, folder: UnitFolder) -> None:
+        session = folder.session()
+        kill_all(self._containers.processes(folder.id, session.pid if session else None))
+        try:
+            self._containers.remove(folder.id)
+        except OSError:
+            return
+        folder.remove()
+
+    # -- acting
+
+    def do(self, action: Action) -> None:
+        """Carry out one action. One that fails is said, kept in `troubles`, and tried again at the next look."""
+        identity = action.unit.id if isinstance(action, Start | Weigh) else action.unit
+        try:
+            self._do(action)
+        except (OSError, RuntimeError) as error:
+            reason = f"{type(action).__name__.lower()} failed: {error}"
+            if self.troubles.get(identity) != reason:
+                log.warning("a unit is in trouble", unit=identity, error=reason)
+            self.troubles[identity] = reason
+        else:
+            self.troubles.pop(identity, None)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Start():
+                self._start(action)
+            case AskToEnd():
+                self._ask_to_end(action)
+            case Kill():
+                self._kill(action.unit)
+            case Weigh():
+                self._containers.weigh(action.unit)
+                self._update(action.unit.id, unit=action.unit)
+                log.info("weighed", unit=action.unit.id, quiet=action.unit.quiet)
+            case Forget():
+                self._containers.remove(action.unit)
+                self._folder.unit(action.unit).remove()
+                log.info("unit is gone", unit=action.unit)
+
+    def _start(self, action: Start) -> None:
+        installation = self._installation
+        if installation is None:
+            return
+        unit = action.unit
+        folder = self._folder.unit(unit.id)
+        folder.make()
+        self._containers.remove(unit.id)
+        joins = self._containers.admit(unit)
+        if unit.kind is UnitKind.SLOT:
+            write_whole(folder.scratch / "resources.json", json.dumps(resources_file(unit)))
+        words = command(unit, folder.scratch, installation)
+        script = _SCRIPT.format(folder=shlex.quote(str(folder.path)), joins=shlex.join(map(str, joins)), command=shlex.join(words))
+        write_whole(folder.path / "start.sh", script)
+        now = time.time()
+        folder.keep(UnitRecord(unit=unit, boot=self._boot, started_at=now, restarts=action.restarts, failures=action.failures))
+        with folder.log.open("ab") as output:
+            child = subprocess.Popen(
+                ["/bin/sh", str(folder.path / "start.sh")],
+                env=environment(unit, folder.scratch, installation, os.environ),
+                cwd=folder.path,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        self._children.append(child)
+        while folder.main() is None and child.poll() is None and time.time() < now + LAUNCH_SECONDS:
+            time.sleep(0.005)
+        main = folder.main()
+        log.info("started", unit=unit.id, pid=main.pid if main else None, restarts=action.restarts, quiet=unit.quiet)
+
+    def _ask_to_end(self, action: AskToEnd) -> None:
+        main = self._folder.unit(action.unit).main()
+        self._update(action.unit, stopping_at=time.time())
+        if main is not None:
+            main.send(signal.SIGPWR if action.decommission else signal.SIGTERM)
+        log.info("asked to finish its tasks" if action.decommission else "asked to end", unit=action.unit)
+
+    def _kill(self, unit: UnitId) -> None:
+        session = self._folder.unit(unit).session()
+        pids = self._containers.processes(unit, session.pid if session else None)
+        kill_all(pids)
+        log.info("killed what was left", unit=unit, processes=len(pids))
+
+    def _update(self, identity: UnitId, **changes: object) -> None:
+        folder = self._folder.unit(identity)
+        record = folder.record()
+        if record is not None:
+            folder.keep(record.model_copy(update=changes))
+
+
+def host_folder_names(home: Path) -> list[str]:
+    """Return the hosts that have run an agent in this home."""
+    hosts = home / "hosts"
+    return sorted(path.name for path in hosts.iterdir() if path.is_dir()) if hosts.is_dir() else []

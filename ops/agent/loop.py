@@ -1,0 +1,171 @@
+"""The agent's rounds: follow the channel, look, decide, act, report; sleep until something changes or ends, 10 s at most."""
+
+import os
+import select
+import time
+from collections.abc import Callable
+
+import structlog
+
+from ops.agent.hands import Hands
+from ops.agent.presence import Presence
+from ops.agent.processes import Process
+from ops.agent.reconcile import BATCH_DEADLINE_SECONDS, observe, reconcile
+from ops.agent.store import HostFolder
+from ops.channel.client import Channel, ChannelAwayError, ConflictError
+from ops.model.assignment import Assignment, Observed
+
+log = structlog.get_logger()
+
+FULL_ROUND_SECONDS = 10.0
+CONNECT_SECONDS = 3.0
+AWAY_ROUND_SECONDS = 1.0
+"""How soon an unregistered agent tries again."""
+TROUBLE_SECONDS = 2.0
+"""How soon an action that failed is tried again."""
+
+
+class Agent:
+    """One host's agent."""
+
+    def __init__(  # noqa: PLR0913 - its parts, each replaceable in tests
+        self,
+        *,
+        channel: Channel,
+        presence: Presence,
+        hands: Hands,
+        folder: HostFolder,
+        limits: str,
+        reboot: Callable[[str], None],
+        batch_deadline: float = BATCH_DEADLINE_SECONDS,
+    ) -> None:
+        """Assemble it; `run` does the work."""
+        self._channel = channel
+        self._presence = presence
+        self._hands = hands
+        self._folder = folder
+        self._limits = limits
+        self._reboot = reboot
+        self._batch_deadline = batch_deadline
+        self._assignment = folder.assignment()
+        self._started_at = time.time()
+        self._ending = False
+        self._away_since: float | None = None
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        channel.on_wake(self.wake)
+
+    def wake(self) -> None:
+        """Look now; safe from signal handlers and from the channel's thread."""
+        os.eventfd_write(self._event, 1)
+
+    def end(self) -> None:
+        """Leave at the end of this round; the units stay."""
+        self._ending = True
+        self.wake()
+
+    def run(self) -> None:
+        """Go round until told to end."""
+        self._await_channel()
+        while not self._ending:
+            look_again_at = self.round()
+            if not self._ending:
+                self._sleep(look_again_at)
+
+    def _await_channel(self) -> None:
+        """Give the first connection a moment, so that a round without it means an outage."""
+        until = time.monotonic() + CONNECT_SECONDS
+        while not self._channel.connected and not self._ending and time.monotonic() < until:
+            time.sleep(0.02)
+
+    def round(self) -> float:
+        """Do one round; return when to look again at the latest."""
+        registered = self._follow()
+        found = self._hands.find()
+        now = time.time()
+        decision = reconcile(self._assignment, found, now, self._batch_deadline)
+        for action in decision.actions:
+            self._hands.do(action)
+        self._hands.cap_logs()
+        if registered:
+            self._tell()
+        looks = [now + (FULL_ROUND_SECONDS if registered else AWAY_ROUND_SECONDS)]
+        if decision.look_again_at is not None:
+            looks.append(decision.look_again_at)
+        if self._hands.troubles:
+            looks.append(now + TROUBLE_SECONDS)
+        return min(looks)
+
+    def _follow(self) -> bool:
+        """Read the channel; while it is away, what was assigned last stays."""
+        if not self._channel.connected:
+            self._away("the connection is lost")
+            return False
+        try:
+            if not self._presence.ensure():
+                return False
+            assigned = self._presence.assignment(self._assignment)
+        except (ChannelAwayError, ConflictError) as error:
+            self._away(str(error))
+            return False
+        if self._away_since is not None:
+            log.info("ZooKeeper is back", away_seconds=round(time.time() - self._away_since, 1))
+            self._away_since = None
+        self._assign(assigned)
+        return True
+
+    def _away(self, why: str) -> None:
+        if self._away_since is None:
+            self._away_since = time.time()
+            log.warning("ZooKeeper is away: what was assigned last goes on", why=why, units=len(self._assignment.units))
+
+    def _assign(self, assigned: Assignment) -> None:
+        if assigned != self._assignment:
+            names = ", ".join(unit.id for unit in assigned.units) or "nothing"
+            log.info("assigned", units=names, epoch=assigned.epoch)
+            self._assignment = assigned
+            try:
+                self._folder.keep_assignment(assigned)
+            except OSError as error:
+                log.warning("the assignment could not be kept on disk", folder=str(self._folder.path), error=str(error))
+        if assigned.reboot is not None:
+            self._reboot(assigned.reboot)
+
+    def _tell(self) -> None:
+        found = self._hands.find()
+        reboot = self._folder.reboot()
+        observed = Observed(
+            epoch=self._assignment.epoch,
+            units=observe(self._assignment, found, self._hands.troubles, self._started_at),
+            rebooted=reboot.asked if reboot is not None and reboot.done else None,
+            agent_started=self._started_at,
+            limits=self._limits,
+        )
+        try:
+            self._presence.report(observed)
+        except (ChannelAwayError, ConflictError) as error:
+            self._away(str(error))
+
+    def _sleep(self, until: float) -> None:
+        """Sleep until `until`, a wake-up, or the end of any unit's process."""
+        poll = select.poll()
+        poll.register(self._event, select.POLLIN)
+        watches = [watch for watch in map(_watch, self._hands.watched()) if watch is not None]
+        try:
+            for watch in watches:
+                poll.register(watch, select.POLLIN)
+            poll.poll(max(0.0, until - time.time()) * 1000)
+        finally:
+            for watch in watches:
+                os.close(watch)
+        try:
+            os.eventfd_read(self._event)
+        except BlockingIOError:
+            return
+
+
+def _watch(process: Process) -> int | None:
+    """Return a descriptor that becomes readable when the process ends."""
+    try:
+        return os.pidfd_open(process.pid)
+    except OSError:
+        return None

@@ -1,0 +1,79 @@
+"""Processes as the kernel shows them, told apart by when they started: a recycled pid is never mistaken for an older process."""
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process, for as long as it lives."""
+
+    pid: int
+    started: int
+    """Clock ticks between the machine's boot and its start."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process runs; one that has ended and waits to be reaped does not."""
+        stat = _stat(self.pid)
+        return stat is not None and stat[0] not in "ZX" and int(stat[19]) == self.started
+
+    def send(self, number: int) -> None:
+        """Send a signal, if it is still there."""
+        if self.alive:
+            signal_all({self.pid}, number)
+
+
+def process(pid: int) -> Process | None:
+    """Return the process that has this pid now."""
+    stat = _stat(pid)
+    return None if stat is None or stat[0] in "ZX" else Process(pid, int(stat[19]))
+
+
+def signal_all(pids: set[int] | frozenset[int], number: int) -> None:
+    """Send a signal to each of `pids` that is still there."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def kill_all(pids: set[int] | frozenset[int]) -> None:
+    """Kill each of `pids`."""
+    signal_all(pids, signal.SIGKILL)
+
+
+def session_members(session: int, mark: str) -> frozenset[int]:
+    """Return the processes of a session that carry `mark` in their environment."""
+    members = set()
+    for entry in PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        stat = _stat(int(entry.name))
+        if stat is None or stat[0] in "ZX" or int(stat[3]) != session:
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if mark.encode() in environment.split(b"\0"):
+            members.add(int(entry.name))
+    return frozenset(members)
+
+
+def boot_id() -> str:
+    """Tell this boot of the machine from every other."""
+    return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Return the fields of /proc/<pid>/stat from the state on (the name before it may hold anything)."""
+    try:
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None

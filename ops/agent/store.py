@@ -1,0 +1,201 @@
+"""What an agent keeps on disk: its units, so that the next agent adopts them, and what was assigned last, for when ZooKeeper is away."""
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+from pydantic import ValidationError
+
+from ops.agent.processes import Process
+from ops.model.assignment import Assignment, Unit
+from ops.model.ids import UnitId
+from ops.model.resources import Frozen
+
+log = structlog.get_logger()
+
+M = TypeVar("M", bound=Frozen)
+
+LOG_BYTES = 5 << 20
+"""A unit's log is cut at this size; one older part is kept."""
+
+
+class UnitRecord(Frozen):
+    """`unit.json`: what the agent knows about a unit besides what the kernel shows."""
+
+    unit: Unit
+    boot: str
+    """The machine's boot in which it was started."""
+    started_at: float
+    restarts: int = 0
+    failures: int = 0
+    stopping_at: float | None = None
+    ended_at: float | None = None
+    exit: str | None = None
+
+
+class RebootRecord(Frozen):
+    """`reboot.json`: each asked reboot is done once, across the reboot itself."""
+
+    asked: str
+    """The id of the operation."""
+    boot: str
+    done: bool = False
+
+
+class ProcessFile(Frozen):
+    """`agent.json`: the process that serves the host."""
+
+    pid: int
+    started: int
+
+
+class UnitFolder:
+    """`hosts/<h>/units/<unit>`: everything of one unit."""
+
+    def __init__(self, path: Path) -> None:
+        """Use `path`; `make` creates it."""
+        self.path = path
+        self.id = UnitId(path.name)
+        self.log = path / "log"
+        self.scratch = path / "scratch"
+
+    def make(self) -> None:
+        """Create it, without what an earlier start has left in its scratch."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.scratch.mkdir(parents=True)
+        for name in ("exit", "pid", "session"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def record(self) -> UnitRecord | None:
+        """Read `unit.json`; None when it is absent or damaged."""
+        return _read(self.path / "unit.json", UnitRecord)
+
+    def keep(self, record: UnitRecord) -> None:
+        """Write `unit.json`."""
+        write_whole(self.path / "unit.json", record.model_dump_json(indent=1))
+
+    def main(self) -> Process | None:
+        """Return the main process that the launch script wrote down."""
+        numbers = self._numbers("pid")
+        return Process(*numbers) if numbers else None
+
+    def session(self) -> Process | None:
+        """Return the process that leads the unit's session and writes down how the main one ended."""
+        numbers = self._numbers("session")
+        return Process(*numbers) if numbers else None
+
+    def _numbers(self, name: str) -> tuple[int, int] | None:
+        try:
+            pid, started = (self.path / name).read_text().split()
+        except (OSError, ValueError):
+            return None
+        return int(pid), int(started)
+
+    def exit_status(self) -> int | None:
+        """Return what the shell saw the main process end with."""
+        try:
+            return int((self.path / "exit").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def last_line(self) -> str:
+        """Return the last line of the log that says something."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, self.log.stat().st_size - 8192))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return next((line.strip()[:300] for line in reversed(lines) if re.search(r"\w", line)), "")
+
+    def cap_log(self) -> None:
+        """Move a log that has grown too large aside, under the writer's feet: it appends to the same file."""
+        try:
+            if self.log.stat().st_size > LOG_BYTES:
+                shutil.copyfile(self.log, self.path / "log.1")
+                os.truncate(self.log, 0)
+        except OSError as error:
+            log.warning("a log could not be cut", log=str(self.log), error=str(error))
+
+    def remove(self) -> None:
+        """Remove everything of the unit, but for its last log, which is kept for people."""
+        kept = self.path.parent.parent / "ended"
+        kept.mkdir(exist_ok=True)
+        if self.log.exists():
+            self.log.replace(kept / f"{self.id}.log")
+            for old in sorted(kept.iterdir(), key=lambda each: each.stat().st_mtime)[:-20]:
+                old.unlink()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class HostFolder:
+    """`SLUICE_HOME/hosts/<h>`: everything that one agent keeps."""
+
+    def __init__(self, home: Path, host: str) -> None:
+        """Use the folder of `host` below `home`."""
+        self.path = home / "hosts" / host
+
+    def make(self) -> None:
+        """Create it."""
+        (self.path / "units").mkdir(parents=True, exist_ok=True)
+
+    def agent(self) -> Process | None:
+        """Return the last process that served this host."""
+        found = _read(self.path / "agent.json", ProcessFile)
+        return None if found is None else Process(found.pid, found.started)
+
+    def keep_agent(self, agent: Process) -> None:
+        """Remember the process that serves this host."""
+        write_whole(self.path / "agent.json", ProcessFile(pid=agent.pid, started=agent.started).model_dump_json())
+
+    def unit(self, identity: UnitId) -> UnitFolder:
+        """Return the folder of one unit."""
+        return UnitFolder(self.path / "units" / identity)
+
+    def units(self) -> list[UnitFolder]:
+        """Return the folders of all units that are there."""
+        try:
+            return [UnitFolder(path) for path in sorted((self.path / "units").iterdir()) if path.is_dir()]
+        except FileNotFoundError:
+            return []
+
+    def assignment(self) -> Assignment:
+        """Return what was assigned last."""
+        return _read(self.path / "assignment.json", Assignment) or Assignment()
+
+    def keep_assignment(self, assignment: Assignment) -> None:
+        """Remember what is assigned."""
+        write_whole(self.path / "assignment.json", assignment.model_dump_json(indent=1))
+
+    def reboot(self) -> RebootRecord | None:
+        """Return the last reboot that was asked for."""
+        return _read(self.path / "reboot.json", RebootRecord)
+
+    def keep_reboot(self, record: RebootRecord) -> None:
+        """Remember a reboot."""
+        write_whole(self.path / "reboot.json", record.model_dump_json(indent=1))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write so that a reader, or a crash, sees the old file or the new one."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        file.write(text)
+    try:
+        Path(file.name).replace(path)
+    except OSError:
+        Path(file.name).unlink()
+        raise
+
+
+def _read(path: Path, model: type[M]) -> M | None:
+    try:
+        return model.model_validate_json(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        log.warning("a damaged file is ignored", file=str(path), error=str(error))
+        return None
