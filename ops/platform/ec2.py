@@ -1,0 +1,17 @@
+"""EC2 as the cloud has it, on this machine: moto's server."""
+
+import urllib.request
+
+from ops.platform.layout import ADDRESS, Layout
+from ops.platform.service import Program, Service
+
+
+def service(where: Layout) -> Service:
+    """Describe the server."""
+    port = where.ports.ec2
+
+    def ready() -> None:
+        urllib.request.urlopen(f"http://{ADDRESS}:{port}/moto-api/data.json", timeout=3).close()  # noqa: S310  our own server
+
+    command = (str(where.python.parent / "moto_server"), "-H", ADDRESS, "-p", str(port))
+    return Service("ec2", Program(command, nice=5), ready, ports=(port,))

@@ -1,0 +1,102 @@
+"""Fetch the jars that pyspark does not bring: Kafka's broker and Spark's Kafka connector, as `jars.lock` has them.
+
+Ivy, which is among pyspark's jars, finds them where the machine's Ivy is set up to look; checksums decide what is accepted.
+"""
+
+import hashlib
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from ops.platform.layout import Layout, PlatformError
+
+LOCK = Path(__file__).with_name("jars.lock")
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One locked jar."""
+
+    folder: str
+    organisation: str
+    name: str
+    revision: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Its file name."""
+        return f"{self.name}-{self.revision}.jar"
+
+
+def locked(text: str) -> list[Jar]:
+    """Read the lock."""
+    jars = []
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            folder, coordinates, sha256 = line.split()
+            jars.append(Jar(folder, *coordinates.split(":"), sha256))
+    return jars
+
+
+def wrong(jars: list[Jar], home: Path) -> dict[Jar, str]:
+    """Return the jars that are not as locked, and why."""
+    found = {}
+    for jar in jars:
+        path = home / "jars" / jar.folder / jar.file
+        if not path.exists():
+            found[jar] = "is missing"
+        elif hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
+            found[jar] = f"differs from its checksum in {LOCK.name}"
+    return found
+
+
+def module(jars: list[Jar]) -> str:
+    """Write the Ivy module that asks for exactly these, and nothing that they depend on."""
+    folders = "".join(f"<conf name={quoteattr(folder)}/>" for folder in sorted({jar.folder for jar in jars}))
+    wants = "".join(
+        f"<dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.revision)} "
+        f'conf="{jar.folder}->master" transitive="false"/>\n'
+        for jar in jars
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="sluice" module="jars"/>\n'
+        f"<configurations>{folders}</configurations>\n<dependencies>\n{wants}</dependencies></ivy-module>\n"
+    )
+
+
+def fetch(where: Layout, java: Path) -> None:
+    """Bring the jars; those that are there already, and whole, are not asked for again."""
+    jars = locked(LOCK.read_text())
+    marker, state = where.home / "jars" / ".verified", hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    if marker.exists() and marker.read_text() == state and all((where.home / "jars" / jar.folder / jar.file).exists() for jar in jars):
+        return
+    if wrong(jars, where.home):
+        for folder in {jar.folder for jar in jars}:
+            shutil.rmtree(where.home / "jars" / folder, ignore_errors=True)
+        _retrieve(where, java, jars)
+    amiss = wrong(jars, where.home)
+    if amiss:
+        listed = "; ".join(f"{jar.file} {why}" for jar, why in amiss.items())
+        message = f"jars: {listed}. Remove {where.home / 'jars'} and {where.home / 'ivy'} and try again; if it stays so, your mirror serves other files"
+        raise PlatformError(message)
+    marker.write_text(state)
+
+
+def _retrieve(where: Layout, java: Path, jars: list[Jar]) -> None:
+    ivy = next(where.spark_jars.glob("ivy-*.jar"))
+    description = where.conf / "ivy.xml"
+    description.write_text(module(jars))
+    pattern = f"{where.home / 'jars'}/[conf]/[artifact]-[revision].[ext]"
+    command = [java / "bin" / "java", "-jar", ivy, "-ivy", description, "-cache", where.home / "ivy", "-retrieve", pattern]
+    log = where.logs / "ivy.log"
+    with log.open("w") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False, cwd=where.conf)
+    if done.returncode != 0:
+        told = [line.strip() for line in log.read_text().splitlines() if "not found" in line or "WARN" in line or "ERROR" in line]
+        message = (
+            f"jars: Ivy could not fetch them ({'; '.join(told[:3]) or 'see the log'}). Check the network or your Ivy settings; log: {log}"
+        )
+        raise PlatformError(message)

@@ -1,0 +1,91 @@
+"""Kafka: one broker that is its own controller (KRaft), out of the locked jars."""
+
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from ops.platform import jvm
+from ops.platform.layout import ADDRESS, Layout, PlatformError
+from ops.platform.service import NotReadyError, Program, Service
+
+HEAP = 320
+
+
+def properties(where: Layout) -> str:
+    """Write the broker's configuration: everything replicated once, few threads, small buffers."""
+    client, quorum = f"{ADDRESS}:{where.ports.kafka}", f"{ADDRESS}:{where.ports.kafka_controller}"
+    return f"""\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{quorum}
+listeners=PLAINTEXT://{client},CONTROLLER://{quorum}
+advertised.listeners=PLAINTEXT://{client}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+log.dirs={where.data / "kafka"}
+auto.create.topics.enable=false
+num.partitions=4
+default.replication.factor=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+num.network.threads=2
+num.io.threads=4
+background.threads=2
+num.recovery.threads.per.data.dir=2
+log.segment.bytes=134217728
+log.retention.hours=72
+log.cleaner.dedupe.buffer.size=16777216
+"""
+
+
+def service(where: Layout, java: Path) -> Service:
+    """Describe the broker."""
+    config, data = where.conf / "kafka.properties", where.data / "kafka"
+    program = (str(java / "bin" / "java"),)
+    jars = f"{where.broker_jars}/*"
+
+    def prepare() -> None:
+        config.write_text(properties(where))
+        if (data / "meta.properties").exists():
+            return
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
+        command = [
+            *program, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", jvm.log_config(where), "-cp", jars,
+            "kafka.tools.StorageTool", "format", "-t", cluster, "-c", config,
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            message = f"kafka: {data} could not be formatted: {(done.stderr or done.stdout).strip()[-400:]}"
+            raise PlatformError(message)
+
+    def ready() -> None:
+        client = AdminClient({"bootstrap.servers": f"{ADDRESS}:{where.ports.kafka}", "log_level": 0, "socket.timeout.ms": 2000})
+        try:
+            found = client.list_topics(timeout=2)
+        except KafkaException as error:
+            message = f"metadata was not answered: {error.args[0].str()}"
+            raise NotReadyError(message) from error
+        if not found.brokers:
+            message = "no broker has registered"
+            raise NotReadyError(message)
+
+    command = (*program, *jvm.options(where, "kafka", HEAP), "-cp", jars, "kafka.Kafka", str(config))
+    return Service(
+        "kafka",
+        Program(command, nice=-5, stop_seconds=30),
+        ready,
+        prepare,
+        needs=("jars",),
+        ports=(where.ports.kafka, where.ports.kafka_controller),
+    )

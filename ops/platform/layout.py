@@ -1,0 +1,211 @@
+"""Where everything of one installation is: folders, ports, secrets. Everything else in this package is told by this.
+
+Two checkouts beside each other differ in their home and in SLUICE_PORT_BASE; nothing else is shared between them.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import sys
+import tempfile
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from pydantic import Field
+
+from ops import endpoints
+from ops.model.resources import Frozen
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+ADDRESS = "127.0.0.1"
+DEFAULT_BASE = 27000
+LONGEST_SOCKET_PATH = 107
+"""What Linux allows for the path of a Unix socket, in bytes."""
+
+
+class PlatformError(Exception):
+    """The platform cannot do what was asked; the message names the thing, what is wrong and what to do next."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The fixed ports, counted from a base that SLUICE_PORT_BASE sets."""
+
+    zookeeper: int
+    kafka: int
+    kafka_controller: int
+    postgres: int
+    spark: int
+    spark_page: int
+    ec2: int
+    airflow: int
+    airflow_log: int
+    triggerer_log: int
+
+    @classmethod
+    def above(cls, base: int) -> "Ports":
+        """Count them from `base` + 1."""
+        return cls(**{field.name: base + number for number, field in enumerate(fields(cls), start=1)})
+
+    def named(self) -> dict[str, int]:
+        """Return every port by what it is for."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def _random() -> str:
+    return secrets.token_urlsafe(18)
+
+
+def _fernet() -> str:
+    return urlsafe_b64encode(secrets.token_bytes(32)).decode()
+
+
+class Secrets(Frozen):
+    """Passwords and keys, made at random once for each home."""
+
+    postgres: str = Field(default_factory=_random)
+    airflow: str = Field(default_factory=_random)
+    """The password of Airflow's user `admin`."""
+    airflow_jwt: str = Field(default_factory=_random)
+    airflow_fernet: str = Field(default_factory=_fernet)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One installation."""
+
+    home: Path
+    ports: Ports
+    site: Path
+    python: Path = Path(sys.executable)
+
+    @property
+    def conf(self) -> Path:
+        """Generated configuration: written anew at each start."""
+        return self.home / "conf"
+
+    @property
+    def data(self) -> Path:
+        """What the services keep."""
+        return self.home / "data"
+
+    @property
+    def logs(self) -> Path:
+        """One log for each program."""
+        return self.home / "logs"
+
+    @property
+    def archives(self) -> Path:
+        """Class data of the JVMs, to start them sooner."""
+        return self.home / "cds"
+
+    @property
+    def endpoints(self) -> Path:
+        """What every process of Sluice reads."""
+        return self.home / "endpoints.json"
+
+    @property
+    def airflow(self) -> Path:
+        """AIRFLOW_HOME."""
+        return self.home / "airflow"
+
+    @property
+    def broker_jars(self) -> Path:
+        """Kafka's broker."""
+        return self.home / "jars" / "broker"
+
+    @property
+    def connector_jars(self) -> Path:
+        """Spark's Kafka connector."""
+        return self.home / "jars" / "connector"
+
+    @property
+    def spark_home(self) -> Path:
+        """The pyspark of this environment."""
+        return self.python.parent.parent / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages" / "pyspark"
+
+    @property
+    def spark_jars(self) -> Path:
+        """Spark's jars; ZooKeeper and Ivy are among them."""
+        return self.spark_home / "jars"
+
+    @property
+    def socket(self) -> Path:
+        """Supervisord's socket: in the home, or in the temporary folder where the home's path is too long for one."""
+        path = self.home / "run" / "supervisor.sock"
+        if len(os.fsencode(path)) + len(".12345678") <= LONGEST_SOCKET_PATH:
+            return path
+        digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]
+        return Path(tempfile.gettempdir()) / f"sluice-{digest}.sock"
+
+    @property
+    def pidfile(self) -> Path:
+        """Supervisord's."""
+        return self.home / "run" / "supervisord.pid"
+
+    def make_folders(self) -> None:
+        """Make what the programs expect; a full or read-only disk shows here first."""
+        try:
+            for folder in (self.conf, self.data, self.logs, self.archives, self.home / "run", self.home / "hosts"):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"{self.home}: cannot be written ({error.strerror}): make room there, or set SLUICE_HOME to another folder"
+            raise PlatformError(message) from error
+
+    def secrets(self) -> Secrets:
+        """Read the secrets, made at the first call."""
+        path = self.home / "secrets.json"
+        if not path.exists():
+            write_private(path, Secrets().model_dump_json())
+        return Secrets.model_validate_json(path.read_text())
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial.touch(mode=0o600)
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def home() -> Path:
+    """Return SLUICE_HOME, or `.sluice` in the checkout."""
+    return Path(os.environ.get("SLUICE_HOME", CHECKOUT / ".sluice")).resolve()
+
+
+def port_base() -> int:
+    """Return the base of the ports: SLUICE_PORT_BASE, or what this home has used before, or the default."""
+    asked = os.environ.get("SLUICE_PORT_BASE")
+    kept = home() / "port-base"
+    if asked is None:
+        return int(kept.read_text()) if kept.exists() else DEFAULT_BASE
+    highest = 65535 - len(fields(Ports))
+    if not asked.isdecimal() or not 1024 <= int(asked) <= highest:
+        message = f"SLUICE_PORT_BASE={asked}: must be a number from 1024 to {highest}; the {len(fields(Ports))} ports above it are used"
+        raise PlatformError(message)
+    return int(asked)
+
+
+def layout() -> Layout:
+    """Return this installation: SLUICE_HOME, SLUICE_PORT_BASE and SLUICE_SITE say where, with defaults in the checkout."""
+    site = Path(os.environ.get("SLUICE_SITE", CHECKOUT / "site.yaml")).resolve()
+    return Layout(home=home(), ports=Ports.above(port_base()), site=site)
+
+
+def write_endpoints(where: Layout, pipeline: str) -> None:
+    """Write `endpoints.json`, which every other process of Sluice reads."""
+    ports, keys = where.ports, where.secrets()
+    found = endpoints.Endpoints(
+        kafka=f"{ADDRESS}:{ports.kafka}",
+        zookeeper=f"{ADDRESS}:{ports.zookeeper}/sluice/{pipeline}",
+        postgres=f"postgresql://sluice:{keys.postgres}@{ADDRESS}:{ports.postgres}/sluice",
+        airflow=endpoints.AirflowEndpoint(url=f"http://{ADDRESS}:{ports.airflow}", user="admin", password=keys.airflow),
+        spark=f"spark://{ADDRESS}:{ports.spark}",
+        ec2=f"http://{ADDRESS}:{ports.ec2}",
+        home=where.home,
+    )
+    write_private(where.endpoints, json.dumps(json.loads(found.model_dump_json()), indent=2))
+    (where.home / "port-base").write_text(str(ports.zookeeper - 1))

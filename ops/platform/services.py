@@ -1,0 +1,108 @@
+"""All services of the platform, and a way to run some of them alone: `python -m ops.platform.services up --only zookeeper,kafka`.
+
+Integration tests and developers start the real parts that they need with it, in a SLUICE_HOME and a SLUICE_PORT_BASE of their own;
+`up` waits until they answer and prints the endpoints, `down` stops them.
+"""
+
+import argparse
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ops import site
+from ops.platform import ec2, jars, java, kafka, ports, postgres, spark, steps, zookeeper
+from ops.platform.layout import Layout, PlatformError, layout, write_endpoints
+from ops.platform.service import Service
+from ops.platform.starting import steps_of
+from ops.platform.supervisord import STOPPED, Supervisor
+
+PARTS = ("zookeeper", "kafka", "postgres", "spark", "ec2")
+"""What runs without anything of Sluice itself."""
+
+
+def parts(where: Layout, java_home: Path, pipeline: str) -> list[Service]:
+    """Describe the parts that Sluice stands on."""
+    return [
+        zookeeper.service(where, java_home, pipeline),
+        kafka.service(where, java_home),
+        postgres.service(where),
+        spark.service(where, java_home),
+        ec2.service(where),
+    ]
+
+
+def fetch_step(where: Layout, java_home: Path) -> steps.Step:
+    """Return the step that brings the jars."""
+
+    def act(_halt: threading.Event) -> str:
+        jars.fetch(where, java_home)
+        return "fetched and verified"
+
+    return steps.Step("jars", act)
+
+
+def pipeline_name(where: Layout) -> str:
+    """Return the pipeline's short name: `hits` for `pipeline.hits`."""
+    return site.load(where.site).pipeline.rsplit(".", 1)[-1]
+
+
+def check_ports(where: Layout, supervisor: Supervisor, services: Iterable[Service]) -> None:
+    """Refuse to start what would find its port taken."""
+    states = supervisor.states()
+    names = {port: name for name, port in where.ports.named().items()}
+    idle = [service for service in services if states.get(service.name, {}).get("statename", "STOPPED") in STOPPED]
+    problems = ports.taken({names[port]: port for service in idle for port in service.ports})
+    if problems:
+        message = (
+            "; ".join(problems) + ". Stop it, or give this checkout other ports: SLUICE_PORT_BASE=28000 make up "
+            f"(now {where.ports.zookeeper - 1}; the ports just above it are used)"
+        )
+        raise PlatformError(message)
+
+
+def start(where: Layout, only: Iterable[str], tell: Callable[[steps.Timing], None]) -> None:
+    """Start the named parts and return when each answers."""
+    java_home = java.find(where.home / "java")
+    where.make_folders()
+    name = pipeline_name(where)
+    known = parts(where, java_home, name)
+    wanted = [service for service in known if service.name in set(only)]
+    supervisor = Supervisor(where)
+    check_ports(where, supervisor, wanted)
+    write_endpoints(where, name)
+    supervisor.launch(known)
+    fetch = [fetch_step(where, java_home)] if any("jars" in service.needs for service in wanted) else []
+    steps.run([*fetch, *steps_of(where, supervisor, wanted)], tell)
+
+
+def stop(where: Layout) -> None:
+    """Stop whatever runs under this home's supervisord; nothing running is fine."""
+    supervisor = Supervisor(where)
+    if supervisor.alive():
+        supervisor.shutdown()
+
+
+def main() -> None:
+    """Run from a shell."""
+    parser = argparse.ArgumentParser(prog="python -m ops.platform.services", description=__doc__)
+    parser.add_argument("command", choices=("up", "down"))
+    parser.add_argument("--only", default=",".join(PARTS), help=f"which parts, with commas (all: {','.join(PARTS)})")
+    arguments = parser.parse_args()
+    only = arguments.only.split(",")
+    unknown = sorted(set(only) - set(PARTS))
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    where = layout()
+    try:
+        if arguments.command == "up":
+            start(where, only, lambda timing: print(f"{timing.name:<12} {timing.seconds:6.1f} s  {timing.said}", flush=True))  # noqa: T201
+            print(f"endpoints    {where.endpoints}")  # noqa: T201
+        else:
+            stop(where)
+    except PlatformError as error:
+        sys.exit(f"{error}")
+
+
+if __name__ == "__main__":
+    main()

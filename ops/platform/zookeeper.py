@@ -1,0 +1,53 @@
+"""ZooKeeper, the one channel through which every step speaks: one server, out of pyspark's jars."""
+
+import logging
+import socket
+from pathlib import Path
+
+from kazoo.client import KazooClient
+
+from ops.platform import jvm
+from ops.platform.layout import ADDRESS, Layout
+from ops.platform.service import NotReadyError, Program, Service
+
+JARS = (
+    "zookeeper-*.jar", "slf4j-api-*.jar", "log4j-api-*.jar", "log4j-core-*.jar", "log4j-slf4j2-impl-*.jar", "metrics-core-*.jar",
+    "snappy-java-*.jar", "javax.servlet-api-*.jar", "commons-cli-*.jar", "commons-io-*.jar", "netty-*.jar",
+)  # fmt: skip
+
+
+def service(where: Layout, java: Path, pipeline: str) -> Service:
+    """Describe the server, with the chroot of `pipeline`."""
+    config, port = where.conf / "zoo.cfg", where.ports.zookeeper
+
+    def prepare() -> None:
+        config.write_text(
+            f"dataDir={where.data / 'zookeeper'}\nclientPort={port}\nclientPortAddress={ADDRESS}\n"
+            "tickTime=1000\nmaxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=ruok,srvr,mntr\n"
+            "autopurge.snapRetainCount=3\nautopurge.purgeInterval=1\npreAllocSize=4096\n"
+        )
+
+    def ready() -> None:
+        with socket.create_connection((ADDRESS, port), timeout=2) as link:
+            link.sendall(b"ruok")
+            if link.recv(16) != b"imok":
+                message = "ruok was not answered with imok"
+                raise NotReadyError(message)
+
+    def after() -> None:
+        silent = logging.getLogger("sluice.platform.zookeeper")  # a connection that we close is no news to the user
+        silent.addHandler(logging.NullHandler())
+        silent.propagate = False
+        client = KazooClient(hosts=f"{ADDRESS}:{port}", logger=silent)
+        client.start(timeout=15)
+        try:
+            client.ensure_path(f"/sluice/{pipeline}")
+        finally:
+            client.stop()
+            client.close()
+
+    command = (
+        str(java / "bin" / "java"), *jvm.options(where, "zookeeper", 96), "-cp", jvm.classpath(where.spark_jars, *JARS),
+        "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
+    )  # fmt: skip
+    return Service("zookeeper", Program(command, nice=-5), ready, prepare, after, ports=(port,))
