@@ -37,7 +37,8 @@ def locked(text: str) -> list[Jar]:
     for line in text.splitlines():
         if line and not line.startswith("#"):
             folder, coordinates, sha256 = line.split()
-            jars.append(Jar(folder, *coordinates.split(":"), sha256))
+            organisation, name, revision = coordinates.split(":")
+            jars.append(Jar(folder, organisation, name, revision, sha256))
     return jars
 
 
@@ -80,7 +81,8 @@ def fetch(where: Layout, java: Path) -> None:
     amiss = wrong(jars, where.home)
     if amiss:
         listed = "; ".join(f"{jar.file} {why}" for jar, why in amiss.items())
-        message = f"jars: {listed}. Remove {where.home / 'jars'} and {where.home / 'ivy'} and try again; if it stays so, your mirror serves other files"
+        caches = f"{where.home / 'jars'} and {where.home / 'ivy'}"
+        message = f"jars: {listed}. Remove {caches} and try again; if it stays so, your mirror serves other files"
         raise PlatformError(message)
     marker.write_text(state)
 
@@ -90,7 +92,17 @@ def _retrieve(where: Layout, java: Path, jars: list[Jar]) -> None:
     description = where.conf / "ivy.xml"
     description.write_text(module(jars))
     pattern = f"{where.home / 'jars'}/[conf]/[artifact]-[revision].[ext]"
-    command = [java / "bin" / "java", "-jar", ivy, "-ivy", description, "-cache", where.home / "ivy", "-retrieve", pattern]
+    command = [
+        str(java / "bin" / "java"),
+        "-jar",
+        str(ivy),
+        "-ivy",
+        str(description),
+        "-cache",
+        str(where.home / "ivy"),
+        "-retrieve",
+        pattern,
+    ]
     log = where.logs / "ivy.log"
     with log.open("w") as output:
         done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False, cwd=where.conf)

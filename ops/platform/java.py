@@ -34,7 +34,7 @@ def candidates(private: Path) -> list[Path]:
 
 def look(private: Path) -> tuple[Path | None, list[str]]:
     """Return the first suitable Java home, and what was found instead, for people."""
-    seen = []
+    seen: list[str] = []
     for home in candidates(private):
         version = version_of(home / "bin" / "java")
         if version in SUITABLE:

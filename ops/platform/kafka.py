@@ -62,7 +62,7 @@ def service(where: Layout, java: Path) -> Service:
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
         command = [
             *program, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", jvm.log_config(where), "-cp", jars,
-            "kafka.tools.StorageTool", "format", "-t", cluster, "-c", config,
+            "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:

@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import sys
+import sysconfig
 import tempfile
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, fields
@@ -21,6 +22,7 @@ from ops.model.resources import Frozen
 CHECKOUT = Path(__file__).resolve().parents[2]
 ADDRESS = "127.0.0.1"
 DEFAULT_BASE = 27000
+LOWEST_BASE = 1024
 LONGEST_SOCKET_PATH = 107
 """What Linux allows for the path of a Unix socket, in bytes."""
 
@@ -122,9 +124,14 @@ class Layout:
         return self.home / "jars" / "connector"
 
     @property
+    def packages(self) -> Path:
+        """Where the environment's Python packages are."""
+        return Path(sysconfig.get_path("purelib"))
+
+    @property
     def spark_home(self) -> Path:
         """The pyspark of this environment."""
-        return self.python.parent.parent / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages" / "pyspark"
+        return self.packages / "pyspark"
 
     @property
     def spark_jars(self) -> Path:
@@ -183,8 +190,10 @@ def port_base() -> int:
     if asked is None:
         return int(kept.read_text()) if kept.exists() else DEFAULT_BASE
     highest = 65535 - len(fields(Ports))
-    if not asked.isdecimal() or not 1024 <= int(asked) <= highest:
-        message = f"SLUICE_PORT_BASE={asked}: must be a number from 1024 to {highest}; the {len(fields(Ports))} ports above it are used"
+    if not asked.isdecimal() or not LOWEST_BASE <= int(asked) <= highest:
+        message = (
+            f"SLUICE_PORT_BASE={asked}: must be a number from {LOWEST_BASE} to {highest}; the {len(fields(Ports))} ports above it are used"
+        )
         raise PlatformError(message)
     return int(asked)
 

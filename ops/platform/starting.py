@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ops.platform.layout import Layout, PlatformError
 from ops.platform.service import Service
@@ -22,7 +22,7 @@ def steps_of(where: Layout, supervisor: Supervisor, services: Iterable[Service])
     return [Step(service.name, _starter(where, supervisor, service), service.needs) for service in services]
 
 
-def _starter(where: Layout, supervisor: Supervisor, service: Service):  # noqa: ANN202  Step's own type says it
+def _starter(where: Layout, supervisor: Supervisor, service: Service) -> Callable[[threading.Event], str]:
     def act(halt: threading.Event) -> str:
         info = supervisor.states().get(service.name, {})
         ran = info.get("statename") == "RUNNING"

@@ -15,6 +15,7 @@ from ops.platform.layout import Layout, PlatformError
 from ops.platform.service import Program, Service
 
 STOPPED = ("STOPPED", "EXITED", "FATAL", "UNKNOWN")
+NO_WAIT = False
 
 
 def render(where: Layout, services: Iterable[Service]) -> str:
@@ -109,7 +110,7 @@ class Supervisor:
             self._reload()
             return
         self._where.socket.unlink(missing_ok=True)
-        command = [self._where.python.parent / "supervisord", "-c", config]
+        command = [self._str(where.python.parent / "supervisord"), "-c", str(config)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._where.home)
         until = time.monotonic() + 15
         while not self.alive():
@@ -139,7 +140,7 @@ class Supervisor:
     def start(self, name: str) -> None:
         """Start a program; one that runs already stays."""
         try:
-            self._ask("startProcess", name, False)
+            self._ask("startProcess", name, NO_WAIT)
         except Fault as fault:
             if fault.faultCode != Faults.ALREADY_STARTED:
                 message = f"{name}: cannot be started ({fault.faultString}); log: {log_of(self._where, name)}"
