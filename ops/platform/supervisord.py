@@ -110,7 +110,7 @@ class Supervisor:
             self._reload()
             return
         self._where.socket.unlink(missing_ok=True)
-        command = [self._str(where.python.parent / "supervisord"), "-c", str(config)]
+        command = [str(self._where.python.parent / "supervisord"), "-c", str(config)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._where.home)
         until = time.monotonic() + 15
         while not self.alive():
