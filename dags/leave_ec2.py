@@ -1,0 +1,13 @@
+"""Leave EC2: hand every tier over to the site's own hosts, then terminate the instances. Drained first, so nothing is lost."""
+
+from airflow.sdk import chain
+
+from ops.model.operation import ChangeKind
+from sluice_airflow.cloud import TerminateOperator
+from sluice_airflow.runbooks import TERMINATE_FAILED, finish, runbook, step_tasks
+
+with runbook("leave_ec2", doc=__doc__, tags=("runbook", "ec2")) as dag:
+    steps = step_tasks(ChangeKind.LEAVE)
+    terminate = TerminateOperator(task_id="terminate", on_failure_callback=TERMINATE_FAILED)
+    chain(*steps, terminate)
+    finish([*steps, terminate], {"kind": ChangeKind.LEAVE.value}, aborts=steps)

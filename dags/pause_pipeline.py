@@ -1,0 +1,10 @@
+"""Pause every tier right after a commit, nearest the pipeline's end first, one at a time. Slots and positions are kept.
+
+Records wait in the streams meanwhile; `resume_pipeline` goes on exactly where it stopped.
+"""
+
+from ops.model.operation import ChangeKind
+from sluice_airflow.runbooks import carry_out, runbook
+
+with runbook("pause_pipeline", doc=__doc__) as dag:
+    carry_out(ChangeKind.PAUSE)

@@ -1,0 +1,7 @@
+"""Resume a paused pipeline, nearest the end first, one tier at a time, each where it stopped."""
+
+from ops.model.operation import ChangeKind
+from sluice_airflow.runbooks import carry_out, runbook
+
+with runbook("resume_pipeline", doc=__doc__) as dag:
+    carry_out(ChangeKind.RESUME)

@@ -1,0 +1,148 @@
+"""Burst hosts as tasks: quota, launch, wait for the agents, terminate. What talks to EC2 is `ops.cloud.ec2`, imported when a task runs."""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
+
+from ops.model import paths
+from ops.model.tier import TierSpec
+from sluice_airflow import forms
+from sluice_airflow.errors import UnusableFormError, kinds
+from sluice_airflow.hook import ChannelHook
+from sluice_airflow.operators import change_of, seconds_left
+from sluice_airflow.triggers import HostsTrigger
+
+TRIGGERER_SECONDS = 120.0
+ID_DIGITS = 8
+
+
+def host_of(instance: str) -> str:
+    """Name the host that an instance's agent registers."""
+    return f"ec2-{instance[-ID_DIGITS:]}"
+
+
+class QuotaOperator(BaseOperator):
+    """Works out how many instances a burst needs, and refuses it when the site's limit does not allow them."""
+
+    template_fields: Sequence[str] = ("tier", "k")
+    ui_color = "#f2e6cf"
+
+    def __init__(self, *, tier: str, k: str, **kwargs: Any) -> None:
+        """Check a burst of `tier` by `k` workers."""
+        super().__init__(**kwargs)
+        self.tier = tier
+        self.k = k
+
+    def execute(self, context: Context) -> int:
+        """Return the number of instances; nothing has been launched or posted so far."""
+        from ops.cloud import ec2  # noqa: PLC0415 - boto3 is not for the DAG processor
+
+        config = forms.the_site().ec2
+        with kinds():
+            with ChannelHook().open() as channel:
+                found = channel.read(paths.tier(self.tier), TierSpec)
+                known = ", ".join(channel.children("/tiers")) or "none"
+            running = ec2.instances()
+        if found is None:
+            raise UnusableFormError(f'there is no tier "{self.tier}"; known tiers: {known}')  # noqa: TRY003, EM102
+        quantum = found.value.quantum
+        each = min(int(config.capacity.cpu // quantum.cpu), config.capacity.memory // quantum.memory)
+        if each < 1:
+            message = (
+                f'tier "{self.tier}": its quantum ({quantum.cpu} cpu, {quantum.memory} MiB) is larger than an instance '
+                f"({config.capacity.cpu} cpu, {config.capacity.memory} MiB); choose a larger ec2.instance_type and ec2.capacity"
+            )
+            raise UnusableFormError(message)
+        count = math.ceil(int(self.k) / each)
+        if len(running) + count > config.max_instances:
+            message = (
+                f"{self.k} workers of {self.tier} need {count} instances, {len(running)} run already, and ec2.max_instances is "
+                f"{config.max_instances}; ask for fewer, run leave_ec2 first, or raise ec2.max_instances in the site file"
+            )
+            raise UnusableFormError(message)
+        self.log.info("%s workers of %s need %d x %s; %d run, %d are allowed", self.k, self.tier, count, config.instance_type,
+                      len(running), config.max_instances)  # fmt: skip
+        if context["params"]["dry_run"]:
+            self.log.info("Dry run: these would be launched, and the tier handed over to a placement with them. Nothing is moved")
+            context["ti"].xcom_push(
+                "plan", {"instances": count, "instance_type": config.instance_type, "tier": self.tier, "k": int(self.k)}
+            )
+            raise DownstreamTasksSkipped(tasks=sorted(self.downstream_task_ids - {"abort"}))
+        return count
+
+
+class LaunchOperator(BaseOperator):
+    """Launches what `quota` has worked out, with a token of this run: a second try finds the instances of the first."""
+
+    ui_color = "#f2e6cf"
+
+    def execute(self, context: Context) -> list[str]:
+        """Return the instances' ids."""
+        from ops.cloud import ec2  # noqa: PLC0415
+
+        count = context["ti"].xcom_pull(task_ids="quota")
+        with kinds():
+            ids = list(ec2.launch(change_of(context), int(count)))
+        self.log.info("Launched %s; their hosts will be %s", ", ".join(ids), ", ".join(host_of(each) for each in ids))
+        if len(ids) < count:
+            message = f"EC2 launched {len(ids)} of {count} instances; they are terminated again. Try later, or with a smaller k"
+            raise AirflowFailException(message)
+        return ids
+
+
+class WaitForHostOperator(BaseOperator):
+    """Waits until the agent of each launched instance has registered its host."""
+
+    ui_color = "#f2e6cf"
+
+    def execute(self, context: Context) -> None:
+        """Look once, then leave the waiting to the triggerer."""
+        hosts = [host_of(each) for each in context["ti"].xcom_pull(task_ids="launch")]
+        with kinds(), ChannelHook().open() as channel:
+            missing = [host for host in hosts if not channel.exists(paths.live(host))]
+        if not missing:
+            self.log.info("%s answer", ", ".join(hosts))
+            return
+        self.log.info("Waiting for the agents of %s", ", ".join(missing))
+        until = time.time() + seconds_left(context)
+        self.defer(
+            trigger=HostsTrigger(hosts, until),
+            method_name="resume",
+            timeout=until - time.time() + TRIGGERER_SECONDS,
+        )
+
+    def resume(self, context: Context, event: dict[str, Any]) -> None:  # noqa: ARG002
+        """Fail when the deadline came first."""
+        missing = ", ".join(event["missing"])
+        message = (
+            f"no agent has registered {missing} within the run's deadline; look at the instance's console log. "
+            "What was launched is terminated again; trigger the runbook again with a longer deadline if it only was slow"
+        )
+        raise AirflowFailException(message)
+
+
+class TerminateOperator(BaseOperator):
+    """Terminates instances: those of this run, when it failed, or all of the site's, when their tiers have left them."""
+
+    ui_color = "#f2e6cf"
+
+    def __init__(self, *, only_of_this_run: bool = False, **kwargs: Any) -> None:
+        """Terminate the instances that this run launched, or all."""
+        super().__init__(**kwargs)
+        self.only_of_this_run = only_of_this_run
+
+    def execute(self, context: Context) -> list[str]:
+        """Return the ids of what was terminated; terminating twice is the same as once."""
+        from ops.cloud import ec2  # noqa: PLC0415
+
+        token = change_of(context)
+        with kinds():
+            ids = [each.id for each in ec2.instances() if not self.only_of_this_run or each.token == token]
+            if ids:
+                ec2.terminate(ids)
+        self.log.info("Terminated %s", ", ".join(ids) or "nothing: no instance was there")
+        return ids

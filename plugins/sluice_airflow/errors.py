@@ -1,0 +1,46 @@
+"""What an error means for a task: permanent ones fail it at once, temporary ones have it retried. Used by every operator."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from pydantic import ValidationError
+
+from ops.channel import ChannelAwayError, ConflictError
+from ops.site import SiteError
+
+
+class StepFailedError(AirflowFailException):
+    """The controller ended the step as failed. Permanent: a step of a run is carried out once."""
+
+
+class UnusableFormError(AirflowFailException):
+    """What the form says is not a change. Permanent; nothing was posted."""
+
+
+class NothingLentError(AirflowFailException):
+    """No slot is lent to batch jobs. Permanent for this run."""
+
+
+class AwayError(AirflowException):
+    """Something that the task needs cannot be reached now. Temporary: the task is retried, and finds what it posted before."""
+
+
+class TierFailedError(AirflowException):
+    """A tier's incarnation failed. The task shows it and is retried, which has the tier watched (and, if given up, started) again."""
+
+
+@contextmanager
+def kinds() -> Iterator[None]:
+    """Turn the errors of the channel, the site file and the form into what Airflow should do about them."""
+    try:
+        yield
+    except (ChannelAwayError, ConflictError, ConnectionError) as error:
+        message = f"{error}. Nothing is lost: this task is tried again by itself, and goes on from what it had posted"
+        raise AwayError(message) from error
+    except (FileNotFoundError, SiteError) as error:
+        raise AirflowFailException(str(error)) from error
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors())
+        message = f"the form cannot be used: {wrong}. Nothing was posted; trigger the runbook again with these fields put right"
+        raise UnusableFormError(message) from error

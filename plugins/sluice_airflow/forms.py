@@ -1,0 +1,102 @@
+"""The fields of the runbooks' forms, from the site file. Read whenever Airflow parses the DAGs, so: files only, and the same every time.
+
+A default that changed from one parse to the next would make a new version of the DAG each time.
+"""
+
+import json
+import os
+import re
+from functools import cache
+from pathlib import Path
+
+from airflow.sdk import CronTriggerTimetable, Param
+from airflow.sdk.definitions._internal.types import NOTSET
+
+from ops import endpoints, site
+from ops.model.ids import BATCH
+
+DEADLINE_SECONDS = 600
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def the_site() -> site.Site:
+    """Return the site file's content: `SLUICE_SITE`, or `site.yaml` in the checkout."""
+    return site.load(Path(os.environ.get("SLUICE_SITE", _ROOT / "site.yaml")))
+
+
+def tiers() -> tuple[str, ...]:
+    """Return the tiers' names: as they were published, else those that the site file gives shares to."""
+    try:
+        published = json.loads((endpoints.home() / "tiers.json").read_text())
+        return tuple(tier["name"] for tier in published)
+    except (OSError, ValueError, TypeError, KeyError):
+        return tuple(name for name in the_site().shares if name != BATCH)
+
+
+def host() -> Param:
+    """Ask for a host of the site, or one that was burst to."""
+    names = [known.name for known in the_site().hosts]
+    return Param(
+        NOTSET,
+        type="string",
+        title="Host",
+        pattern=f"^({'|'.join(re.escape(name) for name in names)}|ec2-[0-9a-f]{{8}})$",
+        examples=names,
+        description=f"One of {', '.join(names)}, or a burst host such as ec2-0a1b2c3d.",
+    )
+
+
+def tier(default: str | None = None) -> Param:
+    """Ask for a tier of the pipeline."""
+    names = list(tiers())
+    return Param(default if default in names else NOTSET, type="string", title="Tier", enum=names, description="The tier to change.")
+
+
+def to() -> Param:
+    """Ask where a tier has to go."""
+    known = the_site()
+    places = [place.name for place in known.hosts]
+    places += [f"zone:{zone}" for zone in sorted({place.zone for place in known.hosts})]
+    places += [f"label:{label}" for label in sorted({label for place in known.hosts for label in place.labels})]
+    return Param(
+        NOTSET,
+        type="string",
+        title="To",
+        pattern=r"^(zone:|label:)?[A-Za-z0-9][A-Za-z0-9_.-]*$",
+        examples=places,
+        description="A host's name, zone:NAME or label:NAME.",
+    )
+
+
+def k(default: int | None = None) -> Param:
+    """Ask for a number of quanta."""
+    return Param(
+        NOTSET if default is None else default,
+        type="integer",
+        title="k",
+        minimum=1,
+        maximum=1000,
+        description="Workers, each of one quantum.",
+    )
+
+
+def schedule(shift: str) -> CronTriggerTimetable | None:
+    """Return when a shift begins; None when the site file has no such shift, which leaves the runbook to people."""
+    configured = the_site().shifts.get(shift)
+    return None if configured is None else CronTriggerTimetable(configured.schedule, timezone=configured.timezone)
+
+
+def everywhere() -> dict[str, Param]:
+    """Return the fields that every runbook has."""
+    return {
+        "deadline": Param(
+            DEADLINE_SECONDS,
+            type="number",
+            title="Deadline",
+            minimum=5,
+            maximum=86400,
+            description="Seconds that the whole run may take. What is not done by then is aborted, to a running pipeline.",
+        ),
+        "dry_run": Param(False, type="boolean", title="Dry run", description="Show the plan, and move nothing."),  # noqa: FBT003
+    }

@@ -1,0 +1,170 @@
+"""Alerts: by e-mail and webhook, as the site file says, once for each try of a task. Callback of every runbook's tasks.
+
+It may run in a worker, in the DAG processor or in the triggerer, so it needs nothing but the site file and what the callback's
+context has. Without any address an alert is still written below `alerts/` in SLUICE_HOME, to the log, and shown by Airflow.
+"""
+
+import asyncio
+import json
+import re
+import smtplib
+import urllib.request
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import BaseHook, BaseNotifier, Connection
+from airflow.sdk.definitions.context import Context
+
+from ops import endpoints
+from ops.model.resources import Frozen
+from ops.site import Alerts
+from sluice_airflow import forms
+
+SEND_SECONDS = 10.0
+"""How long a mail server or a webhook may take to answer."""
+BY_CONNECTION = "conn:"
+"""An address in the site file that starts so names an Airflow connection, which can hold a login."""
+
+
+class Alert(Frozen):
+    """What a person is told."""
+
+    dag: str
+    run: str
+    task: str
+    attempt: int
+    happened: str
+    did: str
+    do: str
+    log: str = ""
+
+    @property
+    def key(self) -> str:
+        """The same for the same try of the same task, wherever the callback runs."""
+        return re.sub(r"[^A-Za-z0-9_.+-]", "_", f"{self.dag}.{self.run}.{self.task}.{self.attempt}")
+
+    @property
+    def subject(self) -> str:
+        """One line."""
+        return f"[sluice] {self.dag}: {self.task} failed"
+
+    @property
+    def text(self) -> str:
+        """The whole message."""
+        lines = [
+            f"What happened: {self.happened}",
+            f"What the platform did: {self.did}",
+            f"What to do: {self.do}",
+            f"Run: {self.dag} / {self.run}, task {self.task}, try {self.attempt}",
+        ]
+        return "\n\n".join([*lines, *([f"Log: {self.log}"] if self.log else [])])
+
+
+class SluiceNotifier(BaseNotifier):
+    """Sends one alert: what happened, what the platform did, what to do."""
+
+    def __init__(self, *, did: str, do: str) -> None:
+        """Say what the platform does by itself about a failure here, and what is left for a person."""
+        super().__init__()
+        self.did = did
+        self.do = do
+
+    def notify(self, context: Context) -> None:
+        """Send, from a worker or the DAG processor."""
+        self.send(self.alert(context))
+
+    async def async_notify(self, context: Context) -> None:
+        """Send, from the triggerer, without holding up its loop."""
+        alert = self.alert(context)
+        await asyncio.to_thread(self.send, alert)
+
+    def alert(self, context: Context) -> Alert:
+        """Make the message of what the callback knows, which is not the same everywhere."""
+        task = context.get("ti") or context.get("task_instance")
+        error = context.get("exception")
+        reason = str(error).strip() if error else str(context.get("reason") or "it ended without a message; its log tells more")
+        dag = getattr(task, "dag_id", None) or getattr(context.get("dag"), "dag_id", "unknown")
+        name = getattr(task, "task_id", "the run")
+        return Alert(
+            dag=dag,
+            run=str(getattr(task, "run_id", None) or context.get("run_id") or "unknown"),
+            task=name,
+            attempt=int(getattr(task, "try_number", 0) or 0),
+            happened=f"{name} of {dag} failed: {reason}",
+            did=self.did,
+            do=self.do,
+            log=str(getattr(task, "log_url", "") or ""),
+        )
+
+    def send(self, alert: Alert) -> None:
+        """Send to every address, unless this try's alert was sent before; a failure to send lets another callback try again."""
+        self.log.error("ALERT %s\n%s", alert.subject, alert.text)
+        mark = endpoints.home() / "alerts" / f"{alert.key}.json"
+        if not _claim(mark, alert):
+            self.log.info("This alert was sent before: %s", mark)
+            return
+        addresses = forms.the_site().alerts
+        failures = []
+        for way in (_mail, _post):
+            try:
+                way(alert, addresses)
+            except (OSError, smtplib.SMTPException, ValueError) as error:
+                failures.append(f"{way.__name__.strip('_')}: {error}")
+        if failures:
+            mark.unlink(missing_ok=True)
+            message = f"the alert could not be sent ({'; '.join(failures)}); look at `alerts:` in the site file"
+            raise ConnectionError(message)
+
+
+def _claim(mark: Path, alert: Alert) -> bool:
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with mark.open("x") as file:
+            file.write(json.dumps({**alert.model_dump(), "subject": alert.subject, "text": alert.text}, indent=1))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _connection(address: str) -> Connection | None:
+    return BaseHook.get_connection(address.removeprefix(BY_CONNECTION)) if address.startswith(BY_CONNECTION) else None
+
+
+def _mail(alert: Alert, addresses: Alerts) -> None:
+    if not addresses.smtp or not addresses.email_to:
+        return
+    message = EmailMessage()
+    message["Subject"] = alert.subject
+    message["From"] = addresses.email_from
+    message["To"] = ", ".join(addresses.email_to)
+    message["X-Sluice-Alert"] = alert.key
+    message.set_content(alert.text)
+    connection = _connection(addresses.smtp)
+    if connection is None:
+        host, _, port = addresses.smtp.rpartition(":")
+        with smtplib.SMTP(host, int(port), timeout=SEND_SECONDS) as server:
+            server.send_message(message)
+        return
+    with smtplib.SMTP(connection.host or "localhost", connection.port or 587, timeout=SEND_SECONDS) as server:
+        server.starttls()
+        if connection.login:
+            server.login(connection.login, connection.password or "")
+        server.send_message(message)
+
+
+def _post(alert: Alert, addresses: Alerts) -> None:
+    if not addresses.webhook:
+        return
+    connection = _connection(addresses.webhook)
+    url = addresses.webhook if connection is None else str(connection.host)
+    if not url.startswith(("http://", "https://")):
+        message = f"webhook {url!r} is no http(s) address"
+        raise ValueError(message)
+    headers = {"Content-Type": "application/json"}
+    if connection is not None and connection.password:
+        headers["Authorization"] = f"Bearer {connection.password}"
+    body: dict[str, Any] = {**alert.model_dump(), "subject": alert.subject, "text": alert.text}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310 - the scheme is checked
+    with urllib.request.urlopen(request, timeout=SEND_SECONDS):  # noqa: S310
+        pass

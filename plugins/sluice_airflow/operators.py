@@ -1,0 +1,152 @@
+"""One step of a runbook as a task: post one operation, look whether it ends at once, else leave the waiting to the triggerer.
+
+The tasks hold no logic of the change itself: that is the controller's. An operation's id follows from the run and the step alone, so
+a task that is retried, cleared or started twice finds what it has posted before.
+"""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import DownstreamTasksSkipped
+
+from ops import runbook
+from ops.channel import Channel
+from ops.model.ids import ChangeId
+from ops.model.operation import ChangeSpec, Operation, Result, Step
+from sluice_airflow.errors import StepFailedError, kinds
+from sluice_airflow.hook import ChannelHook
+from sluice_airflow.triggers import OperationTrigger
+
+LOOK_SECONDS = 2.0
+"""How long a task waits by itself: most steps end sooner, and to resume a task costs about 2 s of processor."""
+TRIGGERER_SECONDS = 120.0
+"""The triggerer may be away for this long after the trigger's own end before Airflow gives the task up."""
+
+
+def change_of(context: Context) -> ChangeId:
+    """Name the change that a run carries out."""
+    return runbook.change_id(f"{context['dag'].dag_id}.{context['run_id']}")
+
+
+def asked_by(context: Context) -> str:
+    """Name the run, for the channel's records."""
+    return f"airflow:{context['dag'].dag_id}/{context['run_id']}"
+
+
+def seconds_left(context: Context) -> float:
+    """Return what is left of the run's deadline, counted from the run's start, so that every try finds the same end."""
+    started: datetime | None = context["dag_run"].start_date
+    begun = time.time() if started is None else started.timestamp()
+    return max(1.0, begun + float(context["params"]["deadline"]) - time.time())
+
+
+class StepOperator(BaseOperator):
+    """Carries out one step of the run's change."""
+
+    template_fields: Sequence[str] = ("change",)
+    ui_color = "#d7e8f5"
+
+    def __init__(self, *, step: Step, change: dict[str, Any], **kwargs: Any) -> None:
+        """Carry out `step` of the change that `change` describes: the fields of a `ChangeSpec`, as templates of the form."""
+        super().__init__(**kwargs)
+        self.step = step
+        self.change = change
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Post the step, and wait for its result here for a moment, then in the triggerer."""
+        with kinds():
+            operation = self.operation(context)
+            with ChannelHook().open() as channel:
+                result = self.post(channel, operation)
+        if result is None:
+            self.leave_waiting(context, operation)
+        return self.end(context, result)
+
+    def leave_waiting(self, context: Context, operation: Operation) -> NoReturn:
+        """Free the worker until the operation has ended."""
+        self.log.info("It takes a while; its journal goes on in this log as it is written")
+        until = time.time() + operation.deadline_seconds + runbook.GRACE_SECONDS
+        self.defer(
+            trigger=OperationTrigger(operation.id, until, finish=not self.resumes(context)),
+            method_name="resume",
+            timeout=until - time.time() + TRIGGERER_SECONDS,
+        )
+
+    def operation(self, context: Context) -> Operation:
+        """Say what is to be posted; a form that is no change is refused here."""
+        spec = ChangeSpec.model_validate({key: value for key, value in self.change.items() if value not in ("", None)})
+        change = change_of(context)
+        return Operation(
+            id=runbook.operation_id(change, self.step),
+            change=change,
+            step=self.step,
+            spec=spec,
+            by=asked_by(context),
+            posted_at=time.time(),
+            deadline_seconds=self.seconds(context),
+            dry_run=bool(context["params"]["dry_run"]),
+        )
+
+    def seconds(self, context: Context) -> float:
+        """Return how long the controller may take for this step."""
+        return seconds_left(context)
+
+    def resumes(self, context: Context) -> bool:
+        """Tell whether a success has to come back to this task, rather than end it in the triggerer."""
+        return bool(self.outlets) or bool(context["params"]["dry_run"])
+
+    def post(self, channel: Channel, operation: Operation) -> Result | None:
+        """Post the operation, unless an earlier try did, and return its result if there is one soon."""
+        if runbook.post(channel, operation):
+            self.log.info("Posted %s of change %s, to be done within %.0f s", self.step, operation.change, operation.deadline_seconds)
+        else:
+            self.log.info("An earlier try posted %s; going on from there", operation.id)
+        end = time.monotonic() + LOOK_SECONDS
+        while True:
+            result = runbook.read_result(channel, operation.id)
+            if result is not None or time.monotonic() >= end:
+                break
+            time.sleep(runbook.POLL_SECONDS)
+        if result is not None:
+            for entry in runbook.read_journal(channel, operation.id):
+                self.log.info("%s", entry.sentence)
+        return result
+
+    def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Go on after the trigger has fired."""
+        if event["result"] is None:
+            message = (
+                f"{self.step} has no result, {runbook.GRACE_SECONDS:.0f} s after its deadline: {event['heard']}. "
+                "Is a controller running? `sluice status` tells"
+            )
+            raise StepFailedError(message)
+        return self.end(context, Result.model_validate(event["result"]))
+
+    def end(self, context: Context, result: Result) -> dict[str, Any]:
+        """Turn the result into the task's end: a success, a failure, or, in a dry run, a plan and nothing after it."""
+        if not result.ok:
+            raise StepFailedError(f"{self.step} failed: {result.sentence}")  # noqa: TRY003, EM102
+        self.log.info("Done: %s", result.sentence)
+        told = {"sentence": result.sentence, **result.details}
+        if context["params"]["dry_run"]:
+            self.log.info("Dry run: this is the plan, nothing is moved. %s", result.details or "")
+            context["ti"].xcom_push("plan", told)
+            raise DownstreamTasksSkipped(tasks=sorted(self.downstream_task_ids - {"abort"}))
+        return told
+
+
+class AbortOperator(StepOperator):
+    """Undoes what a run has not finished, when one of its tasks has failed."""
+
+    ui_color = "#f5d7d7"
+
+    def __init__(self, *, change: dict[str, Any], **kwargs: Any) -> None:
+        """Abort the change that `change` describes."""
+        super().__init__(step=Step.ABORT, change=change, **kwargs)
+
+    def seconds(self, context: Context) -> float:  # noqa: ARG002
+        """Return a time of its own: the run's may be over, which may be why it is aborted."""
+        return runbook.ABORT_SECONDS

@@ -1,0 +1,101 @@
+"""How a runbook becomes a DAG: the steps of its kind of change, in order, then an abort that runs when any of them has failed.
+
+The DAG files say which change, with which form; what each step does is the controller's.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, BaseOperator, Param, TriggerRule, chain
+
+from ops.model.operation import STEPS, ChangeKind, Step
+from sluice_airflow import forms
+from sluice_airflow.notifier import SluiceNotifier
+from sluice_airflow.operators import AbortOperator, StepOperator
+
+RETRIES = 12
+"""For temporary errors only (ZooKeeper away): two to five minutes together; what is permanent fails at once."""
+RETRY_SECONDS = 5
+ACTIVE_SECONDS = 300
+"""How long a task may be at work itself; waiting is the triggerer's, up to the run's deadline."""
+
+STEP_FAILED = SluiceNotifier(
+    did="The change is being aborted, by the task `abort` of the same run: every tier goes on with the incarnation that runs.",
+    do="Read why in the task's log. When the cause is gone, trigger the runbook again: a run's steps are carried out once.",
+)
+ABORT_FAILED = SluiceNotifier(
+    did="The change could not be undone completely. Tiers go on as they are, and the controller keeps the maintenance lock for it.",
+    do="Look at `sluice status` and `sluice operations`; a controller must be running. Then clear the task `abort` of this run.",
+)
+REPORT_FAILED = SluiceNotifier(
+    did="Nothing else: the pipeline is not concerned, because batch jobs only run on slots that no tier has.",
+    do="Read why in the task's log; when no slot is lent, run night_shift first. Then trigger nightly_report again: it writes anew.",
+)
+TERMINATE_FAILED = SluiceNotifier(
+    did="It was tried several times. Tiers are not concerned.",
+    do="Instances may be left and cost money: look at them in EC2, and clear this task, or terminate them there.",
+)
+LAUNCH_FAILED = SluiceNotifier(
+    did="Nothing was posted, so the tier is as it was.",
+    do="Look whether ZooKeeper answers (`sluice doctor`), then clear this task.",
+)
+TIER_FAILED = SluiceNotifier(
+    did="The controller starts the tier again by itself, waiting longer each time; when it gives up, this DAG has it started again.",
+    do="Read the driver's error in this task's log and with `sluice logs`; correct the transform, its data or its resources.",
+)
+
+
+def task_id(step: Step) -> str:
+    """Name the task of a step."""
+    return "cut_over" if step is Step.CUT else step.value
+
+
+def runbook(name: str, *, doc: str | None, params: dict[str, Param] | None = None, **settings: Any) -> DAG:
+    """Make the DAG of a runbook: its form, one run at a time, never catching up."""
+    return DAG(
+        name,
+        description=(doc or "").strip().splitlines()[0],
+        doc_md=doc,
+        params={**(params or {}), **forms.everywhere()},
+        schedule=settings.pop("schedule", None),
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=False,
+        tags=["sluice", *settings.pop("tags", ("runbook",))],
+        default_args={
+            "owner": "sluice",
+            "retries": RETRIES,
+            "retry_delay": timedelta(seconds=RETRY_SECONDS),
+            "execution_timeout": timedelta(seconds=ACTIVE_SECONDS),
+            "on_failure_callback": STEP_FAILED,
+        },
+        **settings,
+    )
+
+
+def step_tasks(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: str) -> list[StepOperator]:
+    """Make a task for each step of `kind`; `fields` are templates of the change's fields, `last` are settings of the last task."""
+    change = {"kind": kind.value, **fields}
+    steps = STEPS[kind]
+    return [StepOperator(task_id=task_id(step), step=step, change=change, **((last or {}) if step is steps[-1] else {})) for step in steps]
+
+
+def carry_out(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: str) -> None:
+    """Fill a runbook with the steps of its change, one after the other, and its abort."""
+    tasks = step_tasks(kind, last, **fields)
+    chain(*tasks)
+    finish(tasks, {"kind": kind.value, **fields})
+
+
+def finish(tasks: Sequence[BaseOperator], change: dict[str, str], aborts: Sequence[BaseOperator] | None = None) -> AbortOperator:
+    """Add the abort of `aborts` (all tasks, if not said), and the end that makes a run with a failed task a failed run.
+
+    Without it the run would succeed when its abort does. It costs nothing: Airflow ends an empty task without starting it.
+    """
+    abort = AbortOperator(task_id="abort", change=change, trigger_rule=TriggerRule.ONE_FAILED, on_failure_callback=ABORT_FAILED)
+    end = EmptyOperator(task_id="end", trigger_rule=TriggerRule.NONE_FAILED, on_failure_callback=None)
+    list(tasks if aborts is None else aborts) >> abort
+    tasks[-1] >> end
+    return abort

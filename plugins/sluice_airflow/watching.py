@@ -1,0 +1,99 @@
+"""What there is to tell of a tier, from the channel: used by the tier's trigger, and by its task for one look before deferring."""
+
+from typing import Literal
+
+from ops.channel import Channel
+from ops.model import paths
+from ops.model.ids import TierName
+from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, State, TierWanted
+from ops.model.resources import Frozen
+from ops.model.status import ControllerStatus, TierState, TierStatus
+
+
+class TierEvent(Frozen):
+    """Why the supervising task has to do something."""
+
+    kind: Literal["failed", "given_up", "unwanted", "again"]
+    incarnation: int
+    """The newest incarnation whose failure has been told, this one included."""
+    sentence: str = ""
+    error: str = ""
+
+
+def read_status(channel: Channel, tier: str, *, watch: bool = False) -> TierStatus | None:
+    """Return what the controller says of a tier; None while it has said nothing."""
+    status = channel.read(paths.CONTROLLER_STATUS, ControllerStatus, watch=watch)
+    return None if status is None else status.value.tiers.get(TierName(tier))
+
+
+def read_wanted(channel: Channel, tier: str, *, watch: bool = False) -> TierWanted:
+    """Return what is wanted of a tier."""
+    found = channel.read(paths.wanted(tier), TierWanted, watch=watch)
+    return TierWanted() if found is None else found.value
+
+
+def read_incarnations(channel: Channel, tier: str, *, watch: bool = False) -> list[int]:
+    """Return the numbers of all incarnations of a tier that the channel still has."""
+    return sorted(int(name) for name in channel.children(paths.incarnations(tier), watch=watch) if name.isdigit())
+
+
+class TierWatch:
+    """Looks at one tier again and again, remembering what was noted and told."""
+
+    def __init__(self, tier: str, reported: int, restarted: int) -> None:
+        """Tell failures of incarnations after `reported` only, and that it was given up only when one after `restarted` was tried."""
+        self._tier = tier
+        self._reported = reported
+        self._restarted = restarted
+        self._ended: set[int] = set()
+        self._owner: int | None = None
+        self._notes: list[str] = []
+
+    def notes(self) -> list[str]:
+        """Return what happened since the last call that a person may want to read, and forget it."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    def look(self, channel: Channel) -> TierEvent | None:
+        """Read the tier's state and return what has to be told of it, if anything; everything read is watched."""
+        wanted = read_wanted(channel, self._tier, watch=True)
+        owner = channel.read(paths.owner(self._tier), OwnerRecord, watch=True)
+        self._note_owner(channel, None if owner is None else owner.value)
+        numbers = read_incarnations(channel, self._tier, watch=True)
+        failed = self._first_failure(channel, numbers)
+        newest = max(numbers, default=0)
+        status = read_status(channel, self._tier, watch=True)
+        if status is not None and status.state is TierState.FAILED and wanted.running and newest > self._restarted:
+            last = status.error or (failed.error if failed else "") or "its drivers left no message"
+            return TierEvent(kind="given_up", incarnation=newest, sentence=status.sentence, error=last)
+        if failed is not None:
+            return failed
+        if not wanted.running:
+            return TierEvent(kind="unwanted", incarnation=self._reported, sentence=f"{wanted.by or 'nobody'} wants it stopped")
+        return None
+
+    def _note_owner(self, channel: Channel, record: OwnerRecord | None) -> None:
+        number = None if record is None else record.owner
+        if number is None or number == self._owner:
+            return
+        spec = channel.read(paths.incarnation(self._tier, number), IncarnationSpec)
+        where = "" if spec is None else f" on {spec.value.placement.driver} ({spec.value.reason})"
+        before = "" if self._owner is None else f", after incarnation {self._owner}"
+        self._notes.append(f"{self._tier}: incarnation {number} owns the tier{before}{where}")
+        self._owner = number
+
+    def _first_failure(self, channel: Channel, numbers: list[int]) -> TierEvent | None:
+        for number in numbers:
+            if number <= self._reported or number in self._ended:
+                continue
+            report = channel.read(paths.report(self._tier, number), IncarnationReport, watch=True)
+            if report is None or report.value.state not in {State.FAILED, State.STOPPED, State.FENCED}:
+                continue
+            self._ended.add(number)
+            if report.value.state is State.FAILED:
+                error = report.value.error or "it left no message"
+                self._reported = number
+                return TierEvent(
+                    kind="failed", incarnation=number, sentence=f"incarnation {number} of tier {self._tier} failed", error=error
+                )
+        return None
