@@ -43,8 +43,6 @@ class Ports:
     spark_page: int
     ec2: int
     airflow: int
-    airflow_log: int
-    triggerer_log: int
 
     @classmethod
     def above(cls, base: int) -> "Ports":

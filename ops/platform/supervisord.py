@@ -45,7 +45,12 @@ def _program(where: Layout, name: str, program: Program) -> str:
     command = program.command
     if program.nice > 0 or (program.nice < 0 and os.geteuid() == 0):
         command = ("nice", "-n", str(program.nice), *command)
-    environment = {"SLUICE_HOME": str(where.home), "SLUICE_SITE": str(where.site), "SLUICE_ENDPOINTS": str(where.endpoints)}
+    environment = {
+        "SLUICE_SERVICE": name,
+        "SLUICE_HOME": str(where.home),
+        "SLUICE_SITE": str(where.site),
+        "SLUICE_ENDPOINTS": str(where.endpoints),
+    }
     pairs = ",".join(f'{key}="{_escaped(value)}"' for key, value in (environment | program.environment).items())
     user = f"user={program.user}\n" if program.user else ""
     return f"""

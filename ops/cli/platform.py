@@ -1,0 +1,158 @@
+"""The commands that bring the embedded platform up and down and look at it: up, down, clean, doctor, endpoints, logs."""
+
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ops.cli.output import AsJson, print_json, print_table
+
+if TYPE_CHECKING:
+    from ops.platform.lifecycle import Started
+    from ops.platform.steps import Timing
+
+BAR = 30
+"""Characters of the longest bar in the table of where the time went."""
+INTERRUPTED = 130
+
+
+def _tell(timing: "Timing") -> None:
+    typer.echo(f"{timing.ended:6.1f} s  {timing.name:<18} {timing.said}  ({timing.seconds:.1f} s)")
+
+
+def _fail(error: Exception) -> typer.Exit:
+    typer.echo(f"sluice: {error}", err=True)
+    return typer.Exit(1)
+
+
+def up() -> None:
+    """Start everything, side by side, and return when records flow. Example: sluice up."""
+    from ops.platform.layout import PlatformError, layout  # noqa: PLC0415
+    from ops.platform.lifecycle import up as bring_up  # noqa: PLC0415
+    from ops.site import SiteError  # noqa: PLC0415
+
+    try:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        where = layout()
+        typer.echo(f"Sluice starts in {where.home}; its ports are above {where.ports.zookeeper - 1}.")
+        started = bring_up(where, _tell)
+    except (PlatformError, SiteError) as error:
+        raise _fail(error) from None
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        typer.echo("\nInterrupted: stopping what has started.", err=True)
+        down()
+        raise typer.Exit(INTERRUPTED) from None
+    _report(started)
+    keys = where.secrets()
+    typer.echo(f"\nAirflow   http://127.0.0.1:{where.ports.airflow}   user admin   password {keys.airflow}")
+    typer.echo("Look on with `sluice status`; stop with `make down`.")
+
+
+def _report(started: "Started") -> None:
+    typer.echo("\nWhere the time went (each bar from its start to its end):")
+    scale = BAR / max(started.seconds, 1.0)
+    for timing in sorted(started.timings, key=lambda timing: (timing.began, timing.ended)):
+        bar = " " * int(timing.began * scale) + "#" * max(1, round(timing.seconds * scale))
+        typer.echo(f"  {timing.name:<18} {timing.seconds:6.1f} s  {bar}")
+    first = next((timing.ended for timing in started.timings if timing.name == "first-record"), None)
+    flowing = "" if first is None else f"; the first record was delivered after {first:.1f} s"
+    typer.echo(f"Everything is up after {started.seconds:.1f} s{flowing}.")
+
+
+def down() -> None:
+    """Stop everything; the data stays. Example: sluice down."""
+    from ops.platform.layout import PlatformError, layout  # noqa: PLC0415
+    from ops.platform.lifecycle import down as bring_down  # noqa: PLC0415
+
+    begun = time.monotonic()
+    try:
+        stopped = bring_down(layout())
+    except PlatformError as error:
+        raise _fail(error) from None
+    if stopped:
+        typer.echo(f"Stopped {len(stopped)} services in {time.monotonic() - begun:.1f} s; the data stays.")
+    else:
+        typer.echo("Nothing was running.")
+
+
+def clean() -> None:
+    """Stop everything and remove all data. Example: sluice clean."""
+    from ops.platform.layout import PlatformError, layout  # noqa: PLC0415
+    from ops.platform.lifecycle import clean as remove  # noqa: PLC0415
+
+    try:
+        where = layout()
+        removed = remove(where)
+    except PlatformError as error:
+        raise _fail(error) from None
+    typer.echo(f"Removed {where.home}." if removed else f"There is no {where.home}.")
+
+
+def doctor(
+    memory: Annotated[bool, typer.Option("--memory", help="Show how much memory each service takes (PSS).")] = False,  # noqa: FBT002
+    as_json: AsJson = False,  # noqa: FBT002
+) -> None:
+    """Look at Java, disk, memory, ports, the site file and every service, and say what to do. Example: sluice doctor --json."""
+    from ops.platform import doctor as examination  # noqa: PLC0415
+    from ops.platform.layout import PlatformError, layout  # noqa: PLC0415
+    from ops.platform.memory import by_service  # noqa: PLC0415
+
+    try:
+        where = layout()
+        findings = examination.examine(where)
+    except PlatformError as error:
+        raise _fail(error) from None
+    sizes = by_service(where) if memory else {}
+    bad = [finding for finding in findings if finding.verdict is examination.Verdict.BAD]
+    if as_json:
+        answer: dict[str, Any] = {"ok": not bad, "findings": [vars(finding) for finding in findings]}
+        print_json(answer | ({"memory": sizes} if memory else {}))
+    else:
+        rows = [(finding.verdict.value, finding.thing, finding.sentence, finding.advice) for finding in findings]
+        print_table(("", "what", "how it is", "what to do"), rows, "Nothing was looked at.")
+        if memory:
+            print_table(("service", "MiB"), [*sizes.items(), ("all", sum(sizes.values()))], "Nothing is running.")
+    if bad:
+        raise typer.Exit(1)
+
+
+def endpoints(as_json: AsJson = False) -> None:  # noqa: FBT002
+    """Print where every service is. Example: sluice endpoints --json."""
+    from ops.endpoints import load  # noqa: PLC0415
+
+    found = load()
+    if as_json:
+        print_json(found)
+        return
+    airflow = found.airflow
+    rows = [(name, value) for name, value in found.model_dump(mode="json").items() if name != "airflow"]
+    print_table(("what", "where"), [*rows, ("airflow", f"{airflow.url} (user {airflow.user}, password {airflow.password})")], "")
+
+
+def logs(
+    service: Annotated[
+        str | None, typer.Argument(help="A service's name, or a unit's such as driver-entry-1; without it: which there are.")
+    ] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of its last lines.")] = 40,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes.")] = False,  # noqa: FBT002
+) -> None:
+    """Print the end of a service's log. Example: sluice logs controller -n 100 -f."""
+    from ops.platform.layout import layout  # noqa: PLC0415
+    from ops.platform.logbook import find, tail  # noqa: PLC0415
+
+    found = find(layout())
+    if service is None:
+        typer.echo("\n".join(found) or "There are no logs yet.")
+        return
+    if service not in found:
+        typer.echo(f"sluice: there is no log of {service!r}; there are {', '.join(found) or 'none'}", err=True)
+        raise typer.Exit(2)
+    try:
+        for line in tail(found[service], lines, follow=follow):
+            sys.stdout.write(line)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return

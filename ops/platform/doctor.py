@@ -1,0 +1,171 @@
+"""Look at everything that a start needs and that a running platform should have, and say what to do about what is amiss."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ops import site
+from ops.channel.client import Channel, ChannelAwayError
+from ops.model import paths
+from ops.model.assignment import Observed
+from ops.platform import java, memory, ports, sluice
+from ops.platform.flowing import known_endpoints, missing_tiers
+from ops.platform.layout import Layout
+from ops.platform.lifecycle import catalogue
+from ops.platform.service import Service
+from ops.platform.supervisord import Supervisor
+
+LEAST_DISK = 5 * 1024
+"""MiB free that a first start needs: jars, databases, streams and logs of some days."""
+LOW_DISK = 1024
+
+
+class Verdict(StrEnum):
+    """How a thing is."""
+
+    OK = "ok"
+    NOTE = "note"
+    """It works, less well than it could."""
+    BAD = "bad"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    thing: str
+    verdict: Verdict
+    sentence: str
+    advice: str = ""
+
+
+def examine(where: Layout) -> list[Finding]:
+    """Look at everything; a check that cannot be made is a finding too."""
+    findings: list[Finding] = []
+    running = Supervisor(where).states()
+    for check in (_java, _disk, _memory, _site):
+        findings.extend(check(where))
+    if running:
+        findings.extend(_services(where))
+        for look in (_containers, _pipeline):
+            findings.extend(_guarded(look, where))
+    else:
+        findings.extend(_ports(where))
+        findings.append(Finding("services", Verdict.NOTE, "the platform is not running", "start it with `make up`"))
+    return findings
+
+
+def _java(where: Layout) -> Iterator[Finding]:
+    home, seen = java.look(where.home / "java")
+    if home is not None:
+        yield Finding("java", Verdict.OK, f"Java {java.version_of(home / 'bin' / 'java')} in {home}")
+    else:
+        found = "; ".join(seen) or "none on JAVA_HOME or PATH"
+        advice = "install Java 17 or 21, or set JAVA_HOME; `make up` tries to fetch one itself"
+        yield Finding("java", Verdict.BAD, f"no Java 17 or 21: {found}", advice)
+
+
+def _disk(where: Layout) -> Iterator[Finding]:
+    folder = next(step for step in (where.home, *where.home.parents) if step.exists())
+    free = shutil.disk_usage(folder).free // memory.MEBIBYTE
+    sentence = f"{free:,} MiB free at {where.home}"
+    if free < LOW_DISK:
+        yield Finding("disk", Verdict.BAD, sentence, f"make room: Kafka and PostgreSQL stop when it is full; {LEAST_DISK:,} MiB are good")
+    elif free < LEAST_DISK and not where.data.exists():
+        yield Finding("disk", Verdict.NOTE, sentence, f"a first start needs about {LEAST_DISK:,} MiB, or SLUICE_HOME on another disk")
+    else:
+        yield Finding("disk", Verdict.OK, sentence)
+
+
+def _memory(where: Layout) -> Iterator[Finding]:
+    used = sum(memory.by_service(where).values())
+    free = memory.available()
+    if used:
+        verdict = Verdict.OK if used <= memory.BUDGET else Verdict.BAD
+        advice = "" if verdict is Verdict.OK else "`sluice doctor --memory` shows who takes it; lower the shares or quanta in the site file"
+        yield Finding("memory", verdict, f"{used:,} MiB in use by the platform, {free:,} MiB free on the machine", advice)
+    elif free < memory.BUDGET:
+        yield Finding("memory", Verdict.NOTE, f"{free:,} MiB free", f"the platform takes up to {memory.BUDGET:,} MiB with three hosts")
+    else:
+        yield Finding("memory", Verdict.OK, f"{free:,} MiB free, {memory.processors()} processors")
+
+
+def _site(where: Layout) -> Iterator[Finding]:
+    try:
+        found = site.load(where.site)
+    except site.SiteError as error:
+        for line in str(error).splitlines():
+            yield Finding("site", Verdict.BAD, line, "mend that key; ops/site.py describes each")
+        return
+    yield Finding("site", Verdict.OK, f"{where.site}: {found.pipeline} on {len(found.hosts)} hosts")
+    command = [str(where.python), "-m", "pipeline.publish", "--check"]
+    environment = sluice.settings(where, where.home)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode == 0:
+        yield Finding("tiers", Verdict.OK, f"{found.pipeline} is declared soundly")
+    else:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        yield Finding("tiers", Verdict.BAD, "; ".join(said[-3:]) or "the pipeline cannot be read", "mend the tier that it names")
+
+
+def _ports(where: Layout) -> Iterator[Finding]:
+    taken = ports.taken(where.ports.named())
+    for sentence in taken:
+        yield Finding("ports", Verdict.BAD, sentence, "stop it, or choose others: SLUICE_PORT_BASE=28000")
+    if not taken:
+        yield Finding("ports", Verdict.OK, f"{where.ports.zookeeper} to {where.ports.airflow} are free")
+
+
+def _containers(where: Layout) -> Iterator[Finding]:
+    with Channel(known_endpoints(where).zookeeper) as channel:
+        for host in channel.children("/observed"):
+            seen = channel.read(paths.observed(host), Observed)
+            limits = seen.value.limits if seen else "nothing observed yet"
+            if limits.startswith("cgroup"):
+                yield Finding(f"host {host}", Verdict.OK, f"its slots are limited by {limits}")
+            else:
+                yield Finding(
+                    f"host {host}", Verdict.NOTE, f"its slots have no limits: {limits}", "control groups need root, or a delegated subtree"
+                )
+
+
+def _services(where: Layout) -> Iterator[Finding]:
+    states = Supervisor(where).states()
+    services: list[Service] = catalogue(where)[0]
+    for service in services:
+        state = states.get(service.name, {}).get("statename", "not started")
+        log = where.logs / f"{service.name}.log"
+        if state != "RUNNING":
+            yield Finding(service.name, Verdict.BAD, f"is {state.lower()}", f"see {log}; `make up` starts what is missing")
+            continue
+        reason = _reason(service.ready)
+        if reason is None:
+            yield Finding(service.name, Verdict.OK, "answers")
+        else:
+            yield Finding(service.name, Verdict.BAD, f"runs and does not answer: {reason}", f"see {log}")
+
+
+def _guarded(look: Callable[[Layout], Iterator[Finding]], where: Layout) -> list[Finding]:
+    try:
+        return list(look(where))
+    except ChannelAwayError as error:
+        return [Finding("channel", Verdict.BAD, str(error), f"see {where.logs / 'zookeeper.log'}")]
+
+
+def _reason(ask: Callable[[], None]) -> str | None:
+    try:
+        ask()
+    except Exception as error:  # noqa: BLE001  whatever it is, it is the finding
+        return str(error).strip() or type(error).__name__
+    return None
+
+
+def _pipeline(where: Layout) -> Iterator[Finding]:
+    with Channel(known_endpoints(where).zookeeper) as channel:
+        amiss = missing_tiers(channel)
+    for sentence in amiss:
+        yield Finding("pipeline", Verdict.BAD, sentence, "`sluice status` and the driver's log below hosts/ tell more")
+    if not amiss:
+        yield Finding("pipeline", Verdict.OK, "every tier's driver runs")

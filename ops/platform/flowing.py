@@ -1,0 +1,128 @@
+"""The end of a start: Airflow supervises every tier, every tier's driver runs, and a record has come all the way."""
+
+import threading
+import time
+import urllib.error
+from pathlib import Path
+
+import psycopg
+
+from ops import endpoints
+from ops.channel.client import Channel
+from ops.model import paths
+from ops.model.incarnation import IncarnationReport, OwnerRecord, State
+from ops.platform.airflow_rest import AirflowRest
+from ops.platform.layout import Layout, PlatformError
+from ops.platform.postgres import connect
+from ops.platform.starting import HaltedError
+from ops.platform.steps import Step
+
+DAGS_SECONDS = 180.0
+TIERS_SECONDS = 240.0
+
+
+def known_endpoints(where: Layout) -> endpoints.Endpoints:
+    """Read this home's own endpoints, whatever SLUICE_ENDPOINTS says."""
+    return endpoints.Endpoints.model_validate_json(where.endpoints.read_text())
+
+
+def supervising(where: Layout, services: tuple[str, ...]) -> Step:
+    """Return the step that has each tier's DAG un-paused and running."""
+
+    def act(halt: threading.Event) -> str:
+        found = known_endpoints(where)
+        with Channel(found.zookeeper) as channel:
+            waiting = [f"tier_{name}" for name in channel.children("/tiers")]
+        rest = AirflowRest(found.airflow)
+        until = time.monotonic() + DAGS_SECONDS
+        triggered, total = 0, len(waiting)
+        while waiting:
+            for dag in list(waiting):
+                try:
+                    if rest.knows(dag):
+                        triggered += rest.supervise(dag)
+                        waiting.remove(dag)
+                except (urllib.error.URLError, TimeoutError):
+                    continue
+            if waiting and halt.wait(0.5):
+                raise HaltedError
+            if waiting and time.monotonic() > until:
+                errors = "; ".join(rest.import_errors()) or "no file could not be read, see airflow-dags.log"
+                message = f"Airflow has not read {', '.join(waiting)} within {DAGS_SECONDS:.0f} s: {errors}"
+                raise PlatformError(message)
+        return f"{total} tiers supervised, {triggered} runs triggered"
+
+    return Step("tier-dags", act, needs=services)
+
+
+def _not_running(channel: Channel, tier: str) -> str | None:
+    """Say why a tier does not run; None when it does."""
+    owner = channel.read(paths.owner(tier), OwnerRecord)
+    if owner is None or owner.value.owner is None:
+        return f"{tier}: not started"
+    report = channel.read(paths.report(tier, owner.value.owner), IncarnationReport)
+    if report is None:
+        return f"{tier}: incarnation {owner.value.owner} has not reported"
+    if owner.value.paused and report.value.state is State.PAUSED:
+        return None
+    if report.value.state is not State.RUNNING:
+        return f"{tier}: incarnation {owner.value.owner} is {report.value.state}" + (
+            f": {report.value.error}" if report.value.error else ""
+        )
+    if not Path(f"/proc/{report.value.pid}").exists():
+        return f"{tier}: the driver of incarnation {owner.value.owner} has gone and its successor is not there yet"
+    return None
+
+
+def missing_tiers(channel: Channel) -> list[str]:
+    """Return a sentence for each tier that should run and does not; one sentence where no tier is published."""
+    tiers = channel.children("/tiers")
+    return [reason for tier in tiers if (reason := _not_running(channel, tier))] if tiers else ["no tier is published"]
+
+
+def running(where: Layout) -> Step:
+    """Return the step that waits until every tier's driver runs."""
+
+    def act(halt: threading.Event) -> str:
+        until = time.monotonic() + TIERS_SECONDS
+        with Channel(known_endpoints(where).zookeeper) as channel:
+            while True:
+                missing = missing_tiers(channel)
+                if not missing:
+                    return f"{', '.join(channel.children('/tiers'))} run"
+                if time.monotonic() > until:
+                    listed = "; ".join(missing)
+                    message = (
+                        f"tiers: not all run after {TIERS_SECONDS:.0f} s: {listed}. "
+                        f"See `sluice status` and the drivers' logs below {where.home / 'hosts'}"
+                    )
+                    raise PlatformError(message)
+                if halt.wait(0.25):
+                    raise HaltedError
+
+    return Step("tiers", act, needs=("controller",))
+
+
+def delivering(where: Layout) -> Step:
+    """Return the step that waits for a record that was delivered after it began."""
+
+    def act(halt: threading.Event) -> str:
+        until = time.monotonic() + TIERS_SECONDS
+        with connect(where, "sluice") as link:
+            begun = link.execute("select clock_timestamp()").fetchone()
+            while True:
+                try:
+                    found = link.execute("select id from delivered where delivered_at >= %s limit 1", begun).fetchone()
+                except psycopg.errors.UndefinedTable:
+                    found = None
+                if found is not None:
+                    return f"{found[0]} is in PostgreSQL"
+                if time.monotonic() > until:
+                    message = (
+                        f"delivery: no record has reached `delivered` within {TIERS_SECONDS:.0f} s; `sluice status` shows where they wait"
+                    )
+                    raise PlatformError(message)
+                if halt.wait(0.1):
+                    raise HaltedError
+
+    return Step("first-record", act, needs=("pipeline", "feed"))

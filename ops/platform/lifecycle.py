@@ -1,0 +1,117 @@
+"""Bring the whole platform up and down: what `sluice up`, `down` and `clean` do."""
+
+import fcntl
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ops import site
+from ops.platform import airflow, flowing, java, sluice
+from ops.platform.layout import Layout, PlatformError, write_endpoints
+from ops.platform.leftovers import end_units, kill_leftovers
+from ops.platform.service import Service
+from ops.platform.services import PARTS, check_ports, fetch_step, parts
+from ops.platform.starting import steps_of
+from ops.platform.steps import Step, Timing, run
+from ops.platform.supervisord import STOPPED, Supervisor
+
+LAST = ("zookeeper",)
+"""Stopped after everything else, so that everybody can say goodbye."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A platform that is up."""
+
+    timings: list[Timing]
+    seconds: float
+
+
+def catalogue(where: Layout) -> tuple[list[Service], list[Step]]:
+    """Return every service of this installation, and the steps that are not services."""
+    config = site.load(where.site)
+    java_home = java.find(where.home / "java")
+    name = config.pipeline.rsplit(".", 1)[-1]
+    services = [
+        *parts(where, java_home, name), *sluice.services(where, java_home, config), *airflow.services(where, java_home),
+    ]  # fmt: skip
+    supervised = tuple(service.name for service in services if service.name.startswith("airflow-"))
+    others = [
+        fetch_step(where, java_home),
+        airflow.migration(where, java_home),
+        sluice.publishing(where, java_home),
+        flowing.supervising(where, (*supervised, "pipeline")),
+        flowing.running(where),
+        flowing.delivering(where),
+    ]
+    return services, others
+
+
+@contextmanager
+def alone(where: Layout) -> Iterator[None]:
+    """Hold the home against a second start or stop at the same time."""
+    where.make_folders()
+    with (where.home / "run" / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            message = f"another `sluice up` or `down` is at work in {where.home}; wait for it, or end it with Ctrl-C"
+            raise PlatformError(message) from error
+        yield
+
+
+def up(where: Layout, tell: Callable[[Timing], None]) -> Started:
+    """Start everything, side by side, and return when a record has come all the way; what runs already stays as it is."""
+    begun = time.monotonic()
+    with alone(where):
+        services, others = catalogue(where)
+        supervisor = Supervisor(where)
+        check_ports(where, supervisor, services)
+        write_endpoints(where, site.load(where.site).pipeline.rsplit(".", 1)[-1])
+        supervisor.launch(services)
+        timings = run([*others, *steps_of(where, supervisor, services)], tell)
+    return Started(timings, time.monotonic() - begun)
+
+
+def down(where: Layout) -> list[str]:
+    """Stop everything, and return what had to be stopped; nothing running is fine."""
+    if not where.home.exists():
+        return []
+    with alone(where):
+        supervisor = Supervisor(where)
+        ran = [name for name, info in supervisor.states().items() if info["statename"] not in STOPPED]
+        if supervisor.alive():
+            first = [name for name in ran if name not in PARTS]
+            second = [name for name in ran if name in PARTS and name not in LAST]
+            for wave in (first, second):
+                _stop_together(supervisor, wave)
+                if wave is first:
+                    end_units(where)
+            supervisor.shutdown()
+        else:
+            end_units(where)
+        ran.extend(kill_leftovers(where))
+    return ran
+
+
+def _stop_together(supervisor: Supervisor, names: list[str]) -> None:
+    if names:
+        with ThreadPoolExecutor(max_workers=len(names)) as pool:
+            list(pool.map(supervisor.stop, names))
+
+
+def clean(where: Layout) -> bool:
+    """Stop everything and remove the home; tell whether there was one."""
+    if not where.home.exists():
+        return False
+    known = ("secrets.json", "conf", "uv", "run")
+    if any(where.home.iterdir()) and not any((where.home / name).exists() for name in known):
+        message = f"{where.home} does not look like a home of Sluice, so nothing was removed; check SLUICE_HOME"
+        raise PlatformError(message)
+    down(where)
+    shutil.rmtree(where.home)
+    where.socket.unlink(missing_ok=True)
+    return True

@@ -1,0 +1,85 @@
+"""Sluice's own processes as services: the controller, one agent for each host, the runner of burst hosts, its streams, its feed."""
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+from ops import endpoints
+from ops.channel.client import Channel
+from ops.model import paths
+from ops.platform.layout import ADDRESS, Layout, PlatformError
+from ops.platform.service import NotReadyError, Program, Service
+from ops.platform.steps import Step
+from ops.site import Site
+
+FEED_RATE = 20
+"""Records per second of the shipped feed."""
+
+
+def environment(where: Layout, java: Path) -> dict[str, str]:
+    """Return what Sluice's processes find their way by."""
+    return {
+        "JAVA_HOME": str(java),
+        "PATH": f"{where.python.parent}:{java / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+        "PYTHONUNBUFFERED": "1",
+        "MALLOC_ARENA_MAX": "2",
+        "NO_PROXY": f"{ADDRESS},localhost",
+        "no_proxy": f"{ADDRESS},localhost",
+    }
+
+
+def settings(where: Layout, java: Path) -> dict[str, str]:
+    """Return the environment of a command that speaks to this platform from outside of supervisord."""
+    of_home = {"SLUICE_HOME": str(where.home), "SLUICE_SITE": str(where.site), "SLUICE_ENDPOINTS": str(where.endpoints)}
+    return dict(os.environ) | environment(where, java) | of_home
+
+
+def publishing(where: Layout, java: Path) -> Step:
+    """Return the step that makes the pipeline's streams and tables and publishes its tiers."""
+
+    def act(_halt: threading.Event) -> str:
+        command = [str(where.python), "-m", "pipeline.publish"]
+        done = subprocess.run(command, env=settings(where, java), capture_output=True, text=True, check=False, timeout=90)
+        if done.returncode != 0:
+            end = "\n    ".join((done.stderr or done.stdout).strip().splitlines()[-12:])
+            message = f"pipeline: its tiers could not be published. `python -m pipeline.publish` said:\n    {end}"
+            raise PlatformError(message)
+        return "streams, tables and tiers are there"
+
+    return Step("pipeline", act, needs=("zookeeper", "kafka", "postgres"))
+
+
+def channel_has(where: Layout, path: str, what: str) -> None:
+    """Return when the channel has a node; NotReadyError says what is missed."""
+    with Channel(endpoints.Endpoints.model_validate_json(where.endpoints.read_text()).zookeeper) as channel:
+        there = channel.children(path) if path == paths.LEADER else channel.exists(path)
+    if not there:
+        raise NotReadyError(what)
+
+
+def services(where: Layout, java: Path, site: Site) -> list[Service]:
+    """Describe them all."""
+    around = environment(where, java)
+
+    def program(*words: str, nice: int = 0, stop_seconds: int = 15) -> Program:
+        return Program((str(where.python), "-m", *words), around, nice=nice, stop_seconds=stop_seconds)
+
+    def agent(name: str) -> Service:
+        def ready() -> None:
+            channel_has(where, paths.live(name), f"host {name} has not registered")
+
+        return Service(f"agent-{name}", program("ops.agent", "--host", name), ready, needs=("zookeeper",))
+
+    def leads() -> None:
+        channel_has(where, paths.LEADER, "no controller leads")
+
+    def runs() -> None:
+        """Supervisord sees whether it stays up; there is nothing to ask it."""
+
+    return [
+        Service("controller", program("ops.controller", "--site", str(where.site)), leads, needs=("pipeline",)),
+        *(agent(host.name) for host in site.hosts),
+        Service("ec2-runner", program("ops.cloud.runner", nice=5), runs, needs=("ec2", "zookeeper")),
+        Service("feed", program("pipeline.feed", "--rate", str(FEED_RATE), nice=5), runs, needs=("pipeline",)),
+    ]
