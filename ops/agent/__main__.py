@@ -2,6 +2,7 @@
 
 import argparse
 import fcntl
+import logging
 import os
 import signal
 import sys
@@ -112,6 +113,8 @@ def stop_all(host: str) -> int:
             for action in reconcile(Assignment(), found, time.time(), batch_deadline=0.0).actions:
                 hands.do(action)
             time.sleep(0.1)
+        if not found:
+            hands.close()
     for left in found:
         log.error("could not be ended", unit=left.unit.id, pid=left.pid)
     return len(found)
@@ -120,6 +123,7 @@ def stop_all(host: str) -> int:
 def main(words: list[str] | None = None) -> int:
     """Read the command line and do it; every foreseeable error is one clear line."""
     arguments = arguments_of(words)
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # the loop says itself when ZooKeeper is away, once
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         if arguments.stop_all:

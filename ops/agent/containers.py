@@ -6,6 +6,7 @@ another, as if there were no hosts between them. Without root or writable groups
 
 import hashlib
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -43,6 +44,9 @@ class Containers(Protocol):
 
     def remove(self, unit: UnitId) -> None:
         """Remove an empty container; OSError when it is not empty."""
+
+    def close(self) -> None:
+        """Remove the host's own container, once it is empty."""
 
     def ran_out_of_memory(self, unit: UnitId) -> bool:
         """Whether the kernel killed something in it because it was full."""
@@ -120,6 +124,12 @@ class ControlGroups:
                 group.rmdir()
         self._balance()
 
+    def close(self) -> None:
+        """Remove the host's groups, and the installation's with the last host."""
+        for group in (self._memory, self._cpu, self._memory.parent, self._cpu.parent):
+            with suppress(OSError):
+                group.rmdir()
+
     def ran_out_of_memory(self, unit: UnitId) -> bool:
         """Ask the kernel's counter."""
         try:
@@ -163,6 +173,9 @@ class NoContainers:
         return frozenset() if session is None else session_members(session, f"SLUICE_UNIT={self._host}/{unit}")
 
     def remove(self, unit: UnitId) -> None:
+        """Nothing to remove."""
+
+    def close(self) -> None:
         """Nothing to remove."""
 
     def ran_out_of_memory(self, unit: UnitId) -> bool:

@@ -33,6 +33,7 @@ echo "$$ $(started $$)" > session
 {command} >> log 2>&1 < /dev/null &
 main=$!
 echo "$main $(started $main)" > pid
+exec 2> /dev/null
 wait $main
 echo $? > exit
 """
@@ -83,7 +84,8 @@ class Hands:
         if not alive and record.ended_at is None:
             record = record.model_copy(update={"ended_at": time.time(), "exit": self._how_it_ended(folder, record)})
             folder.keep(record)
-            log.warning("a unit ended", unit=folder.id, exit=record.exit, asked_to=record.stopping_at is not None)
+            asked = record.stopping_at is not None
+            (log.info if asked else log.warning)("a unit ended", unit=folder.id, exit=record.exit, asked_to=asked)
         known = {each.pid for each in (main, session) if each is not None and each.alive}
         return Found(
             unit=record.unit,
@@ -119,6 +121,10 @@ class Hands:
         except OSError:
             return
         folder.remove()
+
+    def close(self) -> None:
+        """Leave nothing of the host behind on this machine but its files."""
+        self._containers.close()
 
     # -- acting
 
