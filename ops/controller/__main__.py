@@ -1,0 +1,62 @@
+"""`python -m ops.controller --site site.yaml [--name c1]`: run one controller; start several, and one of them leads."""
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import structlog
+
+from ops import endpoints, site
+from ops.channel import Channel, ChannelAwayError
+from ops.controller.leader import LOST_SECONDS, Controller
+from ops.planning.cluster import Rules
+
+log = structlog.get_logger()
+
+
+def rules_of(config: site.Site) -> Rules:
+    """Take from the site file what planning needs."""
+    return Rules(
+        shares=config.shares,
+        locality=config.locality,
+        shifts={name: shift.shares for name, shift in config.shifts.items()},
+        partitions=config.partitions,
+        batch_quantum=config.batch_quantum,
+    )
+
+
+def main() -> int:
+    """Read the settings, connect, and serve until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="ops.controller", description=__doc__)
+    parser.add_argument("--site", type=Path, default=Path(os.environ.get("SLUICE_SITE", "site.yaml")), help="the site file")
+    parser.add_argument("--name", default=f"{socket.gethostname()}-{os.getpid()}", help="how this controller is called in logs and status")
+    parser.add_argument("--zookeeper", help="host:port/chroot; without it, from the endpoints file")
+    parser.add_argument("--lost-seconds", type=float, default=LOST_SECONDS, help="how long an agent may be away before its host is lost")
+    options = parser.parse_args()
+    try:
+        config = site.load(options.site)
+        address = options.zookeeper or endpoints.load().zookeeper
+    except (site.SiteError, FileNotFoundError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    channel = Channel(address)
+    controller = Controller(channel, options.name, rules_of(config), options.lost_seconds)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: controller.stop())
+    try:
+        channel.start()
+    except ChannelAwayError as error:
+        sys.stderr.write(f"{error}; start it, or correct `zookeeper` in the endpoints file\n")
+        return 1
+    try:
+        controller.run()
+    finally:
+        channel.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""The slots of the tenant `batch`: lent when its share grows and room is there, taken back when it shrinks or their host is drained."""
+
+from ops.controller.capacity import cluster
+from ops.controller.draft import Draft
+from ops.model.assignment import HostState
+from ops.model.ids import BATCH, HostName
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeState
+from ops.planning.cluster import RefusedError
+from ops.planning.placement import Ask, place
+from ops.planning.shares import target
+
+STAYS = frozenset({HostState.UP, HostState.CORDONED})
+
+
+def keep(draft: Draft) -> None:
+    """Begin the pass with the batch slots that stay; the others are taken back before any tier looks for room."""
+    now = {_number(unit.id): host for host, held in draft.assignments.items() for unit in held.units if unit.tenant == BATCH}
+    fit = {number: host for number, host in sorted(now.items()) if draft.state_of(host) in STAYS}
+    draft.batch = dict(list(fit.items())[: _limit(draft)])
+    gone = {number: host for number, host in now.items() if number not in draft.batch}
+    if gone:
+        draft.tell(f"batch gives back {len(gone)} slot(s) on {', '.join(sorted(set(gone.values())))}")
+
+
+def grow(draft: Draft) -> None:
+    """Lend what the share says, as far as there is room; while tiers move, the room is theirs."""
+    missing = _limit(draft) - len(draft.batch)
+    if missing <= 0 or _moving(draft):
+        return
+    now = cluster(draft)
+    aim = target(BATCH, now.rules)
+    for _ in range(missing):
+        try:
+            (host,) = place([Ask(BATCH, 1, now.rules.batch_quantum, aim.to)], now.hosts).where[BATCH, "slots"]
+        except RefusedError:
+            return
+        number = next(number for number in range(len(draft.batch) + 1) if number not in draft.batch)
+        draft.batch[number] = host
+        draft.tell(f"batch is lent a slot on {host}")
+        now = cluster(draft)
+
+
+def _limit(draft: Draft) -> int:
+    """Return how many slots batch may hold now: its share, and no more than a shift under way will leave it."""
+    slots = target(BATCH, cluster(draft).rules).slots if BATCH in draft.rules.shares else 0
+    shifts = [change for change in _active(draft) if change.spec.kind is ChangeKind.SHIFT]
+    return min([slots, *(len(change.plan.batch_slots) for change in shifts)])
+
+
+def _moving(draft: Draft) -> bool:
+    return any(change.plan.moves for change in _active(draft))
+
+
+def _active(draft: Draft) -> list[ChangeRecord]:
+    return [change for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
+
+
+def _number(unit: str) -> int:
+    return int(unit.rsplit("-", 1)[1])
+
+
+def hosts(draft: Draft) -> tuple[HostName, ...]:
+    """Return where the batch slots are."""
+    return tuple(draft.batch[number] for number in sorted(draft.batch))

@@ -1,0 +1,59 @@
+"""One pass, pure: a snapshot and the time in, one atomic set of writes and one sentence out. Nothing is read or remembered in between."""
+
+from dataclasses import dataclass
+
+from ops.channel import Write
+from ops.controller import assignments, batch, operations, tiers
+from ops.controller.draft import Draft, Moment
+from ops.controller.view import View
+from ops.model.ids import TierName
+from ops.model.operation import ChangeState
+from ops.model.status import TierState, TierStatus
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a pass has come to."""
+
+    writes: tuple[Write, ...]
+    """To be written all together or not at all."""
+    sentence: str
+    tiers: dict[TierName, TierStatus]
+    under_way: bool
+    """Something is to happen soon: look again in about a second, woken or not."""
+
+
+def decide(view: View, moment: Moment) -> Decision:
+    """Decide what to write now."""
+    draft = Draft(view, moment)
+    batch.keep(draft)
+    for tier in draft.end_first():
+        tiers.step(draft, tier)
+    waits = operations.carry_out(draft)
+    batch.grow(draft)
+    assignments.project(draft)
+    return Decision(
+        writes=tuple(draft.writes()),
+        sentence=_sentence(draft, waits),
+        tiers=dict(draft.statuses),
+        under_way=bool(waits) or _is_restless(draft),
+    )
+
+
+def _is_restless(draft: Draft) -> bool:
+    settled = {TierState.RUNNING, TierState.PAUSED, TierState.STOPPED, TierState.FAILED}
+    return any(status.state not in settled for status in draft.statuses.values()) or any(
+        change.state is ChangeState.ACTIVE for change in draft.changes.values()
+    )
+
+
+def _sentence(draft: Draft, waits: list[str]) -> str:
+    """Say in one line what was decided, or else what is waited for, or else how all is."""
+    said = [*draft.events, *(f"{identity}: {result.sentence}" for identity, result in draft.results.items()), *waits]
+    if said:
+        return "; ".join(said)
+    odd = [f"{name} {status.sentence}" for name, status in draft.statuses.items() if status.state is not TierState.RUNNING]
+    lost = f"; lost: {', '.join(sorted(draft.lost))}" if draft.lost else ""
+    if odd:
+        return f"{'; '.join(odd)}{lost}"
+    return f"{len(draft.statuses)} tiers run, nothing is being changed{lost}" if draft.statuses else f"no tier is published yet{lost}"

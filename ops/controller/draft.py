@@ -1,0 +1,176 @@
+"""The working copy of one pass: decisions change it, and what differs from the snapshot becomes one atomic set of writes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pydantic import BaseModel
+
+from ops.channel import Write
+from ops.controller.view import HostView, TierView, View
+from ops.model import paths
+from ops.model.assignment import Assignment, HostRecord, HostState
+from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
+from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, TierWanted
+from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Result
+from ops.model.share import Layers
+from ops.model.status import TierStatus
+from ops.planning.cluster import Rules
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a pass is given besides the snapshot: the time, which hosts count as lost, and the site's rules (without layers)."""
+
+    now: float
+    lost: frozenset[HostName]
+    rules: Rules
+
+
+class Draft:
+    """What will be, as far as this pass has decided."""
+
+    def __init__(self, view: View, moment: Moment) -> None:
+        """Start from what is."""
+        self.view = view
+        self.now = moment.now
+        self.lost = moment.lost
+        self.rules = moment.rules
+        self.owners: dict[TierName, OwnerRecord] = {name: tier.owner for name, tier in view.tiers.items()}
+        self.incarnations: dict[TierName, dict[Incarnation, IncarnationSpec]] = {
+            name: dict(tier.incarnations) for name, tier in view.tiers.items()
+        }
+        self.wanted: dict[TierName, TierWanted] = {name: tier.wanted for name, tier in view.tiers.items()}
+        self.records: dict[HostName, HostRecord] = {name: host.record for name, host in view.hosts.items()}
+        self.assignments: dict[HostName, Assignment] = {name: host.assignment for name, host in view.hosts.items()}
+        self.changes: dict[ChangeId, ChangeRecord] = dict(view.changes)
+        self.lock: MaintenanceLock | None = view.lock
+        self.layers: Layers = view.layers
+        self.batch: dict[int, HostName] = {}
+        """The batch tenant's slots, by number."""
+        self.deaths: dict[tuple[TierName, Incarnation], str] = {}
+        """Incarnations that this pass has found dead before they took over, and why."""
+        self.statuses: dict[TierName, TierStatus] = {}
+        self.events: list[str] = []
+        """What this pass has decided, for the log and for the journals of what is open."""
+        self.results: dict[OperationId, Result] = {}
+        self._lines: dict[OperationId, list[str]] = {}
+
+    def rules_now(self) -> Rules:
+        """Return the site's rules under the layers as they are now."""
+        return replace(self.rules, layers=self.layers)
+
+    # -- tiers
+
+    def end_first(self) -> list[TierView]:
+        """Return the tiers, nearest the pipeline's end first."""
+        return sorted(self.view.tiers.values(), key=lambda tier: (tier.spec.distance, tier.spec.name))
+
+    def host(self, name: HostName) -> HostView | None:
+        """Return what was seen of a host."""
+        return self.view.hosts.get(name)
+
+    def held(self, tier: TierName) -> list[IncarnationSpec]:
+        """Return the incarnations of a tier that hold units."""
+        return [spec for spec in self.incarnations[tier].values() if not spec.retired]
+
+    def owning(self, tier: TierName) -> IncarnationSpec | None:
+        """Return the owner's spec, while it holds units and the tier is not stopped."""
+        record = self.owners[tier]
+        spec = None if record.owner is None or record.stopped else self.incarnations[tier].get(record.owner)
+        return None if spec is None or spec.retired else spec
+
+    def begin(self, tier: TierName, placement: Placement, reason: str, failures: int = 0) -> Incarnation:
+        """Write a new incarnation under a number that was never used."""
+        known = [0, *self.incarnations[tier], self.owners[tier].owner or 0, self.owners[tier].next or 0]
+        number = Incarnation(max(known) + 1)
+        self.incarnations[tier][number] = IncarnationSpec(
+            tier=tier,
+            incarnation=number,
+            placement=placement,
+            reason=reason,
+            created_at=self.now,
+            failures=failures,
+            attempt=self.wanted[tier].attempt,
+        )
+        return number
+
+    def retire(self, tier: TierName, number: Incarnation) -> None:
+        """Take an incarnation's units away."""
+        spec = self.incarnations[tier].get(number)
+        if spec is not None and not spec.retired:
+            self.incarnations[tier][number] = spec.model_copy(update={"retired": True})
+
+    def place(self, tier: TierName, number: Incarnation, placement: Placement) -> None:
+        """Move slots of a living incarnation: those that were lost with their host."""
+        self.incarnations[tier][number] = self.incarnations[tier][number].model_copy(update={"placement": placement})
+
+    def own(self, tier: TierName, **changes: object) -> None:
+        """Change a tier's fence."""
+        self.owners[tier] = self.owners[tier].model_copy(update=changes)
+
+    def hand_to(self, tier: TierName, number: Incarnation) -> None:
+        """Make `number` the owner, with nothing under way."""
+        self.own(tier, owner=number, next=None, phase=Phase.STEADY)
+
+    # -- hosts and changes
+
+    def state_of(self, name: HostName) -> HostState:
+        """Return a host's state: lost when its agent is gone, else what was written."""
+        return HostState.LOST if name in self.lost else self.records.get(name, HostRecord()).state
+
+    def set_state(self, name: HostName, state: HostState, by: str) -> None:
+        """Write a host's state."""
+        if self.records.get(name, HostRecord()).state is not state:
+            self.records[name] = HostRecord(state=state, by=by, since=self.now)
+
+    def change_of(self, identity: ChangeId, **changes: object) -> None:
+        """Change a change's record."""
+        self.changes[identity] = self.changes[identity].model_copy(update=changes)
+
+    # -- words
+
+    def tell(self, sentence: str) -> None:
+        """Say what was decided."""
+        self.events.append(sentence)
+
+    def journal(self, identity: OperationId, sentence: str) -> None:
+        """Add a line to an operation's journal, unless it is the last one already."""
+        lines = self._lines.setdefault(identity, [])
+        if sentence != (lines[-1] if lines else self.view.operations[identity].last):
+            lines.append(sentence)
+
+    # -- writes
+
+    def writes(self) -> list[Write]:
+        """Return what differs from the snapshot, each guarded by the version that was read."""
+        changed = [(path, _raised(before, after)) for path, before, after in self._compared() if before != after]
+        return [Write(path, value, self.view.versions.get(path)) for path, value in (*changed, *self._words())]
+
+    def _compared(self) -> Iterable[tuple[str, BaseModel | None, BaseModel | None]]:
+        view = self.view
+        for name, tier in view.tiers.items():
+            for number, spec in self.incarnations[name].items():
+                yield paths.incarnation(name, number), tier.incarnations.get(number), spec
+            yield paths.owner(name), tier.owner, self.owners[name]
+            yield paths.wanted(name), tier.wanted, self.wanted[name]
+        for host, seen in view.hosts.items():
+            yield paths.host_record(host), seen.record, self.records[host]
+            yield paths.assignment(host), seen.assignment, self.assignments[host]
+        for identity, change in self.changes.items():
+            yield paths.change(identity), view.changes.get(identity), change
+        yield paths.LAYERS, view.layers, self.layers
+        yield paths.LOCK, view.lock, self.lock
+
+    def _words(self) -> Iterable[tuple[str, BaseModel]]:
+        for identity, lines in self._lines.items():
+            for number, sentence in enumerate(lines, self.view.operations[identity].lines):
+                yield f"{paths.journal(identity)}/{number:010d}", JournalEntry(at=self.now, sentence=sentence)
+        for identity, result in self.results.items():
+            yield paths.result(identity), result
+
+
+def _raised(before: BaseModel | None, after: BaseModel | None) -> BaseModel | None:
+    """Raise the epoch of what carries one: receivers refuse older ones."""
+    if isinstance(before, OwnerRecord | Assignment) and after is not None:
+        return after.model_copy(update={"epoch": before.epoch + 1})
+    return after

@@ -1,0 +1,206 @@
+"""The process around `decide`: elected, fenced by an epoch, woken by watches, and stopping at once when its session is in doubt."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from kazoo.exceptions import KazooException, LockTimeout
+from kazoo.recipe.lock import Lock
+
+from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
+from ops.channel.client import Waker
+from ops.controller.decide import Decision, decide
+from ops.controller.draft import Moment
+from ops.controller.mirror import Mirror
+from ops.controller.prune import prune
+from ops.controller.view import View, look
+from ops.model import paths
+from ops.model.ids import HostName
+from ops.model.operation import EpochRecord
+from ops.model.status import ControllerStatus
+from ops.planning.cluster import Rules
+
+log = structlog.get_logger()
+
+PERIOD_SECONDS = 10.0
+"""A full pass over everything, read anew: it heals what a watch has missed."""
+BUSY_SECONDS = 1.0
+"""The longest sleep while something is under way."""
+LOST_SECONDS = 8.0
+"""How long a host's agent may be away, its session ended, before the host counts as lost: an agent that was killed is back by then."""
+PRUNE_SECONDS = 60.0
+ELECTION_SECONDS = 2.0
+"""How often a standby looks up from the queue, to see whether it is told to stop."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """One leadership: what was written under it, and by which session it was won."""
+
+    epoch: int
+    version: int
+    session: int | None
+
+
+class Deposed(Exception):  # noqa: N818 - it is news, not an error
+    """Its session is gone or another one leads: decide nothing more, stand for election again."""
+
+
+class Controller:
+    """Stands for election, and while it leads makes one pass after the other."""
+
+    def __init__(self, channel: Channel, name: str, rules: Rules, lost_seconds: float = LOST_SECONDS) -> None:
+        """Work on `channel` under the site's rules."""
+        self._channel = channel
+        self._name = name
+        self._rules = rules
+        self._waker = Waker(channel)
+        self._mirror = Mirror(channel)
+        self._absences = Absences(lost_seconds)
+        self._stopping = threading.Event()
+        self._said = ""
+
+    def stop(self) -> None:
+        """End after the pass that is under way. May be called from a signal handler."""
+        self._stopping.set()
+        self._waker.set()
+
+    def run(self) -> None:
+        """Stand by, lead, stand by again, until told to stop."""
+        while not self._stopping.is_set():
+            try:
+                self._serve()
+            except (Deposed, ChannelAwayError, ConflictError, KazooException) as reason:
+                self._say(f"does not lead: {reason or type(reason).__name__}")
+                self._stopping.wait(BUSY_SECONDS)
+
+    def _serve(self) -> None:
+        """Wait for the leader's lock, then lead for as long as this session holds it."""
+        if not self._channel.connected:
+            message = "ZooKeeper is away"
+            raise ChannelAwayError(message)
+        lock = self._channel.kazoo.Lock(paths.LEADER, self._name)
+        session = self._channel.session
+        self._say("stands by")
+        try:
+            while not self._acquired(lock):
+                if self._stopping.is_set() or self._channel.session != session:
+                    return
+            self._lead(self._take_office(session))
+        finally:
+            self._release(lock, session)
+
+    @staticmethod
+    def _acquired(lock: Lock) -> bool:
+        try:
+            return bool(lock.acquire(timeout=ELECTION_SECONDS))
+        except LockTimeout:
+            return False
+
+    def _release(self, lock: Lock, session: int | None) -> None:
+        """Give the lock back; without a connection wait for one, or for the session's end, which gives it back too."""
+        while self._channel.session == session:
+            if self._channel.connected:
+                try:
+                    lock.release()
+                except KazooException as error:
+                    log.warning("the leader's lock could not be given back, it goes with the session", error=repr(error))
+                else:
+                    return
+            if self._stopping.wait(BUSY_SECONDS):
+                return
+
+    def _take_office(self, session: int | None) -> Term:
+        """Raise the epoch: from here on nothing that an earlier leader has still to write is accepted."""
+        found = self._channel.read(paths.EPOCH, EpochRecord)
+        epoch = 1 if found is None else found.value.epoch + 1
+        record = EpochRecord(epoch=epoch, leader=self._name)
+        version = None if found is None else found.version
+        self._channel.multi([Write(paths.EPOCH, record, version)])
+        self._mirror.stale(None)
+        self._absences.forget()
+        log.info("leads", name=self._name, epoch=epoch)
+        return Term(epoch, 0 if version is None else version + 1, session)
+
+    def _lead(self, term: Term) -> None:
+        read_all = pruned = time.monotonic()
+        while not self._stopping.is_set():
+            if time.monotonic() - read_all > PERIOD_SECONDS:
+                self._mirror.stale(None)
+                read_all = time.monotonic()
+            try:
+                under_way = self._pass(term)
+            except ConflictError as conflict:
+                self._look_into(term, conflict)
+                continue
+            except ChannelAwayError as away:
+                # Within the session the lock stays; whether it is the same session then, the next pass finds out.
+                self._say(f"decides nothing: {away}")
+                self._stopping.wait(BUSY_SECONDS)
+                continue
+            if time.monotonic() - pruned > PRUNE_SECONDS:
+                pruned = time.monotonic()
+                prune(self._channel, look(self._mirror))
+            self._waker.wait(BUSY_SECONDS if under_way else PERIOD_SECONDS)
+
+    def _pass(self, term: Term) -> bool:
+        """Look, decide, write; return whether something is under way."""
+        if self._channel.session != term.session:
+            message = "its session has ended"
+            raise Deposed(message)
+        view = look(self._mirror)
+        decision = decide(view, Moment(now=time.time(), lost=self._absences.lost(view), rules=self._rules))
+        status = self._status(view, decision, term)
+        writes = [*decision.writes, *status]
+        if writes:
+            self._channel.multi([Guard(paths.EPOCH, term.version), *writes])
+            for write in writes:
+                self._mirror.stale(write.path)
+                self._mirror.stale(write.path.rsplit("/", 1)[0])
+        self._say(decision.sentence)
+        return decision.under_way or bool(decision.writes)
+
+    def _status(self, view: View, decision: Decision, term: Term) -> list[Write]:
+        status = ControllerStatus(leader=self._name, epoch=term.epoch, at=time.time(), sentence=decision.sentence, tiers=decision.tiers)
+        before = view.status
+        if before is not None and before.model_copy(update={"at": status.at}) == status:
+            return []
+        return [Write(paths.CONTROLLER_STATUS, status, view.versions.get(paths.CONTROLLER_STATUS))]
+
+    def _look_into(self, term: Term, conflict: ConflictError) -> None:
+        """Something has changed under the decision: read anew; when it was the epoch, another one leads."""
+        found = self._channel.read(paths.EPOCH, EpochRecord)
+        if found is None or found.version != term.version:
+            message = f"{'nobody' if found is None else found.value.leader} has taken office since"
+            raise Deposed(message)
+        log.info("decides again: something changed meanwhile", conflict=str(conflict))
+        self._mirror.stale(None)
+        self._stopping.wait(0.02)
+
+    def _say(self, sentence: str) -> None:
+        if sentence != self._said:
+            self._said = sentence
+            log.info(sentence, name=self._name)
+
+
+class Absences:
+    """Since when each host's agent is away, on this process' own clock; a new leader counts anew."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Count a host as lost after so many seconds."""
+        self._seconds = seconds
+        self._clock = clock
+        self._since: dict[HostName, float] = {}
+
+    def forget(self) -> None:
+        """Count anew."""
+        self._since.clear()
+
+    def lost(self, view: View) -> frozenset[HostName]:
+        """Return the hosts that count as lost now."""
+        now = self._clock()
+        away = {name for name, host in view.hosts.items() if not host.live}
+        self._since = {name: self._since.get(name, now) for name in away}
+        return frozenset(name for name, since in self._since.items() if now - since >= self._seconds)

@@ -1,0 +1,77 @@
+"""Operations: each posted step is carried out as far as it goes in this pass, journalled, and given its result once."""
+
+from collections.abc import Callable
+
+from ops.controller.draft import Draft
+from ops.controller.steps.abort import abort
+from ops.controller.steps.handover import cut, prepare
+from ops.controller.steps.hosts import cordon, give_back, health, reboot
+from ops.controller.steps.outcome import Failed, Outcome, Waiting
+from ops.controller.steps.pausing import pause_or_resume
+from ops.controller.steps.preflight import preflight
+from ops.controller.steps.receipts import verify
+from ops.controller.steps.release import release
+from ops.model.operation import STEPS, ChangeState, Operation, Result, Step
+
+_STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
+    Step.PREFLIGHT: preflight,
+    Step.CORDON: cordon,
+    Step.PREPARE: prepare,
+    Step.CUT: cut,
+    Step.VERIFY: verify,
+    Step.RELEASE: release,
+    Step.REBOOT: reboot,
+    Step.HEALTH: health,
+    Step.RETURN: give_back,
+    Step.PAUSE: pause_or_resume,
+    Step.RESUME: pause_or_resume,
+    Step.ABORT: abort,
+}
+_NEED_NO_CHANGE = frozenset({Step.PREFLIGHT, Step.ABORT})
+
+
+def carry_out(draft: Draft) -> list[str]:
+    """Take every open operation one step further, aborts first; return what they wait for."""
+    waits: list[str] = []
+    opened = sorted(draft.view.operations.values(), key=lambda seen: (seen.operation.step is not Step.ABORT, seen.operation.posted_at))
+    for operation in (seen.operation for seen in opened):
+        if operation.id in draft.results:
+            continue
+        told = len(draft.events)
+        outcome = _outcome(draft, operation)
+        if draft.lock is not None and operation.change == draft.lock.change:
+            told = 0  # what befell the tiers in this pass concerns whoever is changing them
+        for event in draft.events[told:]:
+            draft.journal(operation.id, event)
+        draft.journal(operation.id, outcome.sentence)
+        if isinstance(outcome, Waiting):
+            waits.append(f"{operation.change} {operation.step}: {outcome.sentence}")
+            continue
+        draft.results[operation.id] = Result(
+            ok=not isinstance(outcome, Failed), sentence=outcome.sentence, finished_at=draft.now, details=outcome.details
+        )
+    return waits
+
+
+def _outcome(draft: Draft, operation: Operation) -> Outcome:
+    refused = _refused(draft, operation)
+    if refused is not None:
+        return Failed(refused)
+    outcome = _STEPS[operation.step](draft, operation)
+    if isinstance(outcome, Waiting) and draft.now > operation.posted_at + operation.deadline_seconds:
+        return Failed(f"{operation.step} was not through after {operation.deadline_seconds:.0f} s: {outcome.sentence}")
+    return outcome
+
+
+def _refused(draft: Draft, operation: Operation) -> str | None:
+    """Say why a step cannot be carried out at all."""
+    if operation.step not in (*STEPS[operation.spec.kind], Step.ABORT):
+        return f"{operation.spec.kind} has no step {operation.step}; its steps are {', '.join(STEPS[operation.spec.kind])}"
+    if operation.step in _NEED_NO_CHANGE:
+        return None
+    change = draft.changes.get(operation.change)
+    if change is None:
+        return f"change {operation.change} has not begun; its preflight comes first"
+    if change.state is not ChangeState.ACTIVE:
+        return f"change {operation.change} has ended: it is {change.state}; begin another one"
+    return None

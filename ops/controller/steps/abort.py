@@ -1,0 +1,75 @@
+"""Abort: what is not handed over goes back to its owner, and the change ends; the pipeline runs whatever had been reached."""
+
+from ops.controller import vitals
+from ops.controller.draft import Draft
+from ops.controller.steps.ending import end
+from ops.controller.steps.outcome import Done, Outcome, Waiting
+from ops.model.assignment import HostState
+from ops.model.ids import ChangeId, TierName
+from ops.model.incarnation import Phase
+from ops.model.operation import ChangeKind, ChangeState, Operation, Result, Step
+from ops.model.status import TierState
+
+
+def abort(draft: Draft, operation: Operation) -> Outcome:
+    """Undo what is not finished, then wait until all that should run does."""
+    change = draft.changes.get(operation.change)
+    if change is None:
+        return Done(f"nothing to undo: change {operation.change} never began")
+    if change.state is ChangeState.DONE:
+        return Done(f"nothing to undo: change {change.id} had ended as {change.state}")
+    if change.state is ChangeState.ACTIVE:
+        _undo(draft, operation)
+        _end_others(draft, operation)
+        end(draft, change.id, ChangeState.ABORTED)
+    waits = [tier for tier in draft.view.tiers if not _is_well(draft, tier)]
+    if waits:
+        return Waiting(f"undone; waiting until {', '.join(waits)} run{'s' if len(waits) == 1 else ''}")
+    return Done(f"change {change.id} is undone: {_where(draft, change.id)}")
+
+
+def _undo(draft: Draft, operation: Operation) -> None:
+    change = draft.changes[operation.change]
+    for tier, number in change.incarnations.items():
+        record = draft.owners[tier]
+        if record.next == number:
+            draft.own(tier, next=None, phase=Phase.STEADY)
+            draft.retire(tier, record.next)
+            draft.tell(f"{tier}: incarnation {number} is dropped, {record.owner} goes on (aborted)")
+        for spec in draft.held(tier):
+            if spec.incarnation < (draft.owners[tier].owner or 0):
+                draft.retire(tier, spec.incarnation)
+    host = change.spec.host
+    if host in draft.records and draft.records[host].by == change.id and draft.records[host].state is not HostState.UP:
+        draft.set_state(host, HostState.UP, change.id)
+        draft.tell(f"{host} may be used again (aborted)")
+    if change.spec.kind is ChangeKind.PAUSE:
+        for tier in draft.view.tiers:
+            wanted = draft.wanted[tier]
+            if wanted.paused and wanted.by == change.by and change.spec.tier in {None, tier}:
+                draft.wanted[tier] = wanted.model_copy(update={"paused": False, "by": operation.by, "at": draft.now})
+
+
+def _end_others(draft: Draft, operation: Operation) -> None:
+    """Give the change's other open steps their result: nothing more will come of them."""
+    for identity, other in draft.view.operations.items():
+        if other.operation.change == operation.change and other.operation.step is not Step.ABORT:
+            sentence = f"change {operation.change} was aborted by {operation.by}"
+            draft.journal(identity, sentence)
+            draft.results[identity] = Result(ok=False, sentence=sentence, finished_at=draft.now)
+
+
+def _is_well(draft: Draft, tier: TierName) -> bool:
+    """Tell whether a tier is as it is wanted, or as well as it can be without this change."""
+    if not draft.wanted[tier].running or draft.statuses[tier].state in {TierState.FAILED, TierState.WAITING}:
+        return True
+    return draft.owners[tier].paused is draft.wanted[tier].paused and vitals.confirmed(draft, tier)
+
+
+def _where(draft: Draft, identity: ChangeId) -> str:
+    moved = [
+        f"{tier} stays with {number}, which had taken over"
+        for tier, number in draft.changes[identity].incarnations.items()
+        if draft.owners[tier].owner == number
+    ]
+    return "; ".join(moved) or "every tier is with the owner that it had"

@@ -1,0 +1,197 @@
+"""Prepare and cut: the next incarnations are started beside the owners, then each tier is handed over, nearest the end first."""
+
+from ops.controller import vitals
+from ops.controller.capacity import cluster
+from ops.controller.draft import Draft
+from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
+from ops.controller.steps.preflight import check, describe
+from ops.model.assignment import HostState
+from ops.model.ids import ChangeId, Incarnation, TierName
+from ops.model.incarnation import IncarnationSpec, Phase, Placement, State
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, Move, Operation
+from ops.planning.cluster import Cluster, RefusedError
+from ops.planning.placement import fits, place_tier
+from ops.planning.plan import aftermath, has_to_move, plan
+from ops.planning.shares import target
+
+
+def prepare(draft: Draft, operation: Operation) -> Outcome:
+    """Start and warm the next incarnations; those that find no room yet are prepared during the cut."""
+    change = draft.changes[operation.change]
+    _set_draining(draft, change)
+    if not change.incarnations:
+        refused = _plan_again(draft, change)
+        if refused is not None:
+            return refused
+    waits: list[str] = []
+    later: list[TierName] = []
+    for move in draft.changes[operation.change].plan.moves:
+        started = _start(draft, operation.change, move)
+        if isinstance(started, Failed):
+            return started
+        if isinstance(started, _NoRoom):
+            if not draft.changes[operation.change].incarnations:
+                return Failed(started.verdict)
+            later.append(move.tier)
+        elif isinstance(started, Waiting):
+            waits.append(started.sentence)
+        elif not _is_ready(draft, move.tier, started):
+            waits.append(f"{move.tier}/{started} is {vitals.state(draft, move.tier, started)}")
+    if waits:
+        return Waiting(f"waiting until {', '.join(waits)} → ready")
+    ready = ", ".join(f"{tier}/{number}" for tier, number in draft.changes[operation.change].incarnations.items())
+    then = f"; {', '.join(later)} will be prepared when room is free" if later else ""
+    return Done(
+        f"ready to take over: {ready or 'nothing has to move'}{then}",
+        {"incarnations": dict(draft.changes[operation.change].incarnations.items())},
+    )
+
+
+def cut(draft: Draft, operation: Operation) -> Outcome:
+    """Hand over tier by tier, each confirmed before the next."""
+    through: list[TierName] = []
+    gaps: dict[str, float] = {}
+    for move in draft.changes[operation.change].plan.moves:
+        tier = move.tier
+        started = _start(draft, operation.change, move)
+        if isinstance(started, Failed | Waiting):
+            return started
+        if isinstance(started, _NoRoom):
+            return _make_room(draft, through, started)
+        if started:
+            waiting = _hand_over(draft, tier, started)
+            if waiting is not None:
+                return Waiting(waiting)
+            said = vitals.report(draft, tier, started)
+            if said is not None and said.gap_seconds is not None:
+                gaps[tier] = said.gap_seconds
+        through.append(tier)
+    widest = f", widest gap {max(gaps.values()):.2f} s" if gaps else ""
+    return Done(f"handed over: {', '.join(through) or 'nothing had to move'}{widest}", {"gap_seconds": gaps})
+
+
+class _NoRoom:
+    """The next incarnation does not fit beside what is there now."""
+
+    def __init__(self, verdict: str) -> None:
+        self.verdict = verdict
+
+
+def _set_draining(draft: Draft, change: ChangeRecord) -> None:
+    host = change.spec.host
+    if change.spec.kind in {ChangeKind.DRAIN, ChangeKind.REBOOT} and host in draft.records:
+        record = draft.records[host]
+        if record.state in {HostState.UP, HostState.CORDONED}:
+            draft.set_state(host, HostState.DRAINING, record.by or change.id)
+
+
+def _plan_again(draft: Draft, change: ChangeRecord) -> Failed | None:
+    """Plan on what is now: between preflight and here, a tier may have been started or have moved by itself."""
+    now = cluster(draft)
+    try:
+        planned = plan(change.spec, now)
+    except RefusedError as refused:
+        return Failed(str(refused))
+    wrong = check(planned, change.spec, now)
+    if wrong:
+        return Failed(f"the plan does not stand up to its check: {'; '.join(wrong)}")
+    if planned.moves != change.plan.moves:
+        draft.tell(f"planned anew: {describe(planned)}")
+        draft.change_of(change.id, plan=planned)
+    return None
+
+
+def _start(draft: Draft, identity: ChangeId, move: Move) -> Incarnation | Waiting | Failed | _NoRoom:
+    """Return the incarnation that takes the tier on, started now if need be; 0 when the tier has nothing to hand over."""
+    tier = move.tier
+    record, number = draft.owners[tier], draft.changes[identity].incarnations.get(tier)
+    if number is not None and number in {record.owner, record.next}:
+        return Incarnation(number)
+    if number is not None and (dropped := _why_dropped(draft, tier, Incarnation(number))) is not None:
+        return Failed(dropped)
+    owning = draft.owning(tier)
+    return Incarnation(0) if owning is None else _start_beside(draft, identity, move, owning)
+
+
+def _start_beside(draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec) -> Incarnation | Waiting | _NoRoom:
+    change, tier, record = draft.changes[identity], move.tier, draft.owners[move.tier]
+    now = aftermath(change.spec, cluster(draft))
+    if not has_to_move(change.spec, now.tiers[tier], target(tier, now.rules), now):
+        draft.change_of(identity, incarnations={**change.incarnations, tier: owning.incarnation})
+        return owning.incarnation
+    if not vitals.confirmed(draft, tier) or record.phase is not Phase.STEADY or record.next is not None:
+        return Waiting(f"{tier}/{owning.incarnation} is {vitals.state(draft, tier, owning.incarnation)}; it is moved once it runs")
+    try:
+        placement = _placement(now, move, owning.placement)
+    except RefusedError as refused:
+        return _NoRoom(str(refused))
+    return _begin(draft, identity, tier, placement)
+
+
+def _begin(draft: Draft, identity: ChangeId, tier: TierName, placement: Placement) -> Incarnation:
+    change, old = draft.changes[identity], draft.owners[tier].owner
+    number = draft.begin(tier, placement, reason_of(change.spec))
+    draft.own(tier, next=number, phase=Phase.PREPARE)
+    draft.change_of(
+        identity,
+        incarnations={**change.incarnations, tier: number},
+        receipts={**change.receipts, tier: {"old": old, "new": number}},
+    )
+    draft.tell(f"{tier}: incarnation {number} is prepared, driver on {placement.driver}, workers on {', '.join(placement.slots)}")
+    return number
+
+
+def _placement(now: Cluster, move: Move, owning: Placement) -> Placement:
+    """Return the planned place, or the best one left when something has changed since."""
+    spec = now.tiers[move.tier].spec
+    aim = target(move.tier, now.rules)
+    if len(move.after.slots) == aim.k and fits(spec, move.after, now.hosts):
+        return move.after
+    return place_tier(spec, aim, owning, now.hosts)[0]
+
+
+def _why_dropped(draft: Draft, tier: TierName, number: Incarnation) -> str | None:
+    """Say why a prepared incarnation is no more; None when its host was lost or the tier has moved on: then another is prepared."""
+    spec = draft.incarnations[tier].get(number)
+    if spec is None or spec.placement.driver in draft.lost or (draft.owners[tier].owner or 0) > number:
+        return None
+    said = vitals.report(draft, tier, number)
+    why = draft.deaths.get((tier, number)) or (said.error if said is not None else None) or f"its log on {spec.placement.driver} tells why"
+    return f"{tier}: incarnation {number} ended before it took over: {why}"
+
+
+def _is_ready(draft: Draft, tier: TierName, number: Incarnation) -> bool:
+    return number in {0, draft.owners[tier].owner} or vitals.state(draft, tier, number) is State.READY
+
+
+def _hand_over(draft: Draft, tier: TierName, number: Incarnation) -> str | None:
+    """Take one tier's hand-over one step further; return what it waits for."""
+    record = draft.owners[tier]
+    if record.owner == number:
+        return None if vitals.confirmed(draft, tier) else f"{tier}/{number} owns the tier and is {vitals.state(draft, tier, number)}"
+    if record.phase is Phase.CUT:
+        return f"{tier}: {record.owner} hands over to {number}"
+    if vitals.state(draft, tier, number) is not State.READY:
+        return f"{tier}/{number} is {vitals.state(draft, tier, number)}; it takes over once it is ready"
+    if not vitals.confirmed(draft, tier):
+        return f"{tier}/{record.owner} is being paused or resumed; it is handed over after that"
+    draft.own(tier, phase=Phase.CUT)
+    return f"{tier}: {record.owner} hands over to {number}"
+
+
+def _make_room(draft: Draft, through: list[TierName], short: _NoRoom) -> Outcome:
+    """Release what has been handed over already, so that the next tier finds room."""
+    freed = [tier for tier in through if any(spec.incarnation != draft.owners[tier].owner for spec in draft.held(tier))]
+    if not freed:
+        return Failed(short.verdict)
+    for tier in freed:
+        for spec in draft.held(tier):
+            if spec.incarnation != draft.owners[tier].owner:
+                draft.retire(tier, spec.incarnation)
+    return Waiting(f"room is short: the old incarnations of {', '.join(freed)} are released first")
+
+
+def reason_of(spec: ChangeSpec) -> str:
+    """Say why an incarnation exists."""
+    what = [spec.host, spec.tier, None if spec.to is None else f"to {spec.to}", None if spec.k is None else f"to {spec.k}", spec.shift]
+    return " ".join([str(spec.kind), *(str(part) for part in what if part is not None)])

@@ -1,0 +1,76 @@
+"""The steps that concern one host: cordon, reboot, health and return."""
+
+from ops.controller.draft import Draft
+from ops.controller.steps.ending import end
+from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
+from ops.controller.view import HostView
+from ops.model.assignment import HostState
+from ops.model.ids import HostName
+from ops.model.operation import ChangeState, Operation
+
+
+def _host(draft: Draft, operation: Operation) -> HostView | Failed:
+    name = operation.spec.host
+    seen = None if name is None else draft.host(name)
+    return seen or Failed(f'there is no host "{name}"; known hosts: {", ".join(draft.view.hosts)}')
+
+
+def cordon(draft: Draft, operation: Operation) -> Outcome:
+    """Have nothing new placed on the host."""
+    seen = _host(draft, operation)
+    if isinstance(seen, Failed):
+        return seen
+    if draft.records[seen.name].state is not HostState.UP:
+        return Done(f"{seen.name} is {draft.records[seen.name].state} already: nothing new goes there")
+    draft.set_state(seen.name, HostState.CORDONED, operation.change)
+    return Done(f"{seen.name} is cordoned: nothing new goes there")
+
+
+def reboot(draft: Draft, operation: Operation) -> Outcome:
+    """Have the drained host reboot, and wait for its agent to come back from it."""
+    seen = _host(draft, operation)
+    if isinstance(seen, Failed):
+        return seen
+    name = seen.name
+    if draft.records[name].state not in {HostState.DRAINED, HostState.REBOOTING}:
+        return Failed(f"{name} is {draft.records[name].state}: it is rebooted only when it has been drained")
+    if seen.live and seen.observed is not None and seen.observed.rebooted == operation.id:
+        draft.set_state(name, HostState.DRAINED, draft.records[name].by)
+        return Done(f"{name} has rebooted and its agent is back")
+    draft.set_state(name, HostState.REBOOTING, draft.records[name].by)
+    draft.assignments[name] = draft.assignments[name].model_copy(update={"reboot": operation.id})
+    return Waiting(f"{name} is asked to reboot" if seen.live else f"{name} is away: it reboots")
+
+
+def health(draft: Draft, operation: Operation) -> Outcome:
+    """Check that the host's agent answers for the newest assignment, and what it has to give."""
+    seen = _host(draft, operation)
+    if isinstance(seen, Failed):
+        return seen
+    missing = _missing(seen)
+    if missing is not None:
+        return Waiting(missing)
+    facts = seen.facts
+    given = "" if facts is None else f": {facts.cpu:g} cpu, {facts.memory} MiB"
+    return Done(f"{seen.name} answers{given}")
+
+
+def _missing(seen: HostView) -> str | None:
+    if not seen.live:
+        return f"waiting for the agent of {seen.name}: it has no session"
+    if seen.facts is None:
+        return f"waiting for the agent of {seen.name} to register what it has"
+    if seen.observed is None or seen.observed.epoch < seen.assignment.epoch:
+        heard = "nothing" if seen.observed is None else seen.observed.epoch
+        return f"waiting for the agent of {seen.name} to answer for assignment {seen.assignment.epoch}; heard of {heard}"
+    return None
+
+
+def give_back(draft: Draft, operation: Operation) -> Outcome:
+    """Let the host be used again, and end the change."""
+    seen = _host(draft, operation)
+    if isinstance(seen, Failed):
+        return seen
+    draft.set_state(HostName(seen.name), HostState.UP, operation.change)
+    end(draft, operation.change, ChangeState.DONE)
+    return Done(f"{seen.name} is up: it may be used again")

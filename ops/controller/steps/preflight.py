@@ -1,0 +1,62 @@
+"""Preflight: plan, have the plan checked, take the maintenance lock. With dry_run, only say what would be done."""
+
+from datetime import UTC, datetime
+
+from ops.controller.capacity import cluster
+from ops.controller.draft import Draft
+from ops.controller.steps.outcome import Done, Failed, Outcome
+from ops.model.operation import ChangeRecord, ChangeSpec, ChangeState, MaintenanceLock, Operation, Plan
+from ops.planning.checker import violations
+from ops.planning.cluster import Cluster, RefusedError
+from ops.planning.plan import aftermath, plan
+
+
+def preflight(draft: Draft, operation: Operation) -> Outcome:
+    """Plan a change and begin it."""
+    now = cluster(draft)
+    try:
+        planned = plan(operation.spec, now)
+    except RefusedError as refused:
+        return Failed(str(refused))
+    wrong = check(planned, operation.spec, now)
+    if wrong:
+        return Failed(f"the plan does not stand up to its check, nothing was changed: {'; '.join(wrong)}")
+    details = {"plan": planned.model_dump(mode="json")}
+    holder = _holder(draft, operation)
+    if operation.dry_run:
+        return Done(f"would do: {describe(planned)}{'' if holder is None else f' (but now {holder})'}", details)
+    if holder is not None:
+        return Failed(f"{holder}; wait for it to end, or abort it")
+    if operation.change in draft.changes:
+        return Failed(f"change {operation.change} was begun before and is {draft.changes[operation.change].state}; take another id")
+    draft.changes[operation.change] = ChangeRecord(
+        id=operation.change, spec=operation.spec, plan=planned, state=ChangeState.ACTIVE, by=operation.by, started_at=draft.now
+    )
+    draft.lock = MaintenanceLock(change=operation.change, by=operation.by, since=draft.now)
+    return Done(f"planned: {describe(planned)}", details)
+
+
+def check(planned: Plan, spec: ChangeSpec, now: Cluster) -> list[str]:
+    """Have a plan looked at by the independent checker."""
+    return violations(planned, aftermath(spec, now))
+
+
+def describe(planned: Plan) -> str:
+    """Say a plan in one sentence."""
+    moves = [f"{move.tier} → driver on {move.after.driver}, workers on {', '.join(move.after.slots)}" for move in planned.moves]
+    if moves:
+        moves.append(f"about {planned.predicted_seconds:.0f} s, with a gap of {planned.predicted_gap_seconds:g} s at most")
+    return "; ".join((*moves, *planned.notes)) or "nothing has to be moved"
+
+
+def _holder(draft: Draft, operation: Operation) -> str | None:
+    """Name the change that has the lock; a lock whose change has ended or is unknown holds nobody up."""
+    lock = draft.lock
+    if lock is None or lock.change == operation.change:
+        return None
+    change = draft.changes.get(lock.change)
+    if change is None or change.state is not ChangeState.ACTIVE:
+        return None
+    since = datetime.fromtimestamp(lock.since, UTC).strftime("%H:%M:%S UTC")
+    what = " ".join(str(part) for part in (change.spec.kind, change.spec.host or change.spec.tier or change.spec.shift) if part)
+    return f"change {lock.change} ({what}, by {lock.by}) has had the maintenance lock since {since}"

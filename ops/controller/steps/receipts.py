@@ -1,0 +1,70 @@
+"""Verify: where each old incarnation stopped is where the new one goes on, so that nothing is lost."""
+
+from typing import Any
+
+from ops.controller import vitals
+from ops.controller.draft import Draft
+from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
+from ops.model.ids import Incarnation, TierName
+from ops.model.incarnation import Receipt, State
+from ops.model.operation import Operation
+from ops.model.tier import Mode
+
+
+def verify(draft: Draft, operation: Operation) -> Outcome:
+    """Compare the receipts of every hand-over of this change."""
+    change = draft.changes[operation.change]
+    checked: dict[TierName, dict[str, Any]] = {}
+    wrong: list[str] = []
+    for tier, numbers in change.receipts.items():
+        if numbers.get("new") != draft.owners[tier].owner:
+            return Failed(f"{tier} has not been handed over to {numbers.get('new')}; its cut comes first")
+        found = _compare(draft, tier, Incarnation(numbers["old"]), Incarnation(numbers["new"]))
+        if isinstance(found, Waiting):
+            return found
+        checked[tier] = found
+        wrong.extend(found["wrong"])
+    draft.change_of(operation.change, receipts=checked)
+    if wrong:
+        return Failed(f"the receipts do not balance: {'; '.join(wrong)}; the tiers run on, look at the ledger", {"receipts": checked})
+    sentences = [f"{tier}: {found['sentence']}" for tier, found in checked.items()]
+    return Done("; ".join(sentences) or "nothing was handed over", {"receipts": checked})
+
+
+def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -> Waiting | dict[str, Any]:
+    before, after = vitals.report(draft, tier, old), vitals.report(draft, tier, new)
+    if after is None or after.started_from is None:
+        return Waiting(f"waiting for {tier}/{new} to say where it started")
+    ended = before is not None and before.state in vitals.ENDED
+    stopped = None if before is None else before.stopped_at
+    if not ended and not vitals.gone(draft, tier, old):
+        return Waiting(f"waiting for {tier}/{old} to leave its receipt")
+    mode = draft.view.tiers[tier].spec.mode
+    if stopped is None or (before is not None and before.state is State.FAILED):
+        sentence = f"{old} left no receipt (it did not end by itself); {new} went on from what was committed"
+        wrong: list[str] = []
+    else:
+        wrong = [f"{tier} {line}" for line in _unbalanced(mode, stopped, after.started_from)]
+        sentence = f"{new} goes on where {old} stopped, on {len(after.started_from.positions)} partitions"
+    return {
+        "old": old,
+        "new": new,
+        "stopped_at": None if stopped is None else stopped.model_dump(mode="json"),
+        "started_from": after.started_from.model_dump(mode="json"),
+        "gap_seconds": after.gap_seconds,
+        "sentence": sentence,
+        "wrong": wrong,
+    }
+
+
+def _unbalanced(mode: Mode, stopped: Receipt, started: Receipt) -> list[str]:
+    """Name the partitions where something would be missing (or, in a batch tier, counted twice)."""
+    wrong: list[str] = []
+    for partition, end in sorted(stopped.positions.items()):
+        begin = started.positions.get(partition)
+        if begin is None:
+            if end > 0:
+                wrong.append(f"{partition}: stopped at {end}, and no start is known")
+        elif begin > end or (mode is Mode.BATCH and begin != end):
+            wrong.append(f"{partition}: stopped at {end}, started from {begin}")
+    return wrong

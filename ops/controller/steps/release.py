@@ -1,0 +1,51 @@
+"""Release: the old incarnations' slots are taken away, what the change has set holds from now on, and the lock is given back."""
+
+from ops.controller.draft import Draft
+from ops.controller.steps.ending import end
+from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
+from ops.model.assignment import HostState
+from ops.model.ids import HostName
+from ops.model.operation import ChangeKind, ChangeState, Operation
+from ops.planning.layers import layers_after
+
+EMPTIES = frozenset({ChangeKind.DRAIN, ChangeKind.REBOOT})
+"""The kinds of change that leave nothing on their host."""
+
+
+def release(draft: Draft, operation: Operation) -> Outcome:
+    """Let go of what has been handed over, and end the change unless a reboot follows."""
+    change = draft.changes[operation.change]
+    for move in change.plan.moves:
+        tier = move.tier
+        if draft.owning(tier) is not None and draft.owners[tier].owner != change.incarnations.get(tier):
+            return Failed(f"{tier} has not been handed over: {draft.owners[tier].owner} still owns it; its cut comes first")
+        for spec in draft.held(tier):
+            if spec.incarnation < (draft.owners[tier].owner or 0):
+                draft.retire(tier, spec.incarnation)
+    draft.layers = layers_after(change.spec, draft.rules_now(), change.by, change.started_at)
+    host = change.spec.host
+    if change.spec.kind in EMPTIES and host is not None:
+        left = _left_on(draft, host)
+        if left:
+            return Waiting(f"waiting until {host} is empty: {left}")
+        draft.set_state(host, HostState.DRAINED, draft.records[host].by)
+    if change.spec.kind is not ChangeKind.REBOOT:
+        end(draft, change.id, ChangeState.DONE)
+    moved = ", ".join(move.tier for move in change.plan.moves)
+    empty = f"; {host} is drained, nothing is left on it" if change.spec.kind in EMPTIES else ""
+    return Done(f"released: {moved or 'nothing had to move'}{empty}")
+
+
+def _left_on(draft: Draft, host: HostName) -> str:
+    """Name what a host still holds, by what is assigned and by what its agent sees."""
+    held = [
+        f"{tier}/{spec.incarnation}"
+        for tier, specs in draft.incarnations.items()
+        for spec in specs.values()
+        if not spec.retired and host in spec.placement.hosts
+    ]
+    held += [f"batch slot {number}" for number, at in draft.batch.items() if at == host]
+    seen = draft.host(host)
+    if not held and seen is not None and seen.live and seen.observed is not None:
+        held = [str(unit.id) for unit in seen.observed.units]
+    return ", ".join(held)

@@ -1,0 +1,179 @@
+"""A tier's life: started when it is wanted, started again when its driver dies, handed over, stopped.
+
+Every step is derived from the snapshot alone, so whichever controller looks next goes on from there.
+"""
+
+from ops.controller import order, repair, vitals
+from ops.controller.capacity import cluster
+from ops.controller.draft import Draft
+from ops.controller.view import TierView
+from ops.model.ids import Incarnation, TierName
+from ops.model.incarnation import OwnerRecord, Phase, State
+from ops.model.operation import ChangeState
+from ops.model.status import TierState, TierStatus
+from ops.model.tier import Mode
+from ops.planning.cluster import RefusedError
+from ops.planning.placement import place_tier
+from ops.planning.shares import target
+
+GIVE_UP = 5
+"""Failures in a row after which a tier is given up until its wanted attempt is raised."""
+LONGEST_WAIT = 30.0
+STOP_SECONDS = 60.0
+"""A stopped tier's driver that has not ended after this long is taken away by its agent."""
+
+
+def step(draft: Draft, tier: TierView) -> None:
+    """Take one tier one step further, and note how it is."""
+    name = tier.spec.name
+    if not draft.wanted[name].running:
+        status = _stop(draft, name)
+    elif draft.owning(name) is None:
+        status = _start(draft, tier, "cold start")
+    else:
+        status = _keep(draft, tier)
+    _clear(draft, name)
+    draft.statuses[name] = status
+
+
+def _stop(draft: Draft, tier: TierName) -> TierStatus:
+    record, wanted = draft.owners[tier], draft.wanted[tier]
+    held = draft.held(tier)
+    if not record.stopped and (record.owner is not None or held):
+        before = order.turn(draft, tier)
+        if before is not None:
+            return TierStatus(state=TierState.RUNNING, sentence=f"is stopped after {before}, which is nearer to the pipeline's end")
+        draft.own(tier, stopped=True, next=None, phase=Phase.STEADY)
+        draft.tell(f"{tier} is not wanted any more ({wanted.by}): it stops after its last commit")
+    for spec in held:
+        if vitals.gone(draft, tier, spec.incarnation) or draft.now - wanted.at > STOP_SECONDS:
+            draft.retire(tier, spec.incarnation)
+    if draft.held(tier):
+        return TierStatus(state=TierState.STOPPING, sentence="stops after its last commit")
+    return TierStatus(state=TierState.STOPPED, sentence="is not wanted")
+
+
+def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: str | None = None) -> TierStatus:
+    """Start a tier cold: the owner is set before it starts, so it runs without warming."""
+    name = tier.spec.name
+    before = draft.owners[name].owner
+    old = None if before is None else draft.incarnations[name].get(before)
+    for spec in draft.held(name):
+        draft.retire(name, spec.incarnation)
+    now = cluster(draft)
+    try:
+        placement, placed = place_tier(tier.spec, target(name, now.rules), None if old is None else old.placement, now.hosts)
+    except RefusedError as refused:
+        return TierStatus(state=TierState.WAITING, sentence=f"cannot be started: {refused}", failures=failures, error=error)
+    number = draft.begin(name, placement, reason, failures)
+    draft.own(name, owner=number, next=None, phase=Phase.STEADY, stopped=False, paused=draft.wanted[name].paused)
+    notes = "".join(f"; {note}" for note in placed.notes)
+    draft.tell(
+        f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {', '.join(placement.slots)} ({reason}){notes}"
+    )
+    return TierStatus(state=TierState.STARTING, sentence=f"incarnation {number} starts: {reason}", failures=failures, error=error)
+
+
+def _keep(draft: Draft, tier: TierView) -> TierStatus:
+    """Look after a tier that has an owner."""
+    name = tier.spec.name
+    record = draft.owners[name]
+    owner = record.owner or Incarnation(0)
+    end = vitals.death(draft, name, owner)
+    _drop_dead_next(draft, name)
+    if end is not None:
+        return _recover(draft, tier, owner, end)
+    short = repair.replace_lost_slots(draft, tier)
+    if draft.owners[name].phase is Phase.CUT:
+        _flip(draft, tier)
+    waiting = order.pause_or_resume(draft, name)
+    return _status(draft, name, short or waiting)
+
+
+def _status(draft: Draft, tier: TierName, waiting: str | None) -> TierStatus:
+    record = draft.owners[tier]
+    number = record.owner or Incarnation(0)
+    spec = draft.incarnations[tier][number]
+    says = vitals.state(draft, tier, number)
+    if says is State.RUNNING and not record.paused:
+        state = TierState.RUNNING
+    elif says is State.PAUSED:
+        state = TierState.PAUSED
+    elif says is State.RUNNING:
+        state = TierState.STOPPING
+    else:
+        state = TierState.STARTING
+    under_way = "" if record.next is None else f", incarnation {record.next} {'takes over' if record.phase is Phase.CUT else 'is prepared'}"
+    sentence = waiting or f"incarnation {number} is {says}{under_way}"
+    return TierStatus(state=state, sentence=sentence, failures=spec.failures if state is not TierState.RUNNING else 0)
+
+
+def _drop_dead_next(draft: Draft, tier: TierName) -> None:
+    """Give up a hand-over whose next incarnation has died, or that nobody asks for any more."""
+    record = draft.owners[tier]
+    if record.next is None:
+        return
+    end = vitals.death(draft, tier, record.next)
+    wanted = any(change.state is ChangeState.ACTIVE and change.incarnations.get(tier) == record.next for change in draft.changes.values())
+    if end is None and wanted:
+        return
+    reason = "the change that it was for has ended" if end is None else end.reason
+    draft.deaths[tier, record.next] = reason
+    draft.tell(f"{tier}: incarnation {record.next} is dropped, {record.owner} goes on ({reason})")
+    draft.retire(tier, record.next)
+    draft.own(tier, next=None, phase=Phase.STEADY)
+
+
+def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: vitals.Death) -> TierStatus:
+    """Bring a tier back whose owner has died: by the incarnation that is being prepared, or cold after a while."""
+    name = tier.spec.name
+    record = draft.owners[name]
+    why = f"incarnation {owner} {end.reason}"
+    if record.next is not None:
+        draft.retire(name, owner)
+        draft.hand_to(name, record.next)
+        draft.tell(f"{name}: {why}; incarnation {record.next}, which was being prepared, takes over at once")
+        return TierStatus(state=TierState.STARTING, sentence=f"incarnation {record.next} takes over: {why}", error=end.reason)
+    failures = vitals.failures_after(draft, name, owner, end)
+    if failures >= GIVE_UP:
+        sentence = f"is given up after {failures} failures in a row; start it again when its fault is mended: {why}"
+        return TierStatus(state=TierState.FAILED, sentence=sentence, failures=failures, error=end.reason)
+    wait = 0.0 if failures <= 1 else min(LONGEST_WAIT, 2.0 ** (failures - 2))
+    left = end.at + wait - draft.now
+    if left > 0 and wait:
+        sentence = f"starts again {wait:.0f} s after failure {failures}: {why}"
+        return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=end.reason)
+    return _start(draft, tier, why, failures, end.reason)
+
+
+def _flip(draft: Draft, tier: TierView) -> None:
+    """Hand the tier over as soon as the reports allow it: this is the write that the gap waits for."""
+    name = tier.spec.name
+    record = draft.owners[name]
+    if record.owner is None or record.next is None or not _may_flip(draft, tier, record):
+        return
+    draft.hand_to(name, record.next)
+    draft.tell(f"{name}: incarnation {record.next} owns the tier, {record.owner} stops")
+
+
+def _may_flip(draft: Draft, tier: TierView, record: OwnerRecord) -> bool:
+    name = tier.spec.name
+    old = vitals.report(draft, name, record.owner or Incarnation(0))
+    new = vitals.report(draft, name, record.next or Incarnation(0))
+    if old is None or new is None:
+        return False
+    if record.paused or tier.spec.mode is Mode.BATCH:
+        return old.state is State.PAUSED and new.state is State.READY
+    return new.state is State.RUNNING and new.caught_up
+
+
+def _clear(draft: Draft, tier: TierName) -> None:
+    """Retire what neither owns the tier nor is to own it; what a change has still to verify waits for its release."""
+    record = draft.owners[tier]
+    if record.stopped or record.owner is None:
+        return
+    held_by_change = any(change.state is ChangeState.ACTIVE and tier in change.incarnations for change in draft.changes.values())
+    for spec in draft.held(tier):
+        stale = spec.incarnation not in {record.owner, record.next}
+        if stale and (not held_by_change or spec.incarnation > record.owner):
+            draft.retire(tier, spec.incarnation)

@@ -1,0 +1,154 @@
+"""One snapshot of the channel as frozen values: the only place of the controller that reads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from ops.channel import Read
+from ops.model import paths
+from ops.model.assignment import Assignment, HostFacts, HostRecord, Observed
+from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
+from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, TierWanted
+from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation
+from ops.model.share import Layers
+from ops.model.status import ControllerStatus
+from ops.model.tier import TierSpec
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Reader(Protocol):
+    """What a snapshot is taken from: the channel, its mirror, or a test's memory."""
+
+    def read(self, path: str, model: type[M], *, watch: bool = False) -> Read[M] | None:
+        """Return the value at `path`."""
+
+    def children(self, path: str, *, watch: bool = False) -> list[str]:
+        """Return the names below `path`."""
+
+    def exists(self, path: str, *, watch: bool = False) -> bool:
+        """Tell whether there is a node at `path`."""
+
+
+@dataclass(frozen=True)
+class TierView:
+    """A tier: its declaration, its fence, what is wanted of it, and all its incarnations."""
+
+    spec: TierSpec
+    owner: OwnerRecord
+    wanted: TierWanted
+    incarnations: Mapping[Incarnation, IncarnationSpec]
+    reports: Mapping[Incarnation, IncarnationReport]
+
+
+@dataclass(frozen=True)
+class HostView:
+    """A host: its facts, whether its agent is there, what it has to run and what it runs."""
+
+    name: HostName
+    facts: HostFacts | None
+    live: bool
+    record: HostRecord
+    assignment: Assignment
+    observed: Observed | None
+
+
+@dataclass(frozen=True)
+class OperationView:
+    """A posted step without a result, and how far its journal has come."""
+
+    operation: Operation
+    lines: int
+    last: str | None
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that one pass decides from, with the versions that guard its writes."""
+
+    tiers: Mapping[TierName, TierView] = field(default_factory=dict)
+    hosts: Mapping[HostName, HostView] = field(default_factory=dict)
+    operations: Mapping[OperationId, OperationView] = field(default_factory=dict)
+    changes: Mapping[ChangeId, ChangeRecord] = field(default_factory=dict)
+    lock: MaintenanceLock | None = None
+    layers: Layers = field(default_factory=Layers)
+    status: ControllerStatus | None = None
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+
+class _Look:
+    """Reads with watches, and notes each version."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.versions: dict[str, int] = {}
+
+    def value(self, path: str, model: type[M]) -> M | None:
+        found = self.reader.read(path, model, watch=True)
+        if found is None:
+            return None
+        self.versions[path] = found.version
+        return found.value
+
+    def names(self, path: str) -> list[str]:
+        return self.reader.children(path, watch=True)
+
+
+def look(reader: Reader) -> View:
+    """Take a snapshot."""
+    at = _Look(reader)
+    return View(
+        tiers={TierName(name): tier for name in at.names("/tiers") if (tier := _tier(at, name)) is not None},
+        hosts={HostName(name): _host(at, name) for name in sorted({*at.names("/hosts"), *at.names("/assignments")})},
+        operations={OperationId(name): found for name in at.names("/operations") if (found := _operation(at, name)) is not None},
+        changes={
+            ChangeId(name): change
+            for name in at.names("/changes")
+            if paths.change(name) != paths.LOCK and (change := at.value(paths.change(name), ChangeRecord)) is not None
+        },
+        lock=at.value(paths.LOCK, MaintenanceLock),
+        layers=at.value(paths.LAYERS, Layers) or Layers(),
+        status=at.value(paths.CONTROLLER_STATUS, ControllerStatus),
+        versions=at.versions,
+    )
+
+
+def _tier(at: _Look, name: str) -> TierView | None:
+    spec = at.value(paths.tier(name), TierSpec)
+    if spec is None:
+        return None
+    numbers = [Incarnation(int(number)) for number in at.names(paths.incarnations(name)) if number.isdigit()]
+    specs = {number: at.value(paths.incarnation(name, number), IncarnationSpec) for number in sorted(numbers)}
+    reports = {number: at.value(paths.report(name, number), IncarnationReport) for number in numbers}
+    return TierView(
+        spec=spec,
+        owner=at.value(paths.owner(name), OwnerRecord) or OwnerRecord(),
+        wanted=at.value(paths.wanted(name), TierWanted) or TierWanted(),
+        incarnations={number: found for number, found in specs.items() if found is not None},
+        reports={number: found for number, found in reports.items() if found is not None},
+    )
+
+
+def _host(at: _Look, name: str) -> HostView:
+    return HostView(
+        name=HostName(name),
+        facts=at.value(paths.host(name), HostFacts),
+        live=at.reader.exists(paths.live(name), watch=True),
+        record=at.value(paths.host_record(name), HostRecord) or HostRecord(),
+        assignment=at.value(paths.assignment(name), Assignment) or Assignment(),
+        observed=at.value(paths.observed(name), Observed),
+    )
+
+
+def _operation(at: _Look, name: str) -> OperationView | None:
+    """Return an operation that waits for its result."""
+    if at.reader.exists(paths.result(name), watch=True):
+        return None
+    operation = at.value(paths.operation(name), Operation)
+    if operation is None:
+        return None
+    lines = at.names(paths.journal(name))
+    last = at.value(f"{paths.journal(name)}/{lines[-1]}", JournalEntry) if lines else None
+    return OperationView(operation, len(lines), None if last is None else last.sentence)

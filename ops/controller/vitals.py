@@ -1,0 +1,88 @@
+"""How an incarnation is: what its driver reports and what its host's agent sees, taken together."""
+
+from dataclasses import dataclass
+
+from ops.controller.draft import Draft
+from ops.model.assignment import UnitObserved, UnitState, driver_id
+from ops.model.ids import HostName, Incarnation, TierName, UnitId
+from ops.model.incarnation import IncarnationReport, State
+
+ENDED = frozenset({State.STOPPED, State.FAILED, State.FENCED})
+START_SECONDS = 240.0
+"""A driver that has said nothing for this long after it was placed counts as dead: its start hangs."""
+HEALTHY_SECONDS = 60.0
+"""An owner that ran for this long has not failed in a row with the one before it."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """Why an incarnation runs no more, and since when."""
+
+    reason: str
+    at: float
+    blameless: bool = False
+    """Its host was lost: that is not the tier's failure."""
+
+
+def report(draft: Draft, tier: TierName, number: Incarnation) -> IncarnationReport | None:
+    """Return what a driver has said."""
+    return draft.view.tiers[tier].reports.get(number)
+
+
+def state(draft: Draft, tier: TierName, number: Incarnation) -> State:
+    """Return the state that a driver reports; one that has said nothing yet is starting."""
+    said = report(draft, tier, number)
+    return State.STARTING if said is None else said.state
+
+
+def seen(draft: Draft, host: HostName, unit: UnitId) -> UnitObserved | None:
+    """Return what the agent of a host sees of a unit."""
+    view = draft.host(host)
+    if view is None or view.observed is None:
+        return None
+    return next((observed for observed in view.observed.units if observed.id == unit), None)
+
+
+def death(draft: Draft, tier: TierName, number: Incarnation) -> Death | None:
+    """Tell why the driver of an incarnation does nothing any more; None while it lives."""
+    spec = draft.incarnations[tier].get(number)
+    if spec is None or spec.retired:
+        return Death("it was taken away", draft.now, blameless=True)
+    said = report(draft, tier, number)
+    if said is not None and said.state in ENDED:
+        why = {State.STOPPED: "stopped by itself", State.FAILED: "failed", State.FENCED: "was fenced off"}[said.state]
+        return Death(f"{why}: {said.error}" if said.error else why, said.since)
+    host = spec.placement.driver
+    if host in draft.lost:
+        return Death(f"was lost with host {host}", draft.now, blameless=True)
+    observed = seen(draft, host, driver_id(tier, number))
+    if observed is not None and observed.state is UnitState.EXITED:
+        return Death(f"ended on {host}: {observed.exit or 'no reason known'}", observed.since)
+    if said is None and draft.now - spec.created_at > START_SECONDS:
+        return Death(f"said nothing on {host} for {START_SECONDS:.0f} s", draft.now)
+    return None
+
+
+def gone(draft: Draft, tier: TierName, number: Incarnation) -> bool:
+    """Tell whether an incarnation has ended, whatever the reason."""
+    return death(draft, tier, number) is not None
+
+
+def failures_after(draft: Draft, tier: TierName, number: Incarnation, end: Death) -> int:
+    """Count the failures in a row once this owner has died."""
+    spec = draft.incarnations[tier][number]
+    before = spec.failures if spec.attempt >= draft.wanted[tier].attempt else 0
+    if end.blameless:
+        return before
+    said = report(draft, tier, number)
+    ran = [at for what, at in said.history if what is State.RUNNING] if said is not None else []
+    return 1 if ran and end.at - ran[0] >= HEALTHY_SECONDS else before + 1
+
+
+def confirmed(draft: Draft, tier: TierName) -> bool:
+    """Tell whether the owner does what the fence says: runs, or is paused."""
+    record = draft.owners[tier]
+    if record.owner is None or draft.owning(tier) is None:
+        return False
+    wants = State.PAUSED if record.paused else State.RUNNING
+    return state(draft, tier, record.owner) is wants and not gone(draft, tier, record.owner)

@@ -1,0 +1,143 @@
+"""The snapshot that planning works on: hosts with what is used of them, tiers with where they are, and the rules of the site."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ops.model.assignment import HostState
+from ops.model.ids import HostName, TierName
+from ops.model.incarnation import Placement
+from ops.model.resources import Capacity, Quantum
+from ops.model.share import Layers, Share
+from ops.model.tier import TierSpec
+
+BURST_ZONE = "ec2"
+"""Hosts of this zone come and go: they take only what asks for them by name, zone or label."""
+
+TOLERANCE = 1e-6
+"""Cores are floats; sums of them are compared with this much slack."""
+
+
+class RefusedError(Exception):
+    """What is asked cannot be planned; the message names the thing, says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host: what it has, what of it is used, and whether anything new may go there."""
+
+    name: HostName
+    zone: str
+    labels: tuple[str, ...]
+    capacity: Capacity
+    state: HostState = HostState.UP
+    used_cpu: float = 0.0
+    used_memory: int = 0
+
+    @property
+    def usable(self) -> bool:
+        """Whether something new may be placed here."""
+        return self.state is HostState.UP
+
+    @property
+    def free_cpu(self) -> float:
+        """Cores that nothing holds."""
+        return self.capacity.cpu - self.used_cpu
+
+    @property
+    def free_memory(self) -> int:
+        """MiB that nothing holds."""
+        return self.capacity.memory - self.used_memory
+
+    def fits(self, quantum: Quantum) -> int:
+        """Return how many quanta of this size still fit."""
+        by_cpu = int((self.free_cpu + TOLERANCE) / quantum.cpu)
+        return max(0, min(by_cpu, self.free_memory // quantum.memory))
+
+    def holding(self, quantum: Quantum, count: int = 1) -> "Host":
+        """Return this host with so many quanta more (or fewer, when negative)."""
+        return replace(self, used_cpu=self.used_cpu + quantum.cpu * count, used_memory=self.used_memory + quantum.memory * count)
+
+    def matches(self, to: str | None) -> bool:
+        """Tell whether this host is where a locality (`zone:z`, `label:l`, a host's name, or None for anywhere) points."""
+        if to is None:
+            return self.zone != BURST_ZONE
+        kind, _, value = to.partition(":")
+        if kind == "zone" and value:
+            return self.zone == value
+        if kind == "label" and value:
+            return value in self.labels
+        return self.name == to
+
+
+@dataclass(frozen=True)
+class TierNow:
+    """A tier and where its owner is; no placement when it does not run."""
+
+    spec: TierSpec
+    placement: Placement | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the site file and the layers above it say."""
+
+    shares: Mapping[str, Share] = field(default_factory=dict)
+    locality: Mapping[str, str] = field(default_factory=dict)
+    layers: Layers = field(default_factory=Layers)
+    shifts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    partitions: int = 4
+    batch_quantum: Quantum = field(default_factory=Quantum)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Everything that a plan is made from."""
+
+    hosts: Mapping[HostName, Host]
+    tiers: Mapping[TierName, TierNow]
+    batch: tuple[HostName, ...]
+    rules: Rules
+
+    def end_first(self) -> list[TierNow]:
+        """Return the tiers nearest the pipeline's end first: the order of stops and cuts."""
+        return sorted(self.tiers.values(), key=lambda tier: (tier.spec.distance, tier.spec.name))
+
+    def with_hosts(self, hosts: Mapping[HostName, Host]) -> "Cluster":
+        """Return the same with other hosts."""
+        return replace(self, hosts=hosts)
+
+    def with_state(self, name: HostName, state: HostState) -> "Cluster":
+        """Return the same with one host in another state."""
+        return self.with_hosts({**self.hosts, name: replace(self.hosts[name], state=state)})
+
+    def with_layers(self, layers: Layers) -> "Cluster":
+        """Return the same under other layers."""
+        return replace(self, rules=replace(self.rules, layers=layers))
+
+
+Hosts = Mapping[HostName, Host]
+
+
+def holding(hosts: Hosts, spec: TierSpec, placement: Placement, count: int = 1) -> dict[HostName, Host]:
+    """Return the hosts with one incarnation more on them (or fewer, with -1); hosts that are gone hold nothing."""
+    held = dict(hosts)
+    for name, quantum in units(spec, placement):
+        if name in held:
+            held[name] = held[name].holding(quantum, count)
+    return held
+
+
+def units(spec: TierSpec, placement: Placement) -> Iterable[tuple[HostName, Quantum]]:
+    """Yield what an incarnation holds, container by container."""
+    yield placement.driver, spec.driver
+    for name in placement.slots:
+        yield name, spec.quantum
+
+
+def overfull(hosts: Hosts) -> list[str]:
+    """Name the hosts that hold more than they have."""
+    return [
+        f"{host.name} holds {host.used_cpu:g} of {host.capacity.cpu:g} cpu and {host.used_memory} of {host.capacity.memory} MiB"
+        for host in hosts.values()
+        if host.free_cpu < -TOLERANCE or host.free_memory < 0
+    ]

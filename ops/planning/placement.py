@@ -1,0 +1,196 @@
+"""Placement: slots and drivers on hosts, as an integer min-cost flow in which staying is cheaper than moving.
+
+What asks for the same quantum is solved together, the largest quantum first. Within one quantum the result is optimal and stable.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
+
+from ops.model.ids import HostName
+from ops.model.incarnation import Placement
+from ops.model.resources import Quantum
+from ops.model.tier import TierSpec
+from ops.planning.cluster import Host, Hosts, RefusedError
+from ops.planning.shares import Target
+
+NEW_COST = 100_000
+"""For a unit where there was none: above everything that spreading or balancing could save, so that nothing moves for beauty."""
+SPREAD_COST = 100
+"""For each further unit of one tier on the same host: losing a host should cost a tier as little as can be."""
+BALANCE_COST = 90
+"""For a full host as against an empty one: below one step of spreading."""
+CROWD = 64
+"""Units of one tier on one host after which spreading counts no more, which keeps the costs below NEW_COST."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """So many units of one size for one tenant, and where they may be and are."""
+
+    tenant: str
+    count: int
+    quantum: Quantum
+    to: str | None = None
+    keep: tuple[HostName, ...] = ()
+    part: str = "slots"
+    """`slots`, `extra` or `driver`: asks of one tenant are told apart by it."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where everything goes, what the hosts then hold, and what people should know."""
+
+    where: Mapping[tuple[str, str], tuple[HostName, ...]]
+    hosts: Hosts
+    notes: tuple[str, ...]
+
+
+def place(asks: Iterable[Ask], hosts: Hosts) -> Placed:
+    """Place all asks beside what the hosts hold already; RefusedError says what does not fit and why."""
+    notes: list[str] = []
+    eased = [_ease(ask, hosts, notes) for ask in asks]
+    where: dict[tuple[str, str], tuple[HostName, ...]] = {}
+    size = _size
+    for _, group in groupby(sorted(eased, key=lambda ask: (*size(ask), ask.tenant, ask.part)), key=size):
+        alike = list(group)
+        for ask, names in zip(alike, _solve(alike, hosts), strict=True):
+            where[ask.tenant, ask.part] = names
+            hosts = _hold(hosts, ask.quantum, names)
+    return Placed(where, hosts, tuple(notes))
+
+
+def tier_asks(spec: TierSpec, target: Target, now: Placement | None, hosts: Hosts) -> list[Ask]:
+    """Say what one incarnation of a tier asks for: its slots, those of a burst, and its driver."""
+    slots = () if now is None else now.slots
+    beside = tuple(name for name in slots if target.extra and name in hosts and hosts[name].matches(target.extra_to))[: target.extra]
+    kept = list((Counter(slots) - Counter(beside)).elements())
+    asks = [
+        Ask(spec.name, target.slots, spec.quantum, target.to, tuple(kept)),
+        Ask(spec.name, 1, spec.driver, target.to, () if now is None else (now.driver,), "driver"),
+    ]
+    if target.extra:
+        asks.append(Ask(spec.name, target.extra, spec.quantum, target.extra_to, beside, "extra"))
+    return asks
+
+
+def place_tier(spec: TierSpec, target: Target, now: Placement | None, hosts: Hosts) -> tuple[Placement, Placed]:
+    """Place one incarnation of a tier beside everything that the hosts hold."""
+    placed = place(tier_asks(spec, target, now, hosts), hosts)
+    (driver,) = placed.where[spec.name, "driver"]
+    slots = (*placed.where[spec.name, "slots"], *placed.where.get((spec.name, "extra"), ()))
+    return Placement(driver=driver, slots=slots), placed
+
+
+def _size(ask: Ask) -> tuple[int, float]:
+    return (-ask.quantum.memory, -ask.quantum.cpu)
+
+
+def _hold(hosts: Hosts, quantum: Quantum, names: Sequence[HostName]) -> Hosts:
+    counts = Counter(names)
+    return {name: host.holding(quantum, counts[name]) if name in counts else host for name, host in hosts.items()}
+
+
+def _ease(ask: Ask, hosts: Hosts, notes: list[str]) -> Ask:
+    """Loosen a locality that no host can serve now: running elsewhere is better than not running."""
+    matching = [host for host in hosts.values() if host.matches(ask.to)]
+    if ask.to is None or any(host.usable for host in matching) or ask.count == 0:
+        return ask
+    if ask.part == "extra":
+        notes.append(f"{ask.tenant} goes without its {ask.count} more at {ask.to}: no host there is up")
+        return replace(ask, count=0)
+    if not matching:
+        message = f"{_name(ask)} has to be at {ask.to}, and there is no such host; {_places(hosts)}"
+        raise RefusedError(message)
+    states = ", ".join(f"{host.name} is {host.state}" for host in matching)
+    notes.append(f"{ask.tenant} has to be at {ask.to}, but {states}: it goes anywhere until it is moved again")
+    return replace(ask, to=None)
+
+
+def _solve(asks: Sequence[Ask], hosts: Hosts) -> list[tuple[HostName, ...]]:
+    """Solve one quantum: ask → host → sink, every arc one unit wide and with its cost."""
+    quantum = asks[0].quantum
+    usable = [host for _, host in sorted(hosts.items()) if host.usable]
+    wanted = sum(ask.count for ask in asks)
+    flow = SimpleMinCostFlow()
+    sink = len(asks) + len(usable)
+    flow.set_node_supply(sink, -wanted)
+    for column, host in enumerate(usable, start=len(asks)):
+        for number in range(min(host.fits(quantum), wanted)):
+            flow.add_arc_with_capacity_and_unit_cost(column, sink, 1, round(BALANCE_COST * _load(host.holding(quantum, number))))
+    arcs: dict[int, tuple[int, HostName]] = {}
+    for row, ask in enumerate(asks):
+        flow.set_node_supply(row, ask.count)
+        for column, host in enumerate(usable, start=len(asks)):
+            for cost in _costs(ask, host):
+                arcs[flow.add_arc_with_capacity_and_unit_cost(row, column, 1, cost)] = (row, host.name)
+    if arcs:
+        flow.solve_max_flow_with_min_cost()
+    found: list[list[HostName]] = [[name for arc, (at, name) in arcs.items() if at == row and flow.flow(arc)] for row in range(len(asks))]
+    for ask, names in zip(asks, found, strict=True):
+        if len(names) < ask.count:
+            raise RefusedError(_verdict(ask, len(names), hosts))
+    return [tuple(sorted(names)) for names in found]
+
+
+def _load(host: Host) -> float:
+    return max(host.used_cpu / host.capacity.cpu, host.used_memory / host.capacity.memory)
+
+
+def _costs(ask: Ask, host: Host) -> list[int]:
+    """Price the first, second, … unit of an ask on a host; nothing where it may not be."""
+    if not host.matches(ask.to):
+        return []
+    kept = ask.keep.count(host.name)
+    return [
+        SPREAD_COST * min(number, CROWD) + (0 if number < kept else NEW_COST) for number in range(min(ask.count, host.fits(ask.quantum)))
+    ]
+
+
+def _name(ask: Ask) -> str:
+    return f'tier "{ask.tenant}"' if ask.part != "driver" else f'the driver of tier "{ask.tenant}"'
+
+
+def _places(hosts: Hosts) -> str:
+    zones = sorted({host.zone for host in hosts.values()})
+    labels = sorted({label for host in hosts.values() for label in host.labels})
+    return f"hosts: {', '.join(sorted(hosts))}; zones: {', '.join(zones)}; labels: {', '.join(labels) or 'none'}"
+
+
+def _verdict(ask: Ask, found: int, hosts: Hosts) -> str:
+    """Say why an ask does not fit, with the numbers and what to do about it."""
+    where = "" if ask.to is None else f" at {ask.to}"
+    usable = [host for _, host in sorted(hosts.items()) if host.matches(ask.to) and host.usable]
+    key = "driver" if ask.part == "driver" else "quantum"
+    if not usable:
+        states = ", ".join(f"{host.name} is {host.state}" for _, host in sorted(hosts.items()) if host.matches(ask.to))
+        return f"{_name(ask)}: no host{where} can take it ({states or 'there is none'}); return or add one"
+    largest = max(usable, key=lambda host: (host.capacity.cpu, host.capacity.memory))
+    if all(host.capacity.cpu < ask.quantum.cpu for host in usable):
+        return (
+            f"{_name(ask)}: Q asks {ask.quantum.cpu:g} cpu, host {largest.name} has {largest.capacity.cpu:g}; "
+            f"give {largest.name} more or lower {key}.cpu"
+        )
+    if all(host.capacity.memory < ask.quantum.memory for host in usable):
+        return (
+            f"{_name(ask)}: Q asks {ask.quantum.memory} MiB, host {largest.name} has {largest.capacity.memory}; "
+            f"give {largest.name} more or lower {key}.memory"
+        )
+    free = ", ".join(f"{host.name} {host.free_cpu:g} cpu and {host.free_memory} MiB" for host in usable)
+    return (
+        f"{_name(ask)}: {ask.count - found} of {ask.count} ({ask.quantum.cpu:g} cpu, {ask.quantum.memory} MiB each) find no room{where}; "
+        f"free are {free}; return or add a host, or lower a share"
+    )
+
+
+def fits(spec: TierSpec, placement: Placement, hosts: Hosts) -> bool:
+    """Tell whether an incarnation can be put exactly there, beside what the hosts hold."""
+    held: dict[HostName, Host] = dict(hosts)
+    for name, quantum in ((placement.driver, spec.driver), *((slot, spec.quantum) for slot in placement.slots)):
+        if name not in held or not held[name].usable or held[name].fits(quantum) < 1:
+            return False
+        held[name] = held[name].holding(quantum)
+    return True

@@ -1,0 +1,189 @@
+"""Whether what is asked makes sense here: each refusal names the thing, what is wrong, and what to do. Called by `plan`."""
+
+from collections.abc import Callable, Iterable
+
+from ops.model.assignment import HostState
+from ops.model.ids import BATCH, HostName
+from ops.model.operation import ChangeKind, ChangeSpec
+from ops.model.tier import Mode
+from ops.planning.cluster import BURST_ZONE, Cluster, RefusedError, TierNow
+from ops.planning.layers import layers_after
+from ops.planning.shares import target
+
+
+def check(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    """Refuse what names something unknown or impossible; yield what people should know of the rest."""
+    return _CHECKS[spec.kind](spec, cluster)
+
+
+def _host_of(spec: ChangeSpec, cluster: Cluster) -> HostName:
+    known = ", ".join(sorted(cluster.hosts)) or "none has registered yet"
+    if spec.host is None:
+        message = f"{spec.kind} needs a host; known hosts: {known}"
+        raise RefusedError(message)
+    if spec.host not in cluster.hosts:
+        message = f'there is no host "{spec.host}"; known hosts: {known}'
+        raise RefusedError(message)
+    return spec.host
+
+
+def _tier_of(spec: ChangeSpec, cluster: Cluster) -> TierNow:
+    known = ", ".join(tier.spec.name for tier in cluster.end_first()) or "none is published yet"
+    if spec.tier is None:
+        message = f"{spec.kind} needs a tier; known tiers: {known}"
+        raise RefusedError(message)
+    if spec.tier not in cluster.tiers:
+        message = f'there is no tier "{spec.tier}"; known tiers: {known}'
+        raise RefusedError(message)
+    return cluster.tiers[spec.tier]
+
+
+def _check_drain(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    name = _host_of(spec, cluster)
+    state = cluster.hosts[name].state
+    if state is HostState.LOST:
+        message = f"host {name} is lost: what ran there has been started elsewhere; bring its agent back first"
+        raise RefusedError(message)
+    if state is HostState.DRAINED and spec.kind is ChangeKind.DRAIN:
+        message = f"host {name} is drained already; `sluice return {name}` lets it be used again"
+        raise RefusedError(message)
+    if state is HostState.REBOOTING:
+        message = f"host {name} is rebooting; wait for it, or return it"
+        raise RefusedError(message)
+    if not any(host.usable for host in cluster.hosts.values() if host.name != name) and any(
+        tier.placement is not None and name in tier.placement.hosts for tier in cluster.tiers.values()
+    ):
+        message = f"host {name} is the last one that is up; return another one first"
+        raise RefusedError(message)
+    return []
+
+
+def _check_return(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    name = _host_of(spec, cluster)
+    state = cluster.hosts[name].state
+    if state is HostState.LOST:
+        message = f"host {name} is lost: its agent does not answer; start it, then return the host"
+        raise RefusedError(message)
+    return [f"host {name} is up already"] if state is HostState.UP else []
+
+
+def _check_migrate(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    tier = _tier_of(spec, cluster)
+    if spec.to is None:
+        message = "migrate needs a place: a host's name, zone:…, label:… or `anywhere`"
+        raise RefusedError(message)
+    aim = target(tier.spec.name, cluster.with_layers(layers_after(spec, cluster.rules, "plan", 0.0)).rules)
+    matching = [host for host in cluster.hosts.values() if host.matches(aim.to)]
+    if not matching:
+        names = ", ".join(sorted(cluster.hosts))
+        zones = ", ".join(sorted({f"zone:{host.zone}" for host in cluster.hosts.values()}))
+        labels = ", ".join(sorted({f"label:{label}" for host in cluster.hosts.values() for label in host.labels}))
+        message = (
+            f'tier "{tier.spec.name}" cannot go to {spec.to}: no host is there; known: {names}, {zones}{", " if labels else ""}{labels}'
+        )
+        raise RefusedError(message)
+    if not any(host.usable for host in matching):
+        states = ", ".join(f"{host.name} is {host.state}" for host in matching)
+        message = f'tier "{tier.spec.name}" cannot go to {spec.to}: {states}; return it first'
+        raise RefusedError(message)
+    return _running(tier)
+
+
+def _check_scale(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    tier = _tier_of(spec, cluster)
+    if spec.k is None:
+        message = "scale needs k, the number of workers"
+        raise RefusedError(message)
+    extra = target(tier.spec.name, cluster.rules).extra
+    _check_k(tier, spec.k, spec.k + extra, cluster)
+    return _running(tier)
+
+
+def _check_burst(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    tier = _tier_of(spec, cluster)
+    k = 1 if spec.k is None else spec.k
+    if k < 1:
+        message = f"burst needs k of 1 or more, not {k}; leave_ec2 takes burst slots back"
+        raise RefusedError(message)
+    to = spec.to or f"zone:{BURST_ZONE}"
+    if not any(host.usable for host in cluster.hosts.values() if host.matches(to)):
+        message = f'tier "{tier.spec.name}" cannot burst: no host at {to} is up; burst_to_ec2 launches one, or start its agent'
+        raise RefusedError(message)
+    slots = target(tier.spec.name, cluster.rules).slots
+    _check_k(tier, slots, slots + k, cluster)
+    return _running(tier)
+
+
+def _check_k(tier: TierNow, base: int, k: int, cluster: Cluster) -> None:
+    """Refuse a number of workers outside the share, or that the input's partitions cannot feed."""
+    name = tier.spec.name
+    share = cluster.rules.shares.get(name)
+    if share is not None and base < share.minimum:
+        message = (
+            f'tier "{name}": {base} is below its minimum of {share.minimum}; ask for more, or lower shares.{name}.minimum in the site file'
+        )
+        raise RefusedError(message)
+    if share is not None and k > share.maximum:
+        message = (
+            f'tier "{name}": {k} is above its maximum of {share.maximum}; ask for less, or raise shares.{name}.maximum in the site file'
+        )
+        raise RefusedError(message)
+    partitions = cluster.rules.partitions * max(1, len(tier.spec.inputs))
+    if k > partitions:
+        message = (
+            f'tier "{name}": its input has {partitions} partitions, so {k - partitions} of {k} workers would read nothing; ask for less'
+        )
+        raise RefusedError(message)
+    threads = k * tier.spec.quantum.threads
+    if tier.spec.mode is Mode.REALTIME and threads < partitions:
+        message = (
+            f'tier "{name}": a realtime tier holds one thread for each of its {partitions} partitions, '
+            f"{k} workers of {tier.spec.quantum.threads} threads have {threads}; ask for more, or raise quantum.threads"
+        )
+        raise RefusedError(message)
+
+
+def _check_shift(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    known = ", ".join(sorted(cluster.rules.shifts)) or "none"
+    if spec.shift is None or spec.shift not in cluster.rules.shifts:
+        message = f'there is no shift "{spec.shift}" in the site file; known shifts: {known}'
+        raise RefusedError(message)
+    shares = cluster.rules.shifts[spec.shift]
+    for tenant in shares:
+        if tenant != BATCH and tenant not in cluster.tiers:
+            message = f'shift "{spec.shift}" speaks of "{tenant}", which is neither a tier nor batch; correct shifts.{spec.shift}.shares'
+            raise RefusedError(message)
+    rules = cluster.with_layers(layers_after(spec, cluster.rules, "plan", 0.0)).rules
+    return [
+        f"{tenant} stays at {target(tenant, rules).slots}: {target(tenant, rules).owner} set it, which goes above a shift's {slots}"
+        for tenant, slots in shares.items()
+        if target(tenant, rules).slots != slots
+    ]
+
+
+def _check_nothing(_spec: ChangeSpec, _cluster: Cluster) -> Iterable[str]:
+    return []
+
+
+def _check_pause(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    if spec.tier is not None:
+        return _running(_tier_of(spec, cluster))
+    return []
+
+
+def _running(tier: TierNow) -> Iterable[str]:
+    return [] if tier.placement is not None else [f"{tier.spec.name} does not run: it will be so from its next start on"]
+
+
+_CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
+    ChangeKind.DRAIN: _check_drain,
+    ChangeKind.REBOOT: _check_drain,
+    ChangeKind.RETURN: _check_return,
+    ChangeKind.MIGRATE: _check_migrate,
+    ChangeKind.SCALE: _check_scale,
+    ChangeKind.BURST: _check_burst,
+    ChangeKind.LEAVE: _check_nothing,
+    ChangeKind.SHIFT: _check_shift,
+    ChangeKind.PAUSE: _check_pause,
+    ChangeKind.RESUME: _check_pause,
+}
