@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 
@@ -86,10 +87,10 @@ def environment(where: Layout, java: Path) -> dict[str, str]:
         "usage_data_collection": {"enabled": False},
     }
     flat = {f"AIRFLOW__{section.upper()}__{key.upper()}": str(value) for section, pairs in settings.items() for key, value in pairs.items()}
-    spark = {"conn_type": "spark", "host": f"spark://{ADDRESS}", "port": ports.spark, "extra": {"deploy-mode": "client"}}
+    master = quote(f"spark://{ADDRESS}", safe="")
     return flat | {
         "AIRFLOW_HOME": str(where.airflow),
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
+        "AIRFLOW_CONN_SPARK_DEFAULT": f"spark://{master}:{ports.spark}/?deploy-mode=client",
         "JAVA_HOME": str(java),
         "SPARK_HOME": str(where.spark_home),
         "SPARK_LOCAL_IP": ADDRESS,

@@ -153,7 +153,7 @@ class Layout:
     def make_folders(self) -> None:
         """Make what the programs expect; a full or read-only disk shows here first."""
         try:
-            for folder in (self.conf, self.data, self.logs, self.archives, self.home / "run", self.home / "hosts"):
+            for folder in (self.conf, self.data, self.logs, self.archives, self.airflow, self.home / "run", self.home / "hosts"):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             message = f"{self.home}: cannot be written ({error.strerror}): make room there, or set SLUICE_HOME to another folder"

@@ -1,29 +1,52 @@
-"""Every process of one installation, told by its environment: what runs in containers outlives its agent and supervisord.
+"""Every process of one installation: the programs under supervisord, and what they have started, in containers that outlive them too.
 
-Each program under supervisord carries SLUICE_SERVICE and SLUICE_HOME, and hands them on to all that it starts.
+Each program carries SLUICE_SERVICE and SLUICE_HOME in its environment and hands them on. Some (PostgreSQL's and Airflow's) overwrite what
+/proc shows of it; those are told by their parents, or by the folder that they work in.
 """
 
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 
 import psutil
 
 from ops.platform.layout import Layout
+from ops.platform.supervisord import Supervisor
 
 GRACE_SECONDS = 5.0
 
 
-def processes(where: Layout) -> Iterator[tuple[psutil.Process, str]]:
-    """Yield each process of this home with the unit or the service that it belongs to."""
-    for process in psutil.process_iter():
-        try:
-            environment = process.environ()
-        except (psutil.Error, OSError):
-            continue
+def _by_itself(process: psutil.Process, where: Layout) -> str | None:
+    """Return what a process says that it belongs to; a unit's name goes before its service's."""
+    try:
+        environment = process.environ()
         if environment.get("SLUICE_HOME") == str(where.home) and "SLUICE_SERVICE" in environment:
-            yield process, environment.get("SLUICE_UNIT") or environment["SLUICE_SERVICE"]
+            return environment.get("SLUICE_UNIT") or environment["SLUICE_SERVICE"]
+        if process.cwd() == str(where.airflow) and "airflow" in " ".join(process.cmdline()):
+            return "airflow"
+    except (psutil.Error, OSError):
+        return None
+    return None
+
+
+def processes(where: Layout) -> dict[psutil.Process, str]:
+    """Return each process of this home with the unit or the service that it belongs to."""
+    supervised = {info["pid"]: name for name, info in Supervisor(where).states().items() if info["pid"]}
+    everything = list(psutil.process_iter(["ppid"]))
+    parents = {process.pid: process.info["ppid"] for process in everything}
+    said = {process.pid: name for process in everything if (name := _by_itself(process, where))}
+    found: dict[psutil.Process, str] = {}
+    for process in everything:
+        name = said.get(process.pid)
+        step: int | None = process.pid
+        while step and (name is None or (name == "airflow" and supervised)):
+            name = supervised.get(step) or said.get(step) or name
+            if step in supervised:
+                break
+            step = parents.get(step)
+        if name is not None:
+            found[process] = name
+    return found
 
 
 def end_units(where: Layout) -> None:
@@ -46,10 +69,10 @@ def end_units(where: Layout) -> None:
 
 def kill_leftovers(where: Layout) -> list[str]:
     """End what is still there after everything was asked to stop, and return what that was."""
-    found = [(process, name) for process, name in processes(where) if process.pid != os.getpid()]
+    found = {process: name for process, name in processes(where).items() if process.pid != os.getpid()}
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for process, _ in found:
+        for process in found:
             if process.is_running():
                 process.send_signal(number)
-        psutil.wait_procs([process for process, _ in found], timeout=GRACE_SECONDS)
-    return sorted({name for _, name in found})
+        psutil.wait_procs(list(found), timeout=GRACE_SECONDS)
+    return sorted(set(found.values()))

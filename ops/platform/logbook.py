@@ -14,7 +14,7 @@ def find(where: Layout) -> dict[str, Path]:
     """Return each log by the name of its service, or by `host/unit`."""
     services = {path.stem: path for path in sorted(where.logs.glob("*.log"))}
     hosts = where.home / "hosts"
-    units = {f"{path.relative_to(hosts).parts[0]}/{path.stem}": path for path in sorted(hosts.glob("*/logs/*.log"))}
+    units = {f"{path.parts[-4]}/{path.parts[-2]}": path for path in sorted(hosts.glob("*/units/*/log"))}
     return services | units
 
 

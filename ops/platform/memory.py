@@ -25,7 +25,7 @@ def resident_share(pid: int) -> int:
 def by_service(where: Layout) -> dict[str, int]:
     """Return MiB by service, and by container where a process is in one, the largest first."""
     found: dict[str, int] = defaultdict(int)
-    for process, name in processes(where):
+    for process, name in processes(where).items():
         try:
             found[name] += resident_share(process.pid)
         except (OSError, psutil.Error):

@@ -51,7 +51,11 @@ def _program(where: Layout, name: str, program: Program) -> str:
         "SLUICE_SITE": str(where.site),
         "SLUICE_ENDPOINTS": str(where.endpoints),
     }
-    pairs = ",".join(f'{key}="{_escaped(value)}"' for key, value in (environment | program.environment).items())
+    environment |= program.environment
+    if quoted := [key for key, value in environment.items() if '"' in value]:
+        message = f"{name}: {', '.join(quoted)} holds a quotation mark, which supervisord cannot take; use a folder without one"
+        raise PlatformError(message)
+    pairs = ",".join(f'{key}="{_escaped(value)}"' for key, value in environment.items())
     user = f"user={program.user}\n" if program.user else ""
     return f"""
 [program:{name}]
@@ -120,10 +124,9 @@ class Supervisor:
         until = time.monotonic() + 15
         while not self.alive():
             if done.returncode != 0 or time.monotonic() > until:
-                said = (done.stdout + done.stderr).strip().splitlines()[-1:]
-                message = (
-                    f"supervisord did not start: {' '.join(said) or 'no answer on its socket'}; log: {self._where.logs / 'supervisord.log'}"
-                )
+                said = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("Error")][:1]
+                reason = " ".join(said)[:200] or "no answer on its socket"
+                message = f"supervisord did not start: {reason}; log: {self._where.logs / 'supervisord.log'}"
                 raise PlatformError(message)
             time.sleep(0.05)
 
