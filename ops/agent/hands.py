@@ -6,7 +6,6 @@ import shlex
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import structlog
 
@@ -208,9 +207,3 @@ class Hands:
         record = folder.record()
         if record is not None:
             folder.keep(record.model_copy(update=changes))
-
-
-def host_folder_names(home: Path) -> list[str]:
-    """Return the hosts that have run an agent in this home."""
-    hosts = home / "hosts"
-    return sorted(path.name for path in hosts.iterdir() if path.is_dir()) if hosts.is_dir() else []

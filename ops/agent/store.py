@@ -180,6 +180,12 @@ class HostFolder:
         write_whole(self.path / "reboot.json", record.model_dump_json(indent=1))
 
 
+def host_names(home: Path) -> list[str]:
+    """Return the hosts whose agents have kept something in this home."""
+    hosts = home / "hosts"
+    return sorted(path.name for path in hosts.iterdir() if path.is_dir()) if hosts.is_dir() else []
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write so that a reader, or a crash, sees the old file or the new one."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:

@@ -1,0 +1,92 @@
+"""One change from the command line: posted step by step, its journal streamed, its result told."""
+
+import getpass
+import time
+
+import typer
+
+from ops.cli.connect import open_channel
+from ops.cli.ending import FAILED, OK
+from ops.cli.history import subject
+from ops.cli.output import print_json
+from ops.model.operation import ChangeSpec, Plan, Result, Step
+from ops.runbook import StepResult, abort, change_id, run
+
+
+def me() -> str:
+    """Say who asks."""
+    return f"cli:{getpass.getuser()}"
+
+
+def identity_of(spec: ChangeSpec) -> str:
+    """Name a new change, readable in lists: `cli-drain-h2-20260101-101500`."""
+    words = [str(word) for word in (spec.host, spec.tier, spec.shift) if word is not None]
+    return change_id("cli", spec.kind, *words, time.strftime("%Y%m%d-%H%M%S"))
+
+
+def carry_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool, change: str | None = None) -> None:
+    """Carry the change out and leave with its exit code."""
+    code = OK if carried_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json, change=change) else FAILED
+    raise typer.Exit(code)
+
+
+def carried_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool, change: str | None = None) -> bool:
+    """Carry the change out, telling how it goes; return whether it was done."""
+    change = change or identity_of(spec)
+    say = _silent if as_json else _say
+    began = time.monotonic()
+    with open_channel() as channel:
+        typer.echo(f"{spec.kind} {subject(spec)}".strip() + (" (dry run)" if dry_run else "") + f", as change {change}", err=True)
+        try:
+            steps = run(channel, change, spec, me(), deadline, dry_run=dry_run, on_sentence=say)
+        except KeyboardInterrupt:
+            typer.echo("Interrupted: going back to what ran before. Once more leaves it to `sluice abort`.", err=True)
+            steps = [StepResult(Step.ABORT, abort(channel, change, spec, me(), say))]
+    ok = all(step.result.ok for step in steps) and steps[-1].step is not Step.ABORT
+    if as_json:
+        print_json(
+            {
+                "change": change,
+                "kind": spec.kind,
+                "dry_run": dry_run,
+                "ok": ok,
+                "seconds": round(time.monotonic() - began, 2),
+                "steps": [{"step": step, **result.model_dump(mode="json")} for step, result in steps],
+            }
+        )
+        return ok
+    for step, result in steps:
+        if not result.ok or step is Step.ABORT:
+            typer.echo(f"{step} {'failed' if not result.ok else 'done'}: {result.sentence}", err=True)
+    if dry_run and ok:
+        _print_plan(steps[0].result)
+    elif ok:
+        typer.echo(f"Done in {time.monotonic() - began:.1f} s: {steps[-1].result.sentence}")
+    return ok
+
+
+def _say(step: Step, sentence: str) -> None:
+    typer.echo(f"{time.strftime('%H:%M:%S')} {step:<9} {sentence}")
+
+
+def _silent(step: Step, sentence: str) -> None:
+    del step, sentence
+
+
+def _print_plan(result: Result) -> None:
+    typer.echo(result.sentence)
+    if "plan" not in result.details:
+        return
+    plan = Plan.model_validate(result.details["plan"])
+    for number, move in enumerate(plan.moves, start=1):
+        before = "nowhere" if move.before is None else _place(move.before.driver, move.before.slots)
+        typer.echo(f"  {number}. {move.tier}: {before} → {_place(move.after.driver, move.after.slots)}")
+    for note in plan.notes:
+        typer.echo(f"  note: {note}")
+    typer.echo(
+        f"  predicted: {plan.predicted_seconds:.0f} s in all, a gap of {plan.predicted_gap_seconds:.2f} s at most in a tier's output"
+    )
+
+
+def _place(driver: str, slots: tuple[str, ...]) -> str:
+    return f"driver {driver}, workers {', '.join(slots)}"

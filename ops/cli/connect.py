@@ -1,0 +1,23 @@
+"""How commands reach the platform's parts."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ops import endpoints
+from ops.channel import Channel
+
+CONNECT_SECONDS = 3.0
+
+
+@contextmanager
+def open_channel() -> Iterator[Channel]:
+    """Connect to the control channel; ChannelAwayError when it does not answer soon."""
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", message="No chroot path exists")
+    channel = Channel(endpoints.load().zookeeper).start(seconds=CONNECT_SECONDS)
+    try:
+        yield channel
+    finally:
+        channel.stop()

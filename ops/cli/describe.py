@@ -1,0 +1,155 @@
+"""From one snapshot of the channel to the lines that lists show. Pure: the snapshot and the figures are passed in."""
+
+from collections.abc import Iterator
+
+from ops.cli.figures import Figures
+from ops.cli.lines import DriverLine, HostLine, ShareLine, SlotLine, TierLine, WorkerLine
+from ops.controller.view import HostView, TierView, View
+from ops.model.assignment import HostState, Unit, UnitKind, UnitObserved, UnitState
+from ops.model.ids import BATCH, Tenant, TierName
+from ops.model.incarnation import State
+from ops.planning.cluster import Rules
+from ops.planning.shares import target
+
+_WORKER_STATES = {UnitState.STARTING: "starting", UnitState.STOPPING: "draining", UnitState.EXITED: "lost"}
+
+
+def hosts(view: View) -> list[HostLine]:
+    """Describe every host that an agent has registered."""
+    return [_host(host) for host in view.hosts.values() if host.facts is not None]
+
+
+def tiers(view: View, figures: Figures) -> list[TierLine]:
+    """Describe every tier, from the pipeline's entry to its end."""
+    ordered = sorted(view.tiers.values(), key=lambda tier: (-tier.spec.distance, tier.spec.name))
+    return [_tier(view, tier, figures) for tier in ordered]
+
+
+def slots(view: View, figures: Figures) -> list[SlotLine]:
+    """Describe every slot that is assigned."""
+    found = []
+    for host, unit, seen in _units(view):
+        if unit.kind is not UnitKind.SLOT:
+            continue
+        found.append(
+            SlotLine(
+                id=unit.id,
+                host=host.name,
+                tenant=unit.tenant,
+                incarnation=unit.incarnation,
+                state=_slot_state(view, host, unit, seen),
+                pid=seen.pid if seen else None,
+                restarts=seen.restarts if seen else 0,
+                records=figures.records(host.name, unit.id),
+                exit=seen.exit if seen else None,
+            )
+        )
+    return found
+
+
+def shares(view: View, rules: Rules) -> list[ShareLine]:
+    """Describe what every tenant is entitled to, who says so, and what it has."""
+    lines = []
+    for tenant in sorted({*rules.shares, *view.tiers}):
+        aim = target(tenant, rules)
+        share = rules.shares.get(tenant)
+        held = sum(1 for _, unit, _ in _units(view) if unit.tenant == tenant and unit.kind is UnitKind.SLOT and _counts(view, unit))
+        where = aim.to if aim.extra_to is None else f"{aim.to or 'anywhere'}, {aim.extra} more at {aim.extra_to}"
+        lines.append(
+            ShareLine(
+                tenant=tenant,
+                minimum=share.minimum if share else 1,
+                target=share.target if share else 1,
+                maximum=share.maximum if share else aim.slots,
+                slots=aim.slots,
+                extra=aim.extra,
+                where=where,
+                layer=aim.layer.name.lower(),
+                by=aim.owner,
+                held=held,
+            )
+        )
+    return lines
+
+
+def _counts(view: View, unit: Unit) -> bool:
+    """Leave out the slots of incarnations that only prepare, or that have handed over."""
+    tier = view.tiers.get(TierName(unit.tenant))
+    return tier is None or tier.owner.owner == unit.incarnation
+
+
+def _units(view: View) -> Iterator[tuple[HostView, Unit, UnitObserved | None]]:
+    for host in view.hosts.values():
+        seen = {unit.id: unit for unit in host.observed.units} if host.observed else {}
+        for unit in host.assignment.units:
+            yield host, unit, seen.get(unit.id)
+
+
+def _host(host: HostView) -> HostLine:
+    facts = host.facts
+    assert facts is not None  # noqa: S101  hosts() leaves the others out
+    units = host.assignment.units
+    return HostLine(
+        name=host.name,
+        zone=facts.zone,
+        state=host.record.state if host.live or host.record.state is HostState.REBOOTING else HostState.LOST,
+        slots=tuple(unit.id for unit in units if unit.kind is UnitKind.SLOT),
+        drivers=tuple(unit.id for unit in units if unit.kind is UnitKind.DRIVER),
+        address=facts.address,
+        labels=facts.labels,
+        cpu=facts.cpu,
+        memory=facts.memory,
+        limits=host.observed.limits if host.observed else None,
+        by=host.record.by,
+        since=host.record.since or None,
+    )
+
+
+def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
+    name, owner = tier.spec.name, tier.owner
+    mine = [found for found in _units(view) if found[1].tenant == Tenant(name) and found[1].incarnation == owner.owner]
+    report = tier.reports.get(owner.owner) if owner.owner is not None else None
+    status = view.status.tiers.get(name) if view.status else None
+    progress = figures.tiers.get(name)
+    driver = next(((host, unit, seen) for host, unit, seen in mine if unit.kind is UnitKind.DRIVER), None)
+    return TierLine(
+        name=name,
+        kind=tier.spec.kind,
+        mode=tier.spec.mode,
+        state=status.state if status else (report.state if report else "stopped"),
+        incarnation=owner.owner,
+        driver=DriverLine()
+        if driver is None
+        else DriverLine(host=driver[0].name, state=report.state if report else None, pid=driver[2].pid if driver[2] else None),
+        workers=tuple(
+            WorkerLine(slot=unit.id, host=host.name, state=_slot_state(view, host, unit, seen))
+            for host, unit, seen in mine
+            if unit.kind is UnitKind.SLOT
+        ),
+        next=owner.next,
+        phase=owner.phase,
+        sentence=status.sentence if status else "no controller has said anything yet",
+        error=(status.error if status else None) or (report.error if report else None),
+        rate_in=progress.rate_in if progress else None,
+        rate_out=progress.rate_out if progress else None,
+        lag=progress.lag if progress else None,
+        latency_ms=progress.latency_ms if progress else None,
+        gap_seconds=report.gap_seconds if report else None,
+    )
+
+
+def _slot_state(view: View, host: HostView, unit: Unit, seen: UnitObserved | None) -> str:
+    if not host.live:
+        return "lost"
+    if seen is None:
+        return "starting"
+    if seen.state is not UnitState.RUNNING:
+        return _WORKER_STATES[seen.state]
+    if unit.tenant == BATCH:
+        return "active"
+    tier = view.tiers.get(TierName(unit.tenant))
+    report = tier.reports.get(unit.incarnation) if tier else None
+    state = report.state if report else State.STARTING
+    if state is State.RUNNING:
+        return "active"
+    return "paused" if state in {State.PAUSED, State.READY} else "starting"

@@ -1,0 +1,48 @@
+"""The steps that were posted to the channel, and what became of them."""
+
+from ops.channel import Channel
+from ops.cli.connect import open_channel
+from ops.cli.lines import OperationLine
+from ops.model import paths
+from ops.model.operation import ChangeSpec, Operation
+from ops.runbook import read_journal, read_result
+
+
+def subject(spec: ChangeSpec) -> str:
+    """Say what a change is about: `h2`, `enrich → zone:ec2`, `entry k=2`."""
+    words = [str(word) for word in (spec.host, spec.tier, spec.shift) if word is not None]
+    if spec.k is not None:
+        words.append(f"k={spec.k}")
+    if spec.to is not None:
+        words.append(f"→ {spec.to}")
+    return " ".join(words)
+
+
+def history(change: str | None, last: int) -> list[OperationLine]:
+    """Return the newest operations, the newest last; all of one change, with their journals, when it is named."""
+    with open_channel() as channel:
+        names = channel.children("/operations")
+        found = [read.value for name in names if (read := channel.read(paths.operation(name), Operation)) is not None]
+        found.sort(key=lambda operation: operation.posted_at)
+        if change is not None:
+            found = [operation for operation in found if change in {operation.change, operation.id}]
+        return [_line(channel, operation, journal=change is not None) for operation in found[-last:]]
+
+
+def _line(channel: Channel, operation: Operation, *, journal: bool) -> OperationLine:
+    result = read_result(channel, operation.id)
+    entries = read_journal(channel, operation.id)
+    state = "waiting" if result is None else ("done" if result.ok else "failed")
+    sentence = result.sentence if result is not None else (entries[-1].sentence if entries else "posted, not taken up yet")
+    return OperationLine(
+        id=operation.id,
+        change=operation.change,
+        kind=operation.spec.kind,
+        subject=subject(operation.spec),
+        step=operation.step,
+        by=operation.by,
+        posted_at=operation.posted_at,
+        state=state,
+        sentence=sentence,
+        journal=tuple(entry.sentence for entry in entries) if journal else (),
+    )

@@ -1,0 +1,115 @@
+"""What the lists show, and what `--json` promises: one model for each kind of line."""
+
+from ops.model.resources import Frozen
+
+
+class HostLine(Frozen):
+    """One host."""
+
+    name: str
+    zone: str
+    state: str
+    """up, cordoned, draining, drained, rebooting or lost."""
+    slots: tuple[str, ...]
+    """Ids of the slots that it is assigned."""
+    drivers: tuple[str, ...]
+    address: str
+    labels: tuple[str, ...]
+    cpu: float
+    memory: int
+    """MiB."""
+    limits: str | None
+    by: str
+    """Who set its state."""
+    since: float | None
+
+
+class DriverLine(Frozen):
+    """Where a tier's driver is."""
+
+    host: str | None = None
+    state: str | None = None
+    pid: int | None = None
+
+
+class WorkerLine(Frozen):
+    """One worker of a tier."""
+
+    slot: str
+    host: str
+    state: str
+    """active, paused, starting, draining or lost."""
+
+
+class TierLine(Frozen):
+    """One tier."""
+
+    name: str
+    kind: str
+    mode: str
+    state: str
+    incarnation: int | None
+    driver: DriverLine
+    workers: tuple[WorkerLine, ...]
+    next: int | None
+    """The incarnation that is being prepared, if any."""
+    phase: str
+    sentence: str
+    error: str | None
+    rate_in: float | None
+    """Records per second."""
+    rate_out: float | None
+    lag: int | None
+    """Records that it has not read yet."""
+    latency_ms: float | None
+    gap_seconds: float | None
+    """The largest gap in its output over the last hand-over."""
+
+
+class SlotLine(Frozen):
+    """One slot."""
+
+    id: str
+    host: str
+    tenant: str
+    incarnation: int
+    state: str
+    pid: int | None
+    restarts: int
+    records: int | None
+    """Read so far by its executor, where its tier's driver has said so."""
+    exit: str | None
+
+
+class ShareLine(Frozen):
+    """What one tenant is entitled to."""
+
+    tenant: str
+    minimum: int
+    target: int
+    """Of the site file."""
+    maximum: int
+    slots: int
+    """What holds now, over all layers."""
+    extra: int
+    where: str | None
+    layer: str
+    by: str
+    held: int
+    """Slots that it has now."""
+
+
+class OperationLine(Frozen):
+    """One posted step of a change."""
+
+    id: str
+    change: str
+    kind: str
+    subject: str
+    step: str
+    by: str
+    posted_at: float
+    state: str
+    """waiting, done or failed."""
+    sentence: str
+    journal: tuple[str, ...] = ()

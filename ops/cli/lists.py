@@ -1,0 +1,139 @@
+"""The commands that look: hosts, tiers, slots, shares, operations."""
+
+from typing import Annotated
+
+import typer
+
+from ops.cli.output import AsJson, ago, print_json, print_table
+
+app = typer.Typer()
+
+NOT_UP = "The platform has just been started, or nothing has registered: `sluice status` tells more."
+
+
+@app.command(epilog="Example: sluice hosts --json | jq -r '.[] | select(.state == \"up\").name'")
+def hosts(*, as_json: AsJson = False) -> None:
+    """List the hosts: zone, state, and what each of them runs."""
+    from ops.cli import describe  # noqa: PLC0415
+    from ops.cli.snapshot import snapshot  # noqa: PLC0415
+
+    lines = describe.hosts(snapshot())
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("host", "zone", "state", "since", "by", "slots", "drivers", "cpu", "MiB", "labels"),
+        (
+            (
+                line.name,
+                line.zone,
+                line.state,
+                ago(line.since),
+                line.by,
+                line.slots,
+                line.drivers,
+                f"{line.cpu:g}",
+                line.memory,
+                line.labels,
+            )
+            for line in lines
+        ),
+        f"No host has registered. {NOT_UP}",
+    )
+
+
+@app.command(epilog="Example: sluice tiers --json | jq '.[] | {name, state, host: .driver.host}'")
+def tiers(*, as_json: AsJson = False) -> None:
+    """List the tiers: where each runs, and how well."""
+    from ops.cli import describe  # noqa: PLC0415
+    from ops.cli.figures import read_figures  # noqa: PLC0415
+    from ops.cli.snapshot import snapshot  # noqa: PLC0415
+
+    figures = read_figures()
+    lines = describe.tiers(snapshot(), figures)
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("tier", "kind", "mode", "state", "incarnation", "driver", "workers", "in/s", "out/s", "lag", "latency ms", "last gap s"),
+        (
+            (
+                line.name,
+                line.kind,
+                line.mode,
+                line.state,
+                line.incarnation,
+                line.driver.host,
+                [f"{worker.host} {worker.state}" for worker in line.workers],
+                line.rate_in,
+                line.rate_out,
+                line.lag,
+                line.latency_ms,
+                None if line.gap_seconds is None else f"{line.gap_seconds:.2f}",
+            )
+            for line in lines
+        ),
+        f"No tier is published. {NOT_UP}",
+    )
+    if figures.missing:
+        typer.echo(f"No figures: {figures.missing}.", err=True)
+
+
+@app.command(epilog="Example: sluice slots --json | jq '.[] | select(.tenant == \"batch\")'")
+def slots(*, as_json: AsJson = False) -> None:
+    """List the slots: host, tenant, state, process, and the records that its executor has read."""
+    from ops.cli import describe  # noqa: PLC0415
+    from ops.cli.figures import read_figures  # noqa: PLC0415
+    from ops.cli.snapshot import snapshot  # noqa: PLC0415
+
+    lines = describe.slots(snapshot(), read_figures())
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("slot", "host", "tenant", "incarnation", "state", "pid", "restarts", "records", "last end"),
+        ((x.id, x.host, x.tenant, x.incarnation, x.state, x.pid, x.restarts, x.records, x.exit) for x in lines),
+        "No slot is assigned: no tier is wanted yet. Unpause its DAG `tier_<name>` in Airflow, or see `sluice status`.",
+    )
+
+
+@app.command(epilog="Example: sluice shares")
+def shares(*, as_json: AsJson = False) -> None:
+    """List what each tenant is entitled to, which layer says so, and what it has."""
+    from ops.cli import describe  # noqa: PLC0415
+    from ops.cli.snapshot import snapshot_with_rules  # noqa: PLC0415
+
+    lines = describe.shares(*snapshot_with_rules())
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("tenant", "minimum", "target", "maximum", "now", "extra", "has", "where", "layer", "by"),
+        ((x.tenant, x.minimum, x.target, x.maximum, x.slots, x.extra, x.held, x.where, x.layer, x.by) for x in lines),
+        "No tenant has a share: name some below `shares:` in the site file.",
+    )
+
+
+@app.command(epilog="Example: sluice operations cli-drain-h2-20260101-101500")
+def operations(
+    change: Annotated[str | None, typer.Argument(help="Show this change's (or operation's) steps with their journals.")] = None,
+    *,
+    last: Annotated[int, typer.Option(help="How many to show.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the steps that were posted, newest last; with a change, what the controller wrote about each."""
+    from ops.cli.history import history  # noqa: PLC0415
+
+    lines = history(change, last)
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("posted", "change", "what", "step", "by", "state", "result"),
+        ((f"{ago(x.posted_at)} ago", x.change, f"{x.kind} {x.subject}", x.step, x.by, x.state, x.sentence) for x in lines),
+        "Nothing has been asked for yet. Try `sluice drain h2 --dry-run`.",
+    )
+    if change:
+        for line in lines:
+            for sentence in line.journal:
+                typer.echo(f"{line.step}: {sentence}")

@@ -1,0 +1,59 @@
+"""`sluice`: the command line. Entry point `ops.cli.main:app`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ops.cli import lists, platform, runbooks
+from ops.cli.ending import CODES, Commands
+from ops.cli.output import AsJson
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+app = typer.Typer(
+    cls=Commands,
+    name="sluice",
+    help="Operate a live pipeline: see where it runs, move it, resize it, drain hosts, while records keep flowing.",
+    epilog=CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _settings() -> None:
+    """Find the installation: SLUICE_HOME and SLUICE_SITE, or what lies in the checkout."""
+    os.environ.setdefault("SLUICE_HOME", str(CHECKOUT / ".sluice"))
+    os.environ.setdefault("SLUICE_SITE", str(CHECKOUT / "site.yaml"))
+
+
+@app.command(epilog="Example: watch -n1 sluice status")
+def status(*, as_json: AsJson = False) -> None:
+    """Show in one screen what runs where, how well, and what is being done."""
+    from ops.cli.status import show  # noqa: PLC0415
+
+    show(as_json=as_json)
+
+
+@app.command(epilog="Example: sluice feed --rate 500 --count 10000 --first 1")
+def feed(
+    rate: Annotated[float, typer.Option(help="Hits per second.", min=0.1)],
+    count: Annotated[int | None, typer.Option(help="How many hits; without it, until Ctrl-C.", min=1)] = None,
+    first: Annotated[int | None, typer.Option(help="The number of the first hit; ids are hit-<n>.", min=0)] = None,
+) -> None:
+    """Produce hits into the pipeline's input."""
+    words = [sys.executable, "-m", "pipeline.feed", "--rate", f"{rate:g}"]
+    words += ["--count", str(count)] if count is not None else []
+    words += ["--first", str(first)] if first is not None else []
+    os.execv(sys.executable, words)  # noqa: S606 - it becomes the feed, so that signals reach it
+
+
+for command in (platform.up, platform.down, platform.clean, platform.doctor, platform.endpoints, platform.logs):
+    app.command()(command)
+for part in (lists.app, runbooks.app):
+    app.add_typer(part)

@@ -1,0 +1,209 @@
+"""The commands that change where the pipeline runs. Each posts the steps of its runbook and tells how they go."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ops.cli.ending import WrongUsageError
+from ops.cli.output import AsJson, print_json
+
+if TYPE_CHECKING:
+    from ops.model.operation import ChangeSpec
+
+app = typer.Typer()
+
+Host = Annotated[str, typer.Argument(help="The host's name, as `sluice hosts` lists it.")]
+Tier = Annotated[str, typer.Argument(help="The tier's name, as `sluice tiers` lists it.")]
+Deadline = Annotated[float, typer.Option(help="Seconds until the change is given up and undone.", min=1)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; move nothing.")]
+Workers = Annotated[int, typer.Argument(help="How many workers, each of one quantum.", min=1, max=1000)]
+
+DEADLINE = 600.0
+
+
+class Kind(StrEnum):
+    """What `sluice plan` can plan."""
+
+    DRAIN = "drain"
+    RETURN = "return"
+    REBOOT = "reboot"
+    MIGRATE = "migrate"
+    SCALE = "scale"
+    BURST = "burst"
+    LEAVE = "leave"
+    SHIFT = "shift"
+    PAUSE = "pause"
+    RESUME = "resume"
+
+
+_NEEDS: dict[Kind, tuple[str, ...]] = {
+    Kind.DRAIN: ("host",),
+    Kind.RETURN: ("host",),
+    Kind.REBOOT: ("host",),
+    Kind.MIGRATE: ("tier", "to"),
+    Kind.SCALE: ("tier", "k"),
+    Kind.BURST: ("tier", "k"),
+    Kind.SHIFT: ("shift",),
+}
+
+
+def spec_of(kind: Kind, words: list[str]) -> "ChangeSpec":
+    """Make a change of what was typed; say what is missing or too much."""
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from ops.model.operation import ChangeSpec  # noqa: PLC0415
+
+    needs = _NEEDS.get(kind, ())
+    if len(words) != len(needs):
+        usage = " ".join(word.upper() for word in (kind.value.lower(), *needs)[1:])
+        message = f"usage: {kind.value} {usage}".rstrip()
+        raise WrongUsageError(message)
+    try:
+        return ChangeSpec.model_validate({"kind": kind.value, **dict(zip(needs, words, strict=True))})
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        message = f"{kind.value}: {'.'.join(str(part) for part in wrong['loc'])}: {wrong['msg']}"
+        raise WrongUsageError(message) from error
+
+
+def _run(kind: Kind, *words: str, deadline: float, dry_run: bool, as_json: bool) -> None:
+    from ops.cli.change import carry_out  # noqa: PLC0415
+
+    carry_out(spec_of(kind, list(words)), deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice plan drain h2")
+def plan(
+    kind: Annotated[Kind, typer.Argument(help="The change.")],
+    words: Annotated[list[str] | None, typer.Argument(help="What that command takes, such as a host or a tier.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a change would do, step by step, with its predicted time and gap. Nothing is moved."""
+    _run(kind, *(words or []), deadline=60.0, dry_run=True, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice drain h2 --deadline 300")
+def drain(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Move everything off a host while records flow; it takes nothing new until it is returned."""
+    _run(Kind.DRAIN, host, deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command("return", epilog="Example: sluice return h2")
+def return_(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Let a host be used again, after a look at its health."""
+    _run(Kind.RETURN, host, deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice reboot h2")
+def reboot(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Drain a host, reboot it, wait for it, and return it."""
+    _run(Kind.REBOOT, host, deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice scale enrich 3")
+def scale(tier: Tier, k: Workers, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Give a tier k workers."""
+    _run(Kind.SCALE, tier, str(k), deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice migrate outbound zone:onprem")
+def migrate(
+    tier: Tier,
+    to: Annotated[str, typer.Argument(help="A host's name, zone:NAME, label:NAME, or `anywhere` to take a place back.")],
+    *,
+    deadline: Deadline = DEADLINE,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move a tier to a host, a zone or a label; it stays there."""
+    _run(Kind.MIGRATE, tier, to, deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice shift night")
+def shift(
+    name: Annotated[str, typer.Argument(help="A shift of the site file, such as night or day.")],
+    *,
+    deadline: Deadline = DEADLINE,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change to a shift: slots go from tiers to batch jobs, or come back."""
+    _run(Kind.SHIFT, name, deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice pause --deadline 60")
+def pause(*, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Pause the pipeline, nearest its end first; slots and sessions stay."""
+    _run(Kind.PAUSE, deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice resume")
+def resume(*, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Resume a paused pipeline where it stopped."""
+    _run(Kind.RESUME, deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice burst enrich 2")
+def burst(
+    tier: Tier,
+    k: Workers = 1,
+    *,
+    deadline: Deadline = DEADLINE,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Launch EC2 instances and give a tier k more workers on them."""
+    from ops.cli.bursting import burst as carry_out  # noqa: PLC0415
+
+    carry_out(spec_of(Kind.BURST, [tier, str(k)]), deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice leave")
+def leave(*, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Hand every tier back to the site's own hosts, then terminate the EC2 instances."""
+    from ops.cli.bursting import leave as carry_out  # noqa: PLC0415
+
+    carry_out(spec_of(Kind.LEAVE, []), deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice abort cli-drain-h2-20260101-101500")
+def abort(
+    change: Annotated[str | None, typer.Argument(help="The change; without it, the one that is under way.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Undo what a change has not finished, back to what ran before, and free the maintenance lock."""
+    from ops.cli.aborting import abort as carry_out  # noqa: PLC0415
+
+    carry_out(change, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice start counts")
+def start(tier: Tier, *, as_json: AsJson = False) -> None:
+    """Have a tier run; one that was given up after failures is tried again."""
+    _want(tier, running=True, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice stop counts")
+def stop(tier: Tier, *, as_json: AsJson = False) -> None:
+    """Stop a tier after a commit. Its DAG in Airflow starts it again: pause that first if it is to stay stopped."""
+    _want(tier, running=False, as_json=as_json)
+
+
+def _want(tier: str, *, running: bool, as_json: bool) -> None:
+    from ops import runbook  # noqa: PLC0415
+    from ops.cli.change import me  # noqa: PLC0415
+    from ops.cli.connect import open_channel  # noqa: PLC0415
+
+    with open_channel() as channel:
+        known = channel.children("/tiers")
+        if tier not in known:
+            message = f"there is no tier {tier!r}; known tiers: {', '.join(known) or 'none is published yet'}"
+            raise WrongUsageError(message)
+        wanted = runbook.want(channel, tier, by=me(), running=running, again=running)
+    if as_json:
+        print_json(wanted)
+    else:
+        typer.echo(f"{tier}: {'running' if wanted.running else 'stopped'} is wanted now; `sluice status` follows it")

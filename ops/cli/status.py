@@ -1,0 +1,158 @@
+"""`sluice status`: one screen that tells what runs where, how well, and what is being done; whatever is away is said."""
+
+import time
+from typing import Any
+
+import typer
+
+from ops import endpoints
+from ops.agent.store import HostFolder, host_names
+from ops.channel import ChannelAwayError
+from ops.cli import describe
+from ops.cli.ending import AWAY
+from ops.cli.figures import Figures, read_figures
+from ops.cli.history import subject
+from ops.cli.lines import HostLine, TierLine
+from ops.cli.output import ago, print_json, print_table, text
+from ops.cli.snapshot import snapshot
+from ops.controller.view import View
+
+
+def show(*, as_json: bool) -> None:
+    """Print it; the exit code tells scripts when ZooKeeper is away."""
+    figures = read_figures()
+    notes = [f"No figures: {figures.missing}."] if figures.missing else []
+    try:
+        view: View | None = snapshot()
+    except ChannelAwayError as error:
+        view = None
+        notes.append(f"{error}: nothing is decided until it is back; what runs goes on.")
+    status = _status(view, figures, notes)
+    if as_json:
+        print_json(status)
+    elif view is None:
+        _print_remembered(figures)
+    else:
+        _print(view, describe.hosts(view), describe.tiers(view, figures))
+    if not as_json:
+        for note in notes:
+            typer.echo(note)
+    if view is None:
+        raise typer.Exit(AWAY)
+
+
+def _status(view: View | None, figures: Figures, notes: list[str]) -> dict[str, Any]:
+    return {
+        "at": time.time(),
+        "zookeeper": view is not None,
+        "postgres": figures.missing is None,
+        "controller": None if view is None or view.status is None else view.status.model_dump(mode="json", exclude={"tiers"}),
+        "doing": [] if view is None else _doing(view),
+        "hosts": [] if view is None else [line.model_dump(mode="json") for line in describe.hosts(view)],
+        "tiers": [] if view is None else [line.model_dump(mode="json") for line in describe.tiers(view, figures)],
+        "notes": notes,
+    }
+
+
+def _doing(view: View) -> list[dict[str, Any]]:
+    """Return the steps that wait for their result, and the change that holds the maintenance lock between its steps."""
+    steps = [
+        {
+            "change": seen.operation.change,
+            "what": f"{seen.operation.spec.kind} {subject(seen.operation.spec)}".strip(),
+            "step": seen.operation.step,
+            "by": seen.operation.by,
+            "since": seen.operation.posted_at,
+            "sentence": seen.last or "posted, not taken up yet",
+        }
+        for seen in view.operations.values()
+    ]
+    lock = view.lock
+    if lock is not None and lock.change not in {step["change"] for step in steps}:
+        record = view.changes.get(lock.change)
+        what = f"{record.spec.kind} {subject(record.spec)}".strip() if record else "a change"
+        idle = {"change": lock.change, "what": what, "step": None, "by": lock.by, "since": lock.since}
+        steps.append({**idle, "sentence": "holds the maintenance lock and waits for its next step; `sluice abort` ends it"})
+    return steps
+
+
+def _print(view: View, hosts: list[HostLine], tiers: list[TierLine]) -> None:
+    if view.status is None:
+        typer.echo("No controller has said anything yet: nothing is decided. `sluice logs controller` may tell why.")
+    else:
+        typer.echo(f"Controller {view.status.leader}: {view.status.sentence} ({ago(view.status.at)} ago)")
+    doing = _doing(view)
+    for step in doing:
+        at = f"step {step['step']}" if step["step"] else "between steps"
+        typer.echo(f"Being done: {step['what']}, {at} for {ago(step['since'])}, by {step['by']}: {step['sentence']}")
+    if not doing:
+        typer.echo("Nothing is being changed.")
+    print_table(
+        ("host", "zone", "state", "runs"),
+        ((host.name, host.zone, host.state, _runs(host.name, tiers, host)) for host in hosts),
+        "\nNo host has registered: `make up` starts three on this machine; elsewhere start `python -m ops.agent --host NAME`.",
+    )
+    print_table(
+        ("tier", "mode", "state", "inc.", "driver", "workers", "in/s", "out/s", "lag", "latency", "last gap"),
+        (_tier_cells(tier) for tier in tiers),
+        "\nNo tier is published: `python -m pipeline.publish` does it, and `make up` runs that.",
+    )
+    for tier in tiers:
+        if tier.error and tier.state != "running":
+            typer.echo(f"{tier.name}: {tier.sentence}. It said last: {tier.error}")
+
+
+def _runs(name: str, tiers: list[TierLine], host: HostLine) -> str:
+    parts = []
+    shown: set[str] = set()
+    for tier in tiers:
+        workers = [worker for worker in tier.workers if worker.host == name]
+        shown.update(worker.slot for worker in workers)
+        roles = ["driver"] if tier.driver.host == name else []
+        shown.update(unit for unit in host.drivers if tier.driver.host == name and unit == f"driver-{tier.name}-{tier.incarnation}")
+        if workers:
+            roles.append(f"{len(workers)} worker" + ("s" if len(workers) > 1 else ""))
+        if roles:
+            parts.append(f"{tier.name} ({' + '.join(roles)})")
+    others = [unit for unit in (*host.drivers, *host.slots) if unit not in shown]
+    return ", ".join(parts + others) or "nothing"
+
+
+def _tier_cells(tier: TierLine) -> tuple[object, ...]:
+    incarnation = text(tier.incarnation) if tier.next is None else f"{text(tier.incarnation)} → {tier.next} ({tier.phase})"
+    states: dict[str, int] = {}
+    for worker in tier.workers:
+        states[worker.state] = states.get(worker.state, 0) + 1
+    return (
+        tier.name,
+        tier.mode,
+        tier.state,
+        incarnation,
+        tier.driver.host,
+        ", ".join(f"{count} {state}" for state, count in states.items()),
+        tier.rate_in,
+        tier.rate_out,
+        tier.lag,
+        None if tier.latency_ms is None else f"{tier.latency_ms:.0f} ms",
+        None if tier.gap_seconds is None else f"{tier.gap_seconds:.2f} s",
+    )
+
+
+def _print_remembered(figures: Figures) -> None:
+    """Without ZooKeeper: what the agents of this machine were told last, and what the drivers say to PostgreSQL."""
+    home = endpoints.home()
+    rows = []
+    for name in host_names(home):
+        folder = HostFolder(home, name)
+        for unit in folder.assignment().units:
+            main = folder.unit(unit.id).main()
+            rows.append((name, unit.id, f"runs, pid {main.pid}" if main is not None and main.alive else "does not run"))
+    print_table(("host", "unit", "on this machine"), rows, "No agent of this machine remembers an assignment.")
+    print_table(
+        ("tier", "inc.", "in/s", "out/s", "lag", "latency ms", "said"),
+        (
+            (each.tier, each.incarnation, each.rate_in, each.rate_out, each.lag, each.latency_ms, f"{ago(each.at)} ago")
+            for each in figures.tiers.values()
+        ),
+        "",
+    )
