@@ -1,0 +1,126 @@
+"""`python -m pipeline.driver TIER INCARNATION`: started by the agent of the host on which the incarnation's driver is placed.
+
+Environment: SLUICE_HOME, SLUICE_ENDPOINTS, SLUICE_SITE, SLUICE_HOST, SLUICE_HOST_ADDRESS.
+"""
+
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import structlog
+
+from ops import endpoints, site
+from ops.channel.client import Channel
+from ops.model.assignment import label_of
+from ops.model.incarnation import Directive, IncarnationSpec, State
+from ops.model.tier import Mode, TierSpec
+from pipeline import declare
+from pipeline.driver.failure import plainly
+from pipeline.driver.follow import Follow
+
+log = structlog.get_logger()
+
+
+class CapacityError(Exception):
+    """The incarnation cannot run with the slots that it was given."""
+
+
+def main() -> int:
+    """Run one incarnation of a tier until it is told to exit; the exit code tells how it ended."""
+    if len(sys.argv) != 3 or not sys.argv[2].isdigit():  # noqa: PLR2004 — the program and two arguments
+        sys.stderr.write("usage: python -m pipeline.driver TIER INCARNATION\n")
+        return 2
+    tier, number = sys.argv[1], int(sys.argv[2])
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    # one line for each event, and no values of variables: they hold passwords
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+        ]
+    )
+    structlog.contextvars.bind_contextvars(tier=tier, incarnation=number)
+    leaving: list[int] = []
+    where = endpoints.load()
+    channel = Channel(where.zookeeper)
+    follow = Follow(channel, tier, number, leaving=lambda: bool(leaving))
+
+    def leave(signal_number: int, _frame: object) -> None:
+        leaving.append(signal_number)
+        follow.wake()
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGINT, leave)
+    found = follow.wait_for_start()
+    if found is None:
+        return 0
+    code = _run(follow, where, *found)
+    channel.stop()
+    return code
+
+
+def _run(follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec) -> int:
+    if follow.told(spec) is Directive.EXIT:
+        follow.enter(State.STOPPED)
+        return 0
+    follow.note()
+    begun = time.monotonic()
+    try:
+        declared = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tier(spec.name)
+        return _serve(follow, where, spec, incarnation, declared, begun)
+    except Exception as error:  # noqa: BLE001 — whatever it is, it is reported
+        log.exception("failed before it could run")
+        follow.enter(State.FAILED, error=plainly(error))
+        return 1
+
+
+def _serve(  # noqa: PLR0913 — what one incarnation is
+    follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec, declared: declare.Tier, begun: float
+) -> int:
+    # imported here: Spark takes a second, and a driver that is not wanted should not wait for it
+    from pipeline.driver.batch import Batch  # noqa: PLC0415
+    from pipeline.driver.engine import Setting  # noqa: PLC0415
+    from pipeline.driver.life import Life  # noqa: PLC0415
+    from pipeline.driver.progress import Progress  # noqa: PLC0415
+    from pipeline.driver.realtime import Realtime  # noqa: PLC0415
+    from pipeline.driver.session import connector, open_session, settings, wait_for_executors  # noqa: PLC0415
+    from pipeline.driver.streams import Streams  # noqa: PLC0415
+    from pipeline.operators import check_tier  # noqa: PLC0415
+
+    streams = Streams(where.kafka)
+    slots = len(incarnation.placement.slots)
+    tasks = sum(streams.partitions(stream) for stream in spec.inputs)
+    if spec.mode is Mode.REALTIME and tasks > spec.quantum.threads * slots:
+        message = (
+            f'tier "{spec.name}": realtime holds a thread for each of the {tasks} partitions of {", ".join(spec.inputs)}, and {slots} slots have '
+            f"{spec.quantum.threads * slots}; give it more slots or raise quantum.threads"
+        )
+        raise CapacityError(message)
+    address = os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
+    session = open_session(where.spark, settings(spec, incarnation, address, connector(endpoints.home())))
+    session.sparkContext.setLogLevel("WARN")
+    try:
+        log.info("session", seconds=round(time.monotonic() - begun, 1))
+        setting = Setting(session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home, follow.started)
+        check_tier(session, declared)
+        wait_for_executors(session, slots, label_of(spec.name, incarnation.incarnation))
+        log.info("executors", seconds=round(time.monotonic() - begun, 1), count=slots)
+        engine = Realtime(setting) if spec.mode is Mode.REALTIME else Batch(setting)
+        progress = Progress(setting, lambda: follow.report.state is State.RUNNING)
+        progress.start()
+        code = Life(follow, spec, engine).live()
+        progress.stop()
+        engine.close()
+    finally:
+        session.stop()
+        log.info("ended", seconds=round(time.monotonic() - begun, 1))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""A batch tier's query: all incarnations share one checkpoint, one at a time; it is handed over right after a commit."""
+
+import json
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import psycopg
+import structlog
+from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
+
+from ops.model.incarnation import Receipt
+from pipeline import lineage
+from pipeline.driver.checkpoint import Checkpoint
+from pipeline.driver.engine import WARM_RECORDS, Engine, Setting, offsets_option, recent, source
+from pipeline.driver.failure import plainly
+from pipeline.sinks.archive import Archive
+from pipeline.sinks.ledger import CheckpointError, FencedError, Ledger
+from pipeline.sinks.quarantine import Quarantine
+from pipeline.sinks.table import Once, Rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+log = structlog.get_logger()
+
+WARM_SECONDS = 8.0
+WARM_BATCHES = 6
+RESTARTS = 5
+RESTARTS_SECONDS = 120.0
+HOLD_SECONDS = 30.0
+"""How long a stop waits for a commit before it stops in the middle of a batch, which then runs again."""
+AWAY_SECONDS = 2.0
+"""Between two tries while PostgreSQL is away."""
+
+
+class HeldError(Exception):
+    """The batch came after the tier was told to hold; it runs again later."""
+
+
+class Batch(Engine):
+    """Micro-batches, each of them a transaction of the sink."""
+
+    def __init__(self, setting: Setting) -> None:
+        """Prepare; nothing runs yet."""
+        self._setting = setting
+        self._checkpoint = Checkpoint(setting.checkpoints)
+        tier = setting.tier
+        self._ledger = Ledger(setting.postgres, tier.name, setting.incarnation, tier.sink) if tier.sink is not None else None
+        self._archive = Archive(setting.postgres, setting.home, tier.name, tier.sink) if isinstance(tier.sink, Once) and tier.sink.archive else None
+        self._quarantine = Quarantine(setting.kafka, tier.name, setting.incarnation)
+        self._query: StreamingQuery | None = None
+        self._gate = threading.Lock()
+        self._held = threading.Event()
+        self._error: BaseException | None = None
+        self._restarts: list[float] = []
+        self._began = -1
+        self._oldest: dict[str, int] = {}
+        self._before: float | None = None
+        self._gap: float | None = None
+
+    # -- the life of the query
+
+    def warm(self, go_on: Callable[[], bool]) -> None:
+        """Run it in small batches over recent records, on a checkpoint of its own, into nothing."""
+        folder = tempfile.mkdtemp(prefix=f"sluice-warm-{self._setting.tier.name}-")
+        options = {"startingOffsets": json.dumps(offsets_option(recent(self._setting))), "maxOffsetsPerTrigger": str(WARM_RECORDS)}
+        query = self._start(folder, options, cold=True)
+        deadline = time.monotonic() + WARM_SECONDS
+        looked = Checkpoint(self._setting.checkpoints.__class__(folder))
+        while time.monotonic() < deadline and go_on() and query.exception() is None and looked.committed() + 1 < WARM_BATCHES:
+            time.sleep(0.05)
+        failed = query.exception()
+        query.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+        if failed is not None:
+            raise self._error or failed
+
+    def run(self) -> Receipt:
+        """Go on from the shared checkpoint."""
+        setting = self._setting
+        if self._ledger is not None and self._checkpoint.query is None:
+            known = self._ledger.query()
+            if known is not None:
+                message = (
+                    f'tier "{setting.tier.name}": its checkpoint {self._checkpoint.folder} is gone, and the ledger knows batches of it; restore the folder, '
+                    f"or, to begin again on purpose, delete the tier's row in tier_epochs and its rows in ledger"
+                )
+                raise CheckpointError(message)
+        last = self._ledger.last() if self._ledger is not None else None
+        self._before = last[1] if last is not None else None
+        self._held.clear()
+        self._error = None
+        self._began = self._checkpoint.committed()
+        if not self._oldest:
+            self._oldest = setting.streams.bounds(setting.inputs).oldest
+        options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(setting.tier.max_offsets)}
+        self._query = self._start(str(self._checkpoint.folder), options, cold=False)
+        positions = self.positions()
+        log.info("runs", batch=self._began + 1, begins=positions)
+        return Receipt(positions=positions, batch=self._began, at=time.time())
+
+    def hold(self) -> Receipt:
+        """Stop right after a commit appears."""
+        query = self._query
+        if query is not None and query.isActive:
+            self._wait_for_commit(query)
+            query.stop()
+        self._query = None
+        return Receipt(positions=self.positions(), batch=self._checkpoint.committed(), at=time.time())
+
+    def check(self) -> None:
+        """Begin again in place a few times, unless it was fenced or its checkpoint is wrong."""
+        query = self._query
+        if query is None or query.isActive:
+            return
+        error = self._error or query.exception() or RuntimeError("the query ended without an error")
+        now = time.monotonic()
+        self._restarts = [at for at in self._restarts if now - at < RESTARTS_SECONDS]
+        if isinstance(error, FencedError | CheckpointError) or len(self._restarts) >= RESTARTS:
+            raise error
+        self._restarts.append(now)
+        log.warning("the query failed and is started again in place", error=plainly(error), restart=len(self._restarts))
+        time.sleep(0.5 * 2 ** (len(self._restarts) - 1))
+        self.run()
+
+    def caught_up(self) -> bool:
+        """Tell whether a first batch has committed, or there is nothing to do."""
+        if self._query is None or not self._query.isActive:
+            return False
+        if self._checkpoint.committed() > self._began:
+            return True
+        status = self._query.status
+        waits = not status["isTriggerActive"] and not status["isDataAvailable"]
+        return waits and self._checkpoint.planned() <= self._began
+
+    def gap(self) -> float | None:
+        """From the tier's last batch to the first one here."""
+        return self._gap
+
+    def positions(self) -> dict[str, int]:
+        """Where the last committed batch ends."""
+        return {**self._oldest, **self._checkpoint.offsets(self._checkpoint.committed())}
+
+    def tick(self) -> None:
+        """Do what is due between batches."""
+        if self._archive is not None and self._query is not None and self._archive.due():
+            self._archive.write()
+
+    def rest(self) -> None:
+        """Write what is not archived yet."""
+        if self._archive is not None:
+            self._archive.write()
+
+    def close(self) -> None:
+        """Write what is not archived yet, and give connections back."""
+        self.rest()
+        if self._archive is not None:
+            self._archive.close()
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _wait_for_commit(self, query: "StreamingQuery") -> None:
+        before = self._checkpoint.committed()
+        deadline = time.monotonic() + HOLD_SECONDS
+        while query.isActive and time.monotonic() < deadline:
+            committed = self._checkpoint.committed()
+            if committed > before or (self._checkpoint.planned() <= committed and not query.status["isTriggerActive"]):
+                break
+            time.sleep(0.003)
+        self._held.set()
+        with self._gate:  # a transaction that has begun is let through
+            pass
+
+    # -- the query itself
+
+    def _start(self, folder: str, options: dict[str, str], *, cold: bool) -> "StreamingQuery":
+        setting, tier = self._setting, self._setting.tier
+        made = lineage.transformed(source(setting, options), tier)
+        pass_on = F.rand() < F.lit(-1.0 if cold else 2.0)
+        name = f"{tier.name} {setting.incarnation}{' warm-up' if cold else ''}"
+        if tier.sink is None:
+            partitions = {topic: setting.streams.partitions(topic) for topic in setting.outputs}
+            written = lineage.outgoing(made, tier, f"{tier.name}/{setting.incarnation}", partitions).where(pass_on)
+            writer = written.writeStream.format("kafka").option("kafka.bootstrap.servers", setting.kafka)
+        else:
+            collect = self._discard if cold else self._write
+            writer = lineage.collected(made).where(pass_on).writeStream.foreachBatch(collect)
+        return writer.queryName(name).outputMode("append").option("checkpointLocation", folder).trigger(processingTime="0 seconds").start()
+
+    def _discard(self, rows: "DataFrame", _number: int) -> None:
+        rows.toArrow()
+
+    def _write(self, frame: "DataFrame", number: int) -> None:
+        try:
+            rows = frame.toArrow()
+            good, bad = self._quarantine.split(rows)
+            columns = {name: good.column(name).to_pylist() for name in good.column_names}
+            origins, paths = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH)
+            self._transact(number, Rows(columns, origins, paths), bad)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def _transact(self, number: int, rows: Rows, bad: list[dict[str, object]]) -> None:
+        ledger = self._ledger
+        if ledger is None:
+            return
+        batch = self._checkpoint.batch(number, self._oldest)
+        while True:
+            with self._gate:
+                if self._held.is_set():
+                    message = f"batch {number} waits for whoever goes on"
+                    raise HeldError(message)
+                try:
+                    self._quarantine.put(bad)
+                    ledger.write(batch, rows, quarantined=len(bad))
+                    break
+                except psycopg.OperationalError as error:
+                    log.warning("PostgreSQL is away; the batch is tried again", batch=number, error=plainly(error))
+            self._held.wait(AWAY_SECONDS)
+        if self._gap is None and self._before is not None:
+            self._gap = time.time() - self._before

@@ -1,0 +1,118 @@
+"""What the life of an incarnation asks of the query that it runs, whatever the tier's mode."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ops.model.incarnation import Receipt
+from pipeline.declare import Tier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline.driver.streams import Streams
+
+WARM_RECORDS = 1_000
+"""Records of each partition that a warm-up reads again, so that the code that they go through is compiled."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an engine works with."""
+
+    session: "SparkSession"
+    tier: Tier
+    incarnation: int
+    streams: "Streams"
+    kafka: str
+    postgres: str
+    home: Path
+    started: Callable[[], list[dict[str, int]]]
+    """Where the tier's runs started, as far as is known."""
+
+    @property
+    def checkpoints(self) -> Path:
+        """The tier's own folder of checkpoints, which all hosts share."""
+        return self.home / "checkpoints" / self.tier.name
+
+    @property
+    def inputs(self) -> list[str]:
+        """The topics that the tier reads."""
+        return [stream.name for stream in self.tier.inputs]
+
+    @property
+    def outputs(self) -> list[str]:
+        """The topics that the tier writes, quarantine included."""
+        written = [self.tier.output.name] if self.tier.output else []
+        return written + [stream.quarantine for stream in self.tier.inputs]
+
+
+class Engine(ABC):
+    """One tier's query: warmed, run, held, and run again."""
+
+    @abstractmethod
+    def warm(self, go_on: Callable[[], bool]) -> None:
+        """Run the same query without output until it is quick, or `go_on` says no."""
+
+    @abstractmethod
+    def run(self) -> Receipt:
+        """Begin, or go on; return where."""
+
+    @abstractmethod
+    def hold(self) -> Receipt:
+        """Stop where nothing is half done; return where. The session stays."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise what went wrong, when the query has ended by itself and cannot be begun again."""
+
+    @abstractmethod
+    def caught_up(self) -> bool:
+        """Tell whether what was there when it began is done."""
+
+    @abstractmethod
+    def gap(self) -> float | None:
+        """Return the largest gap in the output over the hand-over, when it is known. Unit: seconds."""
+
+    @abstractmethod
+    def positions(self) -> dict[str, int]:
+        """Return the next offset of each input partition, as far as is known now."""
+
+    def tick(self) -> None:  # noqa: B027 — not every engine has something to do
+        """Do what is due between two looks."""
+
+    def rest(self) -> None:  # noqa: B027 — likewise
+        """Do what is better done while nothing flows; the hand-over does not wait for it."""
+
+    def close(self) -> None:  # noqa: B027 — likewise
+        """Finish what may wait until the tier runs elsewhere."""
+
+
+def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
+    """Write positions as Spark's Kafka source wants them."""
+    chosen: dict[str, dict[str, int]] = {}
+    for name, offset in positions.items():
+        topic, _, partition = name.rpartition("/")
+        chosen.setdefault(topic, {})[partition] = offset
+    return chosen
+
+
+def source(setting: Setting, options: dict[str, str]) -> "DataFrame":
+    """Read the tier's inputs."""
+    reader = setting.session.readStream.format("kafka").options(
+        **{
+            "kafka.bootstrap.servers": setting.kafka,
+            "subscribe": ",".join(setting.inputs),
+            "includeHeaders": "true",
+            **options,
+        }
+    )
+    return reader.load()
+
+
+def recent(setting: Setting) -> dict[str, int]:
+    """Return positions a little before the ends of the inputs, for warming."""
+    bounds = setting.streams.bounds(setting.inputs)
+    return {name: max(bounds.oldest[name], end - WARM_RECORDS) for name, end in bounds.ends.items()}

@@ -1,0 +1,40 @@
+"""Turning what went wrong into a few lines that a person can read: the root cause, without Java's stack."""
+
+from typing import Any
+
+LINES = 6
+WIDTH = 400
+
+
+def plainly(error: BaseException) -> str:
+    """Say what went wrong, root cause first."""
+    java = getattr(error, "java_exception", None)
+    if java is not None:
+        return _short(_root(java))
+    text = str(error) or repr(error)
+    known = type(error).__module__.startswith(("pipeline.", "ops."))
+    return _short(text if known else f"{type(error).__name__}: {text}")
+
+
+def _root(java: Any) -> str:
+    seen = 0
+    while java.getCause() is not None and seen < 20:  # noqa: PLR2004 — guards against a chain that is a circle
+        java = java.getCause()
+        seen += 1
+    return f"{java.getClass().getSimpleName()}: {java.getMessage()}"
+
+
+def _short(text: str) -> str:
+    if "Traceback (most recent call last)" in text:
+        text = _python(text)
+    lines = [line.rstrip() for line in text.splitlines()]
+    kept = [line for line in lines if line.strip() and not line.lstrip().startswith(("at ", "... ", "JVM stacktrace", "== SQL", "Caused by: org.apache.spark.api"))]
+    return "\n".join(line[:WIDTH] for line in kept[:LINES])
+
+
+def _python(text: str) -> str:
+    """Keep the last line of a Python traceback: the error itself."""
+    lines = [line for line in text.splitlines() if line and not line.startswith((" ", "\t"))]
+    last = [number for number, line in enumerate(lines) if line.startswith("Traceback")][-1]
+    after = [line for line in lines[last + 1 :] if line.strip()]
+    return after[0] if after else lines[-1]

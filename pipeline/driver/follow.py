@@ -1,0 +1,146 @@
+"""The driver's end of the control channel: what it is told, and what it says. While the channel is away it goes on with what it read last."""
+
+import os
+import time
+from collections.abc import Callable
+
+import structlog
+
+from ops.channel.client import Channel, ChannelAwayError, ConflictError, Waker
+from ops.model import paths
+from ops.model.ids import Incarnation
+from ops.model.incarnation import Directive, IncarnationReport, IncarnationSpec, OwnerRecord, Receipt, State, advance, directive
+from ops.model.tier import TierSpec
+
+log = structlog.get_logger()
+
+LOOK_SECONDS = 2.0
+"""How often the owner record is read without having been woken: heals what a watch missed."""
+RETRY_SECONDS = 1.0
+
+
+class Follow:
+    """One incarnation's view of the channel."""
+
+    def __init__(self, channel: Channel, tier: str, me: int, *, leaving: Callable[[], bool]) -> None:
+        """Follow `tier` as incarnation `me`; `leaving` tells whether the process was asked to end."""
+        self._channel = channel
+        self._tier = tier
+        self._me = Incarnation(me)
+        self._leaving = leaving
+        self._waker = Waker(channel)
+        self._record = OwnerRecord()
+        self._looked = 0.0
+        self._said: IncarnationReport | None = None
+        self._tried = 0.0
+        self._away = False
+        now = time.time()
+        self.report = IncarnationReport(state=State.STARTING, since=now, pid=os.getpid(), history=((State.STARTING, now),))
+
+    # -- at start
+
+    def wait_for_start(self) -> tuple[TierSpec, IncarnationSpec] | None:
+        """Return what this incarnation is, as soon as the channel says so; None when asked to end before."""
+        said = 0.0
+        while not self._leaving():
+            try:
+                if not self._channel.connected:
+                    self._channel.start(seconds=5.0)
+                spec = self._channel.read(paths.tier(self._tier), TierSpec)
+                mine = self._channel.read(paths.incarnation(self._tier, self._me), IncarnationSpec)
+                if spec is not None and mine is not None:
+                    self.look()
+                    return spec.value, mine.value
+                missing = f"tier {self._tier!r}" if spec is None else f"incarnation {self._me} of {self._tier!r}"
+                reason = f"{missing} is not in the channel"
+            except (ChannelAwayError, ConflictError) as error:
+                reason = str(error)
+            if time.monotonic() - said > 10:  # noqa: PLR2004 — a line now and then
+                said = time.monotonic()
+                log.warning("waiting for the channel", reason=reason)
+            time.sleep(RETRY_SECONDS)
+        return None
+
+    # -- what it is told
+
+    def told(self, spec: TierSpec) -> Directive:
+        """Return what to do now, from the owner record as it was read last."""
+        if self._leaving():
+            return Directive.EXIT
+        return directive(self._record, self._me, spec.mode)
+
+    @property
+    def record(self) -> OwnerRecord:
+        """The owner record as it was read last."""
+        return self._record
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until something may have changed, then look."""
+        self._waker.wait(seconds)
+        self.look()
+
+    def wake(self) -> None:
+        """End a wait."""
+        self._waker.set()
+
+    def look(self) -> None:
+        """Read the owner record, and say again what could not be said."""
+        try:
+            found = self._channel.read(paths.owner(self._tier), OwnerRecord, watch=True)
+        except (ChannelAwayError, ConflictError):
+            if not self._away:
+                log.warning("the channel is away; going on with what was read last", owner=self._record.owner, next=self._record.next)
+            self._away = True
+            return
+        if self._away:
+            log.info("the channel is back")
+        self._away = False
+        if found is not None:
+            self._record = found.value
+        if self._said != self.report and time.monotonic() - self._tried > RETRY_SECONDS:
+            self._send()
+
+    def started(self) -> list[dict[str, int]]:
+        """Return where every incarnation of the tier started, as far as they said; their own earlier runs included."""
+        found: list[dict[str, int]] = []
+        try:
+            for number in self._channel.children(paths.incarnations(self._tier)):
+                report = self._channel.read(paths.report(self._tier, int(number)), IncarnationReport)
+                if report is not None and report.value.started_from is not None:
+                    found.append(report.value.started_from.positions)
+        except (ChannelAwayError, ConflictError):
+            log.warning("the channel is away; where earlier incarnations started is not known, the output has to tell")
+        if self.report.started_from is not None:
+            found.append(self.report.started_from.positions)
+        return found
+
+    # -- what it says
+
+    def enter(self, state: State, *, error: str | None = None, stopped_at: Receipt | None = None) -> None:
+        """Change state, by the table, and report it."""
+        advance(self.report.state, state)
+        now = time.time()
+        changes: dict[str, object] = {"state": state, "since": now, "history": (*self.report.history, (state, now))[-50:]}
+        if error is not None:
+            changes["error"] = error
+        if stopped_at is not None:
+            changes["stopped_at"] = stopped_at
+        log.info(f"{self.report.state} → {state}", error=error)
+        self._change(changes)
+
+    def note(self, **changes: object) -> None:
+        """Report something besides a change of state."""
+        if any(getattr(self.report, key) != value for key, value in changes.items()):
+            self._change(changes)
+
+    def _change(self, changes: dict[str, object]) -> None:
+        self.report = self.report.model_copy(update=changes)
+        self._send()
+
+    def _send(self) -> None:
+        self._tried = time.monotonic()
+        try:
+            self._channel.put(paths.report(self._tier, self._me), self.report)
+            self._said = self.report
+        except (ChannelAwayError, ConflictError) as error:
+            log.warning("the report could not be written; it is tried again", error=str(error))

@@ -1,0 +1,96 @@
+"""The life of an incarnation: it follows the owner record, has its engine warm, run, hold and stop, and says how it is."""
+
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ops.model.incarnation import Directive, Receipt, State
+from ops.model.tier import TierSpec
+from pipeline.driver.failure import plainly
+from pipeline.sinks.ledger import FencedError
+
+if TYPE_CHECKING:
+    from pipeline.driver.engine import Engine
+    from pipeline.driver.follow import Follow
+
+log = structlog.get_logger()
+
+QUICK_SECONDS = 0.05
+"""Between two looks at the query until it has caught up."""
+STEADY_SECONDS = 0.25
+EXIT_CODES = {State.STOPPED: 0, State.FAILED: 1, State.FENCED: 3}
+
+
+class Life:
+    """One incarnation, from its session on."""
+
+    def __init__(self, follow: "Follow", spec: TierSpec, engine: "Engine") -> None:
+        """Tie the three together."""
+        self._follow = follow
+        self._spec = spec
+        self._engine = engine
+
+    def live(self) -> int:
+        """Do what is told until told to exit; return the process's exit code."""
+        try:
+            while (told := self._follow.told(self._spec)) is not Directive.EXIT:
+                self._step(told)
+                self._follow.wait(STEADY_SECONDS if self._follow.report.caught_up else QUICK_SECONDS)
+            self._follow.enter(State.STOPPED, stopped_at=self._receipt())
+        except FencedError as error:
+            self._follow.enter(State.FENCED, error=plainly(error))
+        except Exception as error:  # noqa: BLE001 — whatever it is, it is reported
+            log.exception("failed")
+            self._follow.enter(State.FAILED, error=plainly(error))
+        return EXIT_CODES[self._follow.report.state]
+
+    def _step(self, told: Directive) -> None:
+        state = self._follow.report.state
+        if told is Directive.STANDBY:
+            self._stand_by(state)
+        elif told is Directive.RUN:
+            if state is not State.RUNNING:
+                self._run()
+            self._engine.check()
+            self._engine.tick()
+            self._measure()
+        elif state is not State.PAUSED:
+            self._hold(state)
+
+    def _stand_by(self, state: State) -> None:
+        if state is State.STARTING:
+            self._follow.enter(State.WARMING)
+            begun = time.monotonic()
+            self._engine.warm(self._still_waiting)
+            log.info("warm", seconds=round(time.monotonic() - begun, 1))
+            self._follow.enter(State.READY)
+        elif state is State.RUNNING:
+            self._hold(state)
+
+    def _still_waiting(self) -> bool:
+        self._follow.look()
+        return self._follow.told(self._spec) is Directive.STANDBY
+
+    def _run(self) -> None:
+        receipt = self._engine.run()
+        self._follow.note(started_from=receipt, caught_up=False)
+        self._follow.enter(State.RUNNING)
+
+    def _hold(self, state: State) -> None:
+        receipt = self._engine.hold() if state is State.RUNNING else None
+        self._follow.enter(State.PAUSED, stopped_at=receipt)
+        self._engine.rest()
+
+    def _receipt(self) -> Receipt | None:
+        if self._follow.report.state is State.RUNNING:
+            return self._engine.hold()
+        return self._follow.report.stopped_at
+
+    def _measure(self) -> None:
+        if not self._follow.report.caught_up and self._engine.caught_up():
+            self._follow.note(caught_up=True)
+            log.info("caught up")
+        gap = self._engine.gap()
+        if gap is not None and self._follow.report.gap_seconds is None:
+            self._follow.note(gap_seconds=round(gap, 3))

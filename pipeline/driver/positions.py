@@ -1,0 +1,71 @@
+"""Where a realtime tier starts: computed from what is in its output, so that nothing is left out and little is done twice. Pure.
+
+Each run of a query writes in the order of its input, and a record that could not be written stops it within `SETTLED_MS`. So of each run and
+input partition, everything up to a record that was put out `SETTLED_MS` before the run's last one there is safely out, and everything before
+the place where the run started was out before. The best of these statements holds.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+GIVE_UP_MS = 8_000
+"""After this time a record that Kafka has not taken fails the query (`delivery.timeout.ms`)."""
+SETTLED_MS = 10_000
+"""Greater than GIVE_UP_MS by more than clocks and callbacks are late."""
+
+
+@dataclass(frozen=True)
+class PutOut:
+    """One record of a tier's output, as its lineage tells."""
+
+    by: str
+    """The run that wrote it: `tier/incarnation`, with `.run` after a restart in place."""
+    partition: str
+    """The input partition that it was made of, `stream/partition`."""
+    offset: int
+    at: int
+    """When it was put out. Unit: epoch ms."""
+
+
+class GoneError(Exception):
+    """Records that were not processed are no longer in the input."""
+
+
+def start(
+    oldest: Mapping[str, int], ends: Mapping[str, int], started: Iterable[Mapping[str, int]], tail: Iterable[PutOut]
+) -> dict[str, int]:
+    """Return the offset to start from for each input partition.
+
+    `oldest` and `ends` bound the input, `started` is where each earlier run started, `tail` is the end of the output.
+    """
+    known: dict[str, int] = {}
+    for begin in started:
+        for partition, offset in begin.items():
+            known[partition] = max(offset, known.get(partition, 0))
+    for partition, offset in settled(tail).items():
+        known[partition] = max(offset + 1, known.get(partition, 0))
+    chosen: dict[str, int] = {}
+    for partition, first in oldest.items():
+        offset = known.get(partition, first)
+        if offset < first:
+            message = (
+                f"{partition}: offsets {offset} to {first - 1} were never processed and are no longer there; give the stream a longer retention "
+                f"(retention.ms), and replay them from where they came from"
+            )
+            raise GoneError(message)
+        chosen[partition] = min(offset, ends[partition])
+    return chosen
+
+
+def settled(tail: Iterable[PutOut]) -> dict[str, int]:
+    """Return, for each input partition, the last offset that is safely out together with all before it."""
+    records = list(tail)
+    last: dict[tuple[str, str], int] = {}
+    for record in records:
+        key = (record.by, record.partition)
+        last[key] = max(record.at, last.get(key, record.at))
+    safe: dict[str, int] = {}
+    for record in records:
+        if record.at < last[record.by, record.partition] - SETTLED_MS:
+            safe[record.partition] = max(record.offset, safe.get(record.partition, record.offset))
+    return safe

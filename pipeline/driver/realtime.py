@@ -1,0 +1,177 @@
+"""A realtime tier's query: every run has a checkpoint of its own and starts from what its output tells (decision record 0002)."""
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
+
+from ops.model.incarnation import Receipt
+from pipeline import lineage
+from pipeline.driver.engine import Engine, Setting, offsets_option, recent, source
+from pipeline.driver.failure import plainly
+from pipeline.driver.handover import Handover
+from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, settled, start
+from pipeline.driver.slots import records_read
+from pipeline.driver.streams import Seen
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+log = structlog.get_logger()
+
+BATCH = "10 minutes"
+"""Length of a batch of real-time mode: its end costs a part of a second, and nothing depends on it."""
+WARM_SECONDS = 7.0
+RESTARTS = 5
+"""Restarts in place within RESTARTS_SECONDS before the driver gives up and leaves it to the controller."""
+RESTARTS_SECONDS = 60.0
+LOOK_BACK_MS = (4 * SETTLED_MS, 30 * SETTLED_MS)
+"""How far back the output is read, first and when that does not tell of every partition."""
+
+
+class Realtime(Engine):
+    """Records one by one, in milliseconds."""
+
+    def __init__(self, setting: Setting) -> None:
+        """Prepare; nothing runs yet."""
+        self._setting = setting
+        self._query: StreamingQuery | None = None
+        self._handover: Handover | None = None
+        self._own: list[dict[str, int]] = []
+        self._restarts: list[float] = []
+        self._run = -1
+        self._begins: dict[str, int] = {}
+        self._needed = 0
+
+    def warm(self, go_on: Callable[[], bool]) -> None:
+        """Run it over recent records with a filter that none passes."""
+        folder = tempfile.mkdtemp(prefix=f"sluice-warm-{self._setting.tier.name}-")
+        query = self._start(recent(self._setting), folder, by="warm-up", cold=True)
+        deadline = time.monotonic() + WARM_SECONDS
+        while time.monotonic() < deadline and go_on():
+            if query.exception() is not None:
+                break
+            time.sleep(0.05)
+        failed = query.exception()
+        query.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+        if failed is not None:
+            raise failed
+
+    def run(self) -> Receipt:
+        """Start from where the output says that everything before is out."""
+        setting = self._setting
+        self._query = None
+        inputs = setting.streams.bounds(setting.inputs)
+        outputs = setting.streams.bounds(setting.outputs)
+        begins = start(inputs.oldest, inputs.ends, [*setting.started(), *self._own], self._tail(outputs.ends, set(inputs.ends)))
+        self._own.append(begins)
+        folder, by = self._next_run()
+        self._begins, self._needed = begins, sum(inputs.ends[name] - offset for name, offset in begins.items())
+        if self._handover is not None:
+            self._handover.stop()
+        self._handover = Handover(setting.kafka, setting.outputs, outputs.ends, by, inputs.ends, begins)
+        self._query = self._start(begins, folder, by=by, cold=False)
+        log.info("runs", by=by, begins=begins, behind=self._needed)
+        return Receipt(positions=begins, at=time.time())
+
+    def hold(self) -> Receipt:
+        """Stop; what was put out is read from the output."""
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+        if self._handover is not None:
+            self._handover.stop()
+        return Receipt(positions=self.positions(), at=time.time())
+
+    def check(self) -> None:
+        """Begin again in place when the query has failed: an executor that died takes the query with it, not the session."""
+        query = self._query
+        if query is None or query.isActive:
+            return
+        error = query.exception() or RuntimeError("the query ended without an error")
+        now = time.monotonic()
+        self._restarts = [at for at in self._restarts if now - at < RESTARTS_SECONDS]
+        if len(self._restarts) >= RESTARTS:
+            raise error
+        self._restarts.append(now)
+        log.warning("the query failed and is started again in place", error=plainly(error), restart=len(self._restarts))
+        time.sleep(0.2 * 2 ** (len(self._restarts) - 1))
+        self.run()
+
+    def caught_up(self) -> bool:
+        """Tell whether its output has passed the input's end as it was at the start; or, where little comes out, its input."""
+        if self._query is None or self._handover is None or not self._query.isActive:
+            return False
+        if self._handover.passed():
+            return True
+        count, tasks = records_read(self._setting.session)
+        return tasks >= len(self._begins) and count >= self._needed
+
+    def gap(self) -> float | None:
+        """Measured in the time stamps of the output."""
+        return self._handover.gap() if self._handover is not None else None
+
+    def positions(self) -> dict[str, int]:
+        """Read from the last records of the output."""
+        found = dict(self._begins)
+        streams = self._setting.streams
+        for seen in streams.last(self._setting.outputs, streams.bounds(self._setting.outputs).ends):
+            if seen.out.partition in found:
+                found[seen.out.partition] = max(found[seen.out.partition], seen.out.offset + 1)
+        return found
+
+    def close(self) -> None:
+        """Its checkpoint is of no use to any other."""
+        shutil.rmtree(self._folder(), ignore_errors=True)
+
+    def _folder(self) -> str:
+        return str(self._setting.checkpoints / f"{self._setting.incarnation}.{self._run}")
+
+    def _next_run(self) -> tuple[str, str]:
+        """Take the first number that no run of this incarnation has had, in this process or an earlier one."""
+        setting = self._setting
+        while True:
+            self._run += 1
+            folder = setting.checkpoints / f"{setting.incarnation}.{self._run}"
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            by = f"{setting.tier.name}/{setting.incarnation}"
+            return str(folder), by if self._run == 0 else f"{by}.{self._run}"
+
+    def _tail(self, ends: dict[str, int], partitions: set[str]) -> list[PutOut]:
+        streams, outputs = self._setting.streams, self._setting.outputs
+        last = streams.last(outputs, ends)
+        if not last:
+            return []
+        newest = max(seen.out.at for seen in last)
+        found: list[Seen] = []
+        for back in LOOK_BACK_MS:
+            found = [*last, *streams.since(outputs, ends, newest - back)]
+            if partitions <= settled(seen.out for seen in found).keys():
+                break
+        return [seen.out for seen in found]
+
+    def _start(self, begins: dict[str, int], folder: str, *, by: str, cold: bool) -> "StreamingQuery":
+        setting = self._setting
+        records = source(setting, {"startingOffsets": json.dumps(offsets_option(begins))})
+        made = lineage.transformed(records, setting.tier)
+        partitions = {topic: setting.streams.partitions(topic) for topic in setting.outputs}
+        written = lineage.outgoing(made, setting.tier, by, partitions).where(F.rand() < F.lit(-1.0 if cold else 2.0))
+        writer = written.writeStream.format("kafka").queryName(f"{setting.tier.name} {by}").outputMode("update")
+        options = {
+            "kafka.bootstrap.servers": setting.kafka,
+            "checkpointLocation": folder,
+            "kafka.delivery.timeout.ms": str(GIVE_UP_MS),
+            "kafka.request.timeout.ms": str(GIVE_UP_MS // 2),
+            "kafka.linger.ms": "0",
+            "kafka.max.request.size": str(4 * 1024 * 1024),
+        }
+        return writer.options(**options).trigger(realTime=BATCH).start()

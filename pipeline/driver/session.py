@@ -1,0 +1,109 @@
+"""The Spark session of a tier driver: settings that bind it to its incarnation's slots and keep it small and quick."""
+
+import os
+import sys
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ops.model.assignment import label_of
+from ops.model.incarnation import IncarnationSpec
+from ops.model.tier import TierSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k -XX:-UsePerfData -XX:ReservedCodeCacheSize=64m"
+"""The first compiler only: these programs are mostly started and idle; see docs/decisions for the figures."""
+RESERVED = 64 * 1024 * 1024
+"""Heap that Spark keeps for itself. Its default of 300 MiB refuses the small heaps of one slot. Unit: bytes."""
+EXECUTORS_SECONDS = 60.0
+
+
+class NoExecutorError(Exception):
+    """No executor came: the slots are not there, or too small."""
+
+
+def connector(home: Path) -> str:
+    """Return the class path of the Kafka connector, the same on every host."""
+    jars = sorted((home / "jars" / "connector").glob("*.jar"))
+    if not jars:
+        message = f"{home}/jars/connector holds no jars; `make up` fetches the Kafka connector there"
+        raise FileNotFoundError(message)
+    return ":".join(str(jar) for jar in jars)
+
+
+def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, classpath: str) -> dict[str, str]:
+    """Return the Spark settings of this incarnation."""
+    label = label_of(spec.name, incarnation.incarnation)
+    threads = spec.quantum.threads
+    return {
+        "spark.app.name": f"sluice {spec.name} {incarnation.incarnation}",
+        "spark.cores.max": str(threads * len(incarnation.placement.slots)),
+        "spark.executor.cores": str(threads),
+        "spark.executor.memory": f"{spec.quantum.heap}m",
+        f"spark.executor.resource.{label}.amount": "1",
+        f"spark.task.resource.{label}.amount": str(1 / threads),
+        "spark.driver.memory": f"{spec.driver.heap}m",
+        "spark.driver.host": address,
+        "spark.driver.bindAddress": address,
+        "spark.driver.extraClassPath": classpath,
+        "spark.executor.extraClassPath": classpath,
+        "spark.driver.extraJavaOptions": f"{JAVA} -Dlog4j2.configurationFile={log_file()}",
+        "spark.executor.extraJavaOptions": f"{JAVA} -Dlog4j2.configurationFile={log_file()}",
+        "spark.testing.reservedMemory": str(RESERVED),
+        "spark.decommission.enabled": "true",
+        "spark.executor.heartbeatInterval": "2s",
+        "spark.locality.wait": "0s",
+        "spark.cleaner.periodicGC.interval": "6h",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "200",
+        "spark.sql.ui.retainedExecutions": "5",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.ui.enabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "5",
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.streaming.pollingDelay": "25ms",
+        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+
+
+def log_file() -> Path:
+    """The logging configuration that is shipped with the package."""
+    return Path(str(files("pipeline.driver").joinpath("log4j2.properties")))
+
+
+def open_session(master: str, chosen: dict[str, str]) -> "SparkSession":
+    """Start the JVM and the application."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = chosen["spark.driver.bindAddress"]
+    from pyspark.sql import SparkSession  # noqa: PLC0415 — takes a second, and only this process needs it
+
+    builder = SparkSession.builder.master(master)
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def wait_for_executors(session: "SparkSession", count: int, label: str, seconds: float = EXECUTORS_SECONDS) -> None:
+    """Return when `count` executors are there."""
+    deadline = time.monotonic() + seconds
+    there = 0
+    while time.monotonic() < deadline:
+        there = session.sparkContext._jsc.sc().getExecutorIds().size()  # noqa: SLF001 — Python has no public way to ask
+        if there >= count:
+            return
+        time.sleep(0.02)
+    message = (
+        f"{there} of {count} executors came within {seconds:.0f} s: no free Worker offers the resource {label} with enough memory; "
+        f"look whether the slots of this incarnation run (`sluice slots`), and at their logs"
+    )
+    raise NoExecutorError(message)

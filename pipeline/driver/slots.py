@@ -1,0 +1,63 @@
+"""Which executor has read how much: from the JVM's status store, so that one can show that a given host processed records."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _active_tasks(session: "SparkSession") -> list[Any]:
+    store = session.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 — Python's status tracker has no tasks
+    found: list[Any] = []
+    for stage in session.sparkContext.statusTracker().getActiveStageIds():
+        tasks = store.taskList(stage, 0, 1000)
+        found.extend(tasks.apply(index) for index in range(tasks.size()))
+    return found
+
+
+def _read(task: Any) -> int:
+    metrics = task.taskMetrics()
+    return int(metrics.get().inputMetrics().recordsRead()) if metrics.isDefined() else 0
+
+
+def records_read(session: "SparkSession") -> tuple[int, int]:
+    """Return how many records the tasks that run now have read (known to two seconds), and how many tasks run."""
+    running = [task for task in _active_tasks(session) if task.status() == "RUNNING"]
+    return sum(_read(task) for task in running), len(running)
+
+
+class SlotCounts:
+    """Counts records by executor over the life of a session, across batches whose stages the store forgets."""
+
+    def __init__(self, session: "SparkSession") -> None:
+        """Begin at nothing."""
+        self._session = session
+        self._tasks: dict[int, tuple[str, int]] = {}
+        self._ended: dict[str, int] = {}
+
+    def read(self) -> dict[str, int]:
+        """Return records (a batch tier: tasks) by `address/executor`."""
+        store = self._session.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 — as above
+        executors = store.executorList(False)  # noqa: FBT003 — Java has no keywords
+        slots: dict[str, int] = {}
+        places: dict[str, str] = {}
+        for index in range(executors.size()):
+            executor = executors.apply(index)
+            if executor.id() == "driver":
+                continue
+            address = executor.hostPort().rpartition(":")[0]
+            places[executor.id()] = f"{address}/{executor.id()}"
+            slots[places[executor.id()]] = executor.completedTasks()
+        running: dict[int, tuple[str, int]] = {}
+        for task in _active_tasks(self._session):
+            place = places.get(task.executorId())
+            if place is not None:
+                running[int(task.taskId())] = (place, max(_read(task), self._tasks.get(int(task.taskId()), ("", 0))[1]))
+        for task, (place, count) in self._tasks.items():
+            if task not in running:
+                self._ended[place] = self._ended.get(place, 0) + count
+        self._tasks = running
+        for place, count in (*self._ended.items(), *running.values()):
+            if place in slots:
+                slots[place] += count
+        return slots

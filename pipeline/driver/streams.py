@@ -1,0 +1,139 @@
+"""Reading Kafka from the driver itself, beside Spark: ends of streams, the tail of an output, the last record of each partition."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from pipeline.driver.positions import PutOut
+
+SECONDS = 10.0
+"""How long one question to Kafka may take."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a stream holds: by `stream/partition`, the oldest offset and the end."""
+
+    oldest: dict[str, int]
+    ends: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A record of an output with its lineage."""
+
+    out: PutOut
+    arrived: int | None
+    """When the raw record arrived. Unit: epoch ms."""
+
+
+class StreamError(Exception):
+    """Kafka does not answer, or a stream is not there."""
+
+
+def name(topic: str, partition: int) -> str:
+    """Write a partition as everywhere in receipts."""
+    return f"{topic}/{partition}"
+
+
+class Streams:
+    """A consumer without a group, for looking. Not thread-safe: each thread has its own."""
+
+    def __init__(self, bootstrap: str) -> None:
+        """Prepare; nothing is asked yet."""
+        self._bootstrap = bootstrap
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "sluice-looks",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 50,
+                "log_level": 2,
+            }
+        )
+        self._counts: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a stream has; they do not change while an incarnation lives."""
+        if topic not in self._counts:
+            try:
+                found = self._consumer.list_topics(topic, timeout=SECONDS).topics[topic]
+            except KafkaException as error:
+                message = f"Kafka at {self._bootstrap} does not answer: {error.args[0].str()}"
+                raise StreamError(message) from error
+            if found.error is not None or not found.partitions:
+                message = f'stream "{topic}" is not in Kafka at {self._bootstrap}; run `python -m pipeline.publish`'
+                raise StreamError(message)
+            self._counts[topic] = len(found.partitions)
+        return self._counts[topic]
+
+    def bounds(self, topics: Sequence[str]) -> Bounds:
+        """Return oldest offsets and ends of these streams."""
+        oldest: dict[str, int] = {}
+        ends: dict[str, int] = {}
+        for topic, partition in self._all(topics):
+            try:
+                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=SECONDS)
+            except KafkaException as error:
+                message = f"Kafka at {self._bootstrap} does not answer: {error.args[0].str()}"
+                raise StreamError(message) from error
+            oldest[name(topic, partition)], ends[name(topic, partition)] = low, high
+        return Bounds(oldest, ends)
+
+    def last(self, topics: Sequence[str], ends: dict[str, int], before: int = 1) -> list[Seen]:
+        """Return the last records (`before` of each partition) of these streams."""
+        starts = {(topic, partition): max(0, ends[name(topic, partition)] - before) for topic, partition in self._all(topics)}
+        return list(self._read(starts, ends))
+
+    def since(self, topics: Sequence[str], ends: dict[str, int], at: int) -> Iterator[Seen]:
+        """Yield the records that were put out since `at` (epoch ms)."""
+        asked = [TopicPartition(topic, partition, at) for topic, partition in self._all(topics)]
+        found = self._consumer.offsets_for_times(asked, timeout=SECONDS)
+        starts = {(item.topic, item.partition): item.offset for item in found if item.offset >= 0}
+        yield from self._read(starts, ends)
+
+    def _all(self, topics: Sequence[str]) -> list[tuple[str, int]]:
+        return [(topic, partition) for topic in topics for partition in range(self.partitions(topic))]
+
+    def _read(self, starts: dict[tuple[str, int], int], ends: dict[str, int]) -> Iterator[Seen]:
+        left = {key for key, offset in starts.items() if offset < ends[name(*key)]}
+        if not left:
+            return
+        self._consumer.assign([TopicPartition(topic, partition, starts[topic, partition]) for topic, partition in left])
+        deadline = time.monotonic() + SECONDS
+        while left:
+            messages = self._consumer.consume(1000, timeout=0.2)
+            if messages:
+                deadline = time.monotonic() + SECONDS
+            elif time.monotonic() > deadline:
+                message = f"Kafka at {self._bootstrap} stopped giving {', '.join(name(*key) for key in sorted(left))}"
+                raise StreamError(message)
+            for message in messages:
+                key = (message.topic(), message.partition())
+                if message.error() is not None or message.offset() >= ends[name(*key)] - 1:
+                    left.discard(key)
+                if message.error() is None:
+                    seen = parse(message)
+                    if seen is not None:
+                        yield seen
+        self._consumer.unassign()
+
+
+def parse(message: Message) -> Seen | None:
+    """Read the lineage of an output record; None for one that was not written by a tier."""
+    headers = {key: value.decode(errors="replace") for key, value in message.headers() or () if value is not None}
+    source, by = headers.get("from"), headers.get("by")
+    if source is None or by is None:
+        return None
+    partition, _, offset = source.rpartition(":")
+    if not partition or not offset.isdigit():
+        return None
+    arrived = headers.get("t0", "")
+    return Seen(PutOut(by, partition, int(offset), message.timestamp()[1]), int(arrived) if arrived.isdigit() else None)

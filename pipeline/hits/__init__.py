@@ -1,0 +1,30 @@
+"""The shipped pipeline: hits on advertisements, checked, enriched with their campaign, counted and delivered.
+
+Read this first to see how a pipeline is declared; each tier's transform is a module of its own. Named in site.yaml as `pipeline.hits`.
+"""
+
+from ops.model.resources import Quantum
+from ops.model.tier import Delivery, Kind, Mode
+from pipeline.declare import Pipeline, Stream, Tier
+from pipeline.hits.counts import CAMPAIGN_COUNTS, per_window
+from pipeline.hits.enrich import with_campaign
+from pipeline.hits.entry import checked
+from pipeline.hits.outbound import DELIVERED, deliverable
+
+HIT = "id string, user string, ad string, kind string, at bigint"
+
+RAW = Stream("raw")
+HITS = Stream("hits", HIT)
+ENRICHED = Stream("enriched", f"{HIT}, campaign string")
+
+SLOT = Quantum(cpu=1, memory=750, threads=4)
+DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
+
+PIPELINE = Pipeline(
+    tiers=(
+        Tier("entry", Kind.ENTRY, (RAW,), checked, output=HITS, mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+        Tier("enrich", Kind.PROCESSING, (HITS,), with_campaign, output=ENRICHED, mode=Mode.REALTIME, grouping="campaign", quantum=SLOT, driver=DRIVER),
+        Tier("counts", Kind.PROCESSING, (ENRICHED,), per_window, sink=CAMPAIGN_COUNTS, delivery=Delivery.EXACTLY_ONCE, quantum=SLOT, driver=DRIVER),
+        Tier("outbound", Kind.OUTBOUND, (ENRICHED,), deliverable, sink=DELIVERED, delivery=Delivery.EXACTLY_ONCE, quantum=SLOT, driver=DRIVER),
+    )
+)

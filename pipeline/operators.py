@@ -1,0 +1,75 @@
+"""Which operators a tier may use: checked on the analysed plan of its transform, before anything runs."""
+
+from typing import TYPE_CHECKING, Any
+
+from ops.model.tier import Mode
+from pipeline.declare import DeclarationError, Tier
+from pipeline.lineage import transformed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORD_BY_RECORD = frozenset(
+    {
+        "Project", "Filter", "Generate", "Join", "Union", "SubqueryAlias", "ResolvedHint", "View", "LocalRelation", "LogicalRDD", "LogicalRelation",
+        "DataSourceV2Relation", "StreamingRelation", "StreamingRelationV2", "OneRowRelation", "Range",
+    }
+)  # fmt: skip
+"""Operators that keep records in order and hold no state: all that a realtime tier, or a tier that writes a stream, may use."""
+PYTHON = ("PythonUDF", "PythonUDAF", "PythonUDTF", "PythonFuncExpression")
+
+
+KAFKA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int,"
+    " headers array<struct<key: string, value: binary>>"
+)
+
+
+def check_tier(session: "SparkSession", tier: Tier) -> None:
+    """Run the tier's transform on no records at all, and check the plan that comes out."""
+    check(transformed(session.createDataFrame([], KAFKA), tier), tier)
+
+
+def check(made: "DataFrame", tier: Tier) -> None:
+    """Refuse a transform whose plan cannot run in the tier's mode, naming the operator."""
+    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001 — there is no public way to the analysed plan
+    for node in _nodes(plan):
+        name = node.getClass().getSimpleName()
+        if name not in RECORD_BY_RECORD:
+            _refuse(tier, name)
+        if tier.mode is not Mode.REALTIME:
+            continue
+        for expression in _sequence(node.expressions()):
+            if _is_python(expression):
+                _refuse(tier, "Python UDF")
+
+
+def _refuse(tier: Tier, operator: str) -> None:
+    if tier.mode is Mode.REALTIME:
+        message = (
+            f'tier "{tier.name}": {operator} cannot run in mode realtime, which takes project, filter, explode, union and a join with a small '
+            f"table; set mode=Mode.BATCH, or do without it"
+        )
+    else:
+        message = (
+            f'tier "{tier.name}": {operator} does not keep records one by one and in order, so their replays could not be told from new ones; '
+            f"let the sink add up (pipeline.sinks.table.Totals), or do without it"
+        )
+    raise DeclarationError(message)
+
+
+def _is_python(expression: Any) -> bool:
+    if expression.getClass().getSimpleName() in PYTHON:
+        return True
+    return any(_is_python(child) for child in _sequence(expression.children()))
+
+
+def _nodes(plan: Any) -> list[Any]:
+    found = [plan]
+    for child in _sequence(plan.children()):
+        found.extend(_nodes(child))
+    return found
+
+
+def _sequence(items: Any) -> list[Any]:
+    return [items.apply(index) for index in range(items.size())]

@@ -1,0 +1,49 @@
+"""Bad records of a batch tier: set aside before its table is written, and put into the quarantine stream with their lineage."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import Producer
+
+from pipeline import lineage
+from pipeline.declare import QUARANTINE
+
+FLUSH_SECONDS = 20.0
+
+
+class QuarantineError(Exception):
+    """Kafka has not taken the bad records; the batch must not be committed."""
+
+
+class Quarantine:
+    """Writes the bad records of one incarnation."""
+
+    def __init__(self, kafka: str, tier: str, incarnation: int) -> None:
+        """Prepare; a producer is made when the first bad record comes."""
+        self._kafka = kafka
+        self._by = f"{tier}/{incarnation}"
+        self._producer: Producer | None = None
+
+    def split(self, rows: pa.Table) -> tuple[pa.Table, list[dict[str, Any]]]:
+        """Return the good rows without the columns of the platform, and the bad ones as they came in."""
+        bad = pc.is_valid(rows.column(lineage.REASON))
+        good = rows.filter(pc.invert(bad)).drop_columns([lineage.REASON, lineage.COLUMN])
+        return good, rows.filter(bad).select([lineage.REASON, lineage.ORIGIN, lineage.COLUMN]).to_pylist()
+
+    def put(self, bad: list[dict[str, Any]]) -> None:
+        """Write them; return when Kafka has them."""
+        if not bad:
+            return
+        if self._producer is None:
+            self._producer = Producer({"bootstrap.servers": self._kafka, "acks": "all", "enable.idempotence": True, "message.max.bytes": 4 * 1024 * 1024})
+        for row in bad:
+            came = row[lineage.COLUMN]
+            headers = {"origin": row[lineage.ORIGIN], "path": came["path"], "from": came["from"], "by": self._by, "t0": came["t0"], "reason": row[lineage.REASON]}
+            self._producer.produce(
+                came["stream"] + QUARANTINE, key=came["key"], value=came["value"], headers={key: str(value).encode() for key, value in headers.items()}
+            )
+        left = self._producer.flush(FLUSH_SECONDS)
+        if left:
+            message = f"{left} bad records could not be put into quarantine within {FLUSH_SECONDS:.0f} s; Kafka at {self._kafka} does not take them"
+            raise QuarantineError(message)

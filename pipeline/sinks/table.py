@@ -1,0 +1,122 @@
+"""Tables that a tier fills, batch by batch, in one transaction with its ledger row (`pipeline.sinks.ledger`). Replays change nothing.
+
+`Once` takes each record one time: its origin is the primary key. `Totals` adds records up: replays are told from new records by a
+high-water mark for each path (`pipeline.sinks.marks`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from pipeline.sinks.marks import Marks, first_seen
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a batch brings to a table: one list for each column, and the lineage of each row."""
+
+    columns: dict[str, Sequence[Any]]
+    origins: Sequence[str]
+    paths: Sequence[str]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.origins)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of PostgreSQL."""
+
+    name: str
+    columns: dict[str, str]
+    """The transform's columns and their SQL types, in order."""
+
+    def statements(self) -> list[sql.Composable]:
+        """Return the statements that create or migrate it; running them again is harmless."""
+        raise NotImplementedError
+
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> int:
+        """Write within the caller's transaction; return how many rows were new."""
+        raise NotImplementedError
+
+    def _typed(self) -> sql.Composed:
+        return sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(kind + "[]") for kind in self.columns.values())  # type: ignore[arg-type] # noqa: S608
+
+    def _names(self) -> sql.Composed:
+        return sql.SQL(", ").join(sql.Identifier(name) for name in self.columns)
+
+    def _define(self, more: Sequence[sql.Composable]) -> list[sql.Composable]:
+        table = sql.Identifier(self.name)
+        kinds = [sql.Identifier(name) + sql.SQL(f" {kind}") for name, kind in self.columns.items()]  # type: ignore[arg-type]
+        create = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join([*kinds, *more]))
+        migrate = [sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {}").format(table, kind) for kind in kinds]
+        return [create, *migrate]
+
+
+@dataclass(frozen=True)
+class Once(Table):
+    """Every record exactly once."""
+
+    stamp: str = "written_at"
+    """The column that says when the row was written."""
+    archive: str | None = None
+    """The folder below `archive/` that gets the same rows as Parquet, by hour."""
+
+    def statements(self) -> list[sql.Composable]:
+        """Add the time, the origin and the batch of each row."""
+        stamp = sql.Identifier(self.stamp) + sql.SQL(" timestamptz NOT NULL DEFAULT clock_timestamp()")
+        more = [stamp, sql.SQL("origin text PRIMARY KEY"), sql.SQL("batch bigint NOT NULL")]
+        index = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (batch)").format(sql.Identifier(f"{self.name}_batch"), sql.Identifier(self.name))
+        return [*self._define(more), index]
+
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> int:
+        """Insert; a row whose origin is there already is a replay."""
+        del marks
+        insert = sql.SQL(
+            "INSERT INTO {table} ({names}, origin, batch) SELECT given.*, {batch} FROM unnest({typed}, %s::text[]) AS given ON CONFLICT (origin) DO NOTHING"
+        ).format(table=sql.Identifier(self.name), names=self._names(), typed=self._typed(), batch=sql.Literal(batch))
+        cursor.execute(insert, [*(list(rows.columns[name]) for name in self.columns), list(rows.origins)])
+        return cursor.rowcount
+
+
+@dataclass(frozen=True)
+class Totals(Table):
+    """Numbers added up by key."""
+
+    key: tuple[str, ...] = field(default=())
+
+    def statements(self) -> list[sql.Composable]:
+        """Make the key the primary one."""
+        key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
+        return self._define([sql.SQL("PRIMARY KEY ({})").format(key)])
+
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> int:
+        """Add up what was not seen before."""
+        del batch
+        numbers = [name for name in self.columns if name not in self.key]
+        sums: dict[tuple[Any, ...], list[int]] = {}
+        new = first_seen(marks, rows.paths, rows.origins)
+        for row in new:
+            key = tuple(rows.columns[name][row] for name in self.key)
+            total = sums.setdefault(key, [0] * len(numbers))
+            for position, name in enumerate(numbers):
+                total[position] += rows.columns[name][row]
+        if sums:
+            ordered = sorted(sums.items(), key=lambda item: str(item[0]))
+            lists: dict[str, list[Any]] = {name: [item[0][i] for item in ordered] for i, name in enumerate(self.key)}
+            lists |= {name: [item[1][i] for item in ordered] for i, name in enumerate(numbers)}
+            table = sql.Identifier(self.name)
+            added = [sql.SQL("{0} = {1}.{0} + excluded.{0}").format(sql.Identifier(name), table) for name in numbers]
+            upsert = sql.SQL("INSERT INTO {table} ({names}) SELECT * FROM unnest({typed}) ON CONFLICT ({key}) DO UPDATE SET {added}").format(
+                table=table,
+                names=self._names(),
+                typed=self._typed(),
+                key=sql.SQL(", ").join(sql.Identifier(name) for name in self.key),
+                added=sql.SQL(", ").join(added),
+            )
+            cursor.execute(upsert, [lists[name] for name in self.columns])
+        return len(new)

@@ -1,0 +1,20 @@
+"""The tables of the platform and of the pipeline's sinks: created and migrated by `pipeline.publish`."""
+
+import psycopg
+
+from pipeline.declare import Pipeline
+from pipeline.sinks.ledger import STATEMENTS
+
+LOCK = 7_243_001
+"""One publisher at a time: two that create the same table would fail each other."""
+
+
+def create(postgres: str, pipeline: Pipeline) -> list[str]:
+    """Create what is missing; return the sinks' names."""
+    sinks = [tier.sink for tier in pipeline.tiers if tier.sink is not None]
+    with psycopg.connect(postgres, connect_timeout=5) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+        cursor.execute("SET LOCAL client_min_messages = warning")
+        for statement in (*STATEMENTS, *(statement for sink in sinks for statement in sink.statements())):
+            cursor.execute(statement)
+    return [sink.name for sink in sinks]

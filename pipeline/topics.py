@@ -1,0 +1,59 @@
+"""The streams in Kafka: created by `pipeline.publish` with the settings that the tiers rely on."""
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from pipeline.declare import Pipeline
+
+SECONDS = 20.0
+DAY_MS = 24 * 3_600_000
+LARGEST = 1024 * 1024
+"""The largest record from outside. Unit: bytes."""
+
+
+class TopicError(Exception):
+    """A stream cannot be made; the message says why."""
+
+
+def wanted(pipeline: Pipeline) -> dict[str, dict[str, str]]:
+    """Return every stream with its settings."""
+    sources = {stream.name for stream in pipeline.sources}
+    topics: dict[str, dict[str, str]] = {}
+    for stream in pipeline.streams:
+        outside = stream.name in sources
+        topics[stream.name] = {
+            # a sender's clock must not decide when a record arrived; between tiers the time is when it was put out
+            "message.timestamp.type": "LogAppendTime" if outside else "CreateTime",
+            "retention.ms": str(7 * DAY_MS if outside else 3 * DAY_MS),
+            "max.message.bytes": str(LARGEST if outside else 2 * LARGEST),
+        }
+        topics[stream.quarantine] = {
+            "message.timestamp.type": "CreateTime",
+            "retention.ms": str(30 * DAY_MS),
+            "max.message.bytes": str(2 * LARGEST),
+        }
+    return topics
+
+
+def create(kafka: str, pipeline: Pipeline, partitions: int) -> list[str]:
+    """Create what is missing; return the names of the new ones."""
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 2})
+    new: list[str] = []
+    try:
+        present = admin.list_topics(timeout=SECONDS).topics
+        missing = [
+            NewTopic(name, num_partitions=partitions, replication_factor=-1, config=config)
+            for name, config in wanted(pipeline).items()
+            if name not in present
+        ]
+        for name, made in admin.create_topics(missing, operation_timeout=SECONDS).items() if missing else ():
+            try:
+                made.result()
+                new.append(name)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+    except KafkaException as error:
+        message = f"streams cannot be made in Kafka at {kafka}: {error.args[0].str()}"
+        raise TopicError(message) from error
+    return new
