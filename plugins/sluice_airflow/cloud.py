@@ -2,13 +2,17 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
+from ops.channel import Channel
 from ops.model import paths
+from ops.model.incarnation import IncarnationSpec, OwnerRecord
 from ops.model.tier import TierSpec
 from sluice_airflow import forms
 from sluice_airflow.errors import UnusableFormError, kinds
@@ -17,12 +21,21 @@ from sluice_airflow.operators import change_of, seconds_left
 from sluice_airflow.triggers import HostsTrigger
 
 TRIGGERER_SECONDS = 120.0
-ID_DIGITS = 8
+"""The triggerer may be away for this long after the trigger's own end before Airflow gives the task up."""
 
 
-def host_of(instance: str) -> str:
-    """Name the host that an instance's agent registers."""
-    return f"ec2-{instance[-ID_DIGITS:]}"
+@contextmanager
+def cloud() -> Iterator[ModuleType]:
+    """Give `ops.cloud.ec2`; what EC2 refuses fails the task, and when it does not answer the task is tried again."""
+    from ops.cloud import ec2  # noqa: PLC0415 - boto3 is not for the DAG processor
+
+    with kinds():
+        try:
+            yield ec2
+        except ec2.CloudAwayError:
+            raise
+        except ec2.CloudError as error:
+            raise AirflowFailException(str(error)) from error
 
 
 class QuotaOperator(BaseOperator):
@@ -39,14 +52,12 @@ class QuotaOperator(BaseOperator):
 
     def execute(self, context: Context) -> int:
         """Return the number of instances; nothing has been launched or posted so far."""
-        from ops.cloud import ec2  # noqa: PLC0415 - boto3 is not for the DAG processor
-
         config = forms.the_site().ec2
-        with kinds():
-            with ChannelHook().open() as channel:
-                found = channel.read(paths.tier(self.tier), TierSpec)
-                known = ", ".join(channel.children("/tiers")) or "none"
-            running = ec2.instances()
+        with kinds(), ChannelHook().open() as channel:
+            found = channel.read(paths.tier(self.tier), TierSpec)
+            known = ", ".join(channel.children("/tiers")) or "none"
+        with cloud() as ec2:
+            running = [each for each in ec2.instances() if each.token != change_of(context)]
         if found is None:
             raise UnusableFormError(f'there is no tier "{self.tier}"; known tiers: {known}')  # noqa: TRY003, EM102
         quantum = found.value.quantum
@@ -81,17 +92,13 @@ class LaunchOperator(BaseOperator):
     ui_color = "#f2e6cf"
 
     def execute(self, context: Context) -> list[str]:
-        """Return the instances' ids."""
-        from ops.cloud import ec2  # noqa: PLC0415
-
-        count = context["ti"].xcom_pull(task_ids="quota")
-        with kinds():
-            ids = list(ec2.launch(change_of(context), int(count)))
-        self.log.info("Launched %s; their hosts will be %s", ", ".join(ids), ", ".join(host_of(each) for each in ids))
-        if len(ids) < count:
-            message = f"EC2 launched {len(ids)} of {count} instances; they are terminated again. Try later, or with a smaller k"
-            raise AirflowFailException(message)
-        return ids
+        """Return the names of the hosts that the instances will be; EC2 gives all of them or none."""
+        count = int(context["ti"].xcom_pull(task_ids="quota"))
+        with cloud() as ec2:
+            ids: list[str] = ec2.launch(change_of(context), count)
+            hosts = [str(ec2.host_of(each)) for each in ids]
+        self.log.info("Launched %s; their hosts will be %s", ", ".join(ids), ", ".join(hosts))
+        return hosts
 
 
 class WaitForHostOperator(BaseOperator):
@@ -101,7 +108,7 @@ class WaitForHostOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Look once, then leave the waiting to the triggerer."""
-        hosts = [host_of(each) for each in context["ti"].xcom_pull(task_ids="launch")]
+        hosts: list[str] = context["ti"].xcom_pull(task_ids="launch")
         with kinds(), ChannelHook().open() as channel:
             missing = [host for host in hosts if not channel.exists(paths.live(host))]
         if not missing:
@@ -126,7 +133,10 @@ class WaitForHostOperator(BaseOperator):
 
 
 class TerminateOperator(BaseOperator):
-    """Terminates instances: those of this run, when it failed, or all of the site's, when their tiers have left them."""
+    """Terminates instances: those of this run, when it failed, or all of the site's, when their tiers have left them.
+
+    Never one that a tier runs on: records would wait until the tier is started elsewhere. Such a one is kept, and the task says so.
+    """
 
     ui_color = "#f2e6cf"
 
@@ -137,12 +147,30 @@ class TerminateOperator(BaseOperator):
 
     def execute(self, context: Context) -> list[str]:
         """Return the ids of what was terminated; terminating twice is the same as once."""
-        from ops.cloud import ec2  # noqa: PLC0415
-
         token = change_of(context)
-        with kinds():
-            ids = [each.id for each in ec2.instances() if not self.only_of_this_run or each.token == token]
-            if ids:
-                ec2.terminate(ids)
-        self.log.info("Terminated %s", ", ".join(ids) or "nothing: no instance was there")
-        return ids
+        with kinds(), ChannelHook().open() as channel:
+            users = tiers_by_host(channel)
+        with cloud() as ec2:
+            ours = [each for each in ec2.instances() if not self.only_of_this_run or each.token == token]
+            free = [each.id for each in ours if each.host not in users]
+            if free:
+                ec2.terminate(free)
+        self.log.info("Terminated %s", ", ".join(free) or "nothing: no instance was there without a tier")
+        kept = [f"{each.id} (tier {', '.join(users[each.host])} runs on {each.host})" for each in ours if each.host in users]
+        if kept:
+            message = f"kept {'; '.join(kept)}, because to terminate it would interrupt the tier; run leave_ec2, which hands over first"
+            raise AirflowFailException(message)
+        return free
+
+
+def tiers_by_host(channel: Channel) -> dict[str, list[str]]:
+    """Return which tiers' owners have a part on each host."""
+    users: dict[str, list[str]] = {}
+    for tier in channel.children("/tiers"):
+        owner = channel.read(paths.owner(tier), OwnerRecord)
+        if owner is None or owner.value.owner is None or owner.value.stopped:
+            continue
+        placed = channel.read(paths.incarnation(tier, owner.value.owner), IncarnationSpec)
+        for host in () if placed is None else sorted(placed.value.placement.hosts):
+            users.setdefault(host, []).append(tier)
+    return users

@@ -1,6 +1,7 @@
 """The way from Airflow to the control channel: opens it, keeps one open for long-lived processes, and decides nothing."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ CONNECT_SECONDS = 10.0
 """How long a task waits for ZooKeeper before it is retried."""
 SHARED_CONNECT_SECONDS = 3.0
 """The same for the triggerer and the page, which ask again soon."""
+
+logging.getLogger("kazoo").setLevel(logging.WARNING)  # a task's log is an operator's: that a connection was opened is no news
 
 
 class ChannelHook(BaseHook):

@@ -8,7 +8,9 @@ import asyncio
 import json
 import re
 import smtplib
+import socket
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,8 @@ from ops.model.resources import Frozen
 from ops.site import Alerts
 from sluice_airflow import forms
 
-SEND_SECONDS = 10.0
-"""How long a mail server or a webhook may take to answer."""
+SEND_SECONDS = 5.0
+"""How long a mail server or a webhook may take to answer: a failed task ends, and its abort begins, only when its callback is through."""
 BY_CONNECTION = "conn:"
 """An address in the site file that starts so names an Airflow connection, which can hold a login."""
 
@@ -105,12 +107,9 @@ class SluiceNotifier(BaseNotifier):
             self.log.info("This alert was sent before: %s", mark)
             return
         addresses = forms.the_site().alerts
-        failures = []
-        for way in (_mail, _post):
-            try:
-                way(alert, addresses)
-            except (OSError, smtplib.SMTPException, ValueError) as error:
-                failures.append(f"{way.__name__.strip('_')}: {error}")
+        with ThreadPoolExecutor() as both:
+            sent = {"e-mail": both.submit(_mail, alert, addresses), "webhook": both.submit(_post, alert, addresses)}
+        failures = [f"{way}: {error}" for way, done in sent.items() if (error := done.exception()) is not None]
         if failures:
             mark.unlink(missing_ok=True)
             message = f"the alert could not be sent ({'; '.join(failures)}); look at `alerts:` in the site file"
@@ -143,10 +142,11 @@ def _mail(alert: Alert, addresses: Alerts) -> None:
     connection = _connection(addresses.smtp)
     if connection is None:
         host, _, port = addresses.smtp.rpartition(":")
-        with smtplib.SMTP(host, int(port), timeout=SEND_SECONDS) as server:
+        with smtplib.SMTP(host, int(port), local_hostname=socket.gethostname(), timeout=SEND_SECONDS) as server:
             server.send_message(message)
         return
-    with smtplib.SMTP(connection.host or "localhost", connection.port or 587, timeout=SEND_SECONDS) as server:
+    host, number = connection.host or "localhost", connection.port or 587
+    with smtplib.SMTP(host, number, local_hostname=socket.gethostname(), timeout=SEND_SECONDS) as server:
         server.starttls()
         if connection.login:
             server.login(connection.login, connection.password or "")
