@@ -82,15 +82,14 @@ class Controller:
             message = "ZooKeeper is away"
             raise ChannelAwayError(message)
         lock = self._channel.kazoo.Lock(paths.LEADER, self._name)
-        session = self._channel.session
         self._say("stands by")
         try:
             while not self._acquired(lock):
-                if self._stopping.is_set() or self._channel.session != session:
+                if self._stopping.is_set():
                     return
-            self._lead(self._take_office(session))
+            self._lead(self._take_office(self._channel.session))
         finally:
-            self._release(lock, session)
+            self._release(lock)
 
     @staticmethod
     def _acquired(lock: Lock) -> bool:
@@ -99,16 +98,16 @@ class Controller:
         except LockTimeout:
             return False
 
-    def _release(self, lock: Lock, session: int | None) -> None:
-        """Give the lock back; without a connection wait for one, or for the session's end, which gives it back too."""
+    def _release(self, lock: Lock) -> None:
+        """Give the lock back; without a connection wait for one, or for a new session: the lock has ended with the old one."""
+        session = self._channel.session
         while self._channel.session == session:
             if self._channel.connected:
                 try:
                     lock.release()
                 except KazooException as error:
                     log.warning("the leader's lock could not be given back, it goes with the session", error=repr(error))
-                else:
-                    return
+                return
             if self._stopping.wait(BUSY_SECONDS):
                 return
 

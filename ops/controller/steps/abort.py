@@ -7,7 +7,7 @@ from ops.controller.steps.outcome import Done, Outcome, Waiting
 from ops.model.assignment import HostState
 from ops.model.ids import ChangeId, TierName
 from ops.model.incarnation import Phase
-from ops.model.operation import ChangeKind, ChangeState, Operation, Result, Step
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Operation, Plan, Result, Step
 from ops.model.status import TierState
 
 
@@ -15,7 +15,18 @@ def abort(draft: Draft, operation: Operation) -> Outcome:
     """Undo what is not finished, then wait until all that should run does."""
     change = draft.changes.get(operation.change)
     if change is None:
-        return Done(f"nothing to undo: change {operation.change} never began")
+        # Its preflight may be open, or come late: it finds the change ended.
+        draft.changes[operation.change] = ChangeRecord(
+            id=operation.change,
+            spec=operation.spec,
+            plan=Plan(),
+            state=ChangeState.ABORTED,
+            by=operation.by,
+            started_at=draft.now,
+            ended_at=draft.now,
+        )
+        _end_others(draft, operation)
+        return Done(f"nothing to undo: change {operation.change} never began, and will not")
     if change.state is ChangeState.DONE:
         return Done(f"nothing to undo: change {change.id} had ended as {change.state}")
     if change.state is ChangeState.ACTIVE:

@@ -13,6 +13,9 @@ from ops.planning.plan import aftermath, plan
 
 def preflight(draft: Draft, operation: Operation) -> Outcome:
     """Plan a change and begin it."""
+    holder = _holder(draft, operation)
+    if holder is not None and not operation.dry_run:
+        return Failed(f"{holder}; wait for it to end, or abort it")
     now = cluster(draft)
     try:
         planned = plan(operation.spec, now)
@@ -22,11 +25,8 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
     if wrong:
         return Failed(f"the plan does not stand up to its check, nothing was changed: {'; '.join(wrong)}")
     details = {"plan": planned.model_dump(mode="json")}
-    holder = _holder(draft, operation)
     if operation.dry_run:
         return Done(f"would do: {describe(planned)}{'' if holder is None else f' (but now {holder})'}", details)
-    if holder is not None:
-        return Failed(f"{holder}; wait for it to end, or abort it")
     if operation.change in draft.changes:
         return Failed(f"change {operation.change} was begun before and is {draft.changes[operation.change].state}; take another id")
     draft.changes[operation.change] = ChangeRecord(

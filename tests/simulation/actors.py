@@ -1,0 +1,181 @@
+"""Agents and drivers, as simple as they can be while they keep to the contract. They speak over any channel."""
+
+from ops.model import paths
+from ops.model.assignment import Assignment, HostFacts, Observed, UnitKind, UnitObserved, UnitState
+from ops.model.incarnation import Directive, IncarnationReport, OwnerRecord, Receipt, State, advance, directive
+from ops.model.tier import Mode
+
+
+class Log:
+    """What a tier's records are: a position that grows while a driver runs, and the committed one that batch incarnations share."""
+
+    def __init__(self):
+        self.committed = 0
+
+
+class SimDriver:
+    """One driver: takes one step towards its directive each time that it is stepped."""
+
+    def __init__(self, channel, spec, number, log, clock):
+        self.channel, self.spec, self.number, self.log, self.clock = channel, spec, number, log, clock
+        self.state = State.STARTING
+        self.caught_up = False
+        self.started_from = self.stopped_at = None
+        self.error = None
+        self.history = []
+        self.broken = None
+        self.stuck = False
+        self._report()
+
+    @property
+    def ended(self):
+        return self.state in {State.STOPPED, State.FAILED, State.FENCED}
+
+    def _report(self):
+        self.channel.put(
+            paths.report(self.spec.name, self.number),
+            IncarnationReport(
+                state=self.state,
+                since=self.clock(),
+                pid=1,
+                caught_up=self.caught_up,
+                started_from=self.started_from,
+                stopped_at=self.stopped_at,
+                error=self.error,
+                history=tuple(self.history),
+            ),
+        )
+
+    def _go(self, state):
+        self.state = advance(self.state, state)
+        self.history.append((state, self.clock()))
+        self._report()
+
+    def _receipt(self, back=0):
+        return Receipt(positions={"in/0": max(0, self.log.committed - back)}, batch=0, at=self.clock())
+
+    def step(self):
+        if self.ended or self.stuck:
+            return
+        if self.state is State.RUNNING:
+            self.log.committed += 10
+        if self.broken and self.state in self.broken:
+            self.error = "boom"
+            self._go(State.FAILED)
+            return
+        found = self.channel.read(paths.owner(self.spec.name), OwnerRecord)
+        if found is None:
+            return
+        told = directive(found.value, self.number, self.spec.mode)
+        {
+            Directive.RUN: self._run,
+            Directive.STANDBY: self._stand_by,
+            Directive.HOLD: self._hold,
+            Directive.EXIT: self._exit,
+        }[told](found.value)
+
+    def _run(self, record):
+        if self.state is State.WARMING:
+            self._go(State.READY)
+        elif self.state is not State.RUNNING:
+            overlap = record.owner != self.number
+            self.started_from = self.started_from or self._receipt(5 if self.spec.mode is Mode.REALTIME else 0)
+            self.caught_up = not overlap
+            self._go(State.RUNNING)
+        elif not self.caught_up:
+            self.caught_up = True
+            self._report()
+
+    def _stand_by(self, _record):
+        if self.state is State.STARTING:
+            self._go(State.WARMING)
+        elif self.state is State.WARMING:
+            self._go(State.READY)
+        elif self.state is State.RUNNING:
+            # an overlap that was called off: it is dropped soon
+            self._exit(_record)
+
+    def _hold(self, _record):
+        if self.state is State.WARMING:
+            self._go(State.READY)
+        elif self.state is not State.PAUSED:
+            if self.state is State.READY:
+                self.started_from = self._receipt()
+            self.stopped_at = self._receipt()
+            self._go(State.PAUSED)
+
+    def _exit(self, _record):
+        if self.state is State.RUNNING:
+            self.stopped_at = self._receipt()
+        self._go(State.STOPPED)
+
+
+class SimAgent:
+    """One host's agent, with all that it runs."""
+
+    def __init__(self, channel, host, logs, specs, clock):
+        self.channel, self.host, self.logs, self.specs, self.clock = channel, host, logs, specs, clock
+        self.units = {}
+        self.drivers = {}
+        self.rebooted = None
+        self.alive = True
+        self.register()
+
+    def register(self):
+        self.alive = True
+        name = self.host.name
+        facts = HostFacts(
+            name=name,
+            address=self.host.address,
+            zone=self.host.zone,
+            labels=self.host.labels,
+            cpu=self.host.capacity.cpu,
+            memory=self.host.capacity.memory,
+        )
+        self.channel.put(paths.host(name), facts)
+        self.channel.create(paths.live(name), facts, ephemeral=True)
+
+    def die(self):
+        """The whole host is gone, with all that ran on it."""
+        self.alive = False
+        self.units, self.drivers = {}, {}
+        self.channel.delete(paths.live(self.host.name))
+
+    def kill_driver(self, unit):
+        self.drivers.pop(unit, None)
+        if unit in self.units:
+            self.units[unit] = (UnitState.EXITED, "killed by signal 9", self.clock())
+
+    def step(self):
+        if not self.alive:
+            return
+        found = self.channel.read(paths.assignment(self.host.name), Assignment)
+        assignment = Assignment() if found is None else found.value
+        if assignment.reboot and assignment.reboot != self.rebooted:
+            self.units, self.drivers = {}, {}
+            self.rebooted = assignment.reboot
+        wanted = {unit.id: unit for unit in assignment.units}
+        for gone in [identity for identity in self.units if identity not in wanted]:
+            del self.units[gone]
+            self.drivers.pop(gone, None)
+        for identity, unit in wanted.items():
+            if identity in self.units:
+                continue
+            self.units[identity] = (UnitState.RUNNING, None, self.clock())
+            if unit.kind is UnitKind.DRIVER:
+                spec = self.specs[unit.tenant]
+                self.drivers[identity] = SimDriver(self.channel, spec, unit.incarnation, self.logs[unit.tenant], self.clock)
+        for identity, driver in self.drivers.items():
+            driver.step()
+            if driver.ended and self.units[identity][0] is UnitState.RUNNING:
+                self.units[identity] = (UnitState.EXITED, "exit code 0", self.clock())
+        observed = Observed(
+            epoch=assignment.epoch,
+            units=tuple(UnitObserved(id=name, state=state, exit=why, since=at) for name, (state, why, at) in self.units.items()),
+            rebooted=self.rebooted,
+            agent_started=0.0,
+            limits="simulated",
+        )
+        before = self.channel.read(paths.observed(self.host.name), Observed)
+        if before is None or before.value != observed:
+            self.channel.put(paths.observed(self.host.name), observed)

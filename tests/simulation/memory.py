@@ -1,0 +1,73 @@
+"""The channel in memory, with the same semantics of writes; values go through JSON, as they do in ZooKeeper."""
+
+from collections.abc import Sequence
+
+from ops.channel import ConflictError, Guard, Read, Write
+
+
+class MemoryChannel:
+    """Nodes by path, with versions."""
+
+    def __init__(self):
+        self.nodes = {}
+        self.below = {}
+
+    def read(self, path, model, *, watch=False):
+        found = self.nodes.get(path)
+        if found is None:
+            return None
+        data, version, parsed = found
+        if type(parsed) is not model:
+            parsed = model.model_validate_json(data)
+            self.nodes[path] = (data, version, parsed)
+        return Read(parsed, version)
+
+    def children(self, path, *, watch=False):
+        return sorted(self.below.get(path, ()))
+
+    def exists(self, path, *, watch=False):
+        return path in self.nodes
+
+    def put(self, path, value, *, version=None):
+        if version is not None and self.nodes.get(path, (None, None, None))[1] != version:
+            raise ConflictError(path)
+        self._set(path, value)
+
+    def create(self, path, value, *, ephemeral=False, sequence=False):
+        if path in self.nodes:
+            return False
+        self._set(path, value)
+        return True
+
+    def delete(self, path):
+        for name in list(self.below.get(path, ())):
+            self.delete(f"{path}/{name}")
+        self.nodes.pop(path, None)
+        parent, _, name = path.rpartition("/")
+        self.below.get(parent, set()).discard(name)
+
+    def multi(self, writes: Sequence[Write | Guard]):
+        touched = [write.path for write in writes]
+        assert len(touched) == len(set(touched)), "one multi writes a node once"
+        for write in writes:
+            there = self.nodes.get(write.path)
+            if isinstance(write, Write) and write.version is None:
+                if write.value is not None and there is not None:
+                    raise ConflictError(write.path)
+            elif there is None or there[1] != write.version:
+                raise ConflictError(write.path)
+        for write in writes:
+            if isinstance(write, Guard):
+                continue
+            if write.value is None:
+                self.delete(write.path)
+            else:
+                self._set(write.path, write.value)
+
+    def _set(self, path, value):
+        version = self.nodes[path][1] + 1 if path in self.nodes else 0
+        self.nodes[path] = (value.model_dump_json(), version, None)
+        while path:
+            parent, _, name = path.rpartition("/")
+            self.below.setdefault(parent, set()).add(name)
+            path = parent

@@ -1,0 +1,270 @@
+"""A simulated pipeline under a controller, and the invariants that hold at every moment of it."""
+
+from simulation.actors import Log, SimAgent
+from simulation.memory import MemoryChannel
+
+from ops.controller.decide import decide
+from ops.controller.draft import Moment
+from ops.controller.leader import Absences
+from ops.controller.view import look
+from ops.model import paths
+from ops.model.assignment import Assignment, HostRecord, HostState, driver_id
+from ops.model.incarnation import IncarnationSpec, OwnerRecord, State, TierWanted
+from ops.model.operation import STEPS, ChangeSpec, Operation, Result, Step
+from ops.model.resources import Capacity, Quantum
+from ops.model.share import Share
+from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from ops.planning.cluster import Rules
+from ops.runbook import operation_id
+from ops.site import HostConfig
+
+
+def tier(name, mode, distance, **more):
+    """Declare a tier."""
+    return TierSpec(
+        name=name,
+        kind=Kind.PROCESSING,
+        mode=mode,
+        delivery=Delivery.AT_LEAST_ONCE,
+        inputs=("in",),
+        distance=distance,
+        quantum=Quantum(cpu=1, memory=1024, threads=4),
+        driver=Quantum(cpu=0.5, memory=512, threads=1),
+        **more,
+    )
+
+
+TIERS = (
+    tier("entry", Mode.REALTIME, 2),
+    tier("enrich", Mode.REALTIME, 1),
+    tier("counts", Mode.BATCH, 0),
+    tier("outbound", Mode.BATCH, 0),
+)
+RULES = Rules(
+    shares={
+        "entry": Share(minimum=1, target=1, maximum=3),
+        "enrich": Share(minimum=1, target=2, maximum=4),
+        "counts": Share(minimum=1, target=1, maximum=3),
+        "outbound": Share(minimum=1, target=1, maximum=3),
+        "batch": Share(minimum=0, target=0, maximum=2),
+    },
+    shifts={"night": {"enrich": 1, "batch": 1}, "day": {}},
+    partitions=4,
+    batch_quantum=Quantum(cpu=1, memory=1024, threads=2),
+)
+
+
+def host(name, zone="onprem", labels=(), cpu=8, memory=16384):
+    """Declare a host."""
+    return HostConfig(name=name, address="127.0.0.1", zone=zone, labels=labels, capacity=Capacity(cpu=cpu, memory=memory))
+
+
+HOSTS = (host("h1", labels=("fast",)), host("h2"), host("h3"))
+
+
+class Runbook:
+    """Posts the steps of a change one after the other, and an abort when one fails: what Airflow does."""
+
+    def __init__(self, world, change, spec, deadline=300.0):
+        self.world, self.change, self.spec, self.deadline = world, change, spec, deadline
+        self.left = list(STEPS[spec.kind])
+        self.current = None
+        self.results = {}
+
+    @property
+    def ended(self):
+        return self.current is None and not self.left
+
+    @property
+    def ok(self):
+        return self.ended and Step.ABORT not in self.results and all(result.ok for result in self.results.values())
+
+    def step(self):
+        if self.current is not None:
+            found = self.world.channel.read(paths.result(operation_id(self.change, self.current)), Result)
+            if found is None:
+                return
+            self.results[self.current] = found.value
+            if not found.value.ok and self.current is not Step.ABORT:
+                self.left = [Step.ABORT] if self.current is not Step.PREFLIGHT else []
+            self.current = None
+        if self.left:
+            self.current = self.left.pop(0)
+            self.post(self.current)
+
+    def post(self, step):
+        self.world.channel.create(
+            paths.operation(operation_id(self.change, step)),
+            Operation(
+                id=operation_id(self.change, step),
+                change=self.change,
+                step=step,
+                spec=self.spec,
+                by="test",
+                posted_at=self.world.now,
+                deadline_seconds=self.deadline,
+            ),
+        )
+
+
+class World:
+    """Time passes by `tick`: the controller makes its passes, then agents, drivers and runbooks take a step."""
+
+    def __init__(self, hosts=HOSTS, tiers=TIERS, rules=RULES, channel=None):
+        self.channel = channel or MemoryChannel()
+        self.now = 1000.0
+        self.rules = rules
+        self.specs = {spec.name: spec for spec in tiers}
+        self.logs = {spec.name: Log() for spec in tiers}
+        self.agents = {}
+        self.absences = Absences(8.0, self.clock)
+        self.runbooks = []
+        self.owners = {}
+        self.sentences = []
+        for spec in tiers:
+            self.channel.put(paths.tier(spec.name), spec)
+        for config in hosts:
+            self.add_host(config)
+
+    def clock(self):
+        return self.now
+
+    def add_host(self, config):
+        self.agents[config.name] = SimAgent(self.channel, config, self.logs, self.specs, self.clock)
+
+    def want(self, *names, **what):
+        for name in names or self.specs:
+            found = self.channel.read(paths.wanted(name), TierWanted)
+            before = TierWanted() if found is None else found.value
+            self.channel.put(paths.wanted(name), before.model_copy(update={"running": True, "by": "test", "at": self.now, **what}))
+
+    def begin(self, change, deadline=300.0, **spec):
+        runbook = Runbook(self, change, ChangeSpec(**spec), deadline)
+        self.runbooks.append(runbook)
+        return runbook
+
+    # -- time
+
+    def controller_pass(self):
+        """One pass, by a controller that remembers nothing (as if each pass were a new one's first); False when there was nothing to write."""
+        view = look(self.channel)
+        decision = decide(view, Moment(now=self.now, lost=self.absences.lost(view), rules=self.rules))
+        self.sentences.append(decision.sentence)
+        self.statuses = decision.tiers
+        if decision.writes:
+            self.channel.multi(decision.writes)
+        self.check()
+        return bool(decision.writes)
+
+    def tick(self, seconds=1.0):
+        self.now += seconds
+        for _ in range(20):
+            if not self.controller_pass():
+                break
+        else:
+            message = f"the controller does not settle: {self.sentences[-4:]}"
+            raise AssertionError(message)
+        for agent in self.agents.values():
+            agent.step()
+        for runbook in self.runbooks:
+            runbook.step()
+        self.check()
+
+    def until(self, condition, ticks=200):
+        for _ in range(ticks):
+            if condition():
+                return
+            self.tick()
+        message = f"not reached in {ticks} ticks; said last: {self.sentences[-3:]}"
+        raise AssertionError(message)
+
+    def settle(self):
+        self.until(lambda: all(runbook.ended for runbook in self.runbooks) and self.all_well(), 600)
+        for _ in range(15):
+            self.tick()
+
+    # -- looking
+
+    def owner(self, name):
+        found = self.channel.read(paths.owner(name), OwnerRecord)
+        return OwnerRecord() if found is None else found.value
+
+    def incarnation(self, name, number):
+        return self.channel.read(paths.incarnation(name, number), IncarnationSpec).value
+
+    def placement(self, name):
+        return self.incarnation(name, self.owner(name).owner).placement
+
+    def driver(self, name, number=None):
+        number = self.owner(name).owner if number is None else number
+        for agent in self.agents.values():
+            if driver_id(name, number) in agent.drivers:
+                return agent.drivers[driver_id(name, number)]
+        return None
+
+    def next_driver(self, name):
+        number = self.owner(name).next
+        return None if number is None else self.driver(name, number)
+
+    def state(self, name):
+        driver = self.driver(name)
+        return None if driver is None else driver.state
+
+    def assigned(self, name):
+        found = self.channel.read(paths.assignment(name), Assignment)
+        return () if found is None else found.value.units
+
+    def host_state(self, name):
+        found = self.channel.read(paths.host_record(name), HostRecord)
+        return HostState.UP if found is None else found.value.state
+
+    def wanted(self, name):
+        found = self.channel.read(paths.wanted(name), TierWanted)
+        return TierWanted() if found is None else found.value
+
+    def all_well(self):
+        """Every tier is as it is wanted."""
+        for name in self.specs:
+            wanted, record = self.wanted(name), self.owner(name)
+            if not wanted.running:
+                if record.owner is not None and not record.stopped:
+                    return False
+            elif record.paused is not wanted.paused or self.state(name) is not (State.PAUSED if wanted.paused else State.RUNNING):
+                return False
+        return True
+
+    def kill_driver(self, name, number=None):
+        number = self.owner(name).owner if number is None else number
+        for agent in self.agents.values():
+            agent.kill_driver(driver_id(name, number))
+
+    # -- invariants
+
+    def check(self):
+        for name, spec in self.specs.items():
+            record = self.owner(name)
+            before = self.owners.get(name, 0)
+            assert (record.owner or 0) >= before, f"the owner of {name} went from {before} back to {record.owner}"
+            self.owners[name] = record.owner or 0
+            running = [
+                driver
+                for agent in self.agents.values()
+                for driver in agent.drivers.values()
+                if driver.spec is spec and driver.state is State.RUNNING and not driver.stuck
+            ]
+            if spec.mode is Mode.BATCH:
+                assert len(running) <= 1, f"{name} has two running drivers on one checkpoint: {[driver.number for driver in running]}"
+        for name, agent in self.agents.items():
+            units = self.assigned(name)
+            assert sum(unit.quantum.cpu for unit in units) <= agent.host.capacity.cpu + 1e-6, f"{name} is over its cpu"
+            assert sum(unit.quantum.memory for unit in units) <= agent.host.capacity.memory, f"{name} is over its memory"
+
+    def check_settled(self):
+        """What holds once nothing is under way."""
+        for name in self.agents:
+            for unit in self.assigned(name):
+                if unit.tenant != "batch":
+                    assert unit.incarnation == self.owner(unit.tenant).owner, f"{unit.id} is left over on {name}"
+            if self.host_state(name) is HostState.DRAINED:
+                assert not self.assigned(name), f"{name} is drained and still has {self.assigned(name)}"
+        assert not self.channel.exists(paths.LOCK), "the maintenance lock is left over"

@@ -1,0 +1,203 @@
+"""Changes, from the form to the result, over simulated agents and drivers."""
+
+import pytest
+from simulation.world import World, host
+
+from ops.model.assignment import HostState
+from ops.model.incarnation import State
+from ops.model.operation import ChangeKind, Step
+
+
+@pytest.fixture
+def world():
+    running = World()
+    running.want()
+    running.settle()
+    return running
+
+
+def sentences(runbook):
+    return {step: result.sentence for step, result in runbook.results.items()}
+
+
+def test_wanted_tiers_are_started_and_run(world):
+    assert {name: world.state(name) for name in world.specs} == dict.fromkeys(world.specs, State.RUNNING)
+    assert len(world.placement("enrich").slots) == 2
+    world.check_settled()
+
+
+def test_when_a_host_is_drained_its_tiers_run_elsewhere_and_it_is_empty(world):
+    drained = world.placement("entry").driver
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+    world.settle()
+    assert runbook.ok, sentences(runbook)
+    assert world.host_state(drained) is HostState.DRAINED
+    assert not world.agents[drained].units
+    world.check_settled()
+    back = world.begin("r1", kind=ChangeKind.RETURN, host=drained)
+    world.settle()
+    assert back.ok, sentences(back)
+    assert world.host_state(drained) is HostState.UP
+
+
+def test_a_reboot_drains_reboots_and_gives_the_host_back(world):
+    runbook = world.begin("b1", kind=ChangeKind.REBOOT, host="h2")
+    world.settle()
+    assert runbook.ok, sentences(runbook)
+    assert world.agents["h2"].rebooted == "b1.reboot"
+    assert world.host_state("h2") is HostState.UP
+    world.check_settled()
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_tier_is_scaled_up_and_down(world, k):
+    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=k)
+    world.settle()
+    assert runbook.ok, sentences(runbook)
+    assert len(world.placement("enrich").slots) == k
+    world.kill_driver("enrich")
+    world.settle()
+    assert len(world.placement("enrich").slots) == k, "a restart keeps what a person has set"
+
+
+def test_a_tier_is_migrated_to_a_label_and_stays_there_when_it_is_started_again(world):
+    runbook = world.begin("m1", kind=ChangeKind.MIGRATE, tier="enrich", to="label:fast")
+    world.settle()
+    assert runbook.ok, sentences(runbook)
+    assert world.placement("enrich").hosts == {"h1"}
+    world.kill_driver("enrich")
+    world.settle()
+    assert world.placement("enrich").hosts == {"h1"}
+
+
+def test_a_burst_adds_workers_on_burst_hosts_and_leaving_empties_them(world):
+    before = world.placement("enrich")
+    world.add_host(host("e1", zone="ec2"))
+    world.tick()
+    burst = world.begin("u1", kind=ChangeKind.BURST, tier="enrich", k=1)
+    world.settle()
+    assert burst.ok, sentences(burst)
+    assert sorted(world.placement("enrich").slots) == sorted([*before.slots, "e1"])
+    assert world.placement("enrich").driver == before.driver
+    leave = world.begin("l1", kind=ChangeKind.LEAVE)
+    world.settle()
+    assert leave.ok, sentences(leave)
+    assert sorted(world.placement("enrich").slots) == sorted(before.slots)
+    assert not world.agents["e1"].units
+
+
+def test_a_night_shift_lends_a_slot_to_batch_and_the_day_shift_takes_it_back(world):
+    night = world.begin("n1", kind=ChangeKind.SHIFT, shift="night")
+    world.settle()
+    assert night.ok, sentences(night)
+    lent = [unit for name in world.agents for unit in world.assigned(name) if unit.tenant == "batch"]
+    assert [(unit.id, unit.label) for unit in lent] == [("slot-batch-0-0", "sluice_batch_0")]
+    assert len(world.placement("enrich").slots) == 1
+    day = world.begin("n2", kind=ChangeKind.SHIFT, shift="day")
+    world.settle()
+    assert day.ok, sentences(day)
+    assert len(world.placement("enrich").slots) == 2
+    assert not [unit for name in world.agents for unit in world.assigned(name) if unit.tenant == "batch"]
+
+
+def test_a_pause_goes_nearest_the_end_first_one_at_a_time_and_a_resume_likewise(world):
+    order = []
+    runbook = world.begin("p1", kind=ChangeKind.PAUSE)
+    while not runbook.ended:
+        world.tick()
+        paused = [name for name in world.specs if world.state(name) is State.PAUSED]
+        order += [name for name in paused if name not in order]
+        told = [name for name in world.specs if world.owner(name).paused]
+        assert len(told) <= len(paused) + 1, "one at a time"
+    assert runbook.ok, sentences(runbook)
+    assert order == ["counts", "outbound", "enrich", "entry"]
+    resume = world.begin("p2", kind=ChangeKind.RESUME)
+    world.settle()
+    assert resume.ok, sentences(resume)
+
+
+def test_a_paused_pipeline_can_be_drained_and_stays_paused(world):
+    world.begin("p1", kind=ChangeKind.PAUSE)
+    world.settle()
+    drain = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("enrich").driver)
+    world.settle()
+    assert drain.ok, sentences(drain)
+    assert {world.state(name) for name in world.specs} == {State.PAUSED}
+
+
+def test_a_second_change_is_refused_and_told_who_has_the_lock(world):
+    world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    world.tick()
+    world.tick()
+    second = world.begin("d2", kind=ChangeKind.DRAIN, host="h2")
+    world.settle()
+    assert "change d1 (drain h1, by test) has had the maintenance lock since" in sentences(second)[Step.PREFLIGHT]
+
+
+def test_an_incarnation_that_fails_while_preparing_fails_the_step_with_its_last_error(world):
+    tier = "counts"
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement(tier).driver)
+    world.until(lambda: world.next_driver(tier) is not None)
+    world.next_driver(tier).broken = {State.WARMING, State.READY}
+    owner = world.owner(tier).owner
+    world.settle()
+    assert "failed: boom" in sentences(runbook)[Step.PREPARE]
+    assert runbook.results[Step.ABORT].ok
+    assert world.owner(tier).owner == owner
+    assert {world.host_state(name) for name in world.agents} == {HostState.UP}
+    world.check_settled()
+
+
+def test_a_step_past_its_deadline_fails_and_says_what_it_waited_for(world):
+    tier = "counts"
+    runbook = world.begin("d1", deadline=20.0, kind=ChangeKind.DRAIN, host=world.placement(tier).driver)
+    world.until(lambda: world.next_driver(tier) is not None)
+    world.next_driver(tier).stuck = True
+    world.settle()
+    assert "prepare was not through after 20 s: waiting until" in sentences(runbook)[Step.PREPARE]
+    assert "counts/2 is warming" in sentences(runbook)[Step.PREPARE]
+    world.check_settled()
+
+
+def test_a_driver_that_keeps_failing_is_given_up_until_it_is_asked_for_again(world):
+    def break_it():
+        driver = world.driver("counts")
+        if driver is not None:
+            driver.broken = {State.RUNNING}
+        return world.statuses["counts"].state == "failed"
+
+    world.until(break_it)
+    assert "given up after 5 failures in a row" in world.statuses["counts"].sentence
+    assert world.statuses["counts"].error == "failed: boom"
+    owner = world.owner("counts").owner
+    for _ in range(50):
+        world.tick()
+    assert world.owner("counts").owner == owner
+    world.want("counts", attempt=1)
+    world.settle()
+    assert world.state("counts") is State.RUNNING
+
+
+def test_a_lost_host_takes_its_slots_elsewhere_under_the_same_incarnation(world):
+    placement = world.placement("enrich")
+    lost = next(name for name in placement.slots if name != placement.driver)
+    owner = world.owner("enrich").owner
+    world.agents[lost].die()
+    world.settle()
+    for _ in range(12):
+        world.tick()
+    assert world.owner("enrich").owner == owner
+    assert lost not in world.placement("enrich").hosts
+    assert len(world.placement("enrich").slots) == 2
+
+
+def test_tiers_that_are_not_wanted_any_more_stop_nearest_the_end_first(world):
+    world.want(running=False)
+    order = []
+    for _ in range(40):
+        world.tick()
+        order += [name for name in world.specs if world.owner(name).stopped and name not in order]
+    assert order == ["counts", "outbound", "enrich", "entry"]
+    assert not any(world.assigned(name) for name in world.agents)
+    world.want(running=True)
+    world.settle()

@@ -1,0 +1,176 @@
+"""Whatever dies, and whenever: the pipeline comes back, the runbook ends truthfully, nothing is left over."""
+
+from copy import deepcopy
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, assume, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from simulation.world import World, host
+
+from ops.model.assignment import HostState
+from ops.model.incarnation import State
+from ops.model.operation import ChangeKind, Step
+
+
+@cache
+def settled_world():
+    world = World()
+    world.want()
+    world.settle()
+    return world
+
+
+def drained_world():
+    world = deepcopy(settled_world())
+    return world, world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("enrich").driver)
+
+
+def ends_truthfully(world, runbook):
+    world.settle()
+    world.check_settled()
+    target = runbook.spec.host
+    if runbook.ok:
+        assert world.host_state(target) is HostState.DRAINED
+    else:
+        assert runbook.results[Step.ABORT].ok, runbook.results
+        assert world.host_state(target) is HostState.UP
+    assert {world.state(name) for name in world.specs} == {State.RUNNING}
+
+
+@pytest.mark.parametrize("tier", ["enrich", "counts"])
+@pytest.mark.parametrize("who", ["owner", "next"])
+def test_a_driver_killed_at_any_moment_of_a_drain(tier, who):
+    for moment in range(1, 25):
+        world, runbook = drained_world()
+        for _ in range(moment):
+            world.tick()
+        if runbook.ended:
+            break
+        record = world.owner(tier)
+        number = record.owner if who == "owner" else record.next
+        if number is not None:
+            world.kill_driver(tier, number)
+        ends_truthfully(world, runbook)
+
+
+@pytest.mark.parametrize("which", ["h1", "h2", "h3"])
+def test_a_host_lost_at_any_moment_of_a_drain(which):
+    for moment in range(1, 25, 2):
+        world, runbook = drained_world()
+        for _ in range(moment):
+            world.tick()
+        if runbook.ended:
+            break
+        world.agents[which].die()
+        world.until(lambda runbook=runbook: runbook.ended, 400)
+        world.agents[which].register()
+        world.settle()
+        world.check_settled()
+        assert {world.state(name) for name in world.specs} == {State.RUNNING}
+
+
+def test_an_abort_at_any_moment_of_a_drain_leads_back_to_a_running_pipeline():
+    for moment in range(1, 25):
+        world, runbook = drained_world()
+        for _ in range(moment):
+            world.tick()
+        if runbook.ended:
+            break
+        runbook.post(Step.ABORT)
+        runbook.left = []
+        world.settle()
+        world.check_settled()
+        assert {world.state(name) for name in world.specs} == {State.RUNNING}
+        assert {world.host_state(name) for name in world.agents} == {HostState.UP}
+
+
+class Operators(RuleBasedStateMachine):
+    """People, faults and time, in any order."""
+
+    def __init__(self):
+        super().__init__()
+        self.world = deepcopy(settled_world())
+        self.world.add_host(host("e1", zone="ec2"))
+        self.count = 0
+
+    def begin(self, **spec):
+        self.count += 1
+        self.world.begin(f"c{self.count}", deadline=60.0, **spec)
+
+    @rule(ticks=st.integers(1, 6))
+    def time_passes(self, ticks):
+        for _ in range(ticks):
+            self.world.tick()
+
+    @rule(
+        kind=st.sampled_from(
+            [ChangeKind.DRAIN, ChangeKind.RETURN, ChangeKind.REBOOT, ChangeKind.LEAVE, ChangeKind.PAUSE, ChangeKind.RESUME]
+        ),
+        name=st.sampled_from(["h1", "h2", "h3"]),
+    )
+    def a_host_or_the_pipeline_is_changed(self, kind, name):
+        on_host = kind in {ChangeKind.DRAIN, ChangeKind.RETURN, ChangeKind.REBOOT}
+        self.begin(kind=kind, host=name if on_host else None)
+
+    @rule(tier=st.sampled_from(["entry", "enrich", "counts", "outbound"]), k=st.integers(1, 3))
+    def a_tier_is_scaled(self, tier, k):
+        self.begin(kind=ChangeKind.SCALE, tier=tier, k=k)
+
+    @rule(tier=st.sampled_from(["enrich", "counts"]), to=st.sampled_from(["h1", "zone:onprem", "label:fast", "anywhere"]))
+    def a_tier_is_migrated(self, tier, to):
+        self.begin(kind=ChangeKind.MIGRATE, tier=tier, to=to)
+
+    @rule(tier=st.sampled_from(["enrich", "counts"]))
+    def a_tier_bursts(self, tier):
+        self.begin(kind=ChangeKind.BURST, tier=tier)
+
+    @rule(shift=st.sampled_from(["night", "day"]))
+    def the_shift_changes(self, shift):
+        self.begin(kind=ChangeKind.SHIFT, shift=shift)
+
+    @rule(tier=st.sampled_from(["entry", "enrich", "counts", "outbound"]), next_one=st.booleans())
+    def a_driver_is_killed(self, tier, next_one):
+        record = self.world.owner(tier)
+        number = record.next if next_one else record.owner
+        assume(number is not None)
+        self.world.kill_driver(tier, number)
+
+    @rule(name=st.sampled_from(["h1", "h2", "h3", "e1"]))
+    def a_host_dies_or_comes_back(self, name):
+        agent = self.world.agents[name]
+        if agent.alive and sum(other.alive for other in self.world.agents.values()) > 3:
+            agent.die()
+        elif not agent.alive:
+            agent.register()
+
+    @precondition(lambda self: self.world.runbooks and not self.world.runbooks[-1].ended)
+    @rule()
+    def a_runbook_is_aborted(self):
+        runbook = self.world.runbooks[-1]
+        runbook.post(Step.ABORT)
+        runbook.left = []
+
+    @rule(tier=st.sampled_from(["entry", "counts"]))
+    def a_tier_is_stopped_or_started(self, tier):
+        self.world.want(tier, running=not self.world.wanted(tier).running)
+
+    def teardown(self):
+        world = self.world
+        for agent in world.agents.values():
+            if not agent.alive:
+                agent.register()
+        world.until(lambda: all(runbook.ended for runbook in world.runbooks), 1500)
+        for name in ("h1", "h2", "h3"):
+            self.begin(kind=ChangeKind.RETURN, host=name)
+            world.until(lambda: world.runbooks[-1].ended)
+        for name in world.specs:
+            world.want(name, running=True, paused=False, attempt=world.wanted(name).attempt + 1)
+        world.settle()
+        world.check_settled()
+        assert {world.state(name) for name in world.specs} == {State.RUNNING}
+
+
+TestOperators = Operators.TestCase
+TestOperators.settings = settings(max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
