@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from ops.agent import classdata
 from ops.model.assignment import HostFacts, Unit, UnitKind
 
 WORKER_DAEMON_MEMORY = 96
@@ -33,6 +34,11 @@ class Installation:
             raise RuntimeError(message)
         return Path(spec.origin).parent
 
+    @property
+    def class_data(self) -> Path:
+        """Where the Workers' class data is kept."""
+        return classdata.archive(self.home, Path(java()), self.spark_home / "jars")
+
 
 def java() -> str:
     """Return the Java to run: JAVA_HOME's, or the one on PATH."""
@@ -55,6 +61,8 @@ def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData",
+        "-XX:ReservedCodeCacheSize=32m",
+        *classdata.options(installation.class_data, installation.facts.name, unit.id),
         f"-Djava.io.tmpdir={scratch}",
         f"-Dspark.worker.resourcesFile={scratch / 'resources.json'}",
         f"-Dspark.worker.resource.{unit.label}.amount=1",

@@ -9,6 +9,7 @@ import time
 
 import structlog
 
+from ops.agent import classdata
 from ops.agent.commands import Installation, command, environment, resources_file
 from ops.agent.containers import Containers
 from ops.agent.processes import Process, boot_id, kill_all
@@ -84,6 +85,7 @@ class Hands:
             record = record.model_copy(update={"ended_at": time.time(), "exit": self._how_it_ended(folder, record)})
             folder.keep(record)
             asked = record.stopping_at is not None
+            classdata.harvest(self._folder.home, self._folder.host, folder.id, folder.exit_status())
             (log.info if asked else log.warning)("a unit ended", unit=folder.id, exit=record.exit, asked_to=asked)
         known = {each.pid for each in (main, session) if each is not None and each.alive}
         return Found(

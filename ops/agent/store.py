@@ -137,6 +137,8 @@ class HostFolder:
 
     def __init__(self, home: Path, host: str) -> None:
         """Use the folder of `host` below `home`."""
+        self.home = home
+        self.host = host
         self.path = home / "hosts" / host
 
     def make(self) -> None:

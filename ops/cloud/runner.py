@@ -5,6 +5,7 @@ when the instance is terminated. Killed and started again, it adopts the agents 
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,6 +64,7 @@ class Runner:
             machines, ended = self._machines.following(running)
             for machine in ended:
                 self._end(machine)
+                shutil.rmtree(HostFolder(self._home, machine.host).path, ignore_errors=True)  # as its disk would be
                 self._leaving[machine.host] = machine
             if machines != self._machines:
                 machines.write(self._file)

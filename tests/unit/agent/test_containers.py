@@ -1,0 +1,68 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from ops.agent.containers import V1, V2, ControlGroups, NoContainers, find_containers, installation_of, open_containers
+from ops.model.resources import Capacity
+from tests.unit.agent.test_reconcile import slot
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> ControlGroups:
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "cpu").mkdir()
+    made = ControlGroups(V1, tmp_path / "memory", tmp_path / "cpu", "sluice-x", "h1")
+    made.prepare(Capacity(cpu=8, memory=8192))
+    return made
+
+
+def number(path: Path) -> int:
+    return int(path.read_text())
+
+
+def test_a_unit_is_limited_to_its_quantum_and_weighed_by_its_cores(groups: ControlGroups, tmp_path: Path) -> None:
+    joins = groups.admit(slot())
+    assert joins == tuple(tmp_path / tree / "sluice-x/h1" / slot().id / "cgroup.procs" for tree in ("memory", "cpu"))
+    limit = number(tmp_path / "memory/sluice-x/h1" / slot().id / "memory.limit_in_bytes")
+    assert slot().quantum.memory <= limit / (1 << 20) < slot().quantum.memory * 1.2
+    assert number(tmp_path / "cpu/sluice-x/h1" / slot().id / "cpu.shares") == 1024
+
+
+def test_a_hosts_weight_is_the_sum_of_its_units_so_that_quiet_ones_yield_across_hosts(groups: ControlGroups, tmp_path: Path) -> None:
+    groups.admit(slot())
+    groups.admit(slot(number=1, quiet=True))
+    quiet = number(tmp_path / "cpu/sluice-x/h1" / slot(number=1).id / "cpu.shares")
+    assert quiet <= 1024 / 10
+    assert number(tmp_path / "cpu/sluice-x/h1/cpu.shares") == 1024 + quiet
+    assert number(tmp_path / "cpu/sluice-x/cpu.shares") == 1024 + quiet
+    groups.weigh(slot(number=1))
+    assert number(tmp_path / "cpu/sluice-x/cpu.shares") == 2048
+
+
+def test_version_2_hands_the_controllers_down(tmp_path: Path) -> None:
+    groups = ControlGroups(V2, tmp_path, tmp_path, "sluice-x", "h1")
+    groups.prepare(Capacity(cpu=8, memory=8192))
+    groups.admit(slot())
+    for group in (tmp_path, tmp_path / "sluice-x", tmp_path / "sluice-x/h1"):
+        assert (group / "cgroup.subtree_control").read_text() == "+cpu +memory"
+    assert number(tmp_path / "sluice-x/h1" / slot().id / "cpu.weight") == 100
+
+
+def test_without_mounted_groups_there_are_no_limits_and_that_is_said(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("tmpfs /run tmpfs rw 0 0\n")
+    found = open_containers(tmp_path, "h1", Capacity(cpu=1, memory=100), mounts)
+    assert found.limits == "none: no control groups for cpu and memory are mounted"
+    assert isinstance(find_containers(tmp_path, "h1", mounts), NoContainers)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups")
+def test_groups_that_cannot_be_written_are_no_reason_to_fail(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("cgroup /proc/cpu cgroup rw,cpu 0 0\ncgroup /proc/memory cgroup rw,memory 0 0\n")
+    assert open_containers(tmp_path, "h1", Capacity(cpu=1, memory=100), mounts).limits.startswith("none: control groups cannot be written")
+
+
+def test_two_installations_do_not_meet(tmp_path: Path) -> None:
+    assert installation_of(tmp_path / "a") != installation_of(tmp_path / "b")

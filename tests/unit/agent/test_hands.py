@@ -1,0 +1,178 @@
+"""The agent's hands on real processes, without control groups and without Spark: the launch script is the agent's own."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ops.agent import hands as module
+from ops.agent.commands import Installation
+from ops.agent.containers import NoContainers
+from ops.agent.hands import Hands
+from ops.agent.processes import Process, process
+from ops.agent.reconcile import AskToEnd, Forget, Found, Kill, Start, Weigh
+from ops.agent.store import HostFolder
+from ops.model.assignment import HostFacts
+from ops.model.ids import HostName
+from tests.unit.agent.test_reconcile import driver, slot
+
+FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=1, memory=1000)
+SLEEPER = [sys.executable, "-c", "import subprocess, time; subprocess.Popen(['sleep', '60']); print('ready', flush=True); time.sleep(60)"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> HostFolder:
+    made = HostFolder(tmp_path, "h1")
+    made.make()
+    return made
+
+
+def new_hands(folder: HostFolder) -> Hands:
+    home = folder.path
+    return Hands(folder, NoContainers("a test", "h1"), Installation(home, home / "e", home / "s", "spark://nowhere:1", FACTS))
+
+
+@pytest.fixture
+def hands(folder: HostFolder) -> Iterator[Hands]:
+    made = new_hands(folder)
+    yield made
+    for unit in folder.units():
+        made.do(Kill(unit.id))
+    until(lambda: not any(found.alive for found in made.find()))
+    made.find()  # reaps the last child
+
+
+def runs(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    monkeypatch.setattr(module, "command", lambda *_: list(words))
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def only(hands: Hands) -> Found:
+    (found,) = hands.find()
+    return found
+
+
+def test_a_unit_outlives_its_agent_and_is_adopted(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(driver()))
+    until(lambda: only(hands).others == 1)
+    adopted = only(new_hands(folder))
+    assert adopted.alive
+    assert adopted.pid == only(hands).pid
+    assert os.getsid(adopted.pid or 0) != os.getsid(0), "a session of its own"
+
+
+def test_killing_the_main_process_leaves_others_that_are_then_killed(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(driver()))
+    until(lambda: only(hands).others == 1)
+    os.kill(only(hands).pid or 0, signal.SIGKILL)
+    until(lambda: not only(hands).alive)
+    ended = only(hands)
+    assert ended.exit == "killed by signal 9: ready"
+    assert ended.others == 1
+    hands.do(Kill(driver().id))
+    until(lambda: only(hands).others == 0)
+
+
+def test_an_exit_is_told_with_its_code_and_the_last_line(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "/bin/sh", "-c", "echo starting; echo no such topic >&2; exit 7")
+    hands.do(Start(driver()))
+    until(lambda: not only(hands).alive)
+    assert only(hands).exit == "exit code 7: no such topic"
+
+
+def test_a_recycled_pid_is_not_mistaken_for_the_unit(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "/bin/true")
+    hands.do(Start(driver()))
+    until(lambda: not only(hands).alive)
+    me = process(os.getpid())
+    assert me is not None
+    for name in ("pid", "session"):
+        (folder.unit(driver().id).path / name).write_text(f"{me.pid} {me.started - 1}")
+    assert not only(hands).alive
+    assert Process(me.pid, me.started).alive
+
+
+def test_a_unit_of_an_earlier_boot_has_ended(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "/bin/true")
+    hands.do(Start(slot()))
+    until(lambda: not only(hands).alive)
+    unit = folder.unit(slot().id)
+    record = unit.record()
+    assert record is not None
+    me = process(os.getpid())
+    assert me is not None
+    unit.keep(record.model_copy(update={"boot": "another", "ended_at": None, "exit": None}))
+    (unit.path / "pid").write_text(f"{me.pid} {me.started}")
+    (unit.path / "exit").unlink()
+    assert not only(hands).alive
+    assert only(hands).exit == "ended when its host restarted"
+
+
+def test_being_asked_to_end_is_remembered_by_the_next_agent(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "/bin/sh", "-c", "trap '' TERM PWR; echo deaf; while :; do sleep 1; done")
+    hands.do(Start(slot()))
+    until(lambda: folder.unit(slot().id).last_line() == "deaf")
+    hands.do(AskToEnd(slot().id, decommission=False))
+    adopted = only(new_hands(folder))
+    assert adopted.alive
+    assert adopted.stopping_at is not None
+
+
+def test_a_weight_is_kept_for_the_next_agent(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(slot(quiet=True)))
+    hands.do(Weigh(slot()))
+    assert only(new_hands(folder)).unit == slot()
+
+
+def test_what_cannot_be_started_is_kept_as_trouble_and_does_not_stop_the_rest(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> list[str]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "command", full)
+    hands.do(Start(slot()))
+    assert "No space left on device" in hands.troubles[slot().id]
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(slot()))
+    assert hands.troubles == {}
+
+
+def test_a_damaged_record_is_cleared_away(hands: Hands, folder: HostFolder) -> None:
+    unit = folder.unit(slot().id)
+    unit.make()
+    (unit.path / "unit.json").write_text('{"unit": ')
+    assert hands.find() == []
+    assert not unit.path.exists()
+
+
+def test_a_log_that_grows_is_cut_while_it_is_written(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ops.agent.store.LOG_BYTES", 1000)
+    runs(monkeypatch, "/bin/sh", "-c", "while :; do echo a line of some length; sleep 0.001; done")
+    hands.do(Start(slot()))
+    unit = folder.unit(slot().id)
+    until(lambda: unit.log.stat().st_size > 2000)
+    hands.cap_logs()
+    assert unit.log.stat().st_size < 2000
+    assert (unit.path / "log.1").stat().st_size > 2000
+    until(lambda: unit.last_line().startswith("a line"))
+
+
+def test_a_forgotten_unit_leaves_its_last_log_for_people(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "/bin/sh", "-c", "echo last words")
+    hands.do(Start(slot()))
+    until(lambda: not only(hands).alive)
+    hands.do(Forget(slot().id))
+    assert hands.find() == []
+    assert (folder.path / "ended" / f"{slot().id}.log").read_text() == "last words\n"

@@ -1,0 +1,206 @@
+"""What an agent decides, over every order of assignments, deaths and rounds that hypothesis can think of."""
+
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ops.agent.reconcile import (
+    BATCH_DEADLINE_SECONDS,
+    GRACE_SECONDS,
+    LONGEST_WAIT_SECONDS,
+    SOON_SECONDS,
+    AskToEnd,
+    Forget,
+    Found,
+    Kill,
+    Start,
+    Weigh,
+    observe,
+    reconcile,
+    retry_at,
+)
+from ops.model.assignment import Assignment, Unit, UnitKind, UnitState, driver_id, label_of, slot_id
+from ops.model.ids import BATCH, Incarnation, Tenant, UnitId
+from ops.model.resources import Quantum
+
+
+def slot(tenant: str = "entry", incarnation: int = 1, number: int = 0, *, quiet: bool = False) -> Unit:
+    return Unit(
+        id=slot_id(tenant, incarnation, number),
+        kind=UnitKind.SLOT,
+        tenant=Tenant(tenant),
+        incarnation=Incarnation(incarnation),
+        quantum=Quantum(),
+        label=label_of(tenant, incarnation),
+        quiet=quiet,
+    )
+
+
+def driver(tenant: str = "entry", incarnation: int = 1) -> Unit:
+    return slot(tenant, incarnation).model_copy(update={"id": driver_id(tenant, incarnation), "kind": UnitKind.DRIVER})
+
+
+@dataclass
+class Host:
+    """A host in memory: it does what it is told, and its units are as stubborn as the test wants."""
+
+    stubborn: bool = False
+    now: float = 1000.0
+    found: dict[UnitId, Found] = field(default_factory=dict)
+    started: list[UnitId] = field(default_factory=list)
+
+    def round(self, assignment: Assignment) -> None:
+        for action in reconcile(assignment, list(self.found.values()), self.now).actions:
+            self.do(action)
+
+    def do(self, action: object) -> None:
+        match action:
+            case Start(unit, restarts, failures):
+                before = self.found.get(unit.id)
+                assert before is None or not (before.alive or before.others), "a unit is started only where nothing of it is left"
+                self.found[unit.id] = Found(unit, alive=True, others=0, started_at=self.now, restarts=restarts, failures=failures, pid=1)
+                self.started.append(unit.id)
+            case AskToEnd(identity):
+                self.change(identity, stopping_at=self.now)
+                if not self.stubborn:
+                    self.change(identity, alive=False, others=1, ended_at=self.now)
+            case Kill(identity):
+                self.change(identity, alive=False, others=0, ended_at=self.found[identity].ended_at or self.now)
+            case Forget(identity):
+                gone = self.found.pop(identity)
+                assert not gone.alive, "a unit that runs is not forgotten"
+                assert not gone.others, "what is left of a unit is not forgotten"
+            case Weigh(unit):
+                self.change(unit.id, unit=unit)
+
+    def change(self, identity: UnitId, **changes: object) -> None:
+        self.found[identity] = replace(self.found[identity], **changes)
+
+    def die(self, identity: UnitId, leaving: int) -> None:
+        item = self.found.get(identity)
+        if item is not None and item.alive:
+            self.change(identity, alive=False, others=leaving, ended_at=self.now, exit="killed by signal 9")
+
+    def settle(self, assignment: Assignment, seconds: float = 1e9) -> None:
+        """Go round only when the agent would: after it did something, and when it said that it would look again."""
+        end = self.now + seconds
+        while self.now < end:
+            decision = reconcile(assignment, list(self.found.values()), self.now)
+            for action in decision.actions:
+                self.do(action)
+            if decision.actions:
+                self.now += SOON_SECONDS
+            elif decision.look_again_at is None:
+                return
+            else:
+                assert decision.look_again_at > self.now, "it does not spin"
+                self.now = decision.look_again_at
+
+
+UNITS = [slot(), slot(number=1, quiet=True), driver(), slot("counts", 2), driver("counts", 2), slot(BATCH, 1), slot(BATCH, 1, 1)]
+assignments = st.lists(st.sampled_from(UNITS), unique_by=lambda unit: unit.id).map(lambda units: Assignment(units=tuple(units)))
+events = st.one_of(
+    st.tuples(st.just("assign"), assignments),
+    st.tuples(st.just("die"), st.tuples(st.sampled_from([unit.id for unit in UNITS]), st.integers(0, 2))),
+    st.tuples(st.just("wait"), st.sampled_from([0.0, 0.3, 5.0, 61.0])),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(history=st.lists(events, max_size=30), last=assignments, stubborn=st.booleans())
+def test_whatever_happened_before_the_host_ends_up_with_what_is_assigned(
+    history: list[tuple[str, object]], last: Assignment, *, stubborn: bool
+) -> None:
+    host = Host(stubborn=stubborn)
+    assignment = Assignment()
+    for kind, what in history:
+        match kind, what:
+            case "assign", Assignment():
+                assignment = what
+            case "die", (identity, leaving):
+                host.die(identity, leaving)
+            case "wait", float():
+                host.now += what
+        host.round(assignment)
+    began = host.now
+    host.settle(last)
+    assert host.now - began < BATCH_DEADLINE_SECONDS + LONGEST_WAIT_SECONDS + 2 * GRACE_SECONDS
+    wanted = {unit.id: unit for unit in last.units}
+    assert host.found.keys() == wanted.keys()
+    for identity, item in host.found.items():
+        assert item.unit == wanted[identity]
+        assert item.stopping_at is None
+        assert item.alive or item.unit.kind is UnitKind.DRIVER, "only a driver stays down: that is for the controller to decide"
+        assert item.alive or not item.others, "nothing of a dead driver is left"
+    steady = reconcile(last, list(host.found.values()), host.now)
+    assert steady.actions == (), "what is as assigned is left alone"
+    assert steady.look_again_at is None
+
+
+def test_a_driver_that_has_ended_is_reported_and_never_started_again() -> None:
+    host, assignment = Host(), Assignment(units=(driver(),))
+    host.round(assignment)
+    host.die(driver().id, leaving=1)
+    host.settle(assignment, 60)
+    assert host.started == [driver().id]
+    (seen,) = observe(assignment, list(host.found.values()), {}, host.now)
+    assert seen.state is UnitState.EXITED
+    assert seen.exit == "killed by signal 9"
+
+
+def test_a_slot_that_dies_once_is_back_at_once_and_one_that_keeps_dying_ever_later() -> None:
+    host, assignment = Host(), Assignment(units=(slot(),))
+    host.round(assignment)
+    waits = []
+    for _ in range(8):
+        host.die(slot().id, leaving=0)
+        waits.append(retry_at(host.found[slot().id]) - host.now)
+        host.now = retry_at(host.found[slot().id])
+        host.round(assignment)
+    assert waits == [0, 1, 2, 4, 8, 16, LONGEST_WAIT_SECONDS, LONGEST_WAIT_SECONDS]
+    host.now += 100
+    host.die(slot().id, leaving=0)
+    assert retry_at(host.found[slot().id]) == host.now, "it had run well in between"
+
+
+def test_left_overs_of_a_slot_are_killed_before_it_is_started_again() -> None:
+    found = Found(slot(), alive=False, others=3, started_at=0.0, ended_at=10.0)
+    assert reconcile(Assignment(units=(slot(),)), [found], 11.0).actions == (Kill(slot().id),)
+
+
+def test_a_unit_is_asked_to_end_then_given_its_grace_then_killed() -> None:
+    found = Found(slot(), alive=True, others=1, started_at=0.0)
+    assert reconcile(Assignment(), [found], 100.0).actions == (AskToEnd(slot().id, decommission=False),)
+    asked = replace(found, stopping_at=100.0)
+    waiting = reconcile(Assignment(), [asked], 105.0)
+    assert waiting.actions == ()
+    assert waiting.look_again_at == 100.0 + GRACE_SECONDS
+    assert reconcile(Assignment(), [asked], 100.0 + GRACE_SECONDS).actions == (Kill(slot().id),)
+
+
+def test_the_tasks_of_a_lent_slot_end_before_it_comes_back_unless_the_deadline_does() -> None:
+    lent = slot(BATCH)
+    found = Found(lent, alive=True, others=1, started_at=0.0)
+    assert reconcile(Assignment(), [found], 100.0).actions == (AskToEnd(lent.id, decommission=True),)
+    busy = replace(found, stopping_at=100.0)
+    assert reconcile(Assignment(), [busy], 100.0 + BATCH_DEADLINE_SECONDS - 1).actions == ()
+    assert reconcile(Assignment(), [replace(busy, others=0)], 103.0).actions == (Kill(lent.id),)
+    assert reconcile(Assignment(), [busy], 100.0 + BATCH_DEADLINE_SECONDS).actions == (Kill(lent.id),)
+
+
+def test_a_unit_that_is_quiet_no_more_is_weighed_anew_without_a_restart() -> None:
+    found = Found(slot(quiet=True), alive=True, others=1, started_at=0.0)
+    assert reconcile(Assignment(units=(slot(),)), [found], 1.0).actions == (Weigh(slot()),)
+
+
+def test_a_unit_of_another_size_is_ended_before_the_new_one_starts() -> None:
+    larger = slot().model_copy(update={"quantum": Quantum(memory=2048)})
+    found = Found(slot(), alive=True, others=1, started_at=0.0)
+    assert reconcile(Assignment(units=(larger,)), [found], 1.0).actions == (AskToEnd(slot().id, decommission=False),)
+
+
+def test_what_could_not_be_started_is_reported_with_its_reason() -> None:
+    reason = "start failed: [Errno 28] No space left on device"
+    seen = observe(Assignment(units=(slot(), driver())), [], {slot().id: reason, driver().id: reason}, 5.0)
+    assert {(unit.state, unit.exit) for unit in seen} == {(UnitState.STARTING, reason), (UnitState.EXITED, reason)}
