@@ -189,8 +189,8 @@ def services(where: Layout, java: Path) -> list[Service]:
 
     needs, late = ("airflow-tables",), ("airflow-tables", "airflow-api")
     return [
-        Service("airflow-api", program("api-server"), answers, needs=needs, patience=180, ports=(where.ports.airflow,)),
-        Service("airflow-scheduler", program("scheduler", "--skip-serve-logs"), beats("scheduler"), needs=late, patience=120),
-        Service("airflow-dags", program("dag-processor"), beats("dag_processor"), needs=needs, patience=120),
-        Service("airflow-triggerer", program("triggerer", "--skip-serve-logs"), beats("triggerer"), needs=late, patience=120),
+        Service("airflow-api", program("api-server"), answers, needs=needs, patience=300, ports=(where.ports.airflow,)),
+        Service("airflow-scheduler", program("scheduler", "--skip-serve-logs"), beats("scheduler"), needs=late, patience=300),
+        Service("airflow-dags", program("dag-processor"), beats("dag_processor"), needs=needs, patience=300),
+        Service("airflow-triggerer", program("triggerer", "--skip-serve-logs"), beats("triggerer"), needs=late, patience=300),
     ]

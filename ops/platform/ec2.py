@@ -11,7 +11,7 @@ def service(where: Layout) -> Service:
     port = where.ports.ec2
 
     def ready() -> None:
-        urllib.request.urlopen(f"http://{ADDRESS}:{port}/moto-api/data.json", timeout=3).close()
+        urllib.request.urlopen(f"http://{ADDRESS}:{port}/moto-api/config", timeout=3).close()
 
     command = (str(where.python.parent / "moto_server"), "-H", ADDRESS, "-p", str(port))
     return Service("ec2", Program(command, nice=5), ready, ports=(port,))

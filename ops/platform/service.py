@@ -42,7 +42,7 @@ class Service:
     """Make what others need of it once it answers: a database, a chroot."""
     needs: tuple[str, ...] = ()
     """Services and steps that have to be ready before it starts."""
-    patience: float = 60.0
+    patience: float = 120.0
     """Seconds until it has to answer."""
     ports: tuple[int, ...] = ()
     advice: str = ""

@@ -1,7 +1,7 @@
 """All services of the platform, and a way to run some of them alone: `python -m ops.platform.services up --only zookeeper,kafka`.
 
 Integration tests and developers start the real parts that they need with it, in a SLUICE_HOME and a SLUICE_PORT_BASE of their own;
-`up` waits until they answer and prints the endpoints, `down` stops them.
+`up` waits until they answer and prints the endpoints, `down` stops them, `jars` fetches the jars and starts nothing.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def stop(where: Layout) -> None:
 def main() -> None:
     """Run from a shell."""
     parser = argparse.ArgumentParser(prog="python -m ops.platform.services", description=__doc__)
-    parser.add_argument("command", choices=("up", "down"))
+    parser.add_argument("command", choices=("up", "down", "jars"))
     parser.add_argument("--only", default=",".join(PARTS), help=f"which parts, with commas (all: {','.join(PARTS)})")
     arguments = parser.parse_args()
     only = arguments.only.split(",")
@@ -98,6 +98,9 @@ def main() -> None:
         if arguments.command == "up":
             start(where, only, lambda timing: print(f"{timing.name:<12} {timing.seconds:6.1f} s  {timing.said}", flush=True))  # noqa: T201
             print(f"endpoints    {where.endpoints}")  # noqa: T201
+        elif arguments.command == "jars":
+            where.make_folders()
+            jars.fetch(where, java.find(where.home / "java"))
         else:
             stop(where)
     except PlatformError as error:
