@@ -115,5 +115,6 @@ def collected(made: "DataFrame") -> "DataFrame":
         origin(made).alias(ORIGIN),
         F.col(COLUMN)["path"].alias(PATH),
         reason.alias(REASON),
-        F.when(reason.isNotNull(), F.col(COLUMN)).alias(COLUMN),
+        # field by field: Arrow takes no null for a struct whose fields cannot be null
+        F.struct(*(F.when(reason.isNotNull(), F.col(COLUMN)[name]).alias(name) for name in ("path", "from", "t0", "stream", "key", "value"))).alias(COLUMN),
     )

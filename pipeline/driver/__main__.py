@@ -88,7 +88,7 @@ def _serve(  # noqa: PLR0913 — what one incarnation is
     from pipeline.driver.life import Life  # noqa: PLC0415
     from pipeline.driver.progress import Progress  # noqa: PLC0415
     from pipeline.driver.realtime import Realtime  # noqa: PLC0415
-    from pipeline.driver.session import connector, open_session, settings, wait_for_executors  # noqa: PLC0415
+    from pipeline.driver.session import open_session, settings, wait_for_executors  # noqa: PLC0415
     from pipeline.driver.streams import Streams  # noqa: PLC0415
     from pipeline.operators import check_tier  # noqa: PLC0415
 
@@ -102,7 +102,7 @@ def _serve(  # noqa: PLR0913 — what one incarnation is
         )
         raise CapacityError(message)
     address = os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
-    session = open_session(where.spark, settings(spec, incarnation, address, connector(endpoints.home())))
+    session = open_session(where.spark, settings(spec, incarnation, address, where.home))
     session.sparkContext.setLogLevel("WARN")
     try:
         log.info("session", seconds=round(time.monotonic() - begun, 1))

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k -XX:-UsePerfData -XX:ReservedCodeCacheSize=64m"
 """The first compiler only: these programs are mostly started and idle; see docs/decisions for the figures."""
+CLASS_DATA = Path("cds") / "tier.jsa"
+"""Below the home: the classes of drivers and executors, laid out for mapping (`pipeline.classdata`)."""
 RESERVED = 64 * 1024 * 1024
 """Heap that Spark keeps for itself. Its default of 300 MiB refuses the small heaps of one slot. Unit: bytes."""
 EXECUTORS_SECONDS = 60.0
@@ -34,8 +36,16 @@ def connector(home: Path) -> str:
     return ":".join(str(jar) for jar in jars)
 
 
-def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, classpath: str) -> dict[str, str]:
+def java_options(home: Path) -> str:
+    """Return the options of a driver's or executor's JVM; the archive is used where it is and fits, without a word where not."""
+    archive = home / CLASS_DATA
+    shared = f" -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -XX:SharedArchiveFile={archive}" if archive.exists() else ""
+    return f"{JAVA} -Dlog4j2.configurationFile={log_file()}{shared}"
+
+
+def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: Path) -> dict[str, str]:
     """Return the Spark settings of this incarnation."""
+    classpath, options = connector(home), java_options(home)
     label = label_of(spec.name, incarnation.incarnation)
     threads = spec.quantum.threads
     return {
@@ -50,8 +60,8 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, classpa
         "spark.driver.bindAddress": address,
         "spark.driver.extraClassPath": classpath,
         "spark.executor.extraClassPath": classpath,
-        "spark.driver.extraJavaOptions": f"{JAVA} -Dlog4j2.configurationFile={log_file()}",
-        "spark.executor.extraJavaOptions": f"{JAVA} -Dlog4j2.configurationFile={log_file()}",
+        "spark.driver.extraJavaOptions": options,
+        "spark.executor.extraJavaOptions": options,
         "spark.testing.reservedMemory": str(RESERVED),
         "spark.decommission.enabled": "true",
         "spark.executor.heartbeatInterval": "2s",
