@@ -5,6 +5,7 @@ wrong); whoever only follows the channel keeps what it read last and goes on.
 """
 
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -81,7 +82,10 @@ class Channel:
     def start(self, seconds: float = 15.0) -> Self:
         """Connect, and make the tree's roots; raise ChannelAwayError when that takes too long."""
         try:
-            self._client.start(timeout=seconds)
+            with warnings.catch_warnings():
+                # The first one to connect makes the chroot, with the roots below it.
+                warnings.filterwarnings("ignore", message="No chroot path exists")
+                self._client.start(timeout=seconds)
             for root in paths.ROOTS:
                 self._client.ensure_path(root)
         except (KazooTimeoutError, KazooException) as error:

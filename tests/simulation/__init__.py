@@ -1,1 +1,1 @@
-"""A pipeline that can be simulated in milliseconds: a channel in memory, agents that follow assignments, drivers that follow their fence."""
+"""A simulated pipeline: a channel in memory, agents that follow assignments, drivers that follow their fence."""

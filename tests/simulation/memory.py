@@ -12,7 +12,7 @@ class MemoryChannel:
         self.nodes = {}
         self.below = {}
 
-    def read(self, path, model, *, watch=False):
+    def read(self, path, model, **_watch):
         found = self.nodes.get(path)
         if found is None:
             return None
@@ -22,10 +22,10 @@ class MemoryChannel:
             self.nodes[path] = (data, version, parsed)
         return Read(parsed, version)
 
-    def children(self, path, *, watch=False):
+    def children(self, path, **_watch):
         return sorted(self.below.get(path, ()))
 
-    def exists(self, path, *, watch=False):
+    def exists(self, path, **_watch):
         return path in self.nodes
 
     def put(self, path, value, *, version=None):
@@ -33,7 +33,7 @@ class MemoryChannel:
             raise ConflictError(path)
         self._set(path, value)
 
-    def create(self, path, value, *, ephemeral=False, sequence=False):
+    def create(self, path, value, **_how):
         if path in self.nodes:
             return False
         self._set(path, value)

@@ -146,7 +146,7 @@ class World:
     # -- time
 
     def controller_pass(self):
-        """One pass, by a controller that remembers nothing (as if each pass were a new one's first); False when there was nothing to write."""
+        """One pass, by a controller that remembers nothing, as if it had just taken over; False when there was nothing to write."""
         view = look(self.channel)
         decision = decide(view, Moment(now=self.now, lost=self.absences.lost(view), rules=self.rules))
         self.sentences.append(decision.sentence)

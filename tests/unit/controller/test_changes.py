@@ -1,19 +1,33 @@
 """Changes, from the form to the result, over simulated agents and drivers."""
 
+from copy import deepcopy
+from functools import cache
+
 import pytest
-from simulation.world import World, host
+from simulation.world import World, host, tier
 
 from ops.model.assignment import HostState
 from ops.model.incarnation import State
 from ops.model.operation import ChangeKind, Step
+from ops.model.share import Share
+from ops.model.tier import Mode
+from ops.planning.cluster import Rules
+
+TIGHT = Rules(shares={"t0": Share(minimum=1, target=2, maximum=2), "t1": Share()}, locality={"t1": "h2"})
 
 
-@pytest.fixture
-def world():
+
+@cache
+def settled():
     running = World()
     running.want()
     running.settle()
     return running
+
+
+@pytest.fixture
+def world():
+    return deepcopy(settled())
 
 
 def sentences(runbook):
@@ -135,24 +149,24 @@ def test_a_second_change_is_refused_and_told_who_has_the_lock(world):
 
 
 def test_an_incarnation_that_fails_while_preparing_fails_the_step_with_its_last_error(world):
-    tier = "counts"
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement(tier).driver)
-    world.until(lambda: world.next_driver(tier) is not None)
-    world.next_driver(tier).broken = {State.WARMING, State.READY}
-    owner = world.owner(tier).owner
+    name = "counts"
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement(name).driver)
+    world.until(lambda: world.next_driver(name) is not None)
+    world.next_driver(name).broken = {State.WARMING, State.READY}
+    owner = world.owner(name).owner
     world.settle()
     assert "failed: boom" in sentences(runbook)[Step.PREPARE]
     assert runbook.results[Step.ABORT].ok
-    assert world.owner(tier).owner == owner
+    assert world.owner(name).owner == owner
     assert {world.host_state(name) for name in world.agents} == {HostState.UP}
     world.check_settled()
 
 
 def test_a_step_past_its_deadline_fails_and_says_what_it_waited_for(world):
-    tier = "counts"
-    runbook = world.begin("d1", deadline=20.0, kind=ChangeKind.DRAIN, host=world.placement(tier).driver)
-    world.until(lambda: world.next_driver(tier) is not None)
-    world.next_driver(tier).stuck = True
+    name = "counts"
+    runbook = world.begin("d1", deadline=20.0, kind=ChangeKind.DRAIN, host=world.placement(name).driver)
+    world.until(lambda: world.next_driver(name) is not None)
+    world.next_driver(name).stuck = True
     world.settle()
     assert "prepare was not through after 20 s: waiting until" in sentences(runbook)[Step.PREPARE]
     assert "counts/2 is warming" in sentences(runbook)[Step.PREPARE]
@@ -201,3 +215,21 @@ def test_tiers_that_are_not_wanted_any_more_stop_nearest_the_end_first(world):
     assert not any(world.assigned(name) for name in world.agents)
     world.want(running=True)
     world.settle()
+
+
+def test_when_room_is_short_a_tier_is_prepared_after_the_one_before_it_was_released():
+    small = World(
+        hosts=(host("h1", cpu=5), host("h2", cpu=4)), tiers=(tier("t0", Mode.BATCH, 0), tier("t1", Mode.REALTIME, 1)), rules=TIGHT
+    )
+    small.want("t0")
+    small.settle()
+    assert small.placement("t0").driver == "h1"
+    small.want("t1")
+    small.settle()
+    assert small.placement("t1").hosts == {"h2"}
+    runbook = small.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    small.settle()
+    assert runbook.ok, sentences(runbook)
+    assert "t1 will be prepared when room is free" in sentences(runbook)[Step.PREPARE]
+    assert small.placement("t1").hosts == {"h1"}
+    small.check_settled()

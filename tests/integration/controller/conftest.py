@@ -1,0 +1,47 @@
+"""A real ZooKeeper of this test run's own, out of pyspark's jars."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pyspark
+import pytest
+
+
+def java():
+    """Find Java where the platform would."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin/java") if home else shutil.which("java")
+    if found is None:
+        pytest.skip("no Java")
+    return found
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory):
+    """Start ZooKeeper; give its address, and its process to those who want to stop it."""
+    port = int(os.environ.get("SLUICE_TEST_ZOOKEEPER_PORT", "22810"))
+    data = tmp_path_factory.mktemp("zookeeper")
+    config = data / "zoo.cfg"
+    config.write_text(f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=1000\nadmin.enableServer=false\n")
+    jars = Path(pyspark.__file__).parent / "jars/*"
+    with (data / "log").open("w") as log:
+        process = subprocess.Popen(
+            [java(), "-Xmx128m", "-cp", str(jars), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)], stdout=log, stderr=log
+        )
+    until = time.monotonic() + 90
+    while time.monotonic() < until:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.1)
+    else:
+        process.kill()
+        process.wait()
+        pytest.fail((data / "log").read_text()[-2000:])
+    yield f"127.0.0.1:{port}"
+    process.terminate()
+    process.wait(10)

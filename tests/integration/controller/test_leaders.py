@@ -1,0 +1,140 @@
+"""Controllers as processes on a real ZooKeeper: elected, killed, followed; agents and drivers are simulated over the same channel."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from simulation.world import World
+
+from ops.channel import Channel, ConflictError, Guard, Write
+from ops.model import paths
+from ops.model.assignment import HostState
+from ops.model.incarnation import IncarnationReport, State
+from ops.model.operation import ChangeKind, EpochRecord, Step
+from ops.model.share import Layers
+from ops.model.status import ControllerStatus
+
+pytestmark = pytest.mark.timeout(400)
+
+STEP_SECONDS = 0.1
+
+
+class LiveWorld(World):
+    """The simulated pipeline in real time, under controllers that are processes of their own."""
+
+    def clock(self):
+        return time.time()
+
+    def tick(self, seconds=STEP_SECONDS):
+        time.sleep(seconds)
+        self.now = time.time()
+        for agent in self.agents.values():
+            agent.step()
+        for runbook in self.runbooks:
+            runbook.step()
+        self.check()
+
+    def until_true(self, condition, seconds):
+        until = time.monotonic() + seconds
+        while not condition():
+            status = self.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+            assert time.monotonic() < until, f"not within {seconds} s; the controller said last: {status}"
+            self.tick()
+
+
+class Controllers:
+    """Controller processes, by name."""
+
+    def __init__(self, address, folder):
+        self.address, self.folder, self.running = address, folder, {}
+
+    def start(self, name):
+        site = Path(__file__).parents[3] / "site.yaml"
+        with (self.folder / f"{name}.log").open("a") as log:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, "-m", "ops.controller", "--site", site, "--name", name, "--zookeeper", self.address],
+                stdout=log,
+                stderr=log,
+            )
+
+    def end(self, name, *, kill):
+        process = self.running.pop(name)
+        process.kill() if kill else process.terminate()
+        return process.wait(20)
+
+    def stop(self):
+        for name in list(self.running):
+            self.end(name, kill=True)
+
+
+@pytest.fixture
+def pipeline(zookeeper, tmp_path, request):
+    """A channel of the test's own, and controllers on it."""
+    address = f"{zookeeper}/{request.node.name[:40]}"
+    controllers = Controllers(address, tmp_path)
+    with Channel(address) as channel:
+        world = LiveWorld(channel=channel)
+        try:
+            yield world, controllers
+        finally:
+            controllers.stop()
+            sys.stdout.writelines(f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in tmp_path.glob("*.log"))
+
+
+def leader(world):
+    found = world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+    return None if found is None else found.value.leader
+
+
+def test_when_the_leader_is_killed_in_the_middle_of_a_drain_the_standby_goes_on(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.until_true(lambda: leader(world) == "c1", 120)
+    controllers.start("c2")
+    world.want()
+    world.until_true(world.all_well, 120)
+    drained = world.placement("entry").driver
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+    world.until_true(lambda: world.next_driver("counts") is not None, 90)
+    controllers.end("c1", kill=True)
+    world.until_true(lambda: runbook.ended, 180)
+    assert runbook.ok, runbook.results
+    assert leader(world) == "c2"
+    assert world.host_state(drained) is HostState.DRAINED
+    assert not world.agents[drained].units
+    assert {world.state(name) for name in world.specs} == {State.RUNNING}
+    assert runbook.results[Step.VERIFY].details["receipts"]
+    world.check_settled()
+    assert controllers.end("c2", kill=False) == 0
+
+
+def test_a_deposed_leader_can_write_no_more(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.until_true(lambda: leader(world) == "c1", 120)
+    before = world.channel.read(paths.EPOCH, EpochRecord)
+    assert controllers.end("c1", kill=False) == 0, "SIGTERM ends it after its pass"
+    controllers.start("c2")
+    world.until_true(lambda: leader(world) == "c2", 120)
+    with pytest.raises(ConflictError):
+        world.channel.multi([Guard(paths.EPOCH, before.version), Write(paths.LAYERS, Layers(), None)])
+    assert not world.channel.exists(paths.LAYERS)
+
+
+def test_a_hand_over_is_flipped_soon_after_the_report(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    runbook = world.begin("m1", kind=ChangeKind.MIGRATE, tier="counts", to="label:fast")
+    if world.placement("counts").hosts == {"h1"}:
+        runbook.spec = runbook.spec.model_copy(update={"to": "h2"})
+    world.until_true(lambda: runbook.ended, 90)
+    assert runbook.ok, runbook.results
+    old = world.channel.read(paths.report("counts", 1), IncarnationReport).value
+    paused = next(at for state, at in old.history if state is State.PAUSED)
+    flipped = world.channel.kazoo.get(paths.owner("counts"))[1].mtime / 1000
+    sys.stdout.write(f"flipped {(flipped - paused) * 1000:.0f} ms after the report\n")
+    assert flipped - paused < 0.5

@@ -1,0 +1,236 @@
+"""Plans: least movement, never over capacity, every tier keeps its k, and refusals that say what to do."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ops.model.assignment import HostState
+from ops.model.incarnation import Placement
+from ops.model.operation import ChangeKind, ChangeSpec
+from ops.model.resources import Capacity, Quantum
+from ops.model.share import Layer, LayerEntry, Layers, Share
+from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from ops.planning.checker import violations
+from ops.planning.cluster import Cluster, Host, RefusedError, Rules, TierNow, holding, overfull
+from ops.planning.layers import layers_after
+from ops.planning.placement import Ask, place, place_tier
+from ops.planning.plan import aftermath, plan
+from ops.planning.shares import Target, target
+
+SETTINGS = settings(max_examples=60, deadline=None)
+
+
+def spec_of(name, mode=Mode.BATCH, distance=0, quantum=None):
+    return TierSpec(
+        name=name,
+        kind=Kind.PROCESSING,
+        mode=mode,
+        delivery=Delivery.AT_LEAST_ONCE,
+        inputs=("in",),
+        distance=distance,
+        quantum=quantum or Quantum(cpu=1, memory=1024, threads=4),
+    )
+
+
+def host_of(name, *, cpu=8.0, memory=8192, zone="onprem", labels=(), state=HostState.UP):  # noqa: PLR0913
+    return Host(name, zone, labels, Capacity(cpu=cpu, memory=memory), state)
+
+
+quanta = st.builds(Quantum, cpu=st.sampled_from([0.5, 1.0, 1.5, 2.0]), memory=st.sampled_from([256, 512, 1024, 1536]), threads=st.just(4))
+
+
+@st.composite
+def clusters(draw):
+    """Draw a cluster whose tiers are placed as placement itself would have, one after the other."""
+    names = [f"h{number}" for number in range(1, draw(st.integers(2, 6)) + 1)]
+    hosts = {
+        name: host_of(name, cpu=draw(st.sampled_from([6.0, 8.0, 16.0])), memory=draw(st.sampled_from([6144, 12288]))) for name in names
+    }
+    tiers, shares = {}, {}
+    for number in range(draw(st.integers(1, 4))):
+        spec = spec_of(f"t{number}", draw(st.sampled_from(Mode)), draw(st.integers(0, 3)), draw(quanta))
+        k = draw(st.integers(1, 3))
+        shares[spec.name] = Share(minimum=1, target=k, maximum=4)
+        try:
+            placement, placed = place_tier(spec, Target(k), None, hosts)
+        except RefusedError:
+            continue
+        hosts = placed.hosts
+        tiers[spec.name] = TierNow(spec, placement)
+    return Cluster(hosts, tiers, (), Rules(shares=shares, partitions=8))
+
+
+@SETTINGS
+@given(clusters())
+def test_placing_what_is_there_once_more_keeps_everything(cluster):
+    for name, tier in cluster.tiers.items():
+        without = holding(cluster.hosts, tier.spec, tier.placement, -1)
+        again, _ = place_tier(tier.spec, target(name, cluster.rules), tier.placement, without)
+        assert again == tier.placement
+
+
+@SETTINGS
+@given(clusters(), st.data())
+def test_a_drain_leaves_nothing_on_the_host_and_is_never_over_capacity(cluster, data):
+    name = data.draw(st.sampled_from(sorted(cluster.hosts)))
+    spec = ChangeSpec(kind=ChangeKind.DRAIN, host=name)
+    try:
+        planned = plan(spec, cluster)
+    except RefusedError:
+        return
+    assert violations(planned, aftermath(spec, cluster)) == []
+    moved = {move.tier: move.after for move in planned.moves}
+    hosts = cluster.hosts
+    for tier, now in cluster.tiers.items():
+        after = moved.get(tier, now.placement)
+        assert name not in after.hosts
+        assert len(after.slots) == len(now.placement.slots)
+        hosts = holding(holding(hosts, now.spec, now.placement, -1), now.spec, after)
+    assert overfull(hosts) == []
+    if not any(name in tier.placement.hosts for tier in cluster.tiers.values()):
+        assert planned.moves == ()
+
+
+@SETTINGS
+@given(clusters(), st.data())
+def test_scaling_down_gives_up_slots_and_moves_none(cluster, data):
+    if not cluster.tiers:
+        return
+    name = data.draw(st.sampled_from(sorted(cluster.tiers)))
+    tier = cluster.tiers[name]
+    k = data.draw(st.integers(1, len(tier.placement.slots)))
+    rooms = {host: replace(room, capacity=Capacity(cpu=64, memory=65536)) for host, room in cluster.hosts.items()}
+    placement, _ = place_tier(tier.spec, Target(k), tier.placement, rooms)
+    assert placement.driver == tier.placement.driver
+    assert not [slot for slot in placement.slots if placement.slots.count(slot) > tier.placement.slots.count(slot)]
+
+
+@SETTINGS
+@given(st.integers(0, 20), st.integers(0, 20), st.lists(st.tuples(st.sampled_from(Layer), st.integers(-3, 20)), max_size=5))
+def test_shares_stay_within_their_limits_and_the_highest_layer_wins(low, span, entries):
+    share = Share(minimum=low, target=low, maximum=low + span)
+    layers = Layers(entries=tuple(LayerEntry(tenant="t", layer=layer, target=number, owner="x", at=0.0) for layer, number in entries))
+    found = target("t", Rules(shares={"t": share}, layers=layers))
+    assert low <= found.slots <= low + span
+    if entries:
+        highest = max(layer for layer, _ in entries)
+        wanted = [number for layer, number in entries if layer is highest][-1]
+        assert found.slots == max(low, min(low + span, wanted))
+        assert found.layer is highest
+
+
+def test_slots_of_one_tier_are_spread_over_the_hosts():
+    hosts = {name: host_of(name) for name in ("h1", "h2", "h3")}
+    placed = place([Ask("t", 3, Quantum(cpu=1, memory=512))], hosts)
+    assert placed.where["t", "slots"] == ("h1", "h2", "h3")
+
+
+def test_nothing_goes_to_burst_hosts_unless_it_asks_for_them():
+    hosts = {"h1": host_of("h1"), "e1": host_of("e1", zone="ec2")}
+    spec = spec_of("enrich")
+    plain, _ = place_tier(spec, Target(2), None, hosts)
+    assert plain.hosts == {"h1"}
+    burst, _ = place_tier(spec, Target(2, extra=1, extra_to="zone:ec2"), plain, hosts)
+    assert burst == Placement(driver="h1", slots=("h1", "h1", "e1"))
+
+
+def test_a_place_that_is_cordoned_is_left_with_a_note_and_one_that_does_not_exist_is_refused():
+    hosts = {"h1": host_of("h1", labels=("fast",), state=HostState.CORDONED), "h2": host_of("h2")}
+    placement, placed = place_tier(spec_of("enrich"), Target(1, to="label:fast"), None, hosts)
+    assert placement.hosts == {"h2"}
+    assert placed.notes[0] == "enrich has to be at label:fast, but h1 is cordoned: it goes anywhere until it is moved again"
+    with pytest.raises(
+        RefusedError, match="has to be at label:slow, and there is no such host; hosts: h1, h2; zones: onprem; labels: fast"
+    ):
+        place_tier(spec_of("enrich"), Target(1, to="label:slow"), None, hosts)
+
+
+def running(k=2, **more):
+    hosts = {"h1": host_of("h1", labels=("fast",)), "h2": host_of("h2"), "h3": host_of("h3")}
+    spec = spec_of("counts", **more)
+    placement, placed = place_tier(spec, Target(k), None, hosts)
+    rules = Rules(
+        shares={"counts": Share(minimum=1, target=k, maximum=4), "batch": Share(minimum=0, target=0, maximum=2)},
+        shifts={"night": {"counts": 1, "batch": 1}, "odd": {"nobody": 1}},
+        partitions=3,
+    )
+    return Cluster(placed.hosts, {"counts": TierNow(spec, placement)}, (), rules)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"kind": "drain", "host": "h9"}, 'there is no host "h9"; known hosts: h1, h2, h3'),
+        ({"kind": "drain"}, "drain needs a host; known hosts: h1, h2, h3"),
+        ({"kind": "scale", "tier": "sums", "k": 1}, 'there is no tier "sums"; known tiers: counts'),
+        ({"kind": "scale", "tier": "counts", "k": 0}, "0 is below its minimum of 1"),
+        ({"kind": "scale", "tier": "counts", "k": 5}, "5 is above its maximum of 4; ask for less, or raise shares.counts.maximum"),
+        ({"kind": "scale", "tier": "counts", "k": 4}, "its input has 3 partitions, so 1 of 4 workers would read nothing"),
+        (
+            {"kind": "migrate", "tier": "counts", "to": "zone:moon"},
+            "cannot go to zone:moon: no host is there; known: h1, h2, h3, zone:onprem",
+        ),
+        ({"kind": "burst", "tier": "counts", "k": 1}, "no host at zone:ec2 is up; burst_to_ec2 launches one"),
+        ({"kind": "shift", "shift": "noon"}, 'there is no shift "noon" in the site file; known shifts: night, odd'),
+        ({"kind": "shift", "shift": "odd"}, 'speaks of "nobody", which is neither a tier nor batch'),
+    ],
+)
+def test_a_refusal_names_the_thing_and_what_to_do(spec, reason):
+    with pytest.raises(RefusedError) as refused:
+        plan(ChangeSpec(**spec), running())
+    assert reason in str(refused.value)
+
+
+def test_a_quantum_that_no_host_can_hold_is_refused_with_the_numbers():
+    with pytest.raises(RefusedError) as refused:
+        place_tier(spec_of("counts", quantum=Quantum(cpu=3, memory=512)), Target(1), None, {"h2": host_of("h2", cpu=2)})
+    assert str(refused.value) == 'tier "counts": Q asks 3 cpu, host h2 has 2; give h2 more or lower quantum.cpu'
+
+
+def test_a_realtime_tier_keeps_a_thread_for_each_partition():
+    with pytest.raises(RefusedError, match="holds one thread for each of its 3 partitions, 1 workers of 2 threads have 2"):
+        plan(ChangeSpec(kind="scale", tier="counts", k=1), running(mode=Mode.REALTIME, quantum=Quantum(cpu=1, memory=512, threads=2)))
+
+
+def test_what_is_so_already_is_an_empty_plan_that_says_so():
+    planned = plan(ChangeSpec(kind="scale", tier="counts", k=2), running())
+    assert planned.moves == ()
+    assert planned.notes == ("nothing has to move",)
+    assert planned.predicted_seconds == 0
+
+
+def test_scaling_back_to_the_usual_number_takes_the_persons_word_back():
+    rules = running().rules
+    up = layers_after(ChangeSpec(kind="scale", tier="counts", k=3), rules, "anna", 1.0)
+    assert target("counts", replace(rules, layers=up)).slots == 3
+    down = layers_after(ChangeSpec(kind="scale", tier="counts", k=2), replace(rules, layers=up), "anna", 2.0)
+    assert down == Layers()
+
+
+def test_when_room_is_too_short_to_double_all_the_rest_is_prepared_after_a_release():
+    hosts = {"h1": host_of("h1", cpu=5), "h2": host_of("h2", cpu=5)}
+    tiers = {}
+    for name, placement in (("t0", Placement(driver="h1", slots=("h1", "h2"))), ("t1", Placement(driver="h2", slots=("h2",)))):
+        spec = spec_of(name, distance=len(tiers))
+        hosts = holding(hosts, spec, placement)
+        tiers[name] = TierNow(spec, placement)
+    cluster = Cluster(hosts, tiers, (), Rules(shares={"t0": Share(target=2), "t1": Share()}))
+    spec = ChangeSpec(kind="drain", host="h2")
+    planned = plan(spec, cluster)
+    assert [move.tier for move in planned.moves] == ["t0", "t1"]
+    assert "t1 is prepared only when t0 has been released: room is short" in planned.notes
+    assert violations(planned, aftermath(spec, cluster)) == []
+
+
+def test_the_checker_finds_what_a_planner_must_not_do():
+    cluster = running()
+    planned = plan(ChangeSpec(kind="migrate", tier="counts", to="label:fast"), cluster)
+    after = aftermath(ChangeSpec(kind="migrate", tier="counts", to="label:fast"), cluster)
+    (move,) = planned.moves
+    astray = move.model_copy(update={"after": Placement(driver="h2", slots=("h2",))})
+    found = violations(planned.model_copy(update={"moves": (astray,)}), after)
+    assert found == ["counts would have 1 slots instead of 2", "counts has to be at label:fast and would be on h2"]
+    crowded = after.with_hosts({name: replace(host, used_memory=host.capacity.memory) for name, host in after.hosts.items()})
+    assert "while counts is prepared: h1 holds" in violations(planned, crowded)[0]
