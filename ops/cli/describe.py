@@ -28,9 +28,12 @@ def tiers(view: View, figures: Figures) -> list[TierLine]:
 def slots(view: View, figures: Figures) -> list[SlotLine]:
     """Describe every slot that is assigned."""
     found = []
-    for host, unit, seen in _units(view):
+    reading: dict[tuple[str, str, int], list[int]] = {}
+    for host, unit, seen in sorted(_units(view), key=lambda item: item[1].id):
         if unit.kind is not UnitKind.SLOT:
             continue
+        address = host.facts.address if host.facts else ""
+        records = reading.setdefault((host.name, unit.tenant, unit.incarnation), figures.records(unit.tenant, unit.incarnation, address))
         found.append(
             SlotLine(
                 id=unit.id,
@@ -40,7 +43,7 @@ def slots(view: View, figures: Figures) -> list[SlotLine]:
                 state=_slot_state(view, host, unit, seen),
                 pid=seen.pid if seen else None,
                 restarts=seen.restarts if seen else 0,
-                records=figures.records(host.name, unit.id),
+                records=records.pop(0) if records else None,
                 exit=seen.exit if seen else None,
             )
         )

@@ -7,22 +7,27 @@ from ops import endpoints
 from ops.model.incarnation import TierProgress
 
 CONNECT_SECONDS = 2
-QUERY = "select distinct on (tier) * from tier_progress order by tier, at desc"
+QUERY = (
+    "select tier, incarnation, extract(epoch from at)::float8 as at, rate_in, rate_out, lag, latency_ms, slots, details"
+    " from tier_progress order by tier"
+)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The newest row of each tier; `missing` says why there are none."""
+    """One row for each tier; `missing` says why there are none."""
 
     tiers: dict[str, TierProgress] = field(default_factory=dict)
     missing: str | None = None
 
-    def records(self, host: str, slot: str) -> int | None:
-        """Return the records that a slot's executor has read."""
-        for progress in self.tiers.values():
-            if f"{host}/{slot}" in progress.slots:
-                return progress.slots[f"{host}/{slot}"]
-        return None
+    def records(self, tenant: str, incarnation: int, address: str) -> list[int]:
+        """Return the records that a tier's executors at an address have read, the oldest executor first."""
+        progress = self.tiers.get(tenant)
+        if progress is None or progress.incarnation != incarnation:
+            return []
+        places = (place.rpartition("/") for place in progress.slots)
+        mine = [(int(number) if number.isdigit() else 0, number) for where, _, number in places if where == address]
+        return [progress.slots[f"{address}/{number}"] for _, number in sorted(mine)]
 
 
 def read_figures() -> Figures:
@@ -39,6 +44,5 @@ def read_figures() -> Figures:
         return Figures(missing="no tier has reported yet")
     except psycopg2.Error as error:
         return Figures(missing=f"PostgreSQL is away: {str(error).strip().splitlines()[0]}")
-    known = TierProgress.model_fields.keys()
-    found = [TierProgress.model_validate({key: value for key, value in row.items() if key in known}) for row in rows]
+    found = [TierProgress.model_validate(row) for row in rows]
     return Figures({progress.tier: progress for progress in found})

@@ -1,0 +1,91 @@
+"""The command line without a platform: help, wrong usage, and what is told when everything is away."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import cast
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from ops.channel import ChannelAwayError
+from ops.cli.ending import AWAY, FAILED, WRONG_USAGE, Commands, explain
+from ops.cli.main import app
+from ops.cli.runbooks import Kind, spec_of
+from ops.model.operation import ChangeKind, ChangeSpec
+from ops.site import SiteError
+
+HEAVY = {"airflow", "boto3", "confluent_kafka", "kazoo", "psycopg2", "pydantic", "pyspark", "rich", "structlog"}
+
+
+@pytest.fixture
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    return CliRunner()
+
+
+def endpoints(home: Path) -> None:
+    away = "127.0.0.1:1"
+    airflow = {"url": f"http://{away}", "user": "admin", "password": "x"}
+    found = {"kafka": away, "zookeeper": f"{away}/sluice/hits", "postgres": f"postgresql://x@{away}/x", "airflow": airflow}
+    (home / "endpoints.json").write_text(json.dumps({**found, "spark": f"spark://{away}", "home": str(home)}))
+
+
+def test_every_command_has_help_with_an_example(runner: CliRunner) -> None:
+    names = cast("Commands", get_command(app)).commands.keys()
+    assert {"status", "drain", "return", "tiers", "endpoints", "feed", "logs", "doctor"} <= names
+    for name in names:
+        assert "Example: sluice" in runner.invoke(app, [name, "--help"]).stdout.replace("watch -n1 ", ""), name
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys, ops.cli.main; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    assert not loaded & HEAVY
+
+
+WRONG = ["drain", "scale entry none", "scale entry 0", "plan fly", "plan drain", "bogus"]
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_usage_ends_with_2_and_says_what_is_right(runner: CliRunner, words: str) -> None:
+    done = runner.invoke(app, words.split())
+    assert done.exit_code == WRONG_USAGE
+    assert "drain HOST" in done.stderr or "Error" in done.stderr
+
+
+def test_a_platform_that_was_never_started_ends_with_3_and_says_how_to_start_it(runner: CliRunner) -> None:
+    done = runner.invoke(app, ["tiers", "--json"])
+    assert done.exit_code == AWAY
+    assert done.stdout == ""
+    assert "make up" in done.stderr
+
+
+def test_without_zookeeper_status_tells_what_this_machine_remembers_and_ends_with_3(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoints(tmp_path)
+    monkeypatch.setattr("ops.cli.connect.CONNECT_SECONDS", 0.2)
+    done = runner.invoke(app, ["status"])
+    assert done.exit_code == AWAY
+    assert "PostgreSQL is away" in done.stdout
+    assert "ZooKeeper at 127.0.0.1:1/sluice/hits does not answer" in done.stdout
+    asked = json.loads(runner.invoke(app, ["status", "--json"]).stdout)
+    assert (asked["zookeeper"], asked["postgres"]) == (False, False)
+    assert len(asked["notes"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ChannelAwayError("away"), AWAY), (FileNotFoundError("none"), AWAY), (SiteError("wrong"), WRONG_USAGE), (KeyError("bug"), FAILED)],
+)
+def test_each_kind_of_error_has_its_code(error: Exception, code: int) -> None:
+    assert explain(error)[0] == code
+
+
+def test_what_was_typed_becomes_a_change() -> None:
+    assert spec_of(Kind.SCALE, ["entry", "2"]) == ChangeSpec.model_validate({"kind": ChangeKind.SCALE, "tier": "entry", "k": 2})
+    assert spec_of(Kind.MIGRATE, ["entry", "zone:ec2"]).to == "zone:ec2"
+    assert spec_of(Kind.PAUSE, []).kind is ChangeKind.PAUSE

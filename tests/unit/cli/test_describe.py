@@ -1,0 +1,117 @@
+from ops.cli import describe
+from ops.cli.figures import Figures
+from ops.controller.view import HostView, TierView, View
+from ops.model.assignment import (
+    Assignment,
+    HostFacts,
+    HostRecord,
+    HostState,
+    Observed,
+    Unit,
+    UnitKind,
+    UnitObserved,
+    UnitState,
+    driver_id,
+    label_of,
+    slot_id,
+)
+from ops.model.ids import HostName, Incarnation, Tenant, TierName
+from ops.model.incarnation import IncarnationReport, OwnerRecord, Phase, State, TierProgress, TierWanted
+from ops.model.resources import Quantum
+from ops.model.share import Share
+from ops.model.status import ControllerStatus, TierState, TierStatus
+from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from ops.planning.cluster import Rules
+
+ENRICH = TierName("enrich")
+
+
+def unit(kind: UnitKind, number: int = 0, incarnation: int = 2) -> Unit:
+    name = driver_id(ENRICH, incarnation) if kind is UnitKind.DRIVER else slot_id(ENRICH, incarnation, number)
+    return Unit(
+        id=name,
+        kind=kind,
+        tenant=Tenant(ENRICH),
+        incarnation=Incarnation(incarnation),
+        quantum=Quantum(),
+        label=label_of(ENRICH, incarnation),
+    )
+
+
+def host(name: str, *units: Unit, live: bool = True, state: UnitState = UnitState.RUNNING, record: HostState = HostState.UP) -> HostView:
+    seen = tuple(UnitObserved(id=each.id, state=state, pid=7, since=1.0) for each in units)
+    return HostView(
+        name=HostName(name),
+        facts=HostFacts(name=HostName(name), address=f"127.0.1.{name[1:]}", zone="onprem", cpu=8, memory=8192),
+        live=live,
+        record=HostRecord(state=record),
+        assignment=Assignment(epoch=1, units=units),
+        observed=Observed(epoch=1, units=seen, agent_started=1.0, limits="cgroup v1"),
+    )
+
+
+def view(*hosts: HostView, state: State = State.RUNNING, following: int | None = None) -> View:
+    tier = TierView(
+        spec=TierSpec(name=ENRICH, kind=Kind.PROCESSING, mode=Mode.REALTIME, delivery=Delivery.AT_LEAST_ONCE, inputs=("hits",)),
+        owner=OwnerRecord(
+            owner=Incarnation(2),
+            next=None if following is None else Incarnation(following),
+            phase=Phase.STEADY if following is None else Phase.PREPARE,
+        ),
+        wanted=TierWanted(running=True),
+        incarnations={},
+        reports={Incarnation(2): IncarnationReport(state=state, since=1.0, pid=7, gap_seconds=0.2)},
+    )
+    status = ControllerStatus(
+        leader="c", epoch=1, at=1.0, sentence="all is well", tiers={ENRICH: TierStatus(state=TierState.RUNNING, sentence="runs")}
+    )
+    return View(tiers={ENRICH: tier}, hosts={each.name: each for each in hosts}, status=status)
+
+
+DRIVER, FIRST, SECOND = unit(UnitKind.DRIVER), unit(UnitKind.SLOT, 0), unit(UnitKind.SLOT, 1)
+READ = {"127.0.1.1/0": 10, "127.0.1.2/11": 30, "127.0.1.2/2": 20}
+FIGURES = Figures({ENRICH: TierProgress(tier=ENRICH, incarnation=Incarnation(2), at=1.0, rate_in=500.0, lag=3, slots=READ)})
+
+
+def test_a_tier_is_told_with_its_driver_its_workers_and_its_figures() -> None:
+    (line,) = describe.tiers(view(host("h1", DRIVER, FIRST), host("h2", SECOND)), FIGURES)
+    assert (line.state, line.incarnation, line.driver.host, line.rate_in, line.gap_seconds) == ("running", 2, "h1", 500.0, 0.2)
+    told = [(worker.slot, worker.host, worker.state) for worker in line.workers]
+    assert told == [(FIRST.id, "h1", "active"), (SECOND.id, "h2", "active")]
+
+
+def test_the_slots_of_an_incarnation_that_prepares_are_not_the_tiers_workers() -> None:
+    (line,) = describe.tiers(view(host("h1", DRIVER, FIRST, unit(UnitKind.SLOT, incarnation=3)), following=3), Figures())
+    assert [worker.slot for worker in line.workers] == [FIRST.id]
+    assert line.next == 3
+
+
+def test_workers_are_as_their_host_their_slot_and_their_driver_are() -> None:
+    def state(seen: View) -> str:
+        return describe.tiers(seen, Figures())[0].workers[0].state
+
+    assert state(view(host("h1", FIRST))) == "active"
+    assert state(view(host("h1", FIRST), state=State.PAUSED)) == "paused"
+    assert state(view(host("h1", FIRST), state=State.STARTING)) == "starting"
+    assert state(view(host("h1", FIRST, state=UnitState.STARTING))) == "starting"
+    assert state(view(host("h1", FIRST, state=UnitState.STOPPING))) == "draining"
+    assert state(view(host("h1", FIRST, live=False))) == "lost"
+
+
+def test_a_host_without_an_agent_is_lost_unless_it_reboots() -> None:
+    lines = describe.hosts(view(host("h1", live=False), host("h2", live=False, record=HostState.REBOOTING), host("h3", FIRST, DRIVER)))
+    assert [line.state for line in lines] == ["lost", "rebooting", "up"]
+    assert lines[2].slots == (FIRST.id,)
+    assert lines[2].drivers == (DRIVER.id,)
+
+
+def test_records_are_told_by_slot_the_older_executor_first() -> None:
+    lines = describe.slots(view(host("h1"), host("h2", FIRST, SECOND)), FIGURES)
+    assert {line.id: line.records for line in lines} == {FIRST.id: 20, SECOND.id: 30}
+
+
+def test_shares_tell_what_holds_and_what_is_held() -> None:
+    rules = Rules(shares={"enrich": Share(minimum=1, target=2, maximum=4), "batch": Share(minimum=0, target=0, maximum=2)})
+    batch, enrich = describe.shares(view(host("h1", DRIVER, FIRST)), rules)
+    assert (enrich.slots, enrich.held, enrich.layer, enrich.by) == (2, 1, "base", "the site file")
+    assert (batch.slots, batch.held) == (0, 0)

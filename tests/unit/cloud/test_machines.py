@@ -1,0 +1,39 @@
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.cloud.ec2 import host_of, user_data
+from ops.cloud.machines import Machines
+from ops.model.resources import Capacity
+from ops.site import Ec2Config
+
+INSTANCES = [f"i-0123456789abcde{digit}" for digit in "0123456789"]
+
+
+@given(st.lists(st.sets(st.sampled_from(INSTANCES)), max_size=12))
+def test_every_running_instance_is_played_once_at_an_address_of_its_own(looks: list[set[str]]) -> None:
+    machines = Machines()
+    for running in looks:
+        before = {machine.instance: machine.address for machine in machines.machines}
+        machines, ended = machines.following(running)
+        now = {machine.instance: machine.address for machine in machines.machines}
+        assert now.keys() == running
+        assert len(set(now.values())) == len(now)
+        assert {machine.instance for machine in ended} == before.keys() - running
+        assert all(now[instance] == address for instance, address in before.items() if instance in now), "an address stays"
+
+
+def test_machines_are_remembered_across_a_restart(tmp_path: Path) -> None:
+    machines, _ = Machines().following(INSTANCES[:2])
+    machines.write(tmp_path / "ec2" / "machines.json")
+    assert Machines.read(tmp_path / "ec2" / "machines.json") == machines
+    assert Machines.read(tmp_path / "none.json") == Machines()
+
+
+def test_user_data_starts_the_agent_of_the_host_that_the_instance_is_known_by() -> None:
+    script = user_data(Ec2Config(capacity=Capacity(cpu=2, memory=4096)))
+    assert script.startswith("#!/bin/bash")
+    assert '--host "ec2-${id: -8}"' in script
+    assert "--zone ec2 --cpu 2 --memory 4096m" in script
+    assert host_of("i-0a1b2c3d4e5f60718") == "ec2-e5f60718"
