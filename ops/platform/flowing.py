@@ -26,7 +26,25 @@ def known_endpoints(where: Layout) -> endpoints.Endpoints:
     return endpoints.Endpoints.model_validate_json(where.endpoints.read_text())
 
 
-def supervising(where: Layout, services: tuple[str, ...]) -> Step:
+class Patience:
+    """How long the tiers may take, counted from when Airflow supervises them: until then nothing may have asked for them."""
+
+    def __init__(self, seconds: float) -> None:
+        """Count from `begin` on."""
+        self.seconds = seconds
+        self._end: float | None = None
+
+    def begin(self) -> None:
+        """Start to count."""
+        self._end = time.monotonic() + self.seconds
+
+    @property
+    def over(self) -> bool:
+        """Whether the time has passed."""
+        return self._end is not None and time.monotonic() > self._end
+
+
+def supervising(where: Layout, services: tuple[str, ...], patience: Patience) -> Step:
     """Return the step that has each tier's DAG un-paused and running."""
 
     def act(halt: threading.Event) -> str:
@@ -50,6 +68,7 @@ def supervising(where: Layout, services: tuple[str, ...]) -> Step:
                 errors = "; ".join(rest.import_errors()) or "no file could not be read, see airflow-dags.log"
                 message = f"Airflow has not read {', '.join(waiting)} within {DAGS_SECONDS:.0f} s: {errors}"
                 raise PlatformError(message)
+        patience.begin()
         return f"{total} tiers supervised, {triggered} runs triggered"
 
     return Step("tier-dags", act, needs=services)
@@ -80,20 +99,19 @@ def missing_tiers(channel: Channel) -> list[str]:
     return [reason for tier in tiers if (reason := _not_running(channel, tier))] if tiers else ["no tier is published"]
 
 
-def running(where: Layout) -> Step:
+def running(where: Layout, patience: Patience) -> Step:
     """Return the step that waits until every tier's driver runs."""
 
     def act(halt: threading.Event) -> str:
-        until = time.monotonic() + TIERS_SECONDS
         with Channel(known_endpoints(where).zookeeper) as channel:
             while True:
                 missing = missing_tiers(channel)
                 if not missing:
                     return f"{', '.join(channel.children('/tiers'))} run"
-                if time.monotonic() > until:
+                if patience.over:
                     listed = "; ".join(missing)
                     message = (
-                        f"tiers: not all run after {TIERS_SECONDS:.0f} s: {listed}. "
+                        f"tiers: not all run after {patience.seconds:.0f} s: {listed}. "
                         f"See `sluice status` and the drivers' logs below {where.home / 'hosts'}"
                     )
                     raise PlatformError(message)
@@ -103,11 +121,10 @@ def running(where: Layout) -> Step:
     return Step("tiers", act, needs=("controller",))
 
 
-def delivering(where: Layout) -> Step:
+def delivering(where: Layout, patience: Patience) -> Step:
     """Return the step that waits for a record that was delivered after it began."""
 
     def act(halt: threading.Event) -> str:
-        until = time.monotonic() + TIERS_SECONDS
         with connect(where, "sluice") as link:
             begun = link.execute("select clock_timestamp()").fetchone()
             while True:
@@ -117,10 +134,9 @@ def delivering(where: Layout) -> Step:
                     found = None
                 if found is not None:
                     return f"{found[0]} is in PostgreSQL"
-                if time.monotonic() > until:
-                    message = (
-                        f"delivery: no record has reached `delivered` within {TIERS_SECONDS:.0f} s; `sluice status` shows where they wait"
-                    )
+                if patience.over:
+                    late = f"within {patience.seconds:.0f} s"
+                    message = f"delivery: no record has reached `delivered` {late}; `sluice status` shows where they wait"
                     raise PlatformError(message)
                 if halt.wait(0.1):
                     raise HaltedError

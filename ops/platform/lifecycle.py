@@ -39,13 +39,14 @@ def catalogue(where: Layout) -> tuple[list[Service], list[Step]]:
         *parts(where, java_home, name), *sluice.services(where, java_home, config), *airflow.services(where, java_home),
     ]  # fmt: skip
     supervised = tuple(service.name for service in services if service.name.startswith("airflow-"))
+    patience = flowing.Patience(flowing.TIERS_SECONDS)
     others = [
         fetch_step(where, java_home),
         airflow.migration(where, java_home),
         sluice.publishing(where, java_home),
-        flowing.supervising(where, (*supervised, "pipeline")),
-        flowing.running(where),
-        flowing.delivering(where),
+        flowing.supervising(where, (*supervised, "pipeline"), patience),
+        flowing.running(where, patience),
+        flowing.delivering(where, patience),
     ]
     return services, others
 

@@ -81,7 +81,10 @@ def services(where: Layout, java: Path, site: Site) -> list[Service]:
         """Supervisord sees whether it stays up; there is nothing to ask it."""
 
     return [
-        Service("controller", program("ops.controller", "--site", str(where.site)), leads, needs=("pipeline",)),
+        # Not after "pipeline": tiers that were published before are started at once, and new ones when they are published.
+        Service(
+            "controller", program("ops.controller", "--site", str(where.site)), leads, needs=("zookeeper", "kafka", "postgres", "spark")
+        ),
         *(agent(host.name) for host in site.hosts),
         Service("ec2-runner", program("ops.cloud.runner", nice=5), runs, needs=("ec2", "zookeeper")),
         Service("feed", program("pipeline.feed", "--rate", str(FEED_RATE), nice=5), runs, needs=("pipeline",)),
