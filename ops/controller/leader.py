@@ -28,8 +28,10 @@ PERIOD_SECONDS = 10.0
 """A full pass over everything, read anew: it heals what a watch has missed."""
 BUSY_SECONDS = 1.0
 """The longest sleep while something is under way."""
-LOST_SECONDS = 8.0
+LOST_SECONDS = 12.0
 """How long a host's agent may be away, its session ended, before the host counts as lost: an agent that was killed is back by then."""
+DOUBT = 5.0
+"""When most hosts are away at once it is hardly the hosts' fault (a starved machine, a network): then wait so many times longer."""
 PRUNE_SECONDS = 60.0
 ELECTION_SECONDS = 2.0
 """How often a standby looks up from the queue, to see whether it is told to stop."""
@@ -202,4 +204,6 @@ class Absences:
         now = self._clock()
         away = {name for name, host in view.hosts.items() if not host.live}
         self._since = {name: self._since.get(name, now) for name in away}
-        return frozenset(name for name, since in self._since.items() if now - since >= self._seconds)
+        fresh = [name for name, since in self._since.items() if now - since < self._seconds * DOUBT]
+        seconds = self._seconds * (DOUBT if len(fresh) > 1 and len(fresh) * 2 > len(view.hosts) else 1.0)
+        return frozenset(name for name, since in self._since.items() if now - since >= seconds)

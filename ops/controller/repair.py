@@ -45,5 +45,6 @@ def _lost(draft: Draft, spec: IncarnationSpec) -> Iterable[tuple[int, HostName]]
             yield number, host
         elif draft.state_of(host) is not HostState.UP:
             seen = vitals.seen(draft, host, slot_id(spec.tier, spec.incarnation, number))
-            if seen is not None and seen.state is UnitState.EXITED:
+            # An agent shows a slot that has died as starting again, with how it ended.
+            if seen is not None and seen.state in {UnitState.STARTING, UnitState.EXITED} and seen.exit is not None:
                 yield number, host

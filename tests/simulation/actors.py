@@ -93,15 +93,14 @@ class SimDriver:
             self._go(State.READY)
         elif self.state is State.RUNNING:
             # an overlap that was called off: it is dropped soon
-            self._exit(_record)
+            self._hold(_record)
 
     def _hold(self, _record):
         if self.state is State.WARMING:
             self._go(State.READY)
         elif self.state is not State.PAUSED:
-            if self.state is State.READY:
-                self.started_from = self._receipt()
-            self.stopped_at = self._receipt()
+            if self.state is State.RUNNING:
+                self.stopped_at = self._receipt()
             self._go(State.PAUSED)
 
     def _exit(self, _record):

@@ -33,6 +33,8 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
 
 def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -> Waiting | dict[str, Any]:
     before, after = vitals.report(draft, tier, old), vitals.report(draft, tier, new)
+    if after is not None and after.state is State.PAUSED and after.started_from is None:
+        return {"old": old, "new": new, "wrong": [], "sentence": f"paused; {new} will go on where {old} stopped"}
     if after is None or after.started_from is None:
         return Waiting(f"waiting for {tier}/{new} to say where it started")
     ended = before is not None and before.state in vitals.ENDED

@@ -20,10 +20,19 @@ def java():
     return found
 
 
+PORT = int(os.environ.get("SLUICE_TEST_ZOOKEEPER_PORT", "22810"))
+
+
 @pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory):
-    """Start ZooKeeper; give its address, and its process to those who want to stop it."""
-    port = int(os.environ.get("SLUICE_TEST_ZOOKEEPER_PORT", "22810"))
+def zookeeper(zookeeper_process):  # noqa: ARG001 - it has to run
+    """Give the address of a ZooKeeper that serves."""
+    return f"127.0.0.1:{PORT}"
+
+
+@pytest.fixture(scope="session")
+def zookeeper_process(tmp_path_factory):
+    """Start ZooKeeper."""
+    port = PORT
     data = tmp_path_factory.mktemp("zookeeper")
     config = data / "zoo.cfg"
     config.write_text(f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=1000\nadmin.enableServer=false\n")
@@ -42,6 +51,6 @@ def zookeeper(tmp_path_factory):
         process.kill()
         process.wait()
         pytest.fail((data / "log").read_text()[-2000:])
-    yield f"127.0.0.1:{port}"
+    yield process
     process.terminate()
     process.wait(10)

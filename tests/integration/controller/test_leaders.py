@@ -1,5 +1,6 @@
 """Controllers as processes on a real ZooKeeper: elected, killed, followed; agents and drivers are simulated over the same channel."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from simulation.world import World
 
-from ops.channel import Channel, ConflictError, Guard, Write
+from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
 from ops.model import paths
 from ops.model.assignment import HostState
 from ops.model.incarnation import IncarnationReport, State
@@ -138,3 +139,45 @@ def test_a_hand_over_is_flipped_soon_after_the_report(pipeline):
     flipped = world.channel.kazoo.get(paths.owner("counts"))[1].mtime / 1000
     sys.stdout.write(f"flipped {(flipped - paused) * 1000:.0f} ms after the report\n")
     assert flipped - paused < 0.5
+
+
+def test_a_leader_that_was_frozen_finds_another_one_leading_and_stands_by(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.until_true(lambda: leader(world) == "c1", 120)
+    controllers.start("c2")
+    controllers.running["c1"].send_signal(signal.SIGSTOP)
+    world.want()
+    world.until_true(lambda: leader(world) == "c2" and world.all_well(), 120)
+    controllers.running["c1"].send_signal(signal.SIGCONT)
+    for _ in range(40):
+        world.tick()
+    assert leader(world) == "c2"
+    controllers.end("c2", kill=True)
+    world.until_true(lambda: leader(world) == "c1", 120)
+    world.kill_driver("counts")
+    world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 60)
+
+
+def test_while_zookeeper_is_away_nothing_moves_and_after_it_all_is_well(pipeline, zookeeper_process):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    zookeeper_process.send_signal(signal.SIGSTOP)
+    time.sleep(15)
+    zookeeper_process.send_signal(signal.SIGCONT)
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            for agent in world.agents.values():
+                agent.register()
+            break
+        except ChannelAwayError:
+            time.sleep(0.2)
+    for _ in range(50):
+        world.tick()
+    assert {name: world.owner(name).owner for name in world.specs} == dict.fromkeys(world.specs, 1), "nothing was moved for it"
+    runbook = world.begin("m1", kind=ChangeKind.MIGRATE, tier="enrich", to="label:fast")
+    world.until_true(lambda: runbook.ended, 120)
+    assert runbook.ok, runbook.results
