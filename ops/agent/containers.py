@@ -1,7 +1,8 @@
 """Containers: one control group per unit, below one per host, below one per installation.
 
 Weights are relative, so a host's weight is kept at the sum of its units': a quiet unit alone on one embedded host yields to busy units on
-another, as if there were no hosts between them. Without root or writable groups there are no limits, and that is said.
+another, as if there were no hosts between them. All together weigh no more than the machine's cores, whatever they hold, so that Kafka and
+ZooKeeper on the same machine are not starved. Without root or writable groups there are no limits, and that is said.
 """
 
 import hashlib
@@ -89,6 +90,7 @@ class ControlGroups:
             for group in (*self._roots, self._memory.parent, self._memory):
                 (group / "cgroup.subtree_control").write_text("+cpu +memory")
         (self._memory / self._version.memory_limit).write_text(str(int(capacity.memory * HEADROOM) * MEBIBYTE))
+        self._set_weight(self._cpu.parent, self._version.core * (os.cpu_count() or 1))
         self._balance()
 
     def admit(self, unit: Unit) -> tuple[Path, ...]:
@@ -139,14 +141,11 @@ class ControlGroups:
         return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines)
 
     def _balance(self) -> None:
-        for group in (self._cpu, self._cpu.parent):
-            weights = []
-            for child in group.iterdir():
-                try:
-                    weights.append(int((child / self._version.weight).read_text()))
-                except OSError:
-                    continue
-            self._set_weight(group, sum(weights))
+        weights = []
+        for child in self._cpu.iterdir():
+            with suppress(OSError):
+                weights.append(int((child / self._version.weight).read_text()))
+        self._set_weight(self._cpu, sum(weights))
 
     def _set_weight(self, group: Path, weight: int) -> None:
         (group / self._version.weight).write_text(str(min(self._version.largest, max(self._version.smallest, weight))))

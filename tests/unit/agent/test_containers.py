@@ -35,9 +35,14 @@ def test_a_hosts_weight_is_the_sum_of_its_units_so_that_quiet_ones_yield_across_
     quiet = number(tmp_path / "cpu/sluice-x/h1" / slot(number=1).id / "cpu.shares")
     assert quiet <= 1024 / 10
     assert number(tmp_path / "cpu/sluice-x/h1/cpu.shares") == 1024 + quiet
-    assert number(tmp_path / "cpu/sluice-x/cpu.shares") == 1024 + quiet
     groups.weigh(slot(number=1))
-    assert number(tmp_path / "cpu/sluice-x/cpu.shares") == 2048
+    assert number(tmp_path / "cpu/sluice-x/h1/cpu.shares") == 2048
+
+
+def test_all_units_together_weigh_no_more_than_the_machines_cores(groups: ControlGroups, tmp_path: Path) -> None:
+    for each in range(5 * (os.cpu_count() or 1)):
+        groups.admit(slot(number=each))
+    assert number(tmp_path / "cpu/sluice-x/cpu.shares") == 1024 * (os.cpu_count() or 1)
 
 
 def test_version_2_hands_the_controllers_down(tmp_path: Path) -> None:
