@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ops.controller.draft import Draft
-from ops.controller.steps.abort import abort
+from ops.controller.steps.abort import abort, undo
 from ops.controller.steps.handover import cut, prepare
 from ops.controller.steps.hosts import cordon, give_back, health, reboot
 from ops.controller.steps.outcome import Failed, Outcome, Waiting
@@ -27,6 +27,8 @@ _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.RESUME: pause_or_resume,
     Step.ABORT: abort,
 }
+ABANDONED_SECONDS = 3600.0
+"""How long a change may be without a step: time for a person's approval, but a lost runbook must not lock everybody out for ever."""
 _NEED_NO_CHANGE = frozenset({Step.PREFLIGHT, Step.ABORT})
 
 
@@ -50,7 +52,24 @@ def carry_out(draft: Draft) -> list[str]:
         draft.results[operation.id] = Result(
             ok=not isinstance(outcome, Failed), sentence=outcome.sentence, finished_at=draft.now, details=outcome.details
         )
-    return waits
+        if operation.change in draft.changes:
+            draft.change_of(operation.change, stepped_at=draft.now)
+    return [*waits, *_idle(draft)]
+
+
+def _idle(draft: Draft) -> list[str]:
+    """Look after the changes that no step is posted for: say so, and abort the ones that nobody goes on with."""
+    posted = {seen.operation.change for seen in draft.view.operations.values()}
+    said: list[str] = []
+    for change in list(draft.changes.values()):
+        if change.state is not ChangeState.ACTIVE or change.id in posted:
+            continue
+        if draft.now - change.stepped_at > ABANDONED_SECONDS:
+            undo(draft, change.id, "the controller")
+            draft.tell(f"change {change.id} is aborted: no step was posted for {ABANDONED_SECONDS / 60:.0f} min, and it held the lock")
+        else:
+            said.append(f"{change.id} waits for its next step")
+    return said
 
 
 def _outcome(draft: Draft, operation: Operation) -> Outcome:

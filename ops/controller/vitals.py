@@ -8,8 +8,8 @@ from ops.model.ids import HostName, Incarnation, TierName, UnitId
 from ops.model.incarnation import IncarnationReport, State
 
 ENDED = frozenset({State.STOPPED, State.FAILED, State.FENCED})
-START_SECONDS = 240.0
-"""A driver that has said nothing for this long after it was placed counts as dead: its start hangs."""
+START_SECONDS = 300.0
+"""A driver that has not come further than starting for this long counts as dead: its start hangs."""
 HEALTHY_SECONDS = 60.0
 """An owner that ran for this long has not failed in a row with the one before it."""
 
@@ -58,8 +58,8 @@ def death(draft: Draft, tier: TierName, number: Incarnation) -> Death | None:
     observed = seen(draft, host, driver_id(tier, number))
     if observed is not None and observed.state is UnitState.EXITED:
         return Death(f"ended on {host}: {observed.exit or 'no reason known'}", observed.since)
-    if said is None and draft.now - spec.created_at > START_SECONDS:
-        return Death(f"said nothing on {host} for {START_SECONDS:.0f} s", draft.now)
+    if state(draft, tier, number) is State.STARTING and draft.now - spec.created_at > START_SECONDS:
+        return Death(f"was still starting on {host} after {START_SECONDS:.0f} s", draft.now)
     return None
 
 

@@ -145,6 +145,9 @@ class SimAgent:
         if unit in self.units:
             self.units[unit] = (UnitState.EXITED, "killed by signal 9", self.clock())
 
+    def kill_slot(self, unit):
+        self.units[unit] = (UnitState.STARTING, "killed by signal 9", self.clock())
+
     def step(self):
         if not self.alive:
             return

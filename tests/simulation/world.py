@@ -69,6 +69,7 @@ class Runbook:
         self.world, self.change, self.spec, self.deadline = world, change, spec, deadline
         self.left = list(STEPS[spec.kind])
         self.current = None
+        self.dry_run = False
         self.results = {}
 
     @property
@@ -103,6 +104,7 @@ class Runbook:
                 by="test",
                 posted_at=self.world.now,
                 deadline_seconds=self.deadline,
+                dry_run=self.dry_run,
             ),
         )
 

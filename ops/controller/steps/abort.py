@@ -30,17 +30,17 @@ def abort(draft: Draft, operation: Operation) -> Outcome:
     if change.state is ChangeState.DONE:
         return Done(f"nothing to undo: change {change.id} had ended as {change.state}")
     if change.state is ChangeState.ACTIVE:
-        _undo(draft, operation)
+        undo(draft, change.id, operation.by)
         _end_others(draft, operation)
-        end(draft, change.id, ChangeState.ABORTED)
     waits = [tier for tier in draft.view.tiers if not _is_well(draft, tier)]
     if waits:
         return Waiting(f"undone; waiting until {', '.join(waits)} run{'s' if len(waits) == 1 else ''}")
     return Done(f"change {change.id} is undone: {_where(draft, change.id)}")
 
 
-def _undo(draft: Draft, operation: Operation) -> None:
-    change = draft.changes[operation.change]
+def undo(draft: Draft, identity: ChangeId, by: str) -> None:
+    """Take back what a change has not finished, and end it."""
+    change = draft.changes[identity]
     for tier, number in change.incarnations.items():
         record = draft.owners[tier]
         if record.next == number:
@@ -58,7 +58,8 @@ def _undo(draft: Draft, operation: Operation) -> None:
         for tier in draft.view.tiers:
             wanted = draft.wanted[tier]
             if wanted.paused and wanted.by == change.by and change.spec.tier in {None, tier}:
-                draft.wanted[tier] = wanted.model_copy(update={"paused": False, "by": operation.by, "at": draft.now})
+                draft.wanted[tier] = wanted.model_copy(update={"paused": False, "by": by, "at": draft.now})
+    end(draft, identity, ChangeState.ABORTED)
 
 
 def _end_others(draft: Draft, operation: Operation) -> None:

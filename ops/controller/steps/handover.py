@@ -36,9 +36,9 @@ def prepare(draft: Draft, operation: Operation) -> Outcome:
         elif isinstance(started, Waiting):
             waits.append(started.sentence)
         elif not _is_ready(draft, move.tier, started):
-            waits.append(f"{move.tier}/{started} is {vitals.state(draft, move.tier, started)}")
+            waits.append(f"{move.tier}/{started} to be ready (it is {vitals.state(draft, move.tier, started)})")
     if waits:
-        return Waiting(f"waiting until {', '.join(waits)} → ready")
+        return Waiting(f"waiting for {', '.join(waits)}")
     ready = ", ".join(f"{tier}/{number}" for tier, number in draft.changes[operation.change].incarnations.items())
     then = f"; {', '.join(later)} will be prepared when room is free" if later else ""
     return Done(
@@ -54,8 +54,10 @@ def cut(draft: Draft, operation: Operation) -> Outcome:
     for move in draft.changes[operation.change].plan.moves:
         tier = move.tier
         started = _start(draft, operation.change, move)
-        if isinstance(started, Failed | Waiting):
+        if isinstance(started, Failed):
             return started
+        if isinstance(started, Waiting):
+            return Waiting(f"waiting for {started.sentence}")
         if isinstance(started, _NoRoom):
             return _make_room(draft, through, started)
         if started:
@@ -120,7 +122,7 @@ def _start_beside(draft: Draft, identity: ChangeId, move: Move, owning: Incarnat
         draft.change_of(identity, incarnations={**change.incarnations, tier: owning.incarnation})
         return owning.incarnation
     if not vitals.confirmed(draft, tier) or record.phase is not Phase.STEADY or record.next is not None:
-        return Waiting(f"{tier}/{owning.incarnation} is {vitals.state(draft, tier, owning.incarnation)}; it is moved once it runs")
+        return Waiting(f"{tier}/{owning.incarnation} to run before it is moved (it is {vitals.state(draft, tier, owning.incarnation)})")
     try:
         placement = _placement(now, move, owning.placement)
     except RefusedError as refused:

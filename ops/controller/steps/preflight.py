@@ -30,7 +30,13 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
     if operation.change in draft.changes:
         return Failed(f"change {operation.change} was begun before and is {draft.changes[operation.change].state}; take another id")
     draft.changes[operation.change] = ChangeRecord(
-        id=operation.change, spec=operation.spec, plan=planned, state=ChangeState.ACTIVE, by=operation.by, started_at=draft.now
+        id=operation.change,
+        spec=operation.spec,
+        plan=planned,
+        state=ChangeState.ACTIVE,
+        by=operation.by,
+        started_at=draft.now,
+        stepped_at=draft.now,
     )
     draft.lock = MaintenanceLock(change=operation.change, by=operation.by, since=draft.now)
     return Done(f"planned: {describe(planned)}", details)

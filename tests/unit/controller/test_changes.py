@@ -16,7 +16,6 @@ from ops.planning.cluster import Rules
 TIGHT = Rules(shares={"t0": Share(minimum=1, target=2, maximum=2), "t1": Share()}, locality={"t1": "h2"})
 
 
-
 @cache
 def settled():
     running = World()
@@ -168,8 +167,7 @@ def test_a_step_past_its_deadline_fails_and_says_what_it_waited_for(world):
     world.until(lambda: world.next_driver(name) is not None)
     world.next_driver(name).stuck = True
     world.settle()
-    assert "prepare was not through after 20 s: waiting until" in sentences(runbook)[Step.PREPARE]
-    assert "counts/2 is warming" in sentences(runbook)[Step.PREPARE]
+    assert "prepare was not through after 20 s: waiting for counts/2 to be ready (it is warming)" in sentences(runbook)[Step.PREPARE]
     world.check_settled()
 
 
@@ -233,3 +231,53 @@ def test_when_room_is_short_a_tier_is_prepared_after_the_one_before_it_was_relea
     assert "t1 will be prepared when room is free" in sentences(runbook)[Step.PREPARE]
     assert small.placement("t1").hosts == {"h1"}
     small.check_settled()
+
+
+def test_a_change_that_nobody_goes_on_with_is_aborted_and_gives_the_lock_back(world):
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    world.until(lambda: Step.PREPARE in runbook.results)
+    world.until(lambda: Step.CUT in runbook.results)
+    runbook.left, runbook.current = [], None
+    world.settle()
+    assert world.channel.exists("/changes/lock")
+    world.now += 3601
+    world.settle()
+    assert any("change d1 is aborted: no step was posted for 60 min" in sentence for sentence in world.sentences)
+    assert {world.host_state(name) for name in world.agents} == {HostState.UP}
+    world.check_settled()
+
+
+def test_a_step_of_a_change_that_has_not_begun_or_has_ended_is_answered_sensibly(world):
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    runbook.left, runbook.current = [], Step.CUT
+    runbook.post(Step.CUT)
+    world.settle()
+    assert sentences(runbook)[Step.CUT] == "change d1 has not begun; its preflight comes first"
+    assert sentences(runbook)[Step.ABORT] == "nothing to undo: change d1 never began, and will not"
+    late = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    world.settle()
+    assert "change d1 was begun before and is aborted" in sentences(late)[Step.PREFLIGHT]
+
+
+def test_a_dry_run_changes_nothing(world):
+    before = dict(world.channel.nodes)
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    runbook.dry_run = True
+    runbook.left = [Step.PREFLIGHT]
+    world.settle()
+    result = runbook.results[Step.PREFLIGHT]
+    assert result.sentence.startswith("would do: counts → driver on")
+    assert result.details["plan"]["moves"]
+    changed = {path for path, node in world.channel.nodes.items() if before.get(path, (None,))[0] != node[0]}
+    assert {path.split("/")[1] for path in changed} == {"operations"}
+
+
+def test_a_slot_that_dies_on_a_cordoned_host_goes_on_elsewhere(world):
+    host_name = world.placement("enrich").slots[0]
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=host_name)
+    runbook.left = [Step.PREFLIGHT, Step.CORDON]
+    world.until(lambda: Step.CORDON in runbook.results)
+    owner = world.owner("enrich").owner
+    world.agents[host_name].kill_slot("slot-enrich-1-0")
+    world.until(lambda: host_name not in world.placement("enrich").slots)
+    assert world.owner("enrich").owner == owner

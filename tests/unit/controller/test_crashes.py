@@ -13,6 +13,8 @@ from ops.model.assignment import HostState
 from ops.model.incarnation import State
 from ops.model.operation import ChangeKind, Step
 
+pytestmark = pytest.mark.timeout(240)
+
 
 @cache
 def settled_world():
