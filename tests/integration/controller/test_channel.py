@@ -1,0 +1,60 @@
+"""The channel and its mirror on a real ZooKeeper."""
+
+import threading
+
+import pytest
+
+from ops.channel import Channel, ConflictError, Guard, Write
+from ops.controller.mirror import Mirror
+from ops.model import paths
+from ops.model.incarnation import TierWanted
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def channel(zookeeper, request):
+    with Channel(f"{zookeeper}/{request.node.name[:40]}") as connected:
+        yield connected
+
+
+def test_a_multi_is_all_or_nothing(channel):
+    channel.multi([Write("/config/wanted/a", TierWanted(running=True), None), Write("/config/wanted/b", TierWanted(), None)])
+    with pytest.raises(ConflictError):
+        channel.multi([Write("/config/wanted/a", TierWanted(), 0), Write("/config/wanted/b", TierWanted(paused=True), 7)])
+    with pytest.raises(ConflictError):
+        channel.multi([Guard("/config/wanted/b", 3), Write("/config/wanted/a", TierWanted(), 0)])
+    assert channel.read("/config/wanted/a", TierWanted).value.running
+    channel.multi([Guard("/config/wanted/b", 0), Write("/config/wanted/a", None, 0)])
+    assert channel.read("/config/wanted/a", TierWanted) is None
+
+
+def test_the_mirror_reads_again_what_others_have_changed_and_keeps_the_last_good_value(channel, zookeeper, request):
+    mirror, woken = Mirror(channel), threading.Event()
+    channel.on_wake(woken.set)
+    path = paths.wanted("counts")
+    assert mirror.read(path, TierWanted, watch=True) is None
+    assert mirror.children("/config/wanted", watch=True) == []
+    with Channel(f"{zookeeper}/{request.node.name[:40]}") as other:
+        for paused in (True, False):
+            woken.clear()
+            other.put(path, TierWanted(paused=paused))
+            assert woken.wait(10)
+            until = threading.Event()
+            for _ in range(100):
+                found = mirror.read(path, TierWanted, watch=True)
+                if found is not None and found.value.paused is paused:
+                    break
+                until.wait(0.05)
+            assert found.value.paused is paused
+        assert mirror.children("/config/wanted", watch=True) == ["counts"]
+        woken.clear()
+        other.kazoo.set(path, b"{broken")
+        assert woken.wait(10)
+        until.wait(0.2)
+        assert mirror.read(path, TierWanted, watch=True).value.paused is False
+        woken.clear()
+        other.delete(path)
+        assert woken.wait(10)
+        until.wait(0.2)
+        assert mirror.read(path, TierWanted, watch=True) is None

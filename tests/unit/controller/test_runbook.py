@@ -1,0 +1,91 @@
+"""How the CLI and the DAGs speak to the controller, over the channel in memory and a simulated pipeline."""
+
+import pytest
+from simulation.memory import MemoryChannel
+from simulation.world import World
+
+from ops import runbook
+from ops.channel import ChannelAwayError
+from ops.model.operation import ChangeKind, ChangeSpec, Step
+
+
+class Away(MemoryChannel):
+    """A channel that is away for the first reads."""
+
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
+
+    def read(self, path, model, **_watch):
+        if self.times:
+            self.times -= 1
+            message = "ZooKeeper is away"
+            raise ChannelAwayError(message)
+        return super().read(path, model)
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """A pipeline in which time passes whenever a caller of the runbook sleeps."""
+    simulated = World()
+    simulated.want()
+    simulated.settle()
+    monkeypatch.setattr(runbook.time, "sleep", lambda _seconds: simulated.tick())
+    monkeypatch.setattr(runbook.time, "time", simulated.clock)
+    monkeypatch.setattr(runbook.time, "monotonic", simulated.clock)
+    return simulated
+
+
+def test_a_change_is_carried_out_step_by_step_and_told(world):
+    told = []
+    host = world.placement("counts").driver
+    done = runbook.run(
+        world.channel,
+        "d1",
+        ChangeSpec(kind=ChangeKind.DRAIN, host=host),
+        by="cli:anna",
+        on_sentence=lambda step, sentence: told.append((step, sentence)),
+    )
+    assert [step for step, result in done if result.ok] == ["preflight", "cordon", "prepare", "cut", "verify", "release"]
+    assert (Step.CORDON, f"{host} is cordoned: nothing new goes there") in told
+    assert (Step.CUT, "counts: incarnation 2 owns the tier, 1 stops") in told
+    again = runbook.run(world.channel, "d1", ChangeSpec(kind=ChangeKind.DRAIN, host=host), by="cli:anna")
+    assert [result for _, result in again] == [result for _, result in done], "posting a change twice is the same as once"
+
+
+def test_a_step_that_fails_is_followed_by_an_abort(world):
+    done = runbook.run(world.channel, "m1", ChangeSpec(kind=ChangeKind.MIGRATE, tier="counts", to="h1"), by="t", deadline=2.0)
+    if done[-1].result.ok and done[-1].step is Step.RELEASE:
+        done = runbook.run(world.channel, "m2", ChangeSpec(kind=ChangeKind.MIGRATE, tier="counts", to="h2"), by="t", deadline=2.0)
+    assert done[-1].step is Step.ABORT
+    assert done[-1].result.ok
+    assert "was not through after" in done[-2].result.sentence
+
+
+def test_a_refused_preflight_needs_no_abort(world):
+    done = runbook.run(world.channel, "m1", ChangeSpec(kind=ChangeKind.DRAIN, host="h9"), by="t")
+    assert [(step, result.ok) for step, result in done] == [(Step.PREFLIGHT, False)]
+
+
+def test_waiting_goes_on_while_the_channel_is_away_and_ends_with_what_was_heard(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(runbook.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(runbook.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    with pytest.raises(runbook.NoAnswerError, match=r"x.cut has no result after 2 s; its journal is empty. Is a controller running\?"):
+        runbook.wait(Away(3), "x.cut", 2.0)
+    with pytest.raises(runbook.NoAnswerError, match="ZooKeeper is away"):
+        runbook.wait(Away(10_000), "x.cut", 2.0)
+
+
+def test_what_is_wanted_is_changed_field_by_field():
+    channel = MemoryChannel()
+    runbook.want(channel, "counts", by="anna", running=True)
+    after = runbook.want(channel, "counts", by="ben", paused=True)
+    assert (after.running, after.paused, after.by) == (True, True, "ben")
+    assert runbook.want(channel, "counts", by="cid", running=True).by == "ben", "saying the same again changes nothing"
+    assert runbook.want(channel, "counts", by="cid", again=True).attempt == 1
+
+
+def test_ids_are_made_of_names_that_may_hold_anything():
+    assert runbook.change_id("drain_host", "manual__2026-11-21T10:00:00+00:00/x") == "drain_host-manual__2026-11-21T10:00:00+00:00_x"
+    assert runbook.operation_id("a/b", Step.CUT) == "a_b.cut"

@@ -1,0 +1,51 @@
+"""The fence: what each incarnation derives from the owner record."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.model.incarnation import TRANSITIONS, Directive, IllegalTransitionError, OwnerRecord, Phase, State, advance, directive
+from ops.model.tier import Mode
+
+records = st.builds(
+    OwnerRecord,
+    owner=st.integers(1, 4),
+    next=st.none() | st.integers(5, 6),
+    phase=st.sampled_from(Phase),
+    paused=st.booleans(),
+    stopped=st.booleans(),
+).filter(lambda record: record.next is not None or record.phase is Phase.STEADY)
+
+
+@given(records)
+def test_never_do_two_incarnations_of_a_batch_tier_run(record):
+    told = [directive(record, number, Mode.BATCH) for number in range(1, 8)]
+    assert told.count(Directive.RUN) <= 1
+
+
+@given(records, st.sampled_from(Mode))
+def test_whatever_is_older_than_the_owner_exits(record, mode):
+    assert all(directive(record, number, mode) is Directive.EXIT for number in range(1, record.owner))
+
+
+@given(records)
+def test_a_realtime_tier_has_somebody_running_unless_it_is_paused_or_stopped(record):
+    told = [directive(record, number, Mode.REALTIME) for number in range(1, 8)]
+    assert (Directive.RUN in told) is not (record.paused or record.stopped)
+
+
+def test_during_the_cut_a_batch_owner_holds_and_a_realtime_next_overlaps():
+    record = OwnerRecord(owner=1, next=2, phase=Phase.CUT)
+    assert directive(record, 1, Mode.BATCH) is Directive.HOLD
+    assert directive(record, 2, Mode.BATCH) is Directive.STANDBY
+    assert directive(record, 1, Mode.REALTIME) is Directive.RUN
+    assert directive(record, 2, Mode.REALTIME) is Directive.RUN
+
+
+@given(st.sampled_from(State), st.sampled_from(State))
+def test_a_state_changes_only_as_the_table_says(before, after):
+    if before is after or after in TRANSITIONS[before]:
+        assert advance(before, after) is after
+    else:
+        with pytest.raises(IllegalTransitionError, match=f"cannot go from {before} to {after}"):
+            advance(before, after)
