@@ -9,12 +9,14 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+from airflow.sdk import DagRunState
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from ops import runbook
 from ops.channel import Channel, ChannelAwayError
 from ops.model import paths
-from ops.model.operation import Result
+from ops.model.operation import Operation, Result, Step
 from sluice_airflow.hook import shared
 from sluice_airflow.watching import TierEvent, TierWatch
 
@@ -29,6 +31,18 @@ async def _rest(bell: asyncio.Event, seconds: float) -> None:
         await asyncio.wait_for(bell.wait(), seconds)
         await asyncio.sleep(SETTLE_SECONDS)
     bell.clear()
+
+
+def _abort_of(operation: Operation, by: str) -> Operation:
+    return operation.model_copy(
+        update={
+            "id": runbook.operation_id(operation.change, Step.ABORT),
+            "step": Step.ABORT,
+            "by": by,
+            "posted_at": time.time(),
+            "deadline_seconds": runbook.ABORT_SECONDS,
+        }
+    )
 
 
 class OperationTrigger(BaseTrigger):
@@ -73,6 +87,26 @@ class OperationTrigger(BaseTrigger):
                     yield TriggerEvent({"result": None, "heard": f"{self._last}{away}"})
                     return
                 await _rest(bell, min(RECHECK_SECONDS if not away else 1.0, left))
+
+    async def on_kill(self) -> None:
+        """Abort the change when a person has ended the whole run: no task of it is left to do so.
+
+        When only this task was failed, the run's own abort follows; when it was cleared, it finds its operation again.
+        """
+        task = self.task_instance
+        if task is None:
+            return
+        state = await asyncio.to_thread(RuntimeTaskInstance.get_dagrun_state, task.dag_id, task.run_id)
+        if state in {DagRunState.FAILED, DagRunState.SUCCESS}:
+            await asyncio.to_thread(self._abort, f"airflow:{task.dag_id}/{task.run_id}")
+
+    def _abort(self, by: str) -> None:
+        channel = shared.get()
+        posted = channel.read(paths.operation(self.operation), Operation)
+        if posted is None:
+            return
+        runbook.post(channel, _abort_of(posted.value, by))
+        self.log.warning("The run was ended by a person; the change %s is aborted, to a running pipeline", posted.value.change)
 
     def _look(self) -> Result | None:
         channel = shared.get()

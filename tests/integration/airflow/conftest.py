@@ -1,0 +1,105 @@
+"""A ZooKeeper of this test run's own, and an Airflow that is told where it lives before it is first imported."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+from kazoo.client import KazooClient
+
+ROOT = Path(__file__).resolve().parents[3]
+
+os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="sluice-airflow-"))
+os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(ROOT / "dags")
+os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(ROOT / "plugins")
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "False"
+os.environ["SLUICE_HOME"] = os.environ["AIRFLOW_HOME"]
+os.environ["SLUICE_SITE"] = str(ROOT / "site.yaml")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Airflow's and its libraries' own
+    import airflow.api_fastapi.app
+    import airflow.dag_processing.dagbag
+    import airflow.providers.apache.spark.operators.spark_submit
+    import airflow.serialization.serialized_objects  # noqa: F401
+    from airflow.utils.db import initdb
+
+    from sluice_airflow.hook import shared
+
+WAIT_SECONDS = 90
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def database() -> None:
+    """Make Airflow's tables, in a file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        initdb()
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start ZooKeeper, out of pyspark's jars, and give its address."""
+    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ['PATH']}")
+    if java is None:
+        pytest.fail("these tests need Java: install one, or set JAVA_HOME")
+    data, port = tmp_path_factory.mktemp("zookeeper"), free_port()
+    config = data / "zoo.cfg"
+    config.write_text(f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=1000\nadmin.enableServer=false\n")
+    jars = Path(pyspark.__file__).parent / "jars/*"
+    with (data / "log").open("w") as log:
+        command = [java, "-Xmx96m", "-XX:+UseSerialGC", "-cp", str(jars), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    until = time.monotonic() + WAIT_SECONDS
+    while not answers(port):
+        if time.monotonic() > until or process.poll() is not None:
+            process.kill()
+            process.wait()
+            pytest.fail((data / "log").read_text()[-2000:])
+        time.sleep(0.1)
+    yield f"127.0.0.1:{port}"
+    process.terminate()
+    process.wait(20)
+
+
+@pytest.fixture
+def zookeeper(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Give a test a chroot and a home of its own, with the endpoints file that Airflow's side reads."""
+    address = f"{server}/{tmp_path.name}"
+    client = KazooClient(hosts=server)
+    client.start()
+    client.ensure_path(f"/{tmp_path.name}")
+    client.stop()
+    client.close()
+    found = {
+        "kafka": "127.0.0.1:1",
+        "zookeeper": address,
+        "postgres": "postgresql://nobody@127.0.0.1:1/none",
+        "airflow": {"url": "http://127.0.0.1:1", "user": "admin", "password": "none"},
+        "spark": "spark://127.0.0.1:1",
+        "home": str(tmp_path),
+    }
+    (tmp_path / "endpoints.json").write_text(json.dumps(found))
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    monkeypatch.delenv("SLUICE_ENDPOINTS", raising=False)
+    yield address
+    shared.close()

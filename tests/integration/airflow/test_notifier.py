@@ -1,0 +1,133 @@
+"""Alerts reach a real mail server and a real web server, once for each try, and say what a person needs."""
+
+import asyncio
+import json
+import threading
+from email import message_from_bytes
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from aiosmtpd.controller import Controller
+
+from sluice_airflow import forms
+from sluice_airflow.notifier import SluiceNotifier
+from tests.integration.airflow.conftest import ROOT, free_port
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+class Mailbox:
+    def __init__(self):
+        self.mails = []
+
+    async def handle_DATA(self, _server, _session, envelope):  # noqa: N802
+        self.mails.append((envelope.rcpt_tos, message_from_bytes(envelope.content)))
+        return "250 OK"
+
+
+@pytest.fixture
+def mailbox():
+    box = Mailbox()
+    controller = Controller(box, hostname="127.0.0.1", port=free_port())
+    controller.start()
+    box.address = f"127.0.0.1:{controller.port}"
+    yield box
+    controller.stop()
+
+
+@pytest.fixture
+def web():
+    posts = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            posts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield SimpleNamespace(posts=posts, url=f"http://127.0.0.1:{server.server_port}/alerts")
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def alerts_to(tmp_path, monkeypatch):
+    def write(**alerts):
+        site = yaml.safe_load((ROOT / "site.yaml").read_text())
+        path = tmp_path / "site.yaml"
+        path.write_text(yaml.safe_dump({**site, "alerts": alerts}))
+        monkeypatch.setenv("SLUICE_SITE", str(path))
+        monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+        forms.the_site.cache_clear()
+
+    yield write
+    forms.the_site.cache_clear()
+
+
+def failed(attempt=1):
+    task = SimpleNamespace(dag_id="drain_host", run_id="manual__1", task_id="cut_over", try_number=attempt, log_url="http://airflow/log")
+    return {"ti": task, "exception": RuntimeError("tier counts did not pause within 30 s")}
+
+
+NOTIFIER = SluiceNotifier(did="The change is being aborted.", do="Trigger it again.")
+
+
+def test_an_alert_says_what_happened_what_was_done_and_what_to_do(mailbox, web, alerts_to):
+    alerts_to(email_to=["ops@example.org", "night@example.org"], smtp=mailbox.address, webhook=web.url)
+    NOTIFIER.notify(failed())
+    ((to, mail),) = mailbox.mails
+    assert to == ["ops@example.org", "night@example.org"]
+    assert mail["Subject"] == "[sluice] drain_host: cut_over failed"
+    text = mail.get_payload(decode=True).decode()
+    for part in ("tier counts did not pause within 30 s", "The change is being aborted.", "Trigger it again.", "http://airflow/log"):
+        assert part in text
+    (post,) = web.posts
+    assert (post["dag"], post["task"], post["attempt"]) == ("drain_host", "cut_over", 1)
+    assert "did not pause" in post["happened"]
+
+
+def test_the_same_try_alerts_once_and_the_next_try_again(mailbox, alerts_to):
+    alerts_to(email_to=["ops@example.org"], smtp=mailbox.address)
+    for attempt in (1, 1, 2, 2, 1):
+        NOTIFIER.notify(failed(attempt))
+    assert len(mailbox.mails) == 2
+
+
+def test_the_triggerer_sends_the_same_alert(web, alerts_to):
+    alerts_to(webhook=web.url)
+    asyncio.run(NOTIFIER.async_notify(failed()))
+    NOTIFIER.notify(failed())
+    assert len(web.posts) == 1
+
+
+def test_an_alert_that_could_not_be_sent_says_where_to_look_and_is_sent_by_the_next_callback(web, mailbox, alerts_to):
+    alerts_to(webhook=f"http://127.0.0.1:{free_port()}/", email_to=["ops@example.org"], smtp=mailbox.address)
+    with pytest.raises(ConnectionError, match=r"webhook.*`alerts:` in the site file"):
+        NOTIFIER.notify(failed())
+    assert len(mailbox.mails) == 1, "one way that fails does not hold up the other"
+    alerts_to(webhook=web.url)
+    NOTIFIER.notify(failed())
+    assert len(web.posts) == 1
+
+
+def test_without_an_address_the_alert_is_kept_in_a_file(tmp_path, alerts_to):
+    alerts_to()
+    NOTIFIER.notify(failed())
+    (path,) = (tmp_path / "alerts").iterdir()
+    assert json.loads(path.read_text())["subject"] == "[sluice] drain_host: cut_over failed"
+
+
+def test_a_callback_that_knows_little_still_alerts(tmp_path, alerts_to):
+    alerts_to()
+    NOTIFIER.notify({"dag": SimpleNamespace(dag_id="drain_host"), "run_id": "manual__1", "reason": "task_failure"})
+    (path,) = (tmp_path / "alerts").iterdir()
+    assert "task_failure" in json.loads(path.read_text())["happened"]

@@ -1,0 +1,98 @@
+"""The page: nothing without Airflow's own authentication, and the channel's state with it."""
+
+import pytest
+from airflow.api_fastapi.app import create_auth_manager
+from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from fastapi.testclient import TestClient
+
+from ops.channel import Channel
+from ops.model import paths
+from ops.model.assignment import HostFacts, HostRecord, HostState
+from ops.model.ids import HostName, Incarnation, TierName
+from ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Plan
+from ops.model.status import ControllerStatus, TierState, TierStatus
+from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_airflow.page import app
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(90)]
+"""Airflow's own machinery warns of itself."""
+
+
+@pytest.fixture(scope="module")
+def token(database):  # noqa: ARG001
+    manager = create_auth_manager()
+    manager.init()
+    return manager.generate_jwt(SimpleAuthManagerUser(username="anna", role="viewer"))
+
+
+@pytest.fixture
+def client():
+    return TestClient(app)
+
+
+ROUTES = sorted(route.path for route in app.routes)
+
+
+def test_there_are_no_routes_but_the_page_and_its_state():
+    assert ROUTES == ["/", "/state"]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_without_a_token_every_route_answers_401(client, token, route):
+    del token  # Airflow's authentication is set up
+    assert client.get(route).status_code == 401
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_with_a_wrong_token_no_route_answers(client, token, route):
+    assert client.get(route, headers={"Authorization": f"Bearer {token}x"}).status_code in {401, 403}
+
+
+def test_a_viewers_token_or_cookie_shows_the_page(client, token):
+    assert "<h1>Sluice</h1>" in client.get("/", headers={"Authorization": f"Bearer {token}"}).text
+    client.cookies.set(COOKIE_NAME_JWT_TOKEN, token)
+    assert client.get("/").status_code == 200
+
+
+def test_the_state_is_the_channels(client, token, zookeeper):
+    placement = Placement(driver=HostName("h2"), slots=(HostName("h2"), HostName("h3")))
+    tier, host = TierName("enrich"), HostName("h1")
+    with Channel(zookeeper) as channel:
+        channel.put(paths.host(host), HostFacts(name=host, address="127.0.1.1", zone="onprem", cpu=8, memory=8192))
+        channel.put(paths.host_record(host), HostRecord(state=HostState.DRAINING, by="anna"))
+        spec = TierSpec(name=tier, kind=Kind.PROCESSING, mode=Mode.REALTIME, delivery=Delivery.AT_LEAST_ONCE, inputs=("hits",))
+        channel.put(paths.tier(tier), spec)
+        channel.put(paths.owner(tier), OwnerRecord(owner=Incarnation(2)))
+        incarnation = IncarnationSpec(tier=tier, incarnation=Incarnation(2), placement=placement, reason="drain h1", created_at=0)
+        channel.put(paths.incarnation(tier, 2), incarnation)
+        line = TierStatus(state=TierState.RUNNING, sentence="2 runs on h2, h3")
+        channel.put(paths.CONTROLLER_STATUS, ControllerStatus(leader="c1", epoch=3, at=0, sentence="all is well", tiers={tier: line}))
+        change = ChangeRecord(
+            id="drain_host.r1",
+            spec=ChangeSpec(kind=ChangeKind.DRAIN, host=host),
+            plan=Plan(),
+            state=ChangeState.ACTIVE,
+            by="anna",
+            started_at=1,
+        )
+        channel.put(paths.change(change.id), change)
+        headers = {"Authorization": f"Bearer {token}"}
+        lost = client.get("/state", headers=headers).json()
+        channel.create(paths.live(host), HostFacts(name=host, address="", zone="", cpu=1, memory=1), ephemeral=True)
+        state = client.get("/state", headers=headers).json()
+    assert lost["hosts"][0]["state"] == "lost", "no agent answers for it"
+    assert [(each["name"], each["state"]) for each in state["hosts"]] == [("h1", "draining")]
+    (shown,) = state["tiers"]
+    assert (shown["name"], shown["state"], shown["incarnation"], shown["driver"]) == ("enrich", "running", 2, "h2")
+    assert shown["workers"] == ["h2", "h3"]
+    assert [(each["what"], each["state"]) for each in state["changes"]] == [("drain h1", "active")]
+    assert state["controller"]["sentence"] == "all is well"
+
+
+def test_while_the_channel_is_away_the_page_says_so(client, token, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    answer = client.get("/state", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 503
+    assert "make up" in answer.json()["away"]

@@ -1,0 +1,61 @@
+"""Whole runs of the real DAGs, by Airflow's own machinery, against a controller that answers: how they go, end and alert."""
+
+import contextlib
+import json
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.utils.state import DagRunState
+
+from ops.model.operation import Step
+from tests.integration.airflow.conftest import ROOT
+from tests.integration.airflow.controller import AnsweringController
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
+"""Airflow's own machinery warns of itself."""
+
+
+@pytest.fixture(scope="module")
+def dags(database):  # noqa: ARG001
+    return DagBag(str(ROOT / "dags")).dags
+
+
+def run(dag, **conf):
+    """Run a DAG in this process, its triggers included; a run that fails is a result here."""
+    with contextlib.suppress(Exception):
+        return dag.test(run_conf=conf)
+    return None
+
+
+def states(done):
+    return {task.task_id: task.state for task in done.get_task_instances()}
+
+
+def test_a_drain_posts_its_steps_in_order_and_succeeds(zookeeper, dags):
+    with AnsweringController(zookeeper, seconds={Step.PREPARE: 3.0}) as controller:
+        done = run(dags["drain_host"], host="h1")
+    assert done.state == DagRunState.SUCCESS
+    assert controller.steps() == ["preflight", "cordon", "prepare", "cut", "verify", "release"]
+    assert {operation.spec.host for operation in controller.posted} == {"h1"}
+    assert states(done)["abort"] == "skipped"
+    assert max(controller.results_written.values()) == 1
+
+
+def test_a_failed_step_is_aborted_and_alerted_and_the_run_fails(zookeeper, dags, tmp_path):
+    with AnsweringController(zookeeper, fails={Step.CUT: "tier counts did not pause within 30 s"}) as controller:
+        run(dags["drain_host"], host="h2")
+    assert controller.steps() == ["preflight", "cordon", "prepare", "cut", "abort"]
+    (alert,) = [json.loads(path.read_text()) for path in (tmp_path / "alerts").iterdir()]
+    assert alert["task"] == "cut_over"
+    assert "tier counts did not pause within 30 s" in alert["happened"]
+    assert "aborted" in alert["did"]
+
+
+def test_a_dry_run_shows_the_plan_and_posts_nothing_else(zookeeper, dags):
+    with AnsweringController(zookeeper) as controller:
+        done = run(dags["reboot_host"], host="h3", dry_run=True)
+    assert controller.steps() == ["preflight (dry run)"]
+    assert done.state == DagRunState.SUCCESS
+    found = states(done)
+    assert found.pop("preflight") == found.pop("end") == "success"
+    assert set(found.values()) == {"skipped"}

@@ -1,0 +1,29 @@
+"""Airflow is told where it lives before it is first imported: a folder of its own, the repository's DAGs, no services."""
+
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="sluice-airflow-"))
+os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(ROOT / "dags")
+os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(ROOT / "plugins")
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+os.environ["SLUICE_HOME"] = os.environ["AIRFLOW_HOME"]
+os.environ["SLUICE_SITE"] = str(ROOT / "site.yaml")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Airflow's and its libraries' own
+    import airflow.dag_processing.dagbag
+    import airflow.providers.apache.spark.operators.spark_submit
+    import airflow.serialization.serialized_objects  # noqa: F401
+
+
+@pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a test a home of its own."""
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    return tmp_path

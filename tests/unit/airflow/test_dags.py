@@ -1,0 +1,158 @@
+"""The DAG files as Airflow sees them: they load, quickly and the same each time, with the forms and steps that they promise."""
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import TriggerRule
+from airflow.sdk.exceptions import ParamValidationError
+from airflow.serialization.serialized_objects import DagSerialization
+
+from ops.model.operation import STEPS, ChangeKind
+from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_airflow.notifier import SluiceNotifier
+
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+KINDS = {
+    "drain_host": ChangeKind.DRAIN,
+    "return_host": ChangeKind.RETURN,
+    "reboot_host": ChangeKind.REBOOT,
+    "migrate_tier": ChangeKind.MIGRATE,
+    "scale_tier": ChangeKind.SCALE,
+    "burst_to_ec2": ChangeKind.BURST,
+    "leave_ec2": ChangeKind.LEAVE,
+    "pause_pipeline": ChangeKind.PAUSE,
+    "resume_pipeline": ChangeKind.RESUME,
+    "night_shift": ChangeKind.SHIFT,
+    "day_shift": ChangeKind.SHIFT,
+}
+FORMS = {
+    "drain_host": {"host"},
+    "return_host": {"host"},
+    "reboot_host": {"host"},
+    "migrate_tier": {"tier", "to"},
+    "scale_tier": {"tier", "k"},
+    "burst_to_ec2": {"tier", "k"},
+}
+WITHOUT_INPUT = {"leave_ec2", "pause_pipeline", "resume_pipeline", "night_shift", "day_shift", "nightly_report", "burst_to_ec2"}
+BEFORE = {"burst_to_ec2": ["quota", "launch", "wait_for_host"]}
+AFTER = {"leave_ec2": ["terminate"]}
+
+
+@pytest.fixture(scope="module")
+def bag():
+    found = DagBag(str(ROOT / "dags"))
+    assert found.import_errors == {}
+    return found
+
+
+def way(dag):
+    """Follow a runbook from its first task to its end, by the tasks that carry it out."""
+    apart = {"abort", "end"} | ({"terminate"} if dag.dag_id == "burst_to_ec2" else set())
+    task = next(task for task in dag.roots if task.task_id not in apart)
+    names = []
+    while task is not None:
+        names.append(task.task_id)
+        after = [each for each in task.downstream_list if each.task_id not in apart]
+        assert len(after) <= 1
+        task = after[0] if after else None
+    return names
+
+
+def test_every_runbook_and_every_tier_has_its_dag(bag):
+    tiers = {f"tier_{name}" for name in ("entry", "enrich", "counts", "outbound")}
+    assert set(bag.dags) == set(KINDS) | {"nightly_report"} | tiers
+
+
+def test_a_runbooks_tasks_are_the_steps_of_its_change_in_order(bag):
+    for name, kind in KINDS.items():
+        steps = ["cut_over" if step == "cut" else str(step) for step in STEPS[kind]]
+        assert way(bag.dags[name]) == BEFORE.get(name, []) + steps + AFTER.get(name, []), name
+
+
+def test_a_failed_step_is_followed_by_an_abort_and_fails_the_run(bag):
+    for name in KINDS:
+        dag = bag.dags[name]
+        abort, end = dag.get_task("abort"), dag.get_task("end")
+        steps = {task.task_id for task in dag.tasks if task.__class__.__name__ == "StepOperator"}
+        assert steps <= abort.upstream_task_ids, name
+        assert abort.trigger_rule == TriggerRule.ONE_FAILED
+        assert end.upstream_task_ids == {way(dag)[-1]}
+        assert not end.downstream_task_ids, "a leaf: its upstream failure is the run's"
+
+
+def test_what_a_burst_has_launched_is_terminated_when_the_burst_failed_whatever_became_of_the_abort(bag):
+    terminate = bag.dags["burst_to_ec2"].get_task("terminate")
+    assert terminate.upstream_task_ids == {"abort"}
+    assert terminate.trigger_rule == TriggerRule.NONE_SKIPPED
+    assert bag.dags["burst_to_ec2"].get_task("abort").upstream_task_ids >= {"launch", "wait_for_host", "prepare", "release"}
+
+
+def test_forms_have_their_fields_and_a_deadline_and_a_dry_run_everywhere(bag):
+    for name in [*KINDS, "nightly_report"]:
+        params = bag.dags[name].params
+        assert set(params) == FORMS.get(name, set()) | {"deadline", "dry_run"}, name
+        if name in WITHOUT_INPUT:
+            params.validate()
+
+
+def test_the_form_names_the_hosts_that_there_are(bag):
+    params = copy.deepcopy(bag.dags["drain_host"].params)
+    for good in ("h1", "ec2-0a1b2c3d"):
+        params["host"] = good
+    with pytest.raises(ParamValidationError, match=r"h1\|h2\|h3"):
+        params["host"] = "nowhere"
+
+
+def test_one_run_at_a_time_and_none_for_the_past(bag):
+    for dag in bag.dags.values():
+        assert dag.max_active_runs == 1
+        assert dag.catchup is False
+        assert dag.is_paused_upon_creation is False
+        assert dag.doc_md
+
+
+def test_shifts_begin_at_their_hour_where_the_site_is(bag):
+    night = bag.dags["night_shift"].timetable
+    assert (night.expression, str(night.timezone)) == ("0 22 * * *", "Europe/Bucharest")
+    assert night.run_immediately is False
+
+
+def test_every_task_alerts_when_it_fails(bag):
+    for dag in bag.dags.values():
+        for task in dag.tasks:
+            if task.task_id != "end":
+                assert [type(callback) for callback in task.on_failure_callback] == [SluiceNotifier], f"{dag.dag_id}.{task.task_id}"
+
+
+def test_serialising_twice_gives_the_same_bytes(bag):
+    def serialised(dags):
+        return {name: json.dumps(DagSerialization.to_dict(dag), sort_keys=True) for name, dag in dags.items()}
+
+    assert serialised(bag.dags) == serialised(DagBag(str(ROOT / "dags")).dags)
+
+
+def test_dags_follow_the_tiers_that_were_published(own_home):
+    spec = TierSpec(name="fifth", kind=Kind.PROCESSING, mode=Mode.BATCH, delivery=Delivery.AT_LEAST_ONCE, inputs=("hits",))
+    (own_home / "tiers.json").write_text(json.dumps([spec.model_dump(mode="json")]))
+    dags = DagBag(str(ROOT / "dags")).dags
+    assert {name for name in dags if name.startswith("tier_")} == {"tier_fifth"}
+    assert dags["scale_tier"].params.get_param("tier").schema["enum"] == ["fifth"]
+
+
+@pytest.mark.timeout(120)
+def test_parsing_imports_neither_spark_nor_boto():
+    code = (
+        "import sys, warnings; warnings.simplefilter('ignore')\n"
+        "from airflow.dag_processing.dagbag import DagBag\n"
+        f"assert not DagBag({str(ROOT / 'dags')!r}).import_errors\n"
+        "print([name for name in ('pyspark', 'boto3', 'botocore', 'ortools') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "[]"

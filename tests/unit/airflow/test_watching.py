@@ -1,0 +1,90 @@
+"""What there is to tell of a tier: each failure once, a giving up once, and nothing of a driver that was killed and replaced."""
+
+import pytest
+
+from ops.model import paths
+from ops.model.ids import HostName, Incarnation, TierName
+from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Placement, State, TierWanted
+from ops.model.status import ControllerStatus, TierState, TierStatus
+from sluice_airflow.watching import TierWatch
+from tests.unit.airflow.memory import MemoryChannel
+
+TIER = TierName("counts")
+
+
+@pytest.fixture
+def channel():
+    memory = MemoryChannel()
+    memory.put(paths.wanted(TIER), TierWanted(running=True, by="anna"))
+    return memory
+
+
+def incarnation(channel, number, state, error=None, reason="launch"):
+    placement = Placement(driver=HostName("h1"), slots=(HostName("h1"),))
+    spec = IncarnationSpec(tier=TIER, incarnation=Incarnation(number), placement=placement, reason=reason, created_at=0)
+    channel.put(paths.incarnation(TIER, number), spec)
+    channel.put(paths.report(TIER, number), IncarnationReport(state=state, since=0, pid=1, error=error))
+
+
+def owned_by(channel, number):
+    channel.put(paths.owner(TIER), OwnerRecord(owner=Incarnation(number)))
+
+
+def status(channel, state, error=None):
+    line = TierStatus(state=state, sentence=f"it is {state}", error=error)
+    channel.put(paths.CONTROLLER_STATUS, ControllerStatus(leader="c1", epoch=1, at=0, sentence="", tiers={TIER: line}))
+
+
+def test_a_tier_that_runs_is_nothing_to_tell(channel):
+    incarnation(channel, 1, State.RUNNING)
+    owned_by(channel, 1)
+    status(channel, TierState.RUNNING)
+    assert TierWatch(TIER, 0, 0).look(channel) is None
+
+
+def test_a_failed_incarnation_is_told_once_with_its_drivers_last_error(channel):
+    incarnation(channel, 1, State.FAILED, error="no such column: campain")
+    watch = TierWatch(TIER, 0, 0)
+    told = watch.look(channel)
+    assert (told.kind, told.incarnation, told.error) == ("failed", 1, "no such column: campain")
+    assert watch.look(channel) is None
+    assert TierWatch(TIER, told.incarnation, 0).look(channel) is None, "not by a triggerer that starts again either"
+
+
+def test_failures_are_told_one_by_one(channel):
+    for number in (1, 2):
+        incarnation(channel, number, State.FAILED, error=f"error {number}")
+    watch = TierWatch(TIER, 0, 0)
+    assert [watch.look(channel).incarnation, watch.look(channel).incarnation] == [1, 2]
+
+
+def test_a_killed_driver_that_was_replaced_is_a_note(channel):
+    incarnation(channel, 1, State.RUNNING)
+    owned_by(channel, 1)
+    watch = TierWatch(TIER, 0, 0)
+    assert watch.look(channel) is None
+    incarnation(channel, 2, State.RUNNING, reason="driver of 1 was killed")
+    owned_by(channel, 2)
+    assert watch.look(channel) is None
+    assert watch.notes() == [
+        "counts: incarnation 1 owns the tier on h1 (launch)",
+        "counts: incarnation 2 owns the tier, after incarnation 1 on h1 (driver of 1 was killed)",
+    ]
+    assert watch.notes() == []
+
+
+def test_a_tier_that_was_given_up_is_told_until_it_was_started_again(channel):
+    incarnation(channel, 5, State.RUNNING)
+    owned_by(channel, 5)
+    status(channel, TierState.FAILED, error="killed by signal 9")
+    told = TierWatch(TIER, 5, 0).look(channel)
+    assert (told.kind, told.incarnation, told.error) == ("given_up", 5, "killed by signal 9")
+    assert TierWatch(TIER, 5, restarted=5).look(channel) is None
+    incarnation(channel, 6, State.RUNNING)
+    assert TierWatch(TIER, 5, restarted=5).look(channel).kind == "given_up", "one after the new start was tried, and given up too"
+
+
+def test_a_tier_that_nobody_wants_any_more_is_told(channel):
+    channel.put(paths.wanted(TIER), TierWanted(running=False, by="cli:anna"))
+    told = TierWatch(TIER, 0, 0).look(channel)
+    assert (told.kind, told.sentence) == ("unwanted", "cli:anna wants it stopped")
