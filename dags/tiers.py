@@ -1,10 +1,10 @@
 """A DAG for each tier of the pipeline, `tier_<name>`: launch says that it is wanted, supervise watches it for as long as it is.
 
-It is started once by itself; trigger it again to start a tier that was stopped. The tier is kept running by the controller and the
+`make up` has a run of each going; trigger it again to start a tier that was stopped. The tier is kept running by the controller and the
 agents, also while Airflow is away.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from airflow.sdk import DAG
 
@@ -24,8 +24,7 @@ for tier in forms.tiers():
         f"tier_{tier}",
         description=f"Launches and supervises tier {tier}",
         doc_md=DOC.format(tier=tier),
-        schedule="@once",
-        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        schedule=None,
         catchup=False,
         max_active_runs=1,
         is_paused_upon_creation=False,
