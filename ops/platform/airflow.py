@@ -22,7 +22,7 @@ from ops.platform.steps import Step
 GIVES_WAY = 10
 """Airflow is never inside the hand-over gap: it yields the processor to what serves records."""
 MIGRATION_SECONDS = 300
-FRESH_SECONDS = 8
+FRESH_SECONDS = 15
 
 
 def environment(where: Layout, java: Path) -> dict[str, str]:
@@ -84,7 +84,6 @@ def environment(where: Layout, java: Path) -> dict[str, str]:
         "triggerer": {"job_heartbeat_sec": 3, "triggerer_health_check_threshold": 12, "capacity": 100},
         "execution_api": {"jwt_expiration_time": 3600},
         "logging": {"colored_console_log": False},
-        "usage_data_collection": {"enabled": False},
     }
     flat = {f"AIRFLOW__{section.upper()}__{key.upper()}": str(value) for section, pairs in settings.items() for key, value in pairs.items()}
     master = quote(f"spark://{ADDRESS}", safe="")
@@ -167,7 +166,7 @@ def services(where: Layout, java: Path) -> list[Service]:
 
     def program(*words: str) -> Program:
         command = (str(where.python.parent / "airflow"), *words)
-        return Program(command, settings, directory=where.airflow, nice=GIVES_WAY, stop_seconds=20)
+        return Program(command, settings, directory=where.airflow, nice=GIVES_WAY, stop_seconds=6)
 
     def beats(part: str) -> Callable[[], None]:
         def ready() -> None:

@@ -1,6 +1,5 @@
 """Look at everything that a start needs and that a running platform should have, and say what to do about what is amiss."""
 
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,14 +11,10 @@ from ops.model import paths
 from ops.model.assignment import Observed
 from ops.platform import java, memory, ports, sluice
 from ops.platform.flowing import known_endpoints, missing_tiers
-from ops.platform.layout import Layout
-from ops.platform.lifecycle import catalogue
+from ops.platform.layout import Layout, PlatformError
+from ops.platform.lifecycle import LEAST_DISK, LOW_DISK, catalogue, disk_free
 from ops.platform.service import Service
 from ops.platform.supervisord import Supervisor
-
-LEAST_DISK = 5 * 1024
-"""MiB free that a first start needs: jars, databases, streams and logs of some days."""
-LOW_DISK = 1024
 
 
 class Verdict(StrEnum):
@@ -48,8 +43,7 @@ def examine(where: Layout) -> list[Finding]:
     for check in (_java, _disk, _memory, _site):
         findings.extend(check(where))
     if running:
-        findings.extend(_services(where))
-        for look in (_containers, _pipeline):
+        for look in (_services, _containers, _pipeline):
             findings.extend(_guarded(look, where))
     else:
         findings.extend(_ports(where))
@@ -68,8 +62,7 @@ def _java(where: Layout) -> Iterator[Finding]:
 
 
 def _disk(where: Layout) -> Iterator[Finding]:
-    folder = next(step for step in (where.home, *where.home.parents) if step.exists())
-    free = shutil.disk_usage(folder).free // memory.MEBIBYTE
+    free = disk_free(where)
     sentence = f"{free:,} MiB free at {where.home}"
     if free < LOW_DISK:
         yield Finding("disk", Verdict.BAD, sentence, f"make room: Kafka and PostgreSQL stop when it is full; {LEAST_DISK:,} MiB are good")
@@ -152,6 +145,8 @@ def _guarded(look: Callable[[Layout], Iterator[Finding]], where: Layout) -> list
         return list(look(where))
     except ChannelAwayError as error:
         return [Finding("channel", Verdict.BAD, str(error), f"see {where.logs / 'zookeeper.log'}")]
+    except (site.SiteError, PlatformError):
+        return []  # told already: without a site file, or without Java, nobody knows what should run
 
 
 def _reason(ask: Callable[[], None]) -> str | None:

@@ -75,7 +75,7 @@ def fetch(where: Layout, java: Path) -> None:
     if marker.exists() and marker.read_text() == state and all((where.home / "jars" / jar.folder / jar.file).exists() for jar in jars):
         return
     if wrong(jars, where.home) and where.home != CHECKOUT / ".sluice":
-        _borrow(jars, CHECKOUT / ".sluice", where.home)
+        borrow(jars, CHECKOUT / ".sluice", where.home)
     if wrong(jars, where.home):
         for folder in {jar.folder for jar in jars}:
             shutil.rmtree(where.home / "jars" / folder, ignore_errors=True)
@@ -89,7 +89,7 @@ def fetch(where: Layout, java: Path) -> None:
     marker.write_text(state)
 
 
-def _borrow(jars: list[Jar], lender: Path, borrower: Path) -> None:
+def borrow(jars: list[Jar], lender: Path, borrower: Path) -> None:
     """Copy what another home of this checkout has already: a second platform needs no network either."""
     for jar in jars:
         found, wanted = (home / "jars" / jar.folder / jar.file for home in (lender, borrower))

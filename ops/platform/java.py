@@ -33,9 +33,14 @@ def candidates(private: Path) -> list[Path]:
 
 
 def look(private: Path) -> tuple[Path | None, list[str]]:
-    """Return the first suitable Java home, and what was found instead, for people."""
+    """Return the first suitable Java home of this machine, and what was found before it, for people."""
+    return find_among(candidates(private))
+
+
+def find_among(homes: list[Path]) -> tuple[Path | None, list[str]]:
+    """Return the first suitable Java home, and what the others are."""
     seen: list[str] = []
-    for home in candidates(private):
+    for home in homes:
         version = version_of(home / "bin" / "java")
         if version in SUITABLE:
             return home, seen

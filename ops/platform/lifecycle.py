@@ -22,6 +22,12 @@ LAST = ("zookeeper",)
 """Stopped after everything else, so that everybody can say goodbye."""
 
 
+LEAST_DISK = 5 * 1024
+"""MiB free that a first start should find: jars, databases, streams and logs of some days."""
+LOW_DISK = 1024
+"""MiB below which nothing is started: Kafka and PostgreSQL stop hard on a full disk."""
+
+
 @dataclass(frozen=True)
 class Started:
     """A platform that is up."""
@@ -64,9 +70,18 @@ def alone(where: Layout) -> Iterator[None]:
         yield
 
 
+def disk_free(where: Layout) -> int:
+    """Return MiB that are free where the home is, or will be."""
+    folder = next(step for step in (where.home, *where.home.parents) if step.exists())
+    return shutil.disk_usage(folder).free // (1024 * 1024)
+
+
 def up(where: Layout, tell: Callable[[Timing], None]) -> Started:
     """Start everything, side by side, and return when a record has come all the way; what runs already stays as it is."""
     begun = time.monotonic()
+    if (free := disk_free(where)) < LOW_DISK:
+        message = f"disk: {free} MiB are free at {where.home}, {LOW_DISK} are needed; make room, or set SLUICE_HOME to another disk"
+        raise PlatformError(message)
     with alone(where):
         services, others = catalogue(where)
         supervisor = Supervisor(where)
@@ -85,12 +100,7 @@ def down(where: Layout) -> list[str]:
         supervisor = Supervisor(where)
         ran = [name for name, info in supervisor.states().items() if info["statename"] not in STOPPED]
         if supervisor.alive():
-            first = [name for name in ran if name not in PARTS]
-            second = [name for name in ran if name in PARTS and name not in LAST]
-            for wave in (first, second):
-                _stop_together(supervisor, wave)
-                if wave is first:
-                    end_units(where)
+            _stop(where, supervisor, ran)
             supervisor.shutdown()
         else:
             end_units(where)
@@ -98,10 +108,17 @@ def down(where: Layout) -> list[str]:
     return ran
 
 
-def _stop_together(supervisor: Supervisor, names: list[str]) -> None:
-    if names:
-        with ThreadPoolExecutor(max_workers=len(names)) as pool:
-            list(pool.map(supervisor.stop, names))
+def _stop(where: Layout, supervisor: Supervisor, names: list[str]) -> None:
+    """Stop the programs in order: first whoever uses the others; hosts end their slots and drivers while Airflow takes its time."""
+    of_airflow = [name for name in names if name.startswith("airflow-")]
+    ours = [name for name in names if name not in PARTS and name not in of_airflow]
+    with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
+        leaving = [pool.submit(supervisor.stop, name) for name in of_airflow]
+        list(pool.map(supervisor.stop, ours))
+        end_units(where)
+        for each in leaving:
+            each.result()
+        list(pool.map(supervisor.stop, [name for name in names if name in PARTS and name not in LAST]))
 
 
 def clean(where: Layout) -> bool:

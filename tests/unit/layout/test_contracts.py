@@ -1,0 +1,48 @@
+"""Who imports whom, what the lock holds, and that no part of the repository names where packages come from."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+FORBIDDEN_IN_DAGS = {"pyspark", "py4j", "boto3", "botocore", "kazoo", "psycopg"}
+
+
+def imports(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    plain = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    return {name.split(".")[0] for name in plain | {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "dags").glob("*.py")), ids=lambda path: path.stem)
+def test_dags_reach_spark_the_cloud_and_the_channel_only_through_others(path: Path) -> None:
+    assert not imports(path) & FORBIDDEN_IN_DAGS
+
+
+def test_the_import_contracts_hold() -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--no-logo"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_lock_pins_every_dependency_with_a_checksum_and_names_no_address() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    body = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+    assert "://" not in body
+    pinned = {re.sub("[-_.]+", "-", name).lower() for name in re.findall(r"^([A-Za-z0-9_.-]+)==", body, re.MULTILINE)}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
+    names = {re.sub("[-_.]+", "-", re.split(r"[\[<>=! ]", each)[0]).lower() for each in wanted}
+    assert names <= pinned
+    assert body.count("--hash=sha256:") >= len(pinned)
+
+
+def test_no_module_is_too_long_to_read() -> None:
+    for folder in ("ops", "pipeline", "plugins", "dags"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert len(path.read_text().splitlines()) <= 450, path

@@ -1,0 +1,66 @@
+"""What the doctor finds amiss before anything runs, and what it says to do."""
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ops.platform import doctor, lifecycle, ports
+from ops.platform.doctor import Verdict
+from ops.platform.layout import CHECKOUT, Layout, PlatformError
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def found(where: Layout, thing: str) -> list[doctor.Finding]:
+    return [finding for finding in doctor.examine(where) if finding.thing == thing]
+
+
+def test_a_taken_port_is_named_with_its_holder_and_the_way_out(where: Layout) -> None:
+    with socket.create_server(("127.0.0.1", where.ports.kafka)):
+        sentences = ports.taken(where.ports.named())
+        assert [sentence for sentence in sentences if f"port {where.ports.kafka} (kafka) is taken by" in sentence and "pid" in sentence]
+        assert [finding for finding in doctor.examine(where) if finding.thing == "ports" and "SLUICE_PORT_BASE" in finding.advice]
+
+
+def test_a_wrong_key_in_the_site_file_is_named_by_its_path(where: Layout, tmp_path: Path) -> None:
+    wrong = tmp_path / "site.yaml"
+    wrong.write_text((CHECKOUT / "site.yaml").read_text().replace("cpu: 8", "cpus: 8", 1))
+    findings = found(replace(where, site=wrong), "site")
+    assert findings[0].verdict is Verdict.BAD
+    assert any("hosts.0.capacity.cpus" in finding.sentence for finding in findings)
+
+
+def test_a_full_disk_is_bad_and_nothing_is_started_on_it(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: Usage(10**12, 10**12, 10 * 1024 * 1024))
+    assert found(where, "disk")[0].verdict is Verdict.BAD
+    with pytest.raises(PlatformError, match=r"10 MiB are free at .*SLUICE_HOME"):
+        lifecycle.up(where, lambda _timing: None)
+
+
+def test_a_second_start_at_the_same_time_is_refused(where: Layout) -> None:
+    with lifecycle.alone(where), pytest.raises(PlatformError, match="another `sluice up` or `down` is at work"), lifecycle.alone(where):
+        pytest.fail("both were let in")
+
+
+def test_a_folder_that_is_no_home_is_not_removed(where: Layout, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("years of work")
+    with pytest.raises(PlatformError, match="does not look like a home of Sluice"):
+        lifecycle.clean(replace(where, home=precious))
+    assert (precious / "thesis.txt").exists()
+
+
+def test_nothing_running_can_be_stopped_and_removed_twice(where: Layout) -> None:
+    where.secrets()
+    assert lifecycle.down(where) == []
+    assert lifecycle.down(where) == []
+    assert lifecycle.clean(where)
+    assert not lifecycle.clean(where)

@@ -1,0 +1,35 @@
+"""The locked jars: exactly these, nothing that they depend on, and nothing with other bytes."""
+
+import hashlib
+import re
+from xml.etree import ElementTree as ET
+
+from ops.platform.jars import LOCK, Jar, borrow, locked, module, wrong
+from ops.platform.layout import Layout
+
+
+def test_the_lock_holds_broker_and_connector_with_full_checksums_and_no_address() -> None:
+    text = LOCK.read_text()
+    jars = locked(text)
+    assert {jar.folder for jar in jars} == {"broker", "connector"}
+    assert all(re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in jars)
+    assert len({(jar.folder, jar.name) for jar in jars}) == len(jars)
+    assert "://" not in text
+
+
+def test_ivy_is_asked_for_each_jar_and_nothing_transitive() -> None:
+    jars = locked(LOCK.read_text())
+    asked = ET.fromstring(module(jars)).findall("dependencies/dependency")  # noqa: S314  written by ourselves
+    assert len(asked) == len(jars)
+    assert all(each.get("transitive") == "false" for each in asked)
+
+
+def test_a_jar_that_is_missing_or_differs_is_told_apart_and_a_good_one_is_borrowed(where: Layout) -> None:
+    good, other = Jar("broker", "o", "good", "1", hashlib.sha256(b"good").hexdigest()), Jar("broker", "o", "other", "1", "0" * 64)
+    lender = where.home / "lender"
+    (lender / "jars" / "broker").mkdir(parents=True)
+    (lender / "jars" / "broker" / good.file).write_bytes(b"good")
+    (lender / "jars" / "broker" / other.file).write_bytes(b"tampered")
+    assert wrong([good, other], where.home) == {good: "is missing", other: "is missing"}
+    borrow([good, other], lender, where.home)
+    assert wrong([good, other], where.home) == {other: "differs from its checksum in jars.lock"}

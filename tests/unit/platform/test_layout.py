@@ -1,0 +1,64 @@
+"""Where an installation is: folders, ports, secrets, and what is written down for others."""
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ops import endpoints
+from ops.platform.layout import LONGEST_SOCKET_PATH, Layout, PlatformError, Ports, layout, write_endpoints
+
+
+def test_two_bases_ten_apart_share_no_port() -> None:
+    assert not set(Ports.above(27000).named().values()) & set(Ports.above(27010).named().values())
+
+
+def test_the_base_that_a_home_was_started_with_is_kept_until_another_is_asked_for(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_HOME", str(where.home))
+    monkeypatch.delenv("SLUICE_PORT_BASE", raising=False)
+    write_endpoints(where, "hits")
+    assert layout().ports == where.ports
+    monkeypatch.setenv("SLUICE_PORT_BASE", "41000")
+    assert layout().ports == Ports.above(41000)
+
+
+@pytest.mark.parametrize("base", ["80", "65530", "many", "-5", ""])
+def test_a_base_that_cannot_be_used_is_refused_with_the_range(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_PORT_BASE", base)
+    with pytest.raises(PlatformError, match=r"SLUICE_PORT_BASE=.*from 1024 to"):
+        layout()
+
+
+def test_the_socket_of_supervisord_is_short_enough_wherever_the_home_is(where: Layout) -> None:
+    deep = replace(where, home=Path("/", *["a-rather-long-folder-name"] * 6))
+    for place in (where, deep):
+        assert len(os.fsencode(place.socket)) + len(".12345678") <= LONGEST_SOCKET_PATH or place is where
+    assert deep.socket == replace(deep).socket
+    assert deep.socket != replace(deep, home=deep.home / "other").socket
+
+
+def test_secrets_are_made_once_are_long_and_only_their_owner_reads_them(where: Layout) -> None:
+    first = where.secrets()
+    assert where.secrets() == first
+    assert len({first.postgres, first.airflow, first.airflow_jwt}) == 3
+    assert all(len(word) >= 20 for word in (first.postgres, first.airflow, first.airflow_jwt))
+    assert stat.S_IMODE((where.home / "secrets.json").stat().st_mode) == 0o600
+
+
+def test_what_is_written_for_others_is_what_they_read(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_endpoints(where, "hits")
+    monkeypatch.setenv("SLUICE_ENDPOINTS", str(where.endpoints))
+    found = endpoints.load()
+    assert found.zookeeper == f"127.0.0.1:{where.ports.zookeeper}/sluice/hits"
+    assert found.airflow.password == where.secrets().airflow
+    assert found.home == where.home
+    assert stat.S_IMODE(where.endpoints.stat().st_mode) == 0o600
+
+
+def test_a_home_that_cannot_be_written_is_named_with_the_way_out(where: Layout) -> None:
+    blocked = where.home / "file"
+    blocked.write_text("not a folder")
+    with pytest.raises(PlatformError, match="SLUICE_HOME"):
+        replace(where, home=blocked / "home").make_folders()

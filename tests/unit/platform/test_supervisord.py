@@ -1,0 +1,54 @@
+"""Supervisord's configuration, as supervisord itself reads it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from supervisor.options import ServerOptions
+
+from ops.platform.layout import Layout, PlatformError
+from ops.platform.service import Program, Service
+from ops.platform.supervisord import render
+
+PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters='"'), min_size=1, max_size=30)
+
+
+def service(program: Program) -> Service:
+    return Service("thing", program, ready=lambda: None)
+
+
+def read(where: Layout, *services: Service) -> ServerOptions:
+    path = where.conf / "supervisord.conf"
+    path.write_text(render(where, services))
+    options = ServerOptions()
+    options.realize(["-c", str(path)], doc="")
+    return options
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=PRINTABLE)
+def test_any_password_or_path_reaches_the_program_as_it_is(where: Layout, value: str) -> None:
+    options = read(where, service(Program(("/bin/true",), {"KEY": value})))
+    assert options.process_group_configs[0].process_configs[0].environment["KEY"] == value
+
+
+def test_a_program_is_restarted_forever_and_knows_its_home_and_its_name(where: Layout) -> None:
+    process = read(where, service(Program(("/bin/true",)))).process_group_configs[0].process_configs[0]
+    assert process.autostart is False
+    assert process.autorestart is not False
+    assert process.environment["SLUICE_HOME"] == str(where.home)
+    assert process.environment["SLUICE_SERVICE"] == "thing"
+    assert process.killasgroup
+
+
+def test_a_folder_with_spaces_and_percent_signs_stays_one_word(where: Layout) -> None:
+    process = (
+        read(where, service(Program(("/bin/echo", "/srv/my %folder"), directory=Path("/")))).process_group_configs[0].process_configs[0]
+    )
+    assert process.command.split(" ", 1)[1] == '"/srv/my %folder"'
+
+
+def test_a_quotation_mark_is_refused_by_the_name_of_the_setting(where: Layout) -> None:
+    with pytest.raises(PlatformError, match="thing: KEY holds a quotation mark"):
+        render(where, [service(Program(("/bin/true",), {"KEY": 'a"b'}))])
