@@ -1,0 +1,115 @@
+"""What people and their programs get wrong: each a clear message, and nothing lost."""
+
+import json
+import sys
+import time
+import urllib.error
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.scenarios.live import ROOT, Live, until
+from tests.scenarios.oracle import Load
+
+pytestmark = [pytest.mark.timeout(300)]
+
+
+def good(identity: str) -> dict[str, object]:
+    return {"id": identity, "user": "u1", "ad": "ad-1", "kind": "view", "at": int(time.time() * 1000)}
+
+
+BAD: dict[str, bytes] = {
+    "broken JSON": b'{"id": "bad-1", ',
+    "not JSON at all": b"\xff\xfe hello",
+    "a number for a name": json.dumps({**good("bad-2"), "user": {"no": "name"}}).encode(),
+    "a word for a time": json.dumps({**good("bad-3"), "at": "yesterday"}).encode(),
+    "an unknown kind": json.dumps({**good("bad-4"), "kind": "stare"}).encode(),
+    "no id": json.dumps({key: value for key, value in good("bad-5").items() if key != "id"}).encode(),
+    "a time far ahead": json.dumps({**good("bad-6"), "at": int(time.time() * 1000) + 10**9}).encode(),
+    "oversized": json.dumps({**good("bad-7"), "user": "u" * 400_000}).encode(),
+    "nothing": b"",
+}
+
+
+def quarantined(live: Live, since: dict[int, int]) -> dict[str, str]:
+    """Return the reasons of everything quarantined since, by the origin of the record."""
+    consumer = Consumer({"bootstrap.servers": live.endpoints["kafka"], "group.id": f"bad-{time.time_ns()}"})
+    consumer.assign([TopicPartition("raw.quarantine", number, offset) for number, offset in since.items()])
+    found: dict[str, str] = {}
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        for message in consumer.consume(100, 0.5):
+            headers = dict(message.headers() or [])
+            found[headers["origin"].decode()] = headers["reason"].decode()
+    consumer.close()
+    return found
+
+
+def ends(live: Live, topic: str) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": live.endpoints["kafka"], "group.id": "bad-ends"})
+    numbers = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+    found = {number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[1] for number in numbers}
+    consumer.close()
+    return found
+
+
+def test_bad_records_are_quarantined_with_the_reason_and_good_ones_flow(live: Live) -> None:
+    since = ends(live, "raw.quarantine")
+    with Load(live, 100) as load:
+        producer = Producer({"bootstrap.servers": live.endpoints["kafka"]})
+        for value in BAD.values():
+            producer.produce("raw", value=value)
+        producer.flush(20)
+        reasons = until("every bad record is quarantined", 60, lambda: len(found := quarantined(live, since)) == len(BAD) and found)
+        assert all(len(reason) > 5 for reason in reasons.values()), reasons
+    load.check()
+
+
+def test_an_unknown_host_in_the_form_fails_the_run_and_nothing_moves(live: Live) -> None:
+    before = {name: tier["incarnation"] for name, tier in live.tiers().items()}
+    try:
+        run = live.trigger("drain_host", host="nowhere")
+    except urllib.error.HTTPError as error:
+        assert error.code in {400, 422}
+        assert "nowhere" in error.read().decode()
+    else:
+        assert live.finish("drain_host", run, 120) == "failed"
+        assert "h1" in live.log_of_failed("drain_host", run)
+    assert {name: tier["incarnation"] for name, tier in live.tiers().items()} == before
+
+
+def test_a_wrong_key_in_the_site_file_is_named(live: Live, tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text((ROOT / "site.yaml").read_text().replace("cpu: 8", "cpus: 8", 1))
+    live.env["SLUICE_SITE"], before = str(site), live.env.get("SLUICE_SITE")
+    try:
+        done = live.sluice("doctor", check=False)
+    finally:
+        live.env.pop("SLUICE_SITE")
+        if before is not None:
+            live.env["SLUICE_SITE"] = before
+    assert done.returncode != 0
+    assert "hosts.0.capacity.cpus" in done.stdout + done.stderr
+
+
+def test_a_taken_port_is_named_with_the_way_out(live: Live, tmp_path: Path) -> None:
+    home, base = live.env["SLUICE_HOME"], live.env["SLUICE_PORT_BASE"]
+    live.env["SLUICE_HOME"] = str(tmp_path / "other")
+    try:
+        done = live.sluice("up", check=False, seconds=120)
+    finally:
+        live.env["SLUICE_HOME"], live.env["SLUICE_PORT_BASE"] = home, base
+    assert done.returncode != 0
+    assert "SLUICE_PORT_BASE" in done.stdout + done.stderr
+    assert live.whole(), "the platform that holds the ports is not touched"
+
+
+def test_no_java_is_said_clearly(live: Live, tmp_path: Path) -> None:
+    environment = {**live.env, "PATH": str(Path(sys.executable).parent), "SLUICE_HOME": str(tmp_path / "nojava")}
+    environment.pop("JAVA_HOME", None)
+    environment["SLUICE_PORT_BASE"] = "33000"
+    other = Live(home=tmp_path / "nojava", env=environment)
+    done = other.sluice("doctor", check=False)
+    assert done.returncode != 0
+    assert "Java" in done.stdout + done.stderr
