@@ -25,6 +25,9 @@ RECHECK_SECONDS = 10.0
 SETTLE_SECONDS = 0.1
 """Changes come in bursts: after the first, wait this long and look once."""
 
+_AFTER_KILL: set[asyncio.Task[None]] = set()
+"""What goes on when Airflow's patience with a killed trigger is over: its first question about a run may take the triggerer a while."""
+
 
 async def _rest(bell: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
@@ -94,11 +97,16 @@ class OperationTrigger(BaseTrigger):
         When only this task was failed, the run's own abort follows; when it was cleared, it finds its operation again.
         """
         task = self.task_instance
-        if task is None:
-            return
-        state = await asyncio.to_thread(RuntimeTaskInstance.get_dagrun_state, task.dag_id, task.run_id)
+        if task is not None:
+            under_way = asyncio.create_task(self._abort_if_ended(task.dag_id, task.run_id))
+            _AFTER_KILL.add(under_way)
+            under_way.add_done_callback(_AFTER_KILL.discard)
+            await asyncio.shield(under_way)
+
+    async def _abort_if_ended(self, dag: str, run: str) -> None:
+        state = await asyncio.to_thread(RuntimeTaskInstance.get_dagrun_state, dag, run)
         if state in {DagRunState.FAILED, DagRunState.SUCCESS}:
-            await asyncio.to_thread(self._abort, f"airflow:{task.dag_id}/{task.run_id}")
+            await asyncio.to_thread(self._abort, f"airflow:{dag}/{run}")
 
     def _abort(self, by: str) -> None:
         channel = shared.get()
