@@ -114,9 +114,13 @@ class Draft:
 
     # -- hosts and changes
 
+    def is_lost(self, name: HostName) -> bool:
+        """Tell whether a host is gone for good, as far as one can know: its agent is, or it was taken off the channel."""
+        return name in self.lost or name not in self.view.hosts
+
     def state_of(self, name: HostName) -> HostState:
         """Return a host's state: lost when its agent is gone, else what was written."""
-        return HostState.LOST if name in self.lost else self.records.get(name, HostRecord()).state
+        return HostState.LOST if self.is_lost(name) else self.records.get(name, HostRecord()).state
 
     def set_state(self, name: HostName, state: HostState, by: str) -> None:
         """Write a host's state."""

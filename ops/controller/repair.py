@@ -41,7 +41,7 @@ def replace_lost_slots(draft: Draft, tier: TierView) -> str | None:
 def _lost(draft: Draft, spec: IncarnationSpec) -> Iterable[tuple[int, HostName]]:
     """Yield the slots that will not come back where they are."""
     for number, host in enumerate(spec.placement.slots):
-        if host in draft.lost:
+        if draft.is_lost(host):
             yield number, host
         elif draft.state_of(host) is not HostState.UP:
             seen = vitals.seen(draft, host, slot_id(spec.tier, spec.incarnation, number))

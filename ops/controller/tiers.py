@@ -7,12 +7,12 @@ from ops.controller import order, repair, vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
-from ops.model.ids import Incarnation, TierName
-from ops.model.incarnation import OwnerRecord, Phase, State
+from ops.model.ids import HostName, Incarnation, TierName
+from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
 from ops.model.operation import ChangeState
 from ops.model.status import TierState, TierStatus
 from ops.model.tier import Mode
-from ops.planning.cluster import RefusedError
+from ops.planning.cluster import BURST_ZONE, RefusedError
 from ops.planning.placement import place_tier
 from ops.planning.shares import target
 
@@ -58,6 +58,12 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     name = tier.spec.name
     before = draft.owners[name].owner
     old = None if before is None else draft.incarnations[name].get(before)
+    away = _away(draft, old)
+    if away:
+        sentence = (
+            f"is started when it is clear whether {', '.join(away)} will come back: {'its' if len(away) == 1 else 'their'} agent is away"
+        )
+        return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     for spec in draft.held(name):
         draft.retire(name, spec.incarnation)
     now = cluster(draft)
@@ -72,6 +78,16 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
         f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {', '.join(placement.slots)} ({reason}){notes}"
     )
     return TierStatus(state=TierState.STARTING, sentence=f"incarnation {number} starts: {reason}", failures=failures, error=error)
+
+
+def _away(draft: Draft, old: IncarnationSpec | None) -> list[HostName]:
+    """Name the hosts that a placement should wait for: where the tier was, or else any, with an agent away and not yet lost.
+
+    When everything comes back after a stop, the first host that is there must not be given all of it.
+    """
+    known = {name: host for name, host in draft.view.hosts.items() if host.facts is not None and host.facts.zone != BURST_ZONE}
+    names = known.keys() if old is None else known.keys() & old.placement.hosts
+    return sorted(name for name in names if not known[name].live and not draft.is_lost(name))
 
 
 def _keep(draft: Draft, tier: TierView) -> TierStatus:

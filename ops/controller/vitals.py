@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ops.controller.draft import Draft
 from ops.model.assignment import UnitObserved, UnitState, driver_id
 from ops.model.ids import HostName, Incarnation, TierName, UnitId
-from ops.model.incarnation import IncarnationReport, State
+from ops.model.incarnation import IncarnationReport, IncarnationSpec, State
 
 ENDED = frozenset({State.STOPPED, State.FAILED, State.FENCED})
 START_SECONDS = 300.0
@@ -53,14 +53,21 @@ def death(draft: Draft, tier: TierName, number: Incarnation) -> Death | None:
         why = {State.STOPPED: "stopped by itself", State.FAILED: "failed", State.FENCED: "was fenced off"}[said.state]
         return Death(f"{why}: {said.error}" if said.error else why, said.since)
     host = spec.placement.driver
-    if host in draft.lost:
+    if draft.is_lost(host):
         return Death(f"was lost with host {host}", draft.now, blameless=True)
     observed = seen(draft, host, driver_id(tier, number))
     if observed is not None and observed.state is UnitState.EXITED:
         return Death(f"ended on {host}: {observed.exit or 'no reason known'}", observed.since)
-    if state(draft, tier, number) is State.STARTING and draft.now - spec.created_at > START_SECONDS:
+    if state(draft, tier, number) is State.STARTING and _start_hangs(draft, spec, said, observed):
         return Death(f"was still starting on {host} after {START_SECONDS:.0f} s", draft.now)
     return None
+
+
+def _start_hangs(draft: Draft, spec: IncarnationSpec, said: IncarnationReport | None, observed: UnitObserved | None) -> bool:
+    """Tell whether a start takes too long, counted from its last beginning: an agent that comes back starts its units anew."""
+    host = draft.host(spec.placement.driver)
+    begun = max(spec.created_at, said.since if said is not None else 0.0, observed.since if observed is not None else 0.0)
+    return host is not None and host.live and draft.now - begun > START_SECONDS
 
 
 def gone(draft: Draft, tier: TierName, number: Incarnation) -> bool:

@@ -54,6 +54,10 @@ class SimDriver:
     def _receipt(self, back=0):
         return Receipt(positions={"in/0": max(0, self.log.committed - back)}, batch=0, at=self.clock())
 
+    def stop(self):
+        """The process is asked to end, as by a signal."""
+        self._exit(None)
+
     def step(self):
         if self.ended or self.stuck:
             return

@@ -155,7 +155,7 @@ def _placement(now: Cluster, move: Move, owning: Placement) -> Placement:
 def _why_dropped(draft: Draft, tier: TierName, number: Incarnation) -> str | None:
     """Say why a prepared incarnation is no more; None when its host was lost or the tier has moved on: then another is prepared."""
     spec = draft.incarnations[tier].get(number)
-    if spec is None or spec.placement.driver in draft.lost or (draft.owners[tier].owner or 0) > number:
+    if spec is None or draft.is_lost(spec.placement.driver) or (draft.owners[tier].owner or 0) > number:
         return None
     said = vitals.report(draft, tier, number)
     why = draft.deaths.get((tier, number)) or (said.error if said is not None else None) or f"its log on {spec.placement.driver} tells why"

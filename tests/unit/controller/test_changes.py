@@ -281,3 +281,28 @@ def test_a_slot_that_dies_on_a_cordoned_host_goes_on_elsewhere(world):
     world.agents[host_name].kill_slot("slot-enrich-1-0")
     world.until(lambda: host_name not in world.placement("enrich").slots)
     assert world.owner("enrich").owner == owner
+
+
+def test_after_a_stop_of_everything_tiers_wait_for_their_hosts_and_go_back_to_where_they_were(world):
+    before = {name: world.placement(name) for name in world.specs}
+    for name in world.specs:
+        world.driver(name).stop()
+    for agent in world.agents.values():
+        agent.die()
+    world.now += 3600
+    world.absences.forget()
+    for agent in world.agents.values():
+        world.tick()
+        world.tick()
+        agent.register()
+    world.settle()
+    assert {name: world.placement(name) for name in world.specs} == before
+
+
+def test_a_host_that_is_taken_off_the_channel_is_as_good_as_lost(world):
+    gone = world.placement("counts").driver
+    world.agents.pop(gone).die()
+    for root in ("hosts", "assignments", "observed"):
+        world.channel.delete(f"/{root}/{gone}")
+    world.settle()
+    assert not any(gone in world.placement(name).hosts for name in world.specs)
