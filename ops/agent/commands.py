@@ -35,6 +35,12 @@ class Installation:
         return Path(spec.origin).parent
 
     @property
+    def scala_version(self) -> str:
+        """The Scala that Spark was built with, which a Worker has to be told to launch executors: `spark-class` would have said it."""
+        jar = next((self.spark_home / "jars").glob("spark-core_*.jar"))
+        return jar.name.split("_")[1].split("-")[0]
+
+    @property
     def class_data(self) -> Path:
         """Where the Workers' class data is kept."""
         return classdata.archive(self.home, Path(java()), self.spark_home / "jars")
@@ -101,6 +107,7 @@ def environment(unit: Unit, scratch: Path, installation: Installation, inherited
         "SLUICE_UNIT": f"{facts.name}/{unit.id}",
         "SPARK_LOCAL_IP": facts.address,
         "SPARK_HOME": str(installation.spark_home),
+        "SPARK_SCALA_VERSION": installation.scala_version,
         "SPARK_LOCAL_DIRS": str(scratch),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONUNBUFFERED": "1",
