@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import threading
 import time
 import urllib.request
@@ -14,7 +13,8 @@ from urllib.parse import quote
 
 import psycopg
 
-from ops.platform.layout import ADDRESS, CHECKOUT, Layout, PlatformError, write_private
+from ops.platform.command import run_to_end
+from ops.platform.layout import ADDRESS, CHECKOUT, Layout, write_private
 from ops.platform.postgres import connect
 from ops.platform.service import NotReadyError, Program, Service
 from ops.platform.steps import Step
@@ -116,32 +116,12 @@ def migration(where: Layout, java: Path) -> Step:
         if marker.exists() and marker.read_text() == f"{wanted} {_revision(where)}":
             return f"already at {wanted}"
         log = where.logs / "airflow-migrate.log"
-        with log.open("w") as output:
-            process = subprocess.Popen(
-                [str(where.python.parent / "airflow"), "db", "migrate"],
-                env=os.environ | environment(where, java),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            _finish(process, halt, log)
+        command = [str(where.python.parent / "airflow"), "db", "migrate"]
+        run_to_end(command, os.environ | environment(where, java), log, halt, MIGRATION_SECONDS)
         marker.write_text(f"{wanted} {_revision(where)}")
         return f"tables made for {wanted}"
 
     return Step("airflow-tables", act, needs=("postgres",))
-
-
-def _finish(process: subprocess.Popen[bytes], halt: threading.Event, log: Path) -> None:
-    until = time.monotonic() + MIGRATION_SECONDS
-    while process.poll() is None:
-        if halt.wait(0.1) or time.monotonic() > until:
-            process.kill()
-            process.wait()
-            break
-    if process.returncode != 0:
-        end = "\n    ".join(log.read_text(errors="replace").splitlines()[-12:])
-        message = f"airflow-tables: `airflow db migrate` has failed. The end of {log}:\n    {end}"
-        raise PlatformError(message)
 
 
 def _revision(where: Layout) -> str | None:

@@ -4,14 +4,17 @@ Ivy, which is among pyspark's jars, finds them where the machine's Ivy is set up
 """
 
 import hashlib
+import os
 import shutil
-import subprocess
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from ops.platform.command import run_to_end
 from ops.platform.layout import CHECKOUT, Layout, PlatformError
 
+FETCH_SECONDS = 600.0
 LOCK = Path(__file__).with_name("jars.lock")
 
 
@@ -68,7 +71,7 @@ def module(jars: list[Jar]) -> str:
     )
 
 
-def fetch(where: Layout, java: Path) -> None:
+def fetch(where: Layout, java: Path, halt: threading.Event) -> None:
     """Bring the jars; those that are there already, and whole, are not asked for again."""
     jars = locked(LOCK.read_text())
     marker, state = where.home / "jars" / ".verified", hashlib.sha256(LOCK.read_bytes()).hexdigest()
@@ -79,7 +82,7 @@ def fetch(where: Layout, java: Path) -> None:
     if wrong(jars, where.home):
         for folder in {jar.folder for jar in jars}:
             shutil.rmtree(where.home / "jars" / folder, ignore_errors=True)
-        _retrieve(where, java, jars)
+        _retrieve(where, java, jars, halt)
     amiss = wrong(jars, where.home)
     if amiss:
         listed = "; ".join(f"{jar.file} {why}" for jar, why in amiss.items())
@@ -98,7 +101,7 @@ def borrow(jars: list[Jar], lender: Path, borrower: Path) -> None:
             shutil.copyfile(found, wanted)
 
 
-def _retrieve(where: Layout, java: Path, jars: list[Jar]) -> None:
+def _retrieve(where: Layout, java: Path, jars: list[Jar], halt: threading.Event) -> None:
     ivy = next(where.spark_jars.glob("ivy-*.jar"))
     description = where.conf / "ivy.xml"
     description.write_text(module(jars))
@@ -115,11 +118,11 @@ def _retrieve(where: Layout, java: Path, jars: list[Jar]) -> None:
         pattern,
     ]
     log = where.logs / "ivy.log"
-    with log.open("w") as output:
-        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False, cwd=where.conf)
-    if done.returncode != 0:
+    try:
+        run_to_end(command, dict(os.environ), log, halt, FETCH_SECONDS)
+    except PlatformError as error:
         told = [line.strip() for line in log.read_text().splitlines() if "not found" in line or "WARN" in line or "ERROR" in line]
         message = (
             f"jars: Ivy could not fetch them ({'; '.join(told[:3]) or 'see the log'}). Check the network or your Ivy settings; log: {log}"
         )
-        raise PlatformError(message)
+        raise PlatformError(message) from error

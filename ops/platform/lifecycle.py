@@ -50,6 +50,7 @@ def catalogue(where: Layout) -> tuple[list[Service], list[Step]]:
         fetch_step(where, java_home),
         airflow.migration(where, java_home),
         sluice.publishing(where, java_home),
+        sluice.class_data(where, java_home),
         flowing.supervising(where, (*supervised, "pipeline"), patience),
         flowing.running(where, patience),
         flowing.delivering(where, patience),

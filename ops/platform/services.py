@@ -35,8 +35,8 @@ def parts(where: Layout, java_home: Path, pipeline: str) -> list[Service]:
 def fetch_step(where: Layout, java_home: Path) -> steps.Step:
     """Return the step that brings the jars."""
 
-    def act(_halt: threading.Event) -> str:
-        jars.fetch(where, java_home)
+    def act(halt: threading.Event) -> str:
+        jars.fetch(where, java_home, halt)
         return "fetched and verified"
 
     return steps.Step("jars", act)
@@ -100,7 +100,7 @@ def main() -> None:
             print(f"endpoints    {where.endpoints}")  # noqa: T201
         elif arguments.command == "jars":
             where.make_folders()
-            jars.fetch(where, java.find(where.home / "java"))
+            jars.fetch(where, java.find(where.home / "java"), threading.Event())
         else:
             stop(where)
     except PlatformError as error:

@@ -1,13 +1,16 @@
 """Sluice's own processes as services: the controller, one agent for each host, the runner of burst hosts, its streams, its feed."""
 
+import hashlib
 import os
-import subprocess
 import threading
+from importlib.metadata import version
 from pathlib import Path
 
 from ops import endpoints
 from ops.channel.client import Channel
 from ops.model import paths
+from ops.platform import jars
+from ops.platform.command import run_to_end
 from ops.platform.layout import ADDRESS, Layout, PlatformError
 from ops.platform.service import NotReadyError, Program, Service
 from ops.platform.steps import Step
@@ -15,6 +18,7 @@ from ops.site import Site
 
 SCALA = "2.13"
 """Spark's own launch scripts set it; a Worker that is started without them needs it to start its executors."""
+PUBLISH_SECONDS = 300.0
 FEED_RATE = 20
 """Records per second of the shipped feed."""
 
@@ -41,16 +45,31 @@ def settings(where: Layout, java: Path) -> dict[str, str]:
 def publishing(where: Layout, java: Path) -> Step:
     """Return the step that makes the pipeline's streams and tables and publishes its tiers."""
 
-    def act(_halt: threading.Event) -> str:
+    def act(halt: threading.Event) -> str:
         command = [str(where.python), "-m", "pipeline.publish"]
-        done = subprocess.run(command, env=settings(where, java), capture_output=True, text=True, check=False, timeout=90)
-        if done.returncode != 0:
-            end = "\n    ".join((done.stderr or done.stdout).strip().splitlines()[-12:])
-            message = f"pipeline: its tiers could not be published. `python -m pipeline.publish` said:\n    {end}"
-            raise PlatformError(message)
+        run_to_end(command, settings(where, java), where.logs / "publish.log", halt, PUBLISH_SECONDS)
         return "streams, tables and tiers are there"
 
     return Step("pipeline", act, needs=("zookeeper", "kafka", "postgres"))
+
+
+def class_data(where: Layout, java: Path) -> Step:
+    """Return the step that has the JVMs of tiers start sooner from the next start on; made anew when Java, Spark or the jars change."""
+    archive, marker = where.archives / "tier.jsa", where.archives / "tier.made-of"
+    made_of = f"{java} {version('pyspark')} {hashlib.sha256(jars.LOCK.read_bytes()).hexdigest()}"
+
+    def act(halt: threading.Event) -> str:
+        if archive.exists() and marker.exists() and marker.read_text() == made_of:
+            return "kept from an earlier start"
+        command = ["nice", "-n", "5", str(where.python), "-m", "pipeline.classdata"]
+        try:
+            run_to_end(command, settings(where, java), where.logs / "class-data.log", halt, PUBLISH_SECONDS)
+        except PlatformError as error:
+            return f"not kept, tiers start without it, only slower: {str(error).splitlines()[0]}"
+        marker.write_text(made_of)
+        return "classes of the tiers' JVMs kept for later starts"
+
+    return Step("class-data", act, needs=("pipeline", "jars"))
 
 
 def channel_has(where: Layout, path: str, what: str) -> None:
