@@ -74,7 +74,7 @@ def _train(where: endpoints.Endpoints, written: Path) -> None:
     session.sparkContext._gateway.shutdown()  # noqa: SLF001
     if process.stdin is not None:
         process.stdin.close()
-    process.wait(timeout=120)
+    process.wait(timeout=600)
 
 
 if __name__ == "__main__":

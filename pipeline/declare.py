@@ -162,7 +162,9 @@ def _problems(tier: Tier) -> list[str]:
 
 def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
     names = [tier.name for tier in tiers]
-    problems = [f'tier "{name}": declared more than once; give each tier a name of its own' for name in sorted(set(names)) if names.count(name) > 1]
+    problems = [
+        f'tier "{name}": declared more than once; give each tier a name of its own' for name in sorted(set(names)) if names.count(name) > 1
+    ]
     writers: dict[str, str] = {}
     for tier in tiers:
         if tier.output is None:

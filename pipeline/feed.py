@@ -40,7 +40,8 @@ class Fed:
     def __str__(self) -> str:
         """Say it in one line."""
         lost = f", {self.failed} not taken by Kafka" if self.failed else ""
-        return f"hit-{self.first} to hit-{self.last}: {self.count} hits in {self.seconds:.1f} s, {self.count / max(self.seconds, 0.001):.0f}/s{lost}"
+        rate = self.count / max(self.seconds, 0.001)
+        return f"hit-{self.first} to hit-{self.last}: {self.count} hits in {self.seconds:.1f} s, {rate:.0f}/s{lost}"
 
 
 def hit(number: int, at: float) -> dict[str, object]:

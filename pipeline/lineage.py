@@ -14,6 +14,7 @@ REASON = "reason"
 INDEX = "index"
 ORIGIN = "_origin"
 PATH = "_path"
+ARRIVED = "_arrived"
 
 
 def header(name: str) -> "Column":
@@ -114,7 +115,10 @@ def collected(made: "DataFrame") -> "DataFrame":
         *business(made),
         origin(made).alias(ORIGIN),
         F.col(COLUMN)["path"].alias(PATH),
+        F.col(COLUMN)["t0"].cast("bigint").alias(ARRIVED),
         reason.alias(REASON),
         # field by field: Arrow takes no null for a struct whose fields cannot be null
-        F.struct(*(F.when(reason.isNotNull(), F.col(COLUMN)[name]).alias(name) for name in ("path", "from", "t0", "stream", "key", "value"))).alias(COLUMN),
+        F.struct(
+            *(F.when(reason.isNotNull(), F.col(COLUMN)[name]).alias(name) for name in ("path", "from", "t0", "stream", "key", "value"))
+        ).alias(COLUMN),
     )

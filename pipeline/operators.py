@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 RECORD_BY_RECORD = frozenset(
     {
-        "Project", "Filter", "Generate", "Join", "Union", "SubqueryAlias", "ResolvedHint", "View", "LocalRelation", "LogicalRDD", "LogicalRelation",
-        "DataSourceV2Relation", "StreamingRelation", "StreamingRelationV2", "OneRowRelation", "Range",
+        "Project", "Filter", "Generate", "Join", "Union", "SubqueryAlias", "ResolvedHint", "View", "LocalRelation", "LogicalRDD",
+        "LogicalRelation", "DataSourceV2Relation", "StreamingRelation", "StreamingRelationV2", "OneRowRelation", "Range",
     }
 )  # fmt: skip
 """Operators that keep records in order and hold no state: all that a realtime tier, or a tier that writes a stream, may use."""
@@ -47,13 +47,13 @@ def check(made: "DataFrame", tier: Tier) -> None:
 def _refuse(tier: Tier, operator: str) -> None:
     if tier.mode is Mode.REALTIME:
         message = (
-            f'tier "{tier.name}": {operator} cannot run in mode realtime, which takes project, filter, explode, union and a join with a small '
-            f"table; set mode=Mode.BATCH, or do without it"
+            f'tier "{tier.name}": {operator} cannot run in mode realtime, which takes project, filter, explode, union and a join '
+            f"with a small table; set mode=Mode.BATCH, or do without it"
         )
     else:
         message = (
-            f'tier "{tier.name}": {operator} does not keep records one by one and in order, so their replays could not be told from new ones; '
-            f"let the sink add up (pipeline.sinks.table.Totals), or do without it"
+            f'tier "{tier.name}": {operator} does not keep records one by one and in order, so their replays could not be told '
+            f"from new ones; let the sink add up (pipeline.sinks.table.Totals), or do without it"
         )
     raise DeclarationError(message)
 

@@ -1,7 +1,7 @@
 """`python -m pipeline.publish [--check]`: make a pipeline known. Run at every start of the platform and after every change of the pipeline.
 
-Validates the pipeline that the site file names; then writes its tiers to the channel, its streams to Kafka, its tables to PostgreSQL. All of
-it is idempotent. Exit codes: 0 done, 1 the pipeline or the site file is wrong, 2 a service does not answer.
+Validates the pipeline that the site file names; then writes its tiers to the channel, its streams to Kafka, its tables to PostgreSQL.
+All of it is idempotent. Exit codes: 0 done, 1 the pipeline or the site file is wrong, 2 a service does not answer.
 """
 
 import argparse
@@ -23,7 +23,9 @@ AWAY = 2
 
 def main(arguments: list[str] | None = None) -> int:
     """Check, and publish."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.publish", description="Make the site's pipeline known: tiers, streams, tables.")
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.publish", description="Make the site's pipeline known: tiers, streams, tables."
+    )
     parser.add_argument("--check", action="store_true", help="validate only; nothing is written")
     only_check = parser.parse_args(arguments).check
     try:

@@ -15,6 +15,9 @@ def create(postgres: str, pipeline: Pipeline) -> list[str]:
     with psycopg.connect(postgres, connect_timeout=5) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         cursor.execute("SET LOCAL client_min_messages = warning")
-        for statement in (*STATEMENTS, *(statement for sink in sinks for statement in sink.statements())):
+        for statement in STATEMENTS:
             cursor.execute(statement)
+        for sink in sinks:
+            for made in sink.statements():
+                cursor.execute(made)
     return [sink.name for sink in sinks]

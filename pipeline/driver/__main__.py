@@ -73,13 +73,13 @@ def _run(follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation
     try:
         declared = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tier(spec.name)
         return _serve(follow, where, spec, incarnation, declared, begun)
-    except Exception as error:  # noqa: BLE001 — whatever it is, it is reported
+    except Exception as error:
         log.exception("failed before it could run")
         follow.enter(State.FAILED, error=plainly(error))
         return 1
 
 
-def _serve(  # noqa: PLR0913 — what one incarnation is
+def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec, declared: declare.Tier, begun: float
 ) -> int:
     # imported here: Spark takes a second, and a driver that is not wanted should not wait for it
@@ -97,8 +97,8 @@ def _serve(  # noqa: PLR0913 — what one incarnation is
     tasks = sum(streams.partitions(stream) for stream in spec.inputs)
     if spec.mode is Mode.REALTIME and tasks > spec.quantum.threads * slots:
         message = (
-            f'tier "{spec.name}": realtime holds a thread for each of the {tasks} partitions of {", ".join(spec.inputs)}, and {slots} slots have '
-            f"{spec.quantum.threads * slots}; give it more slots or raise quantum.threads"
+            f'tier "{spec.name}": realtime holds a thread for each of the {tasks} partitions of {", ".join(spec.inputs)}, '
+            f"and {slots} slots have {spec.quantum.threads * slots}; give it more slots or raise quantum.threads"
         )
         raise CapacityError(message)
     address = os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
@@ -111,7 +111,7 @@ def _serve(  # noqa: PLR0913 — what one incarnation is
         wait_for_executors(session, slots, label_of(spec.name, incarnation.incarnation))
         log.info("executors", seconds=round(time.monotonic() - begun, 1), count=slots)
         engine = Realtime(setting) if spec.mode is Mode.REALTIME else Batch(setting)
-        progress = Progress(setting, lambda: follow.report.state is State.RUNNING)
+        progress = Progress(setting, engine, follow.began)
         progress.start()
         code = Life(follow, spec, engine).live()
         progress.stop()

@@ -2,10 +2,12 @@
 
 import json
 import shutil
+import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -51,7 +53,9 @@ class Batch(Engine):
         self._checkpoint = Checkpoint(setting.checkpoints)
         tier = setting.tier
         self._ledger = Ledger(setting.postgres, tier.name, setting.incarnation, tier.sink) if tier.sink is not None else None
-        self._archive = Archive(setting.postgres, setting.home, tier.name, tier.sink) if isinstance(tier.sink, Once) and tier.sink.archive else None
+        self._archive = (
+            Archive(setting.postgres, setting.home, tier.name, tier.sink) if isinstance(tier.sink, Once) and tier.sink.archive else None
+        )
         self._quarantine = Quarantine(setting.kafka, tier.name, setting.incarnation)
         self._query: StreamingQuery | None = None
         self._gate = threading.Lock()
@@ -62,6 +66,8 @@ class Batch(Engine):
         self._oldest: dict[str, int] = {}
         self._before: float | None = None
         self._gap: float | None = None
+        self._written = 0
+        self._latency: float | None = None
 
     # -- the life of the query
 
@@ -71,7 +77,7 @@ class Batch(Engine):
         options = {"startingOffsets": json.dumps(offsets_option(recent(self._setting))), "maxOffsetsPerTrigger": str(WARM_RECORDS)}
         query = self._start(folder, options, cold=True)
         deadline = time.monotonic() + WARM_SECONDS
-        looked = Checkpoint(self._setting.checkpoints.__class__(folder))
+        looked = Checkpoint(Path(folder))
         while time.monotonic() < deadline and go_on() and query.exception() is None and looked.committed() + 1 < WARM_BATCHES:
             time.sleep(0.05)
         failed = query.exception()
@@ -87,8 +93,8 @@ class Batch(Engine):
             known = self._ledger.query()
             if known is not None:
                 message = (
-                    f'tier "{setting.tier.name}": its checkpoint {self._checkpoint.folder} is gone, and the ledger knows batches of it; restore the folder, '
-                    f"or, to begin again on purpose, delete the tier's row in tier_epochs and its rows in ledger"
+                    f'tier "{setting.tier.name}": its checkpoint {self._checkpoint.folder} is gone, and the ledger knows batches of it; '
+                    f"restore the folder, or, to begin again on purpose, delete the tier's row in tier_epochs and its rows in ledger"
                 )
                 raise CheckpointError(message)
         last = self._ledger.last() if self._ledger is not None else None
@@ -135,7 +141,7 @@ class Batch(Engine):
         if self._checkpoint.committed() > self._began:
             return True
         status = self._query.status
-        waits = not status["isTriggerActive"] and not status["isDataAvailable"]
+        waits = str(status["message"]).startswith("Waiting") and not status["isDataAvailable"]
         return waits and self._checkpoint.planned() <= self._began
 
     def gap(self) -> float | None:
@@ -145,6 +151,10 @@ class Batch(Engine):
     def positions(self) -> dict[str, int]:
         """Where the last committed batch ends."""
         return {**self._oldest, **self._checkpoint.offsets(self._checkpoint.committed())}
+
+    def latest(self) -> tuple[int, float | None]:
+        """Since this process began, and for the last batch."""
+        return self._written, self._latency
 
     def tick(self) -> None:
         """Do what is due between batches."""
@@ -200,16 +210,18 @@ class Batch(Engine):
             rows = frame.toArrow()
             good, bad = self._quarantine.split(rows)
             columns = {name: good.column(name).to_pylist() for name in good.column_names}
-            origins, paths = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH)
-            self._transact(number, Rows(columns, origins, paths), bad)
+            origins, paths, arrived = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH), columns.pop(lineage.ARRIVED)
+            self._written += self._transact(number, Rows(columns, origins, paths), bad)
+            if arrived:
+                self._latency = time.time() * 1000 - statistics.median(arrived)
         except BaseException as error:
             self._error = error
             raise
 
-    def _transact(self, number: int, rows: Rows, bad: list[dict[str, object]]) -> None:
+    def _transact(self, number: int, rows: Rows, bad: list[dict[str, object]]) -> int:
         ledger = self._ledger
         if ledger is None:
-            return
+            return 0
         batch = self._checkpoint.batch(number, self._oldest)
         while True:
             with self._gate:
@@ -218,10 +230,11 @@ class Batch(Engine):
                     raise HeldError(message)
                 try:
                     self._quarantine.put(bad)
-                    ledger.write(batch, rows, quarantined=len(bad))
+                    written = ledger.write(batch, rows, quarantined=len(bad))
                     break
                 except psycopg.OperationalError as error:
                     log.warning("PostgreSQL is away; the batch is tried again", batch=number, error=plainly(error))
             self._held.wait(AWAY_SECONDS)
         if self._gap is None and self._before is not None:
             self._gap = time.time() - self._before
+        return written

@@ -80,6 +80,10 @@ class Engine(ABC):
     def positions(self) -> dict[str, int]:
         """Return the next offset of each input partition, as far as is known now."""
 
+    def latest(self) -> tuple[int, float | None]:
+        """Return how many rows were written into a table, and how long the last ones took since they arrived (ms)."""
+        return 0, None
+
     def tick(self) -> None:  # noqa: B027 — not every engine has something to do
         """Do what is due between two looks."""
 

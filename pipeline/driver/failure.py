@@ -28,7 +28,11 @@ def _short(text: str) -> str:
     if "Traceback (most recent call last)" in text:
         text = _python(text)
     lines = [line.rstrip() for line in text.splitlines()]
-    kept = [line for line in lines if line.strip() and not line.lstrip().startswith(("at ", "... ", "JVM stacktrace", "== SQL", "Caused by: org.apache.spark.api"))]
+    kept = [
+        line
+        for line in lines
+        if line.strip() and not line.lstrip().startswith(("at ", "... ", "JVM stacktrace", "== SQL", "Caused by: org.apache.spark.api"))
+    ]
     return "\n".join(line[:WIDTH] for line in kept[:LINES])
 
 

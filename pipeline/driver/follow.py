@@ -1,4 +1,7 @@
-"""The driver's end of the control channel: what it is told, and what it says. While the channel is away it goes on with what it read last."""
+"""The driver's end of the control channel: what it is told, and what it says.
+
+While the channel is away it goes on with what it read last.
+"""
 
 import os
 import time
@@ -114,6 +117,11 @@ class Follow:
             found.append(self.report.started_from.positions)
         return found
 
+    def began(self) -> dict[str, int] | None:
+        """Return where this incarnation started, while it runs."""
+        started = self.report.started_from
+        return started.positions if started is not None and self.report.state is State.RUNNING else None
+
     # -- what it says
 
     def enter(self, state: State, *, error: str | None = None, stopped_at: Receipt | None = None) -> None:
@@ -125,7 +133,7 @@ class Follow:
             changes["error"] = error
         if stopped_at is not None:
             changes["stopped_at"] = stopped_at
-        log.info(f"{self.report.state} → {state}", error=error)
+        log.info("state", before=str(self.report.state), now=str(state), error=error)
         self._change(changes)
 
     def note(self, **changes: object) -> None:

@@ -1,5 +1,6 @@
-"""Watching a realtime tier's output while it is handed over: has the new run passed the old one, and was there a gap?"""
+"""Watching a realtime tier's output while it is handed over: whether the new run has passed the old one, and the gap."""
 
+import itertools
 import threading
 import time
 
@@ -18,9 +19,9 @@ AT_MOST_SECONDS = 60.0
 class Handover:
     """Reads the output in a thread of its own, for a minute at most."""
 
-    def __init__(self, kafka: str, topics: list[str], ends: dict[str, int], by: str, wanted: dict[str, int], begins: dict[str, int]) -> None:
-        """Watch `topics` from `ends` on, until the run `by` has put out everything before `wanted`."""
-        self._left = {partition: end for partition, end in wanted.items() if end > begins[partition]}
+    def __init__(self, kafka: str, ends: dict[str, int], by: str, wanted: dict[str, int]) -> None:
+        """Watch the output from `ends` on, until the run `by` has put out everything before `wanted`."""
+        self._left = dict(wanted)
         self._idle = not self._left
         self._by = by
         self._ends = ends
@@ -28,8 +29,16 @@ class Handover:
         self._stamps: list[int] = []
         self._stop = threading.Event()
         self._passed_at: float | None = None
-        self._consumer = Consumer({"bootstrap.servers": kafka, "group.id": "sluice-looks", "enable.auto.commit": False, "fetch.wait.max.ms": 20, "log_level": 2})
-        self._consumer.assign([TopicPartition(*_split(name), max(0, end - 1)) for name, end in ends.items() if name.rpartition("/")[0] in topics])
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": kafka,
+                "group.id": "sluice-looks",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 20,
+                "log_level": 2,
+            }
+        )
+        self._consumer.assign([TopicPartition(*_split(name), max(0, end - 1)) for name, end in ends.items()])
         self._thread = threading.Thread(target=self._watch, name="handover", daemon=True)
         self._thread.start()
 
@@ -42,7 +51,7 @@ class Handover:
         if self._thread.is_alive() or not self._stamps or not self._before:
             return None
         ordered = sorted([self._before, *self._stamps])
-        return max(after - before for before, after in zip(ordered, ordered[1:], strict=False)) / 1000
+        return max(after - before for before, after in itertools.pairwise(ordered)) / 1000
 
     def stop(self) -> None:
         """End the watching."""

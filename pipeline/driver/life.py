@@ -40,7 +40,7 @@ class Life:
             self._follow.enter(State.STOPPED, stopped_at=self._receipt())
         except FencedError as error:
             self._follow.enter(State.FENCED, error=plainly(error))
-        except Exception as error:  # noqa: BLE001 — whatever it is, it is reported
+        except Exception as error:
             log.exception("failed")
             self._follow.enter(State.FAILED, error=plainly(error))
         return EXIT_CODES[self._follow.report.state]

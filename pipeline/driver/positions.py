@@ -1,8 +1,8 @@
 """Where a realtime tier starts: computed from what is in its output, so that nothing is left out and little is done twice. Pure.
 
-Each run of a query writes in the order of its input, and a record that could not be written stops it within `SETTLED_MS`. So of each run and
-input partition, everything up to a record that was put out `SETTLED_MS` before the run's last one there is safely out, and everything before
-the place where the run started was out before. The best of these statements holds.
+Each run of a query writes in the order of its input, and a record that could not be written stops it within `SETTLED_MS`. So of each
+run and input partition, everything up to a record that was put out `SETTLED_MS` before the run's last one there is safely out, and
+everything before the place where the run started was out before. The best of these statements holds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,8 +49,8 @@ def start(
         offset = known.get(partition, first)
         if offset < first:
             message = (
-                f"{partition}: offsets {offset} to {first - 1} were never processed and are no longer there; give the stream a longer retention "
-                f"(retention.ms), and replay them from where they came from"
+                f"{partition}: offsets {offset} to {first - 1} were never processed and are no longer there; "
+                f"give the stream a longer retention (retention.ms), and replay them from where they came from"
             )
             raise GoneError(message)
         chosen[partition] = min(offset, ends[partition])

@@ -20,11 +20,15 @@ from pipeline.driver.streams import StreamError, Streams
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.driver.engine import Setting
+    from pipeline.driver.engine import Engine, Setting
 
 log = structlog.get_logger()
 
 EVERY_SECONDS = 2.0
+RECORDS = 20
+"""Of each output partition that are looked at each time."""
+FRESH_SECONDS = 10.0
+"""Older records tell nothing of the latency now."""
 UPSERT = (
     "INSERT INTO tier_progress (tier, incarnation, at, rate_in, rate_out, lag, latency_ms, slots, details)"
     " VALUES (%s, %s, to_timestamp(%s), %s, %s, %s, %s, %s, %s) ON CONFLICT (tier) DO UPDATE SET"
@@ -37,10 +41,12 @@ UPSERT = (
 class Progress:
     """Measures and writes, in a thread of its own."""
 
-    def __init__(self, setting: "Setting", running: "Callable[[], bool]") -> None:
-        """Measure the incarnation of `setting` while `running` says that it runs."""
+    def __init__(self, setting: "Setting", engine: "Engine", began: "Callable[[], dict[str, int] | None]") -> None:
+        """Measure what `engine` does; `began` says where it started, or None while it does not run."""
         self._setting = setting
-        self._running = running
+        self._engine = engine
+        self._began = began
+        self._positions: dict[str, int] = {}
         self._slots = SlotCounts(setting.session)
         self._streams = Streams(setting.kafka)
         self._checkpoint = Checkpoint(setting.checkpoints)
@@ -61,11 +67,12 @@ class Progress:
 
     def _loop(self) -> None:
         while not self._stop.wait(EVERY_SECONDS):
-            if not self._running():
+            began = self._began()
+            if began is None:
                 self._before = None
                 continue
             try:
-                self._write(self._measure())
+                self._write(self._measure(began))
                 self._said = False
             except (psycopg.Error, StreamError, KafkaException, Py4JError, OSError) as error:
                 if not self._said:
@@ -73,13 +80,11 @@ class Progress:
                 self._said = True
                 self._connection = None
 
-    def _measure(self) -> TierProgress:
+    def _measure(self, began: dict[str, int]) -> TierProgress:
         setting = self._setting
         ends = self._streams.bounds(setting.inputs).ends
-        if setting.tier.sink is None:
-            positions, out, latency = self._by_output(ends)
-        else:
-            positions, out, latency = self._by_ledger()
+        out, latency = self._by_output(began) if setting.tier.sink is None else self._by_commits()
+        positions = self._positions
         now = time.monotonic()
         done = sum(positions.values())
         before = self._before or (now, done, out)
@@ -97,26 +102,23 @@ class Progress:
             details={"positions": positions},
         )
 
-    def _by_output(self, ends: dict[str, int]) -> tuple[dict[str, int], int, float | None]:
+    def _by_output(self, began: dict[str, int]) -> tuple[int, float | None]:
         """A stream tells by its last records how far its tier is."""
         topics = self._setting.outputs
         written = self._streams.bounds(topics).ends
-        positions = {name: 0 for name in ends}
+        self._positions = {name: max(offset, self._positions.get(name, 0)) for name, offset in began.items()}
         waits: list[int] = []
-        for seen in self._streams.last(topics, written, before=20):
-            if seen.out.partition in positions:
-                positions[seen.out.partition] = max(positions[seen.out.partition], seen.out.offset + 1)
-            if seen.arrived is not None and seen.out.at > time.time() * 1000 - 10_000:
+        for seen in self._streams.last(topics, written, before=RECORDS):
+            if seen.out.partition in self._positions:
+                self._positions[seen.out.partition] = max(self._positions[seen.out.partition], seen.out.offset + 1)
+            if seen.arrived is not None and seen.out.at > (time.time() - FRESH_SECONDS) * 1000:
                 waits.append(seen.out.at - seen.arrived)
-        return positions, sum(written.values()), float(statistics.median(waits)) if waits else None
+        return sum(written.values()), float(statistics.median(waits)) if waits else None
 
-    def _by_ledger(self) -> tuple[dict[str, int], int, float | None]:
+    def _by_commits(self) -> tuple[int, float | None]:
         """A table's tier is as far as its last commit."""
-        positions = self._checkpoint.offsets(self._checkpoint.committed())
-        row = self._connect().execute(
-            "SELECT coalesce(sum(rows_out), 0) FROM ledger WHERE tier = %s AND at > now() - interval '1 minute'", (self._setting.tier.name,)
-        ).fetchone()  # fmt: skip
-        return positions, int(str(row[0])) if row else 0, None
+        self._positions = self._checkpoint.offsets(self._checkpoint.committed())
+        return self._engine.latest()
 
     def _connect(self) -> "psycopg.Connection[tuple[object, ...]]":
         if self._connection is None or self._connection.closed:
@@ -126,5 +128,15 @@ class Progress:
     def _write(self, row: TierProgress) -> None:
         self._connect().execute(
             UPSERT,
-            (row.tier, row.incarnation, row.at, row.rate_in, row.rate_out, row.lag, row.latency_ms, json.dumps(row.slots), json.dumps(row.details)),
+            (
+                row.tier,
+                row.incarnation,
+                row.at,
+                row.rate_in,
+                row.rate_out,
+                row.lag,
+                row.latency_ms,
+                json.dumps(row.slots),
+                json.dumps(row.details),
+            ),
         )

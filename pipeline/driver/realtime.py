@@ -30,6 +30,8 @@ WARM_SECONDS = 7.0
 RESTARTS = 5
 """Restarts in place within RESTARTS_SECONDS before the driver gives up and leaves it to the controller."""
 RESTARTS_SECONDS = 60.0
+ASK_SECONDS = 0.5
+"""Between two questions to the JVM about what was read: they cost it some hundred calls."""
 LOOK_BACK_MS = (4 * SETTLED_MS, 30 * SETTLED_MS)
 """How far back the output is read, first and when that does not tell of every partition."""
 
@@ -47,6 +49,7 @@ class Realtime(Engine):
         self._run = -1
         self._begins: dict[str, int] = {}
         self._needed = 0
+        self._asked = 0.0
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run it over recent records with a filter that none passes."""
@@ -75,7 +78,7 @@ class Realtime(Engine):
         self._begins, self._needed = begins, sum(inputs.ends[name] - offset for name, offset in begins.items())
         if self._handover is not None:
             self._handover.stop()
-        self._handover = Handover(setting.kafka, setting.outputs, outputs.ends, by, inputs.ends, begins)
+        self._handover = Handover(setting.kafka, outputs.ends, by, {name: end for name, end in inputs.ends.items() if end > begins[name]})
         self._query = self._start(begins, folder, by=by, cold=False)
         log.info("runs", by=by, begins=begins, behind=self._needed)
         return Receipt(positions=begins, at=time.time())
@@ -110,6 +113,9 @@ class Realtime(Engine):
             return False
         if self._handover.passed():
             return True
+        if time.monotonic() < self._asked + ASK_SECONDS:
+            return False
+        self._asked = time.monotonic()
         count, tasks = records_read(self._setting.session)
         return tasks >= len(self._begins) and count >= self._needed
 

@@ -23,8 +23,29 @@ DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 PIPELINE = Pipeline(
     tiers=(
         Tier("entry", Kind.ENTRY, (RAW,), checked, output=HITS, mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
-        Tier("enrich", Kind.PROCESSING, (HITS,), with_campaign, output=ENRICHED, mode=Mode.REALTIME, grouping="campaign", quantum=SLOT, driver=DRIVER),
-        Tier("counts", Kind.PROCESSING, (ENRICHED,), per_window, sink=CAMPAIGN_COUNTS, delivery=Delivery.EXACTLY_ONCE, quantum=SLOT, driver=DRIVER),
-        Tier("outbound", Kind.OUTBOUND, (ENRICHED,), deliverable, sink=DELIVERED, delivery=Delivery.EXACTLY_ONCE, quantum=SLOT, driver=DRIVER),
+        Tier(
+            "enrich",
+            Kind.PROCESSING,
+            (HITS,),
+            with_campaign,
+            output=ENRICHED,
+            mode=Mode.REALTIME,
+            grouping="campaign",
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier(
+            "counts",
+            Kind.PROCESSING,
+            (ENRICHED,),
+            per_window,
+            sink=CAMPAIGN_COUNTS,
+            delivery=Delivery.EXACTLY_ONCE,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier(
+            "outbound", Kind.OUTBOUND, (ENRICHED,), deliverable, sink=DELIVERED, delivery=Delivery.EXACTLY_ONCE, quantum=SLOT, driver=DRIVER
+        ),
     )
 )

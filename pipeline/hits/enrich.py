@@ -3,7 +3,7 @@
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-import pyarrow
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
 if TYPE_CHECKING:
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 
 
-def campaigns() -> pyarrow.Table:
+def campaigns() -> pa.Table:
     """Return `ad` and `campaign` for every ad that is known; as Arrow it becomes a local relation, which needs no job of its own."""
     lines = files(__package__).joinpath("campaigns.csv").read_text().splitlines()[1:]
     ads, booked = zip(*(line.split(",") for line in lines), strict=True)
-    return pyarrow.table({"ad": ads, "campaign": booked})
+    return pa.table({"ad": ads, "campaign": booked})
 
 
 def with_campaign(hits: "DataFrame") -> "DataFrame":

@@ -82,7 +82,9 @@ class Archive:
         names = [*self._table.columns, self._table.stamp, "origin", "batch"]
         cursor.execute(
             sql.SQL("SELECT {} FROM {} WHERE batch BETWEEN %s AND %s ORDER BY batch, {}").format(
-                sql.SQL(", ").join(sql.Identifier(name) for name in names), sql.Identifier(self._table.name), sql.Identifier(self._table.stamp)
+                sql.SQL(", ").join(sql.Identifier(name) for name in names),
+                sql.Identifier(self._table.name),
+                sql.Identifier(self._table.stamp),
             ),
             (first, last),
         )
@@ -93,7 +95,10 @@ class Archive:
             hours.setdefault(row[stamp].astimezone(UTC).strftime("%Y-%m-%d-%H"), []).append(row)
             count += 1
         for hour, rows in hours.items():
-            self._put(self._folder / f"hour={hour}" / f"from-{first:012d}.parquet", pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)}))
+            self._put(
+                self._folder / f"hour={hour}" / f"from-{first:012d}.parquet",
+                pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)}),
+            )
         return count
 
     def _put(self, path: Path, rows: pa.Table) -> None:

@@ -1,7 +1,6 @@
 """The transaction of a batch: rows, marks, ledger row and the fence, all of it or nothing. Called by the driver of a tier with a table."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,21 +16,24 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " at timestamptz NOT NULL DEFAULT now())"
     ),
     sql.SQL(
-        "CREATE TABLE IF NOT EXISTS ledger (tier text, incarnation bigint NOT NULL, batch bigint, begins jsonb NOT NULL, ends jsonb NOT NULL,"
-        " rows_in bigint NOT NULL, rows_out bigint NOT NULL, filtered bigint NOT NULL, quarantined bigint NOT NULL, replays bigint NOT NULL,"
-        " at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (tier, batch),"
-        " CHECK (rows_in = rows_out + filtered + quarantined + replays))"
+        "CREATE TABLE IF NOT EXISTS ledger (tier text, incarnation bigint NOT NULL, batch bigint, begins jsonb NOT NULL,"
+        " ends jsonb NOT NULL, rows_in bigint NOT NULL, rows_out bigint NOT NULL, filtered bigint NOT NULL,"
+        " quarantined bigint NOT NULL, replays bigint NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp(),"
+        " PRIMARY KEY (tier, batch), CHECK (rows_in = rows_out + filtered + quarantined + replays))"
     ),
     sql.SQL("CREATE INDEX IF NOT EXISTS ledger_at ON ledger (tier, at)"),
-    sql.SQL('CREATE TABLE IF NOT EXISTS marks (tier text, path text, "offset" bigint NOT NULL, index bigint NOT NULL, PRIMARY KEY (tier, path))'),
     sql.SQL(
-        "CREATE TABLE IF NOT EXISTS tier_progress (tier text PRIMARY KEY, incarnation bigint NOT NULL, at timestamptz NOT NULL, rate_in float8 NOT NULL,"
-        " rate_out float8 NOT NULL, lag bigint NOT NULL, latency_ms float8, slots jsonb NOT NULL, details jsonb NOT NULL)"
+        'CREATE TABLE IF NOT EXISTS marks (tier text, path text, "offset" bigint NOT NULL, index bigint NOT NULL, PRIMARY KEY (tier, path))'
+    ),
+    sql.SQL(
+        "CREATE TABLE IF NOT EXISTS tier_progress (tier text PRIMARY KEY, incarnation bigint NOT NULL, at timestamptz NOT NULL,"
+        " rate_in float8 NOT NULL, rate_out float8 NOT NULL, lag bigint NOT NULL, latency_ms float8,"
+        " slots jsonb NOT NULL, details jsonb NOT NULL)"
     ),
     sql.SQL("CREATE TABLE IF NOT EXISTS archived (name text PRIMARY KEY, batch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now())"),
     sql.SQL(
-        "CREATE TABLE IF NOT EXISTS campaign_daily (day date, campaign text, views bigint NOT NULL, clicks bigint NOT NULL, buys bigint NOT NULL,"
-        " PRIMARY KEY (day, campaign))"
+        "CREATE TABLE IF NOT EXISTS campaign_daily (day date, campaign text, views bigint NOT NULL, clicks bigint NOT NULL,"
+        " buys bigint NOT NULL, PRIMARY KEY (day, campaign))"
     ),
 )
 """Tables of the platform itself; `pipeline.publish` creates them."""
@@ -91,7 +93,11 @@ class Ledger:
 
     def last(self) -> tuple[int, float] | None:
         """Return number and time of the tier's last batch."""
-        row = self._open().execute("SELECT batch, extract(epoch FROM at) FROM ledger WHERE tier = %s ORDER BY batch DESC LIMIT 1", (self.tier,)).fetchone()
+        row = (
+            self._open()
+            .execute("SELECT batch, extract(epoch FROM at) FROM ledger WHERE tier = %s ORDER BY batch DESC LIMIT 1", (self.tier,))
+            .fetchone()
+        )
         return (int(row[0]), float(row[1])) if row else None
 
     def query(self) -> str | None:
@@ -113,17 +119,18 @@ class Ledger:
 
     def _claim(self, cursor: psycopg.Cursor[Any], batch: Batch) -> bool:
         cursor.execute(
-            "INSERT INTO tier_epochs (tier, incarnation, query) VALUES (%s, %s, %s) ON CONFLICT (tier) DO NOTHING", (self.tier, self.incarnation, batch.query)
+            "INSERT INTO tier_epochs (tier, incarnation, query) VALUES (%s, %s, %s) ON CONFLICT (tier) DO NOTHING",
+            (self.tier, self.incarnation, batch.query),
         )
         row = cursor.execute("SELECT incarnation, query FROM tier_epochs WHERE tier = %s FOR UPDATE", (self.tier,)).fetchone()
-        incarnation, query = row if row else (self.incarnation, batch.query)
+        incarnation, query = row or (self.incarnation, batch.query)
         if incarnation > self.incarnation:
             message = f'tier "{self.tier}": incarnation {incarnation} has written; {self.incarnation} must not write any more'
             raise FencedError(message)
         if query != batch.query:
             message = (
-                f'tier "{self.tier}": its checkpoint is a new one, and the table {self.table.name} was written from another; restore the checkpoint, '
-                f"or, to begin again on purpose, delete the tier's row in tier_epochs and its rows in ledger"
+                f'tier "{self.tier}": its checkpoint is a new one, and the table {self.table.name} was written from another; '
+                f"restore the checkpoint, or, to begin again on purpose, delete the tier's row in tier_epochs and its rows in ledger"
             )
             raise CheckpointError(message)
         if incarnation < self.incarnation:
@@ -154,5 +161,3 @@ class Ledger:
                 counted, written, counted - kept - quarantined, quarantined, kept - written,
             ),
         )  # fmt: skip
-
-

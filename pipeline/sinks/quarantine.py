@@ -36,14 +36,26 @@ class Quarantine:
         if not bad:
             return
         if self._producer is None:
-            self._producer = Producer({"bootstrap.servers": self._kafka, "acks": "all", "enable.idempotence": True, "message.max.bytes": 4 * 1024 * 1024})
+            self._producer = Producer(
+                {"bootstrap.servers": self._kafka, "acks": "all", "enable.idempotence": True, "message.max.bytes": 4 * 1024 * 1024}
+            )
         for row in bad:
             came = row[lineage.COLUMN]
-            headers = {"origin": row[lineage.ORIGIN], "path": came["path"], "from": came["from"], "by": self._by, "t0": came["t0"], "reason": row[lineage.REASON]}
+            headers = {
+                "origin": row[lineage.ORIGIN],
+                "path": came["path"],
+                "from": came["from"],
+                "by": self._by,
+                "t0": came["t0"],
+                "reason": row[lineage.REASON],
+            }
             self._producer.produce(
-                came["stream"] + QUARANTINE, key=came["key"], value=came["value"], headers={key: str(value).encode() for key, value in headers.items()}
+                came["stream"] + QUARANTINE,
+                key=came["key"],
+                value=came["value"],
+                headers={key: str(value).encode() for key, value in headers.items()},
             )
         left = self._producer.flush(FLUSH_SECONDS)
         if left:
-            message = f"{left} bad records could not be put into quarantine within {FLUSH_SECONDS:.0f} s; Kafka at {self._kafka} does not take them"
+            message = f"Kafka at {self._kafka} has not taken {left} bad records within {FLUSH_SECONDS:.0f} s; the batch waits for it"
             raise QuarantineError(message)

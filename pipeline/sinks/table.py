@@ -35,7 +35,7 @@ class Table:
     columns: dict[str, str]
     """The transform's columns and their SQL types, in order."""
 
-    def statements(self) -> list[sql.Composable]:
+    def statements(self) -> list[sql.Composed]:
         """Return the statements that create or migrate it; running them again is harmless."""
         raise NotImplementedError
 
@@ -44,14 +44,14 @@ class Table:
         raise NotImplementedError
 
     def _typed(self) -> sql.Composed:
-        return sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(kind + "[]") for kind in self.columns.values())  # type: ignore[arg-type] # noqa: S608
+        return sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(kind + "[]") for kind in self.columns.values())
 
     def _names(self) -> sql.Composed:
         return sql.SQL(", ").join(sql.Identifier(name) for name in self.columns)
 
-    def _define(self, more: Sequence[sql.Composable]) -> list[sql.Composable]:
+    def _define(self, more: Sequence[sql.Composable]) -> list[sql.Composed]:
         table = sql.Identifier(self.name)
-        kinds = [sql.Identifier(name) + sql.SQL(f" {kind}") for name, kind in self.columns.items()]  # type: ignore[arg-type]
+        kinds = [sql.Identifier(name) + sql.SQL(f" {kind}") for name, kind in self.columns.items()]
         create = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join([*kinds, *more]))
         migrate = [sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {}").format(table, kind) for kind in kinds]
         return [create, *migrate]
@@ -66,18 +66,21 @@ class Once(Table):
     archive: str | None = None
     """The folder below `archive/` that gets the same rows as Parquet, by hour."""
 
-    def statements(self) -> list[sql.Composable]:
+    def statements(self) -> list[sql.Composed]:
         """Add the time, the origin and the batch of each row."""
         stamp = sql.Identifier(self.stamp) + sql.SQL(" timestamptz NOT NULL DEFAULT clock_timestamp()")
         more = [stamp, sql.SQL("origin text PRIMARY KEY"), sql.SQL("batch bigint NOT NULL")]
-        index = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (batch)").format(sql.Identifier(f"{self.name}_batch"), sql.Identifier(self.name))
+        index = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (batch)").format(
+            sql.Identifier(f"{self.name}_batch"), sql.Identifier(self.name)
+        )
         return [*self._define(more), index]
 
     def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> int:
         """Insert; a row whose origin is there already is a replay."""
         del marks
         insert = sql.SQL(
-            "INSERT INTO {table} ({names}, origin, batch) SELECT given.*, {batch} FROM unnest({typed}, %s::text[]) AS given ON CONFLICT (origin) DO NOTHING"
+            "INSERT INTO {table} ({names}, origin, batch) SELECT given.*, {batch} FROM unnest({typed}, %s::text[]) AS given"
+            " ON CONFLICT (origin) DO NOTHING"
         ).format(table=sql.Identifier(self.name), names=self._names(), typed=self._typed(), batch=sql.Literal(batch))
         cursor.execute(insert, [*(list(rows.columns[name]) for name in self.columns), list(rows.origins)])
         return cursor.rowcount
@@ -89,7 +92,7 @@ class Totals(Table):
 
     key: tuple[str, ...] = field(default=())
 
-    def statements(self) -> list[sql.Composable]:
+    def statements(self) -> list[sql.Composed]:
         """Make the key the primary one."""
         key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
         return self._define([sql.SQL("PRIMARY KEY ({})").format(key)])
@@ -111,7 +114,9 @@ class Totals(Table):
             lists |= {name: [item[1][i] for item in ordered] for i, name in enumerate(numbers)}
             table = sql.Identifier(self.name)
             added = [sql.SQL("{0} = {1}.{0} + excluded.{0}").format(sql.Identifier(name), table) for name in numbers]
-            upsert = sql.SQL("INSERT INTO {table} ({names}) SELECT * FROM unnest({typed}) ON CONFLICT ({key}) DO UPDATE SET {added}").format(
+            upsert = sql.SQL(
+                "INSERT INTO {table} ({names}) SELECT * FROM unnest({typed}) ON CONFLICT ({key}) DO UPDATE SET {added}"
+            ).format(
                 table=table,
                 names=self._names(),
                 typed=self._typed(),

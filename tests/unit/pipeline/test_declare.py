@@ -40,7 +40,14 @@ def test_a_wrong_declaration_is_refused_by_name(tiers, message):
 
 
 def test_distance_counts_hops_to_the_end_by_the_longest_way():
-    pipeline = Pipeline((tier(output=B), tier("second", inputs=(B,), output=C), tier("short", inputs=(B,), sink=TABLE), tier("long", inputs=(C,), sink=TABLE)))
+    pipeline = Pipeline(
+        (
+            tier(output=B),
+            tier("second", inputs=(B,), output=C),
+            tier("short", inputs=(B,), sink=TABLE),
+            tier("long", inputs=(C,), sink=TABLE),
+        )
+    )
     assert {spec.name: spec.distance for spec in pipeline.specs()} == {"first": 2, "second": 1, "short": 0, "long": 0}
 
 

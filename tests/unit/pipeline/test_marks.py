@@ -6,7 +6,11 @@ from hypothesis import strategies as st
 from pipeline.sinks.marks import Marks, first_seen, position
 
 
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=6), st.randoms(use_true_random=False), st.integers(1, 20))
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=6),
+    st.randoms(use_true_random=False),
+    st.integers(1, 20),
+)
 def test_each_record_counts_once_although_writers_overlap(runs, random, size):
     """Each run starts at or before what is missing and writes in order; two runs may interleave; batches cut anywhere."""
     reach, queues = 0, []
