@@ -34,7 +34,7 @@ format: install ## put the code into its format
 	@$(BIN)/ruff check --fix .
 
 test: install ## unit, integration, then the scenarios on a platform of their own: 25 minutes at most
-	@$(BIN)/python -m pytest
+	@timeout --kill-after=2m 25m $(BIN)/python -m pytest tests/unit tests/integration tests/scenarios
 
 lock: ## choose newer versions within pyproject.toml and write requirements.lock
 	@$(PYTHON) -I ops/platform/install.py lock

@@ -19,7 +19,7 @@ from ops.platform.postgres import connect
 from ops.platform.service import NotReadyError, Program, Service
 from ops.platform.steps import Step
 
-GIVES_WAY = 10
+GIVES_WAY = 5
 """Airflow is never inside the hand-over gap: it yields the processor to what serves records."""
 MIGRATION_SECONDS = 300
 FRESH_SECONDS = 15

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ops import site
 from ops.platform import airflow, flowing, java, sluice
@@ -130,6 +130,8 @@ def clean(where: Layout) -> bool:
     if any(where.home.iterdir()) and not any((where.home / name).exists() for name in known):
         message = f"{where.home} does not look like a home of Sluice, so nothing was removed; check SLUICE_HOME"
         raise PlatformError(message)
+    for inner in where.home.glob("*/run/supervisord.pid"):  # a platform of the tests, below this home
+        down(replace(where, home=inner.parent.parent))
     down(where)
     shutil.rmtree(where.home)
     where.socket.unlink(missing_ok=True)

@@ -16,8 +16,6 @@ from ops.platform.service import NotReadyError, Program, Service
 from ops.platform.steps import Step
 from ops.site import Site
 
-SCALA = "2.13"
-"""Spark's own launch scripts set it; a Worker that is started without them needs it to start its executors."""
 PUBLISH_SECONDS = 300.0
 FEED_RATE = 20
 """Records per second of the shipped feed."""
@@ -27,7 +25,6 @@ def environment(where: Layout, java: Path) -> dict[str, str]:
     """Return what Sluice's processes find their way by."""
     return {
         "JAVA_HOME": str(java),
-        "SPARK_SCALA_VERSION": SCALA,
         "PATH": f"{where.python.parent}:{java / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
         "PYTHONUNBUFFERED": "1",
         "MALLOC_ARENA_MAX": "2",
