@@ -16,6 +16,20 @@ JARS = (
 )  # fmt: skip
 
 
+def make_chroot(hosts: str, chroot: str) -> None:
+    """Make a pipeline's chroot, which none of its own connections can; one that is there is fine."""
+    silent = logging.getLogger("sluice.platform.zookeeper")  # a connection that we close is no news to the user
+    silent.addHandler(logging.NullHandler())
+    silent.propagate = False
+    client = KazooClient(hosts=hosts, logger=silent)
+    client.start(timeout=15)
+    try:
+        client.ensure_path(chroot)
+    finally:
+        client.stop()
+        client.close()
+
+
 def service(where: Layout, java: Path, pipeline: str) -> Service:
     """Describe the server, with the chroot of `pipeline`."""
     config, port = where.conf / "zoo.cfg", where.ports.zookeeper
@@ -35,16 +49,7 @@ def service(where: Layout, java: Path, pipeline: str) -> Service:
                 raise NotReadyError(message)
 
     def after() -> None:
-        silent = logging.getLogger("sluice.platform.zookeeper")  # a connection that we close is no news to the user
-        silent.addHandler(logging.NullHandler())
-        silent.propagate = False
-        client = KazooClient(hosts=f"{ADDRESS}:{port}", logger=silent)
-        client.start(timeout=15)
-        try:
-            client.ensure_path(f"/sluice/{pipeline}")
-        finally:
-            client.stop()
-            client.close()
+        make_chroot(f"{ADDRESS}:{port}", f"/sluice/{pipeline}")
 
     command = (
         str(java / "bin" / "java"), *jvm.options(where, "zookeeper", 96), "-cp", jvm.classpath(where.spark_jars, *JARS),
