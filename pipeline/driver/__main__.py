@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -93,7 +94,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     from pipeline.operators import check_tier  # noqa: PLC0415
 
     streams = Streams(where.kafka)
-    slots = len(incarnation.placement.slots)
+    slots, label = len(incarnation.placement.slots), label_of(spec.name, incarnation.incarnation)
     tasks = sum(streams.partitions(stream) for stream in spec.inputs)
     if spec.mode is Mode.REALTIME and tasks > spec.quantum.threads * slots:
         message = (
@@ -106,20 +107,30 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     session.sparkContext.setLogLevel("WARN")
     try:
         log.info("session", seconds=round(time.monotonic() - begun, 1))
-        setting = Setting(session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home, follow.started)
+        setting = Setting(
+            session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home, follow.started, slots, label
+        )
         check_tier(session, declared)
-        wait_for_executors(session, slots, label_of(spec.name, incarnation.incarnation))
+        wait_for_executors(session, slots, label)
         log.info("executors", seconds=round(time.monotonic() - begun, 1), count=slots)
         engine = Realtime(setting) if spec.mode is Mode.REALTIME else Batch(setting)
         progress = Progress(setting, engine, follow.began)
         progress.start()
         code = Life(follow, spec, engine).live()
         progress.stop()
-        engine.close()
+        _finish(engine.close)
     finally:
-        session.stop()
+        _finish(session.stop)
         log.info("ended", seconds=round(time.monotonic() - begun, 1))
     return code
+
+
+def _finish(act: Callable[[], None]) -> None:
+    """Tidy up; how the incarnation ended is reported already, and what goes wrong now does not change it."""
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 — a JVM that is gone fails in many ways
+        log.warning("not everything could be tidied up", error=plainly(error))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pipeline import lineage
 from pipeline.driver.checkpoint import Checkpoint
 from pipeline.driver.engine import WARM_RECORDS, Engine, Setting, offsets_option, recent, source
 from pipeline.driver.failure import plainly
+from pipeline.driver.restarts import Restarts
 from pipeline.sinks.archive import Archive
 from pipeline.sinks.ledger import CheckpointError, FencedError, Ledger
 from pipeline.sinks.quarantine import Quarantine
@@ -32,8 +33,6 @@ log = structlog.get_logger()
 
 WARM_SECONDS = 8.0
 WARM_BATCHES = 6
-RESTARTS = 5
-RESTARTS_SECONDS = 120.0
 HOLD_SECONDS = 30.0
 """How long a stop waits for a commit before it stops in the middle of a batch, which then runs again."""
 AWAY_SECONDS = 2.0
@@ -61,7 +60,7 @@ class Batch(Engine):
         self._gate = threading.Lock()
         self._held = threading.Event()
         self._error: BaseException | None = None
-        self._restarts: list[float] = []
+        self._restarts = Restarts(limit=5, seconds=120.0, first_wait=0.5)
         self._began = -1
         self._oldest: dict[str, int] = {}
         self._before: float | None = None
@@ -112,6 +111,7 @@ class Batch(Engine):
 
     def hold(self) -> Receipt:
         """Stop right after a commit appears."""
+        self._restarts.begun()
         query = self._query
         if query is not None and query.isActive:
             self._wait_for_commit(query)
@@ -121,18 +121,16 @@ class Batch(Engine):
 
     def check(self) -> None:
         """Begin again in place a few times, unless it was fenced or its checkpoint is wrong."""
-        query = self._query
-        if query is None or query.isActive:
-            return
-        error = self._error or query.exception() or RuntimeError("the query ended without an error")
-        now = time.monotonic()
-        self._restarts = [at for at in self._restarts if now - at < RESTARTS_SECONDS]
-        if isinstance(error, FencedError | CheckpointError) or len(self._restarts) >= RESTARTS:
-            raise error
-        self._restarts.append(now)
-        log.warning("the query failed and is started again in place", error=plainly(error), restart=len(self._restarts))
-        time.sleep(0.5 * 2 ** (len(self._restarts) - 1))
-        self.run()
+        query, now = self._query, time.monotonic()
+        if query is not None and not query.isActive:
+            error = self._error or query.exception() or RuntimeError("the query ended without an error")
+            if isinstance(error, FencedError | CheckpointError) or not self._restarts.failed(now):
+                raise error
+            self._query = None
+            log.warning("the query failed and is begun again in place", error=plainly(error))
+        if self._restarts.overdue(now) >= 0:
+            self._restarts.begun()
+            self.run()
 
     def caught_up(self) -> bool:
         """Tell whether a first batch has committed, or there is nothing to do."""
@@ -212,8 +210,12 @@ class Batch(Engine):
             columns = {name: good.column(name).to_pylist() for name in good.column_names}
             origins, paths, arrived = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH), columns.pop(lineage.ARRIVED)
             self._written += self._transact(number, Rows(columns, origins, paths), bad)
+            now = time.time()
             if arrived:
-                self._latency = time.time() * 1000 - statistics.median(arrived)
+                self._latency = now * 1000 - statistics.median(arrived)
+            if arrived and self._gap is None and self._before is not None:
+                # without input there is no output either: that is no gap
+                self._gap = now - max(self._before, min(arrived) / 1000)
         except BaseException as error:
             self._error = error
             raise
@@ -235,6 +237,4 @@ class Batch(Engine):
                 except psycopg.OperationalError as error:
                     log.warning("PostgreSQL is away; the batch is tried again", batch=number, error=plainly(error))
             self._held.wait(AWAY_SECONDS)
-        if self._gap is None and self._before is not None:
-            self._gap = time.time() - self._before
         return written

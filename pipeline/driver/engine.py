@@ -31,6 +31,9 @@ class Setting:
     home: Path
     started: Callable[[], list[dict[str, int]]]
     """Where the tier's runs started, as far as is known."""
+    slots: int = 0
+    label: str = ""
+    """The resource of this incarnation's Workers."""
 
     @property
     def checkpoints(self) -> Path:

@@ -26,7 +26,7 @@ class Handover:
         self._by = by
         self._ends = ends
         self._before = 0
-        self._stamps: list[int] = []
+        self._stamps: list[tuple[int, int]] = []
         self._stop = threading.Event()
         self._passed_at: float | None = None
         self._consumer = Consumer(
@@ -50,8 +50,9 @@ class Handover:
         """Return the largest time without output, once the watching is over."""
         if self._thread.is_alive() or not self._stamps or not self._before:
             return None
-        ordered = sorted([self._before, *self._stamps])
-        return max(after - before for before, after in itertools.pairwise(ordered)) / 1000
+        ordered = sorted([(self._before, 0), *self._stamps])
+        # a record that had not arrived yet was not waited for
+        return max(after[0] - max(before[0], min(after)) for before, after in itertools.pairwise(ordered)) / 1000
 
     def stop(self) -> None:
         """End the watching."""
@@ -70,7 +71,7 @@ class Handover:
                     if message.offset() < self._ends[f"{message.topic()}/{message.partition()}"]:
                         self._before = max(self._before, seen.out.at)
                         continue
-                    self._stamps.append(seen.out.at)
+                    self._stamps.append((seen.out.at, seen.arrived or 0))
                     if seen.out.by == self._by and seen.out.offset + 1 >= self._left.get(seen.out.partition, 1 << 62):
                         del self._left[seen.out.partition]
                 if not self._left and not self._idle and self._passed_at is None:

@@ -16,6 +16,8 @@ from pipeline.driver.engine import Engine, Setting, offsets_option, recent, sour
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, settled, start
+from pipeline.driver.restarts import Restarts
+from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, executors, missing
 from pipeline.driver.slots import records_read
 from pipeline.driver.streams import Seen
 
@@ -27,9 +29,8 @@ log = structlog.get_logger()
 BATCH = "10 minutes"
 """Length of a batch of real-time mode: its end costs a part of a second, and nothing depends on it."""
 WARM_SECONDS = 7.0
-RESTARTS = 5
-"""Restarts in place within RESTARTS_SECONDS before the driver gives up and leaves it to the controller."""
-RESTARTS_SECONDS = 60.0
+RECEIPT_RECORDS = 200
+"""Of each output partition that a receipt is read from."""
 ASK_SECONDS = 0.5
 """Between two questions to the JVM about what was read: they cost it some hundred calls."""
 LOOK_BACK_MS = (4 * SETTLED_MS, 30 * SETTLED_MS)
@@ -45,7 +46,7 @@ class Realtime(Engine):
         self._query: StreamingQuery | None = None
         self._handover: Handover | None = None
         self._own: list[dict[str, int]] = []
-        self._restarts: list[float] = []
+        self._restarts = Restarts(limit=5, seconds=60.0, first_wait=0.2)
         self._run = -1
         self._begins: dict[str, int] = {}
         self._needed = 0
@@ -85,6 +86,7 @@ class Realtime(Engine):
 
     def hold(self) -> Receipt:
         """Stop; what was put out is read from the output."""
+        self._restarts.begun()
         if self._query is not None:
             self._query.stop()
             self._query = None
@@ -94,18 +96,22 @@ class Realtime(Engine):
 
     def check(self) -> None:
         """Begin again in place when the query has failed: an executor that died takes the query with it, not the session."""
-        query = self._query
-        if query is None or query.isActive:
+        query, now = self._query, time.monotonic()
+        if query is not None and not query.isActive:
+            error = query.exception() or RuntimeError("the query ended without an error")
+            if not self._restarts.failed(now):
+                raise error
+            self._query = None
+            log.warning("the query failed and is begun again in place", error=plainly(error))
+        late = self._restarts.overdue(now)
+        if late < 0:
             return
-        error = query.exception() or RuntimeError("the query ended without an error")
-        now = time.monotonic()
-        self._restarts = [at for at in self._restarts if now - at < RESTARTS_SECONDS]
-        if len(self._restarts) >= RESTARTS:
-            raise error
-        self._restarts.append(now)
-        log.warning("the query failed and is started again in place", error=plainly(error), restart=len(self._restarts))
-        time.sleep(0.2 * 2 ** (len(self._restarts) - 1))
-        self.run()
+        there = executors(self._setting.session)
+        if there >= self._setting.slots:
+            self._restarts.begun()
+            self.run()
+        elif late > EXECUTORS_SECONDS:
+            raise NoExecutorError(missing(there, self._setting.slots, self._setting.label))
 
     def caught_up(self) -> bool:
         """Tell whether its output has passed the input's end as it was at the start; or, where little comes out, its input."""
@@ -124,10 +130,12 @@ class Realtime(Engine):
         return self._handover.gap() if self._handover is not None else None
 
     def positions(self) -> dict[str, int]:
-        """Read from the last records of the output."""
+        """Read from the last records of the output; where a run has started, everything before was out."""
         found = dict(self._begins)
+        for known in self._setting.started():
+            found |= {name: max(offset, found[name]) for name, offset in known.items() if name in found}
         streams = self._setting.streams
-        for seen in streams.last(self._setting.outputs, streams.bounds(self._setting.outputs).ends):
+        for seen in streams.last(self._setting.outputs, streams.bounds(self._setting.outputs).ends, before=RECEIPT_RECORDS):
             if seen.out.partition in found:
                 found[seen.out.partition] = max(found[seen.out.partition], seen.out.offset + 1)
         return found

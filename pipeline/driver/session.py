@@ -106,14 +106,20 @@ def open_session(master: str, chosen: dict[str, str]) -> "SparkSession":
 def wait_for_executors(session: "SparkSession", count: int, label: str, seconds: float = EXECUTORS_SECONDS) -> None:
     """Return when `count` executors are there."""
     deadline = time.monotonic() + seconds
-    there = 0
-    while time.monotonic() < deadline:
-        there = session.sparkContext._jsc.sc().getExecutorIds().size()  # noqa: SLF001 — Python has no public way to ask
-        if there >= count:
-            return
-        time.sleep(0.02)
-    message = (
-        f"{there} of {count} executors came within {seconds:.0f} s: no free Worker offers the resource {label} with enough memory; "
+    while (there := executors(session)) < count:
+        if time.monotonic() > deadline:
+            raise NoExecutorError(missing(there, count, label))
+        time.sleep(0.05)
+
+
+def executors(session: "SparkSession") -> int:
+    """Count the executors that are there."""
+    return int(session.sparkContext._jsc.sc().getExecutorIds().size())  # noqa: SLF001 — Python has no public way to ask
+
+
+def missing(there: int, count: int, label: str) -> str:
+    """Say what is to be done about executors that do not come."""
+    return (
+        f"{there} of {count} executors came within {EXECUTORS_SECONDS:.0f} s: no free Worker offers the resource {label} and the memory; "
         f"look whether the slots of this incarnation run (`sluice slots`), and at their logs"
     )
-    raise NoExecutorError(message)

@@ -1,0 +1,50 @@
+"""What is fed is known by its numbers, and what is published fits what the tiers rely on."""
+
+import os
+from pathlib import Path
+
+from pipeline import declare, publish, topics
+from pipeline.feed import Fed, hit
+
+
+def test_a_hit_is_the_same_each_time_but_for_its_time():
+    assert hit(7, 1.0) == {**hit(7, 2.0), "at": 1000}
+    assert hit(7, 1.0)["id"] == "hit-7"
+
+
+def test_a_feed_says_what_it_did():
+    assert str(Fed(first=1, count=100, failed=0, seconds=2.0)) == "hit-1 to hit-100: 100 hits in 2.0 s, 50/s"
+    assert "3 not taken by Kafka" in str(Fed(first=1, count=100, failed=3, seconds=2.0))
+
+
+def test_time_on_streams_from_outside_is_the_brokers_and_between_tiers_the_writers():
+    wanted = topics.wanted(declare.load("pipeline.hits"))
+    assert {name: config["message.timestamp.type"] for name, config in wanted.items() if not name.endswith(".quarantine")} == {
+        "raw": "LogAppendTime",
+        "hits": "CreateTime",
+        "enriched": "CreateTime",
+    }
+    assert int(wanted["raw.quarantine"]["max.message.bytes"]) > int(wanted["raw"]["max.message.bytes"])
+
+
+def check(tmp_path, monkeypatch, text):
+    path = tmp_path / "site.yaml"
+    path.write_text(text)
+    monkeypatch.setitem(os.environ, "SLUICE_SITE", str(path))
+    return publish.main(["--check"])
+
+
+def test_check_finds_the_shipped_site_valid(monkeypatch, capsys):
+    monkeypatch.setitem(os.environ, "SLUICE_SITE", str(Path(__file__).parents[3] / "site.yaml"))
+    assert publish.main(["--check"]) == 0
+    assert "entry, enrich, counts, outbound: valid" in capsys.readouterr().out
+
+
+def test_check_names_a_share_that_no_tier_has(tmp_path, monkeypatch, capsys):
+    assert check(tmp_path, monkeypatch, "pipeline: pipeline.hits\nhosts: []\nshares: {entri: {minimum: 1}}\n") == 1
+    assert "shares.entri: the pipeline pipeline.hits has no such tier" in capsys.readouterr().err
+
+
+def test_check_names_a_pipeline_that_cannot_be_imported(tmp_path, monkeypatch, capsys):
+    assert check(tmp_path, monkeypatch, "pipeline: pipeline.nowhere\nhosts: []\n") == 1
+    assert "cannot import it" in capsys.readouterr().err

@@ -1,0 +1,27 @@
+"""A query that fails is begun again in place, later each time, and not for ever."""
+
+from pipeline.driver.restarts import Restarts
+
+
+def test_each_restart_waits_twice_as_long_as_the_one_before():
+    restarts = Restarts(limit=3, seconds=60, first_wait=1)
+    assert restarts.failed(100)
+    assert restarts.overdue(100.9) < 0 <= restarts.overdue(101)
+    restarts.begun()
+    assert not restarts.waiting
+    assert restarts.failed(102)
+    assert restarts.overdue(103.9) < 0 <= restarts.overdue(104)
+
+
+def test_after_the_limit_it_gives_up():
+    restarts = Restarts(limit=2, seconds=60, first_wait=1)
+    assert [restarts.failed(at) for at in (0, 1, 2)] == [True, True, False]
+
+
+def test_failures_of_long_ago_are_forgotten():
+    restarts = Restarts(limit=2, seconds=60, first_wait=1)
+    assert all(restarts.failed(at) for at in range(0, 400, 40))
+
+
+def test_nothing_is_overdue_while_nothing_has_failed():
+    assert Restarts(limit=2, seconds=60, first_wait=1).overdue(1e9) < 0
