@@ -61,6 +61,7 @@ class Controller:
         self._waker = Waker(channel)
         self._mirror = Mirror(channel)
         self._absences = Absences(lost_seconds)
+        self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
         self._stopping = threading.Event()
         self._said = ""
 
@@ -83,35 +84,32 @@ class Controller:
         if not self._channel.connected:
             message = "ZooKeeper is away"
             raise ChannelAwayError(message)
-        lock = self._channel.kazoo.Lock(paths.LEADER, self._name)
+        self._give_back()
         self._say("stands by")
         try:
-            while not self._acquired(lock):
+            while not self._acquired():
                 if self._stopping.is_set():
                     return
             self._lead(self._take_office(self._channel.session))
         finally:
-            self._release(lock)
+            self._give_back()
 
-    @staticmethod
-    def _acquired(lock: Lock) -> bool:
+    def _acquired(self) -> bool:
         try:
-            return bool(lock.acquire(timeout=ELECTION_SECONDS))
+            return bool(self._lock.acquire(timeout=ELECTION_SECONDS))
         except LockTimeout:
             return False
 
-    def _release(self, lock: Lock) -> None:
-        """Give the lock back; without a connection wait for one, or for a new session: the lock has ended with the old one."""
-        session = self._channel.session
-        while self._channel.session == session:
-            if self._channel.connected:
-                try:
-                    lock.release()
-                except KazooException as error:
-                    log.warning("the leader's lock could not be given back, it goes with the session", error=repr(error))
-                return
-            if self._stopping.wait(BUSY_SECONDS):
-                return
+    def _give_back(self) -> None:
+        """Leave the queue. Without a connection that is done before the next attempt, or else the session's end does it.
+
+        One lock for all attempts: it finds its own place in the queue again after an outage, and so never waits for itself.
+        """
+        if self._channel.connected:
+            try:
+                self._lock.release()
+            except KazooException as error:
+                log.warning("the leader's lock is given back later", error=repr(error))
 
     def _take_office(self, session: int | None) -> Term:
         """Raise the epoch: from here on nothing that an earlier leader has still to write is accepted."""
@@ -148,7 +146,11 @@ class Controller:
 
     def _pass(self, term: Term) -> bool:
         """Look, decide, write; return whether something is under way."""
-        if self._channel.session != term.session:
+        session = self._channel.session
+        if session is None:
+            message = "ZooKeeper is away"
+            raise ChannelAwayError(message)
+        if session != term.session:
             message = "its session has ended"
             raise Deposed(message)
         view = look(self._mirror)

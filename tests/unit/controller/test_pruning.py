@@ -1,0 +1,27 @@
+"""What is deleted, and what never is."""
+
+from simulation.world import World
+
+from ops.controller.prune import KEEP_INCARNATIONS, KEEP_OPERATIONS, prune
+from ops.controller.view import look
+from ops.model import paths
+from ops.model.operation import ChangeKind
+
+
+def test_the_last_ones_are_kept_and_numbers_are_never_used_again():
+    world = World()
+    world.want()
+    world.settle()
+    for number in range(24):
+        world.begin(f"m{number}", kind=ChangeKind.MIGRATE, tier="counts", to=("h1", "h2")[number % 2])
+        world.until(lambda: world.runbooks[-1].ended)
+    newest = world.owner("counts").owner
+    assert len(world.channel.children("/operations")) > KEEP_OPERATIONS
+    prune(world.channel, look(world.channel))
+    kept = sorted(int(name) for name in world.channel.children(paths.incarnations("counts")))
+    assert kept == list(range(newest - KEEP_INCARNATIONS + 1, newest + 1))
+    assert len(world.channel.children("/operations")) == KEEP_OPERATIONS
+    world.kill_driver("counts")
+    world.settle()
+    assert world.owner("counts").owner == newest + 1
+    world.check_settled()
