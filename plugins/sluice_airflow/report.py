@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from airflow.sdk import Context
 from ops import endpoints
 from ops.channel import Channel
 from ops.model import paths
-from ops.model.assignment import Observed, UnitKind, UnitState, label_of
+from ops.model.assignment import Assignment, Observed, UnitKind, UnitState, label_of
 from ops.model.ids import BATCH
 from sluice_airflow import forms
 from sluice_airflow.errors import NothingLentError, kinds
@@ -23,15 +24,39 @@ CONNECTION = "sluice_spark"
 LOOPBACK = "127.0.0.1"
 
 
-def lent_slots(channel: Channel) -> int:
+LENT_SECONDS = 30.0
+"""A shift has ended a moment before its slots are lent: the report waits for so long for the first one to be assigned."""
+START_SECONDS = 60.0
+"""How long an assigned slot may take to run."""
+POLL_SECONDS = 0.5
+
+
+def assigned_slots(channel: Channel) -> int:
+    """Return how many slots the controller has assigned to the tenant `batch`."""
+    found = (channel.read(paths.assignment(name), Assignment) for name in channel.children("/assignments"))
+    return sum(unit.kind is UnitKind.SLOT and unit.tenant == BATCH for host in found if host is not None for unit in host.value.units)
+
+
+def running_slots(channel: Channel) -> int:
     """Return how many slots run for the tenant `batch` now."""
-    seen = (channel.read(paths.observed(name), Observed) for name in channel.children("/observed"))
+    found = (channel.read(paths.observed(name), Observed) for name in channel.children("/observed"))
     return sum(
         unit.state is UnitState.RUNNING and unit.id.startswith(f"{UnitKind.SLOT}-{BATCH}-")
-        for host in seen
+        for host in found
         if host is not None
         for unit in host.value.units
     )
+
+
+def lent_slots(channel: Channel) -> int:
+    """Wait until all the slots that are lent to `batch` run, and return how many do; none where none is lent."""
+    began = time.monotonic()
+    while True:
+        assigned, running = assigned_slots(channel), running_slots(channel)
+        waited = time.monotonic() - began
+        if (running and running >= assigned) or waited > (START_SECONDS if assigned else LENT_SECONDS):
+            return running
+        time.sleep(POLL_SECONDS)
 
 
 def application() -> str:
@@ -60,7 +85,7 @@ class ReportOperator(SparkSubmitOperator):
                 slots = lent_slots(channel)
             self.application = application()
         if slots == 0:
-            message = "no slot is lent to batch now, so the report was not started; run night_shift first (it lends what shifts.night says)"
+            message = "no slot is lent to batch, so the report was not started; run night_shift first (it lends what shifts.night says)"
             raise NothingLentError(message)
         quantum = forms.the_site().batch_quantum
         label = label_of(BATCH, 0)
@@ -69,12 +94,17 @@ class ReportOperator(SparkSubmitOperator):
             f"spark.task.resource.{label}.amount": str(1 / quantum.threads),
             "spark.dynamicAllocation.enabled": "false",
             "spark.ui.enabled": "false",
+            "spark.log.level": "WARN",
         }
         self._executor_cores = quantum.threads
         self._total_executor_cores = quantum.threads * slots
         self._executor_memory = f"{quantum.heap}m"
         self._driver_memory = "512m"
-        self.env_vars = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        self.env_vars = {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        }
         if LOOPBACK in found.spark:
             self.conf["spark.driver.host"] = LOOPBACK
             self.conf["spark.driver.bindAddress"] = LOOPBACK
