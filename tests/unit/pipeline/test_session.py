@@ -35,7 +35,7 @@ def test_without_the_connector_it_says_what_brings_it(tmp_path):
 
 
 def test_a_python_error_inside_a_query_is_said_in_its_own_words():
-    trace = "Traceback (most recent call last):\n  File \"x.py\", line 1, in f\n    boom()\nValueError: no such campaign"
+    trace = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    boom()\nValueError: no such campaign'
     assert plainly(RuntimeError(f"Query stopped\n{trace}\n\n\tat java")) == "ValueError: no such campaign"
 
 
