@@ -1,0 +1,227 @@
+"""A ZooKeeper and a Spark master of the tests' own, and agents as separate processes that can be killed."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from kazoo.client import KazooClient
+
+from ops.agent.commands import java
+from ops.agent.containers import find_containers
+from ops.agent.processes import Process
+from ops.agent.store import HostFolder
+from ops.channel import Channel
+from ops.model import paths
+from ops.model.assignment import Assignment, Observed, Unit, UnitKind, UnitObserved, driver_id, label_of, slot_id
+from ops.model.ids import Incarnation, Tenant
+from ops.model.resources import Quantum
+
+JARS = Path(sys.prefix) / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages" / "pyspark" / "jars"
+SETTINGS = "tickTime=500\nadmin.enableServer=false\nmaxClientCnxns=0\nmaxSessionTimeout=20000\n"
+REPOSITORY = Path(__file__).resolve().parents[3]
+T = TypeVar("T")
+SECONDS = 180
+"""Everything here takes a second or two; a machine that does much else may take its time."""
+
+
+def until(what: str, check: Callable[[], T], seconds: float = SECONDS) -> T:
+    end = time.monotonic() + seconds
+    while True:
+        found = check()
+        if found:
+            return found
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
+
+
+@dataclass
+class ZooKeeper:
+    """A server that can be stopped and started again with what it has kept."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        config = self.folder / "zoo.cfg"
+        lines = (
+            f"dataDir={self.folder}",
+            f"clientPort={self.port}",
+            "clientPortAddress=127.0.0.1",
+            "tickTime=500",
+            "admin.enableServer=false",
+        )
+        config.write_text("\n".join((*lines, "maxClientCnxns=0", "maxSessionTimeout=20000")))
+        words = [java(), "-Xmx128m", "-XX:+UseSerialGC", "-cp", f"{JARS}/*", "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(words, stdout=log, stderr=log)
+        until("ZooKeeper answers", lambda: answers(self.port))
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper"), free_port())
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    port = free_port()
+    log = tmp_path_factory.mktemp("master") / "log"
+    words = [
+        java(),
+        "-Xmx192m",
+        "-XX:+UseSerialGC",
+        "-Dspark.master.rest.enabled=false",
+        "-Dspark.decommission.enabled=true",
+        "-cp",
+        f"{JARS}/*",
+    ]
+    words += ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(words, stdout=output, stderr=output)
+    until("the master is there", lambda: "New state: ALIVE" in log.read_text())
+    yield f"spark://127.0.0.1:{port}"
+    process.terminate()
+    process.wait()
+
+
+@dataclass
+class Lab:
+    """One home with agents in it."""
+
+    home: Path
+    zookeeper: ZooKeeper
+    master: str
+    channel: Channel
+    environment: dict[str, str]
+    agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def agent(self, host: str = "h1", *words: str, home: Path | None = None) -> subprocess.Popen[bytes]:
+        environment = self.environment if home is None else {**self.environment, "SLUICE_HOME": str(home)}
+        with (self.home / f"agent-{host}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "ops.agent", "--host", host, *words], env=environment, cwd=REPOSITORY, stdout=log, stderr=log
+            )
+        self.agents.append(process)
+        return process
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+
+    def assign(self, *units: Unit, host: str = "h1", reboot: str | None = None) -> None:
+        self.channel.put(paths.assignment(host), Assignment(epoch=1, units=units, reboot=reboot))
+
+    def observed(self, host: str = "h1") -> Observed | None:
+        found = self.channel.read(paths.observed(host), Observed)
+        return None if found is None else found.value
+
+    def unit(self, unit: Unit, host: str = "h1") -> UnitObserved | None:
+        seen = self.observed(host)
+        return None if seen is None else next((each for each in seen.units if each.id == unit.id), None)
+
+    def running(self, unit: Unit, host: str = "h1") -> UnitObserved:
+        return until(f"{unit.id} runs", lambda: (seen := self.unit(unit, host)) and seen.state == "running" and seen.pid and seen)
+
+    def gone(self, unit: Unit, host: str = "h1") -> None:
+        until(f"{unit.id} is gone", lambda: (seen := self.observed(host)) is not None and self.unit(unit, host) is None and seen)
+
+    def log(self, unit: Unit, host: str = "h1") -> str:
+        path = HostFolder(self.home, host).unit(unit.id).log
+        return path.read_text() if path.exists() else ""
+
+    def inside(self, unit: Unit, host: str = "h1") -> dict[int, str]:
+        """Return what runs in a unit's container."""
+        session = HostFolder(self.home, host).unit(unit.id).session()
+        found = {}
+        for pid in find_containers(self.home, host).processes(unit.id, session.pid if session else None):
+            with suppress(OSError):
+                found[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        return found
+
+    def main(self, unit: Unit, host: str = "h1") -> Process:
+        return until(f"{unit.id} has a main process", lambda: HostFolder(self.home, host).unit(unit.id).main())
+
+    def heard(self, words: str, host: str = "h1") -> bool:
+        """Tell whether the host's agents have said this."""
+        return words in (self.home / f"agent-{host}.log").read_text()
+
+
+@pytest.fixture
+def lab(tmp_path: Path, zookeeper: ZooKeeper, master: str) -> Iterator[Lab]:
+    home = tmp_path / "home"
+    home.mkdir()
+    chroot = f"/{tmp_path.name}"
+    root = KazooClient(f"127.0.0.1:{zookeeper.port}")
+    root.start()
+    root.ensure_path(chroot)
+    root.stop()
+    root.close()
+    endpoints = {
+        "kafka": "127.0.0.1:1",
+        "zookeeper": f"127.0.0.1:{zookeeper.port}{chroot}",
+        "postgres": "postgresql://nobody@127.0.0.1:1/none",
+        "airflow": {"url": "http://127.0.0.1:1", "user": "admin", "password": "x"},
+        "spark": master,
+        "home": str(home),
+    }
+    (home / "endpoints.json").write_text(json.dumps(endpoints))
+    environment = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_SITE": str(REPOSITORY / "site.yaml"), "SLUICE_BATCH_DEADLINE": "60"}
+    environment.pop("SLUICE_ENDPOINTS", None)
+    with Channel(endpoints["zookeeper"]) as channel:
+        made = Lab(home, zookeeper, master, channel, environment)
+        yield made
+        for process in made.agents:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                process.wait()
+        for host in sorted((home / "hosts").iterdir()) if (home / "hosts").exists() else ():
+            words = [sys.executable, "-m", "ops.agent", "--stop-all", "--host", host.name]
+            subprocess.run(words, env=environment, cwd=REPOSITORY, check=True, capture_output=True)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def slot(tenant: str = "entry", number: int = 0, *, quiet: bool = False, memory: int = 800) -> Unit:
+    return Unit(
+        id=slot_id(tenant, 1, number),
+        kind=UnitKind.SLOT,
+        tenant=Tenant(tenant),
+        incarnation=Incarnation(1),
+        quantum=Quantum(cpu=1, memory=memory, threads=2),
+        label=label_of(tenant, 1),
+        quiet=quiet,
+    )
+
+
+def driver(tenant: str = "no-such-tier") -> Unit:
+    return slot(tenant).model_copy(update={"id": driver_id(tenant, 1), "kind": UnitKind.DRIVER})

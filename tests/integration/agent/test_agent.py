@@ -1,0 +1,61 @@
+"""The agent against a real ZooKeeper, a real Spark master and real Workers."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ops.channel.client import SESSION_SECONDS
+from ops.model import paths
+from ops.model.assignment import Unit
+from tests.integration.agent.conftest import Lab, slot, until
+
+pytestmark = pytest.mark.timeout(400)
+
+APPLICATION = Path(__file__).with_name("application.py")
+EXECUTOR = "CoarseGrainedExecutorBackend"
+limited = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups")
+
+
+def application(lab: Lab, label: str, seconds: float) -> subprocess.Popen[str]:
+    words = [sys.executable, str(APPLICATION), lab.master, label, str(seconds)]
+    environment = {**lab.environment, "PYSPARK_PYTHON": sys.executable}
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+
+
+def executors(lab: Lab, unit: Unit) -> list[int]:
+    return [pid for pid, words in lab.inside(unit).items() if EXECUTOR in words]
+
+
+def test_a_slot_takes_the_application_that_asks_for_its_label_and_holds_its_executor(lab: Lab) -> None:
+    lab.agent()
+    lab.assign(slot())
+    lab.running(slot())
+    work = application(lab, slot().label, 2)
+    (executor,) = until("an executor in the slot's container", lambda: executors(lab, slot()))
+    environment = Path(f"/proc/{executor}/environ").read_text().split("\0")
+    assert f"SLUICE_UNIT=h1/{slot().id}" in environment
+    assert "SPARK_LOCAL_IP=127.0.1.1" in environment
+    out, _ = work.communicate(timeout=120)
+    assert out.strip() == "result [7]"
+
+
+def test_units_survive_their_agent_and_the_next_one_adopts_them_before_the_host_counts_as_lost(lab: Lab) -> None:
+    first = lab.agent()
+    lab.assign(slot())
+    before = lab.running(slot())
+    started = lab.observed().agent_started  # type: ignore[union-attr]
+    gone: list[bytes | None] = []
+    lab.channel.kazoo.DataWatch(paths.live("h1"), lambda data, _stat: gone.append(data) if data is None else None)
+    killed = time.monotonic()
+    lab.kill(first)
+    lab.agent()
+    until("the next agent reports", lambda: (seen := lab.observed()) and seen.agent_started > started)
+    after = lab.running(slot())
+    assert (after.pid, after.restarts) == (before.pid, 0)
+    assert lab.channel.exists(paths.live("h1"))
+    if time.monotonic() - killed < SESSION_SECONDS:
+        assert gone == [], "the ephemeral node was replaced in one step: nobody saw the host lost"
