@@ -23,6 +23,9 @@ SPREAD_COST = 100
 """For each further unit of one tier on the same host: losing a host should cost a tier as little as can be."""
 BALANCE_COST = 90
 """For a full host as against an empty one: below one step of spreading."""
+DRIVER = "driver"
+APART_COST = 200
+"""For a driver on a host without a worker of its tier: together they are one thing to lose, and one to move when a host is drained."""
 CROWD = 64
 """Units of one tier on one host after which spreading counts no more, which keeps the costs below NEW_COST."""
 
@@ -38,6 +41,8 @@ class Ask:
     keep: tuple[HostName, ...] = ()
     part: str = "slots"
     """`slots`, `extra` or `driver`: asks of one tenant are told apart by it."""
+    beside: tuple[HostName, ...] = ()
+    """For a driver: where its tier's workers are placed."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def place(asks: Iterable[Ask], hosts: Hosts) -> Placed:
     where: dict[tuple[str, str], tuple[HostName, ...]] = {}
     size = _size
     for _, group in groupby(sorted(eased, key=lambda ask: (*size(ask), ask.tenant, ask.part)), key=size):
-        alike = list(group)
+        alike = [replace(ask, beside=where.get((ask.tenant, "slots"), ())) if ask.part == DRIVER else ask for ask in group]
         for ask, names in zip(alike, _solve(alike, hosts), strict=True):
             where[ask.tenant, ask.part] = names
             hosts = _hold(hosts, ask.quantum, names)
@@ -70,7 +75,7 @@ def tier_asks(spec: TierSpec, target: Target, now: Placement | None, hosts: Host
     kept = list((Counter(slots) - Counter(beside)).elements())
     asks = [
         Ask(spec.name, target.slots, spec.quantum, target.to, tuple(kept)),
-        Ask(spec.name, 1, spec.driver, target.to, () if now is None else (now.driver,), "driver"),
+        Ask(spec.name, 1, spec.driver, target.to, () if now is None else (now.driver,), DRIVER),
     ]
     if target.extra:
         asks.append(Ask(spec.name, target.extra, spec.quantum, target.extra_to, beside, "extra"))
@@ -80,13 +85,14 @@ def tier_asks(spec: TierSpec, target: Target, now: Placement | None, hosts: Host
 def place_tier(spec: TierSpec, target: Target, now: Placement | None, hosts: Hosts) -> tuple[Placement, Placed]:
     """Place one incarnation of a tier beside everything that the hosts hold."""
     placed = place(tier_asks(spec, target, now, hosts), hosts)
-    (driver,) = placed.where[spec.name, "driver"]
+    (driver,) = placed.where[spec.name, DRIVER]
     slots = (*placed.where[spec.name, "slots"], *placed.where.get((spec.name, "extra"), ()))
     return Placement(driver=driver, slots=slots), placed
 
 
-def _size(ask: Ask) -> tuple[int, float]:
-    return (-ask.quantum.memory, -ask.quantum.cpu)
+def _size(ask: Ask) -> tuple[bool, int, float]:
+    """Order the asks: workers before drivers, which are placed beside them, and the largest first."""
+    return (ask.part == DRIVER, -ask.quantum.memory, -ask.quantum.cpu)
 
 
 def _hold(hosts: Hosts, quantum: Quantum, names: Sequence[HostName]) -> Hosts:
@@ -145,13 +151,15 @@ def _costs(ask: Ask, host: Host) -> list[int]:
     if not host.matches(ask.to):
         return []
     kept = ask.keep.count(host.name)
+    apart = APART_COST if ask.beside and host.name not in ask.beside else 0
     return [
-        SPREAD_COST * min(number, CROWD) + (0 if number < kept else NEW_COST) for number in range(min(ask.count, host.fits(ask.quantum)))
+        SPREAD_COST * min(number, CROWD) + (0 if number < kept else NEW_COST) + apart
+        for number in range(min(ask.count, host.fits(ask.quantum)))
     ]
 
 
 def _name(ask: Ask) -> str:
-    return f'tier "{ask.tenant}"' if ask.part != "driver" else f'the driver of tier "{ask.tenant}"'
+    return f'tier "{ask.tenant}"' if ask.part != DRIVER else f'the driver of tier "{ask.tenant}"'
 
 
 def _places(hosts: Hosts) -> str:
@@ -164,7 +172,7 @@ def _verdict(ask: Ask, found: int, hosts: Hosts) -> str:
     """Say why an ask does not fit, with the numbers and what to do about it."""
     where = "" if ask.to is None else f" at {ask.to}"
     usable = [host for _, host in sorted(hosts.items()) if host.matches(ask.to) and host.usable]
-    key = "driver" if ask.part == "driver" else "quantum"
+    key = "driver" if ask.part == DRIVER else "quantum"
     if not usable:
         states = ", ".join(f"{host.name} is {host.state}" for _, host in sorted(hosts.items()) if host.matches(ask.to))
         return f"{_name(ask)}: no host{where} can take it ({states or 'there is none'}); return or add one"

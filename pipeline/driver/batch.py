@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+INTERVAL = "1 second"
+"""Between the begins of two batches: a batch costs much the same however few its records are."""
 WARM_SECONDS = 8.0
 WARM_BATCHES = 6
 HOLD_SECONDS = 30.0
@@ -198,7 +200,7 @@ class Batch(Engine):
         else:
             collect = self._discard if cold else self._write
             writer = lineage.collected(made).where(pass_on).writeStream.foreachBatch(collect)
-        return writer.queryName(name).outputMode("append").option("checkpointLocation", folder).trigger(processingTime="0 seconds").start()
+        return writer.queryName(name).outputMode("append").option("checkpointLocation", folder).trigger(processingTime=INTERVAL).start()
 
     def _discard(self, rows: "DataFrame", _number: int) -> None:
         rows.toArrow()

@@ -113,11 +113,7 @@ class Live:
 
     def finish(self, dag: str, run: str, seconds: float) -> str:
         """Wait for a run's end and return how it ended."""
-        return str(
-            until(
-                f"{dag} ends", seconds, lambda: (state := self.state(dag, run)) in {"success", "failed"} and state, every=1.0
-            )
-        )
+        return str(until(f"{dag} ends", seconds, lambda: (state := self.state(dag, run)) in {"success", "failed"} and state, every=1.0))
 
     def run(self, dag: str, seconds: float = 240, **conf: Any) -> None:
         """Trigger a runbook and see it succeed."""
@@ -157,7 +153,11 @@ class Live:
         for process in psutil.process_iter():
             try:
                 environment = process.environ()
-                if environment.get("SLUICE_HOME") == str(self.home) and environment.get("SLUICE_HOST") == host and "SLUICE_UNIT" in environment:
+                if (
+                    environment.get("SLUICE_HOME") == str(self.home)
+                    and environment.get("SLUICE_HOST") == host
+                    and "SLUICE_UNIT" in environment
+                ):
                     left.append(" ".join(process.cmdline())[:120])
             except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
                 continue

@@ -1,0 +1,156 @@
+"""The agent against a real ZooKeeper, a real Spark master and real Workers."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ops.agent.containers import QUIET, installation_of
+from ops.model import paths
+from ops.model.assignment import HostFacts, Unit
+from tests.integration.agent.conftest import Lab, driver, slot, until
+
+pytestmark = pytest.mark.timeout(400)
+
+APPLICATION = Path(__file__).with_name("application.py")
+EXECUTOR = "CoarseGrainedExecutorBackend"
+limited = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups")
+
+
+def application(lab: Lab, label: str, seconds: float) -> subprocess.Popen[str]:
+    words = [sys.executable, str(APPLICATION), lab.master, label, str(seconds)]
+    environment = {**lab.environment, "PYSPARK_PYTHON": sys.executable}
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+
+
+def executors(lab: Lab, unit: Unit) -> list[int]:
+    return [pid for pid, words in lab.inside(unit).items() if EXECUTOR in words]
+
+
+def test_a_slot_whose_worker_is_killed_loses_its_executor_and_serves_the_same_application_again(lab: Lab) -> None:
+    lab.agent()
+    lab.assign(slot())
+    before = lab.running(slot())
+    work = application(lab, slot().label, 3)
+    (executor,) = until("an executor", lambda: executors(lab, slot()))
+    os.kill(before.pid or 0, signal.SIGKILL)
+    after = until("it is started again", lambda: (seen := lab.unit(slot())) and seen.restarts == 1 and seen.pid and seen)
+    assert after.pid != before.pid
+    assert not Path(f"/proc/{executor}").exists(), "nothing of the dead Worker is left"
+    out, _ = work.communicate(timeout=180)
+    assert out.strip() == "result [7]"
+
+
+def test_a_driver_that_is_killed_is_told_with_how_it_ended_and_left_to_the_controller(lab: Lab) -> None:
+    lab.agent()
+    lab.assign(driver())
+    seen = lab.running(driver())
+    os.kill(seen.pid or 0, signal.SIGKILL)
+    ended = until("it has ended", lambda: (seen := lab.unit(driver())) and seen.state == "exited" and seen)
+    assert (ended.exit or "").startswith("killed by signal 9")
+    assert lab.inside(driver()) == {}
+    lab.assign()
+    lab.gone(driver())
+
+
+@limited
+def test_a_quiet_unit_weighs_little_until_it_serves(lab: Lab) -> None:
+    lab.agent()
+    lab.assign(slot(quiet=True))
+    before = lab.running(slot())
+    (weight,) = Path("/sys/fs/cgroup").glob(f"**/{installation_of(lab.home)}/h1/{slot().id}/cpu.[sw][he][ai][rg]*")
+    quiet = int(weight.read_text())
+    assert quiet <= 1024 * QUIET
+    lab.assign(slot())
+    until("it is raised", lambda: int(weight.read_text()) > 5 * quiet)
+    assert lab.running(slot()).pid == before.pid, "in place"
+
+
+@limited
+def test_a_driver_that_takes_more_memory_than_its_quantum_says_so_at_its_end(lab: Lab) -> None:
+    lab.agent()
+    greedy = slot(memory=60)
+    lab.assign(greedy)
+    ended = until("it was too large", lambda: (seen := lab.unit(greedy)) and seen.exit and seen)
+    assert "its container was full: quantum.memory is 60m" in (ended.exit or "")
+
+
+def test_zookeeper_away_changes_nothing_and_dead_slots_are_still_started_again(lab: Lab) -> None:
+    first = lab.agent()
+    lab.assign(slot())
+    before = lab.running(slot())
+    lab.zookeeper.stop()
+    try:
+        os.kill(before.pid or 0, signal.SIGKILL)
+        until("it is started again", lambda: (main := lab.main(slot())).alive and main.pid != before.pid)
+        lab.kill(first)
+        lab.agent()
+        until("the next agent goes on without it", lambda: lab.heard("what was assigned last goes on"))
+        assert lab.main(slot()).alive
+    finally:
+        lab.zookeeper.start()
+    until("the report is back", lambda: lab.channel.connected and (seen := lab.unit(slot())) and seen.restarts == 1 and seen)
+    assert lab.channel.exists(paths.live("h1"))
+
+
+def test_a_reboot_kills_everything_once_and_the_agent_tells_that_it_is_back(lab: Lab) -> None:
+    first = lab.agent()
+    lab.assign(slot())
+    before = lab.running(slot())
+    lab.assign(slot(), reboot="op-1")
+    assert first.wait(timeout=60) == -signal.SIGKILL
+    assert not Path(f"/proc/{before.pid}").exists()
+    again = lab.agent()
+    until("it is back", lambda: (seen := lab.observed()) and seen.rebooted == "op-1")
+    assert lab.running(slot()).pid != before.pid
+    assert again.poll() is None, "once for each id"
+
+
+def test_a_lent_slot_finishes_its_task_before_it_comes_back(lab: Lab) -> None:
+    lent = slot("batch")
+    lab.agent()
+    lab.assign(lent)
+    lab.running(lent)
+    work = application(lab, lent.label, 8)
+    logs = f"hosts/h1/units/{lent.id}/scratch/work/*/*/stderr"
+    until("its task runs", lambda: any("task 7 begins" in log.read_text() for log in lab.home.glob(logs)))
+    lab.assign()
+    until("it is asked", lambda: (seen := lab.unit(lent)) and seen.state == "stopping")
+    out, _ = work.communicate(timeout=120)
+    assert out.strip() == "result [7]", "the task was not interrupted"
+    lab.gone(lent)
+
+
+def test_the_agent_leaves_its_units_at_sigterm_and_stop_all_ends_them(lab: Lab) -> None:
+    first = lab.agent()
+    lab.assign(slot())
+    lab.running(slot())
+    words = [sys.executable, "-m", "ops.agent", "--stop-all", "--host", "h1"]
+    refused = subprocess.run(words, env=lab.environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "runs already" in refused.stderr
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(timeout=30) == 0
+    assert lab.main(slot()).alive
+    subprocess.run(words, env=lab.environment, capture_output=True, check=True)
+    assert lab.inside(slot()) == {}
+
+
+def test_a_host_that_another_machine_serves_is_refused_and_named(lab: Lab, tmp_path: Path) -> None:
+    lab.agent()
+    until("the first one serves", lambda: lab.channel.exists(paths.live("h1")))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "endpoints.json").write_text((lab.home / "endpoints.json").read_text())
+    second = lab.agent("h1", home=elsewhere)
+    assert second.wait(timeout=60) == 1
+    assert f"with home {lab.home}" in (lab.home / "agent-h1.log").read_text()
+
+
+def test_a_burst_host_registers_what_the_command_line_says(lab: Lab) -> None:
+    lab.agent("ec2-1", "--address", "127.0.2.1", "--zone", "ec2", "--cpu", "2", "--memory", "4g", "--labels", "spot,fast")
+    found = until("it registers", lambda: lab.channel.read(paths.host("ec2-1"), HostFacts))
+    assert found.value == HostFacts(name="ec2-1", address="127.0.2.1", zone="ec2", labels=("spot", "fast"), cpu=2, memory=4096)

@@ -1,0 +1,149 @@
+"""Entry, enrich, counts and outbound for real: moved and killed under load, every hit arrives once and the counts agree."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ops.model.incarnation import Phase, State
+from tests.integration.pipeline.conftest import ROOT, Lab, until
+
+pytestmark = pytest.mark.timeout(1500)
+COUNT = 12_000
+RATE = 100
+BAD = {
+    b"{broken": "broken JSON",
+    b'"text"': "not a JSON object",
+    b'{"id":5,"user":"u","ad":"a","kind":"view","at":1}': "wrong type: id must be text",
+    b'{"id":"x","user":"u","ad":"a","kind":"view","at":"soon"}': "wrong type: at must be",
+    b'{"id":"x","user":"u","ad":"a","kind":"stare","at":1}': "unknown kind: stare",
+    b'{"id":"x","user":"u","ad":"a","kind":"view","at":99999999999999}': "at is more than 1 hour in the future",
+    b'{"id":"' + b"x" * 70_000 + b'","user":"u","ad":"a","kind":"view","at":1}': "oversized",
+}
+
+
+@pytest.fixture(scope="module")
+def flowing(lab: Lab) -> Lab:
+    """All four tiers, started cold, with what is fed from the first moment on."""
+    for host, tier in (("h1", "entry"), ("h2", "enrich"), ("h3", "counts"), ("h3", "outbound")):
+        lab.cold(tier, 1, host)
+        lab.wait(tier, 1, State.RUNNING)
+    return lab
+
+
+def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
+    lab = flowing
+    words = [sys.executable, "-m", "pipeline.feed", "--rate", str(RATE), "--count", str(COUNT), "--first", "1"]
+    feed = subprocess.Popen(words, env=lab.env, cwd=ROOT)
+
+    # an overlap: the next incarnation runs beside the owner until it has passed it
+    lab.own("entry", 1, 2, Phase.PREPARE)
+    lab.start("entry", 2, "h2")
+    lab.wait("entry", 2, State.READY)
+    lab.own("entry", 1, 2, Phase.CUT)
+    lab.caught_up("entry", 2)
+    lab.own("entry", 2)
+    before = lab.wait("entry", 1, State.STOPPED).stopped_at
+    after = lab.report("entry", 2)
+    assert before is not None
+    assert after is not None
+    assert after.started_from is not None
+    assert all(after.started_from.positions[name] <= end for name, end in before.positions.items())
+    lab.retire("entry", 1)
+
+    # at a commit: the owner stops right after one and the next goes on from there
+    lab.own("outbound", 1, 2, Phase.PREPARE)
+    lab.start("outbound", 2, "h1")
+    lab.wait("outbound", 2, State.READY)
+    lab.own("outbound", 1, 2, Phase.CUT)
+    held = lab.wait("outbound", 1, State.PAUSED).stopped_at
+    lab.own("outbound", 2)
+    lab.caught_up("outbound", 2)
+    resumed = lab.report("outbound", 2)
+    assert held is not None
+    assert resumed is not None
+    assert resumed.started_from is not None
+    assert resumed.started_from.positions == held.positions
+    lab.wait("outbound", 1, State.STOPPED)
+    lab.retire("outbound", 1)
+
+    # an executor dies: the driver goes on with the one that its slot starts again
+    lab.kill_executor("entry", 2)
+    until("entry runs again in place", lambda: "begun again in place" in lab.log("entry", 2) and "by=entry/2.1" in lab.log("entry", 2))
+    assert lab.driver("entry", 2).poll() is None
+
+    # a driver dies, and a cold one follows it
+    lab.driver("enrich", 1).send_signal(signal.SIGKILL)
+    lab.retire("enrich", 1)
+    lab.cold("enrich", 2, "h3")
+
+    assert feed.wait() == 0
+    until("every hit is delivered", lambda: lab.delivered()[0] >= COUNT)
+    assert lab.delivered() == (COUNT, COUNT)
+    assert {row[0] for row in lab.ask("select id from delivered")} == {f"hit-{number}" for number in range(1, COUNT + 1)}
+    until("the counts agree", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(COUNT,)])
+    assert lab.ask("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [(0,)]
+    # the last batch's transaction may still be followed by replays only
+    assert lab.ask("select sum(replays) > 0 from ledger where tier = 'outbound'") == [(True,)]
+
+
+def test_bad_records_are_set_aside_with_their_reason(flowing: Lab) -> None:
+    producer = Producer({"bootstrap.servers": flowing.where.kafka})
+    for value in BAD:
+        producer.produce("raw", value=value)
+    producer.flush(10)
+    consumer = Consumer({"bootstrap.servers": flowing.where.kafka, "group.id": "look", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("raw.quarantine", number, 0) for number in range(4)])
+    found: dict[bytes, str] = {}
+
+    def all_there() -> bool:
+        for message in consumer.consume(100, 0.5):
+            headers = dict(message.headers())
+            assert {"origin", "path", "from", "by", "t0"} <= set(headers)
+            found[message.value()] = headers["reason"].decode()
+        return set(BAD) <= set(found)
+
+    until("all bad records are in quarantine", all_there)
+    consumer.close()
+    for value, reason in BAD.items():
+        assert found[value].startswith(reason), (value[:80], found[value])
+
+
+def test_a_paused_tier_lets_nothing_through_and_goes_on(flowing: Lab) -> None:
+    lab = flowing
+    lab.own("outbound", 2, paused=True)
+    lab.wait("outbound", 2, State.PAUSED)
+    before, _ = lab.delivered()
+    producer = Producer({"bootstrap.servers": lab.where.kafka})
+    producer.produce("raw", value=json.dumps({"id": "hit-paused", "user": "u", "ad": "ad-1", "kind": "buy", "at": 1}))
+    producer.flush(10)
+    until("counts has it", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)])
+    assert lab.delivered()[0] == before
+    lab.own("outbound", 2)
+    lab.wait("outbound", 2, State.RUNNING)
+    until("it is delivered", lambda: lab.delivered() == (before + 1, before + 1))
+
+
+def test_an_older_incarnation_is_fenced_off_by_the_sink(flowing: Lab) -> None:
+    """Incarnation 0 believes that it owns the tier; the table knows better."""
+    lab = flowing
+    lab.own("counts", 9)
+    lab.wait("counts", 1, State.STOPPED)
+    with lab_connection(lab) as connection:
+        connection.execute("update tier_epochs set incarnation = 10 where tier = 'counts'")
+    lab.cold("counts", 9, "h2")
+    producer = Producer({"bootstrap.servers": lab.where.kafka})
+    producer.produce("raw", value=json.dumps({"id": "hit-fenced", "user": "u", "ad": "ad-1", "kind": "buy", "at": 1}))
+    producer.flush(10)
+    said = lab.wait("counts", 9, State.FENCED)
+    assert "incarnation 10 has written; 9 must not" in str(said.error)
+    assert lab.driver("counts", 9).wait(timeout=60) == 3
+
+
+def lab_connection(lab: Lab):
+    import psycopg  # noqa: PLC0415
+
+    return psycopg.connect(lab.where.postgres, autocommit=True)
