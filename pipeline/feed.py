@@ -20,6 +20,8 @@ from ops import endpoints
 KINDS = ("view",) * 16 + ("click",) * 3 + ("buy",)
 ADS = 110
 """A tenth of them are ads that nobody booked."""
+PACE_SECONDS = 0.005
+"""Between two looks at the clock at high rates."""
 FLUSH_SECONDS = 30.0
 
 
@@ -87,8 +89,7 @@ def feed(  # noqa: PLR0913 — each is a choice of the caller
                 producer.poll(0.1)
                 continue
             sent += 1
-            producer.poll(0)
-        time.sleep(min(0.02, max(0.001, 1 / rate)))
+        time.sleep(min(0.02, max(PACE_SECONDS, 1 / rate)))
         producer.poll(0)
     seconds = time.monotonic() - begun
     left = producer.flush(FLUSH_SECONDS)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-INTERVAL = "1 second"
+INTERVAL = "2 seconds"
 """Between the begins of two batches: a batch costs much the same however few its records are."""
 WARM_SECONDS = 8.0
 WARM_BATCHES = 6

@@ -126,8 +126,8 @@ class Live:
         lines = []
         for task, state in self.steps(dag, run).items():
             if state in {"failed", "upstream_failed"}:
-                for path in sorted((self.home / "airflow" / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}").glob("*.log")):
-                    lines.append(f"--- {path}\n" + path.read_text(errors="replace")[-2500:])
+                folder = self.home / "airflow" / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}"
+                lines += [f"--- {path}\n" + path.read_text(errors="replace")[-2500:] for path in sorted(folder.glob("*.log"))]
         return "\n".join(lines)
 
     # -- PostgreSQL
