@@ -1,7 +1,6 @@
 """One platform for all scenarios, with a home and ports of its own, so that a running one is not disturbed."""
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,11 +17,11 @@ def live() -> Iterator[Live]:
     """Bring the platform up; take it down at the end, whatever happened."""
     platform = Live(home=HOME, env=child_environment(HOME, PORT_BASE))
     try:
-        platform.sluice("up", seconds=600)
+        print(platform.sluice("up", seconds=600).stdout)  # noqa: T201 — where the time went
         platform.endpoints = platform.ask("endpoints")
         yield platform
     finally:
-        subprocess.run(["sluice", "down"], env=platform.env, cwd=ROOT, timeout=120, check=False)
+        platform.sluice("down", check=False)
 
 
 @pytest.fixture(autouse=True)

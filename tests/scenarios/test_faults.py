@@ -68,7 +68,7 @@ def test_it_is_killed_while_records_flow(live: Live, victim: str) -> None:
 
 MIDWAY: dict[str, Callable[[Live], int]] = {
     "the controller": lambda live: live.service_pid("controller"),
-    "the Spark master": lambda live: live.service_pid("spark-master"),
+    "the Spark master": lambda live: live.service_pid("spark"),
     "Airflow's scheduler": lambda live: live.service_pid("airflow-scheduler"),
     "Airflow's triggerer": lambda live: live.service_pid("airflow-triggerer"),
     "the driver that is to be moved": lambda live: driver_of(live, "entry"),
