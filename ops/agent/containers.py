@@ -24,8 +24,8 @@ log = structlog.get_logger()
 MEBIBYTE = 1 << 20
 HEADROOM = 1.15
 """A unit is killed at its quantum and this much more: the kernel counts page cache and stacks that a heap's arithmetic does not."""
-QUIET = 0.1
-"""A preparing unit has this part of its weight."""
+QUIET = 0.3
+"""A preparing unit has this part of its weight: with less, the kernel leaves a processor idle rather than move its threads there."""
 
 
 class Containers(Protocol):

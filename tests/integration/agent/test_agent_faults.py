@@ -65,7 +65,7 @@ def test_a_quiet_unit_weighs_little_until_it_serves(lab: Lab) -> None:
     quiet = int(weight.read_text())
     assert quiet <= 1024 * QUIET
     lab.assign(slot())
-    until("it is raised", lambda: int(weight.read_text()) > 5 * quiet)
+    until("it is raised", lambda: int(weight.read_text()) > 2 * quiet)
     assert lab.running(slot()).pid == before.pid, "in place"
 
 

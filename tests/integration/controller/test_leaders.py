@@ -98,7 +98,7 @@ def test_when_the_leader_is_killed_in_the_middle_of_a_drain_the_standby_goes_on(
     world.until_true(world.all_well, 120)
     drained = world.placement("entry").driver
     runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
-    world.until_true(lambda: world.next_driver("counts") is not None, 90)
+    world.until_true(lambda: world.next_driver("entry") is not None, 90)
     controllers.end("c1", kill=True)
     world.until_true(lambda: runbook.ended, 180)
     assert runbook.ok, runbook.results
