@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install up down clean check format test lock
+.PHONY: help install up down clean check format test scenarios lock
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -33,8 +33,11 @@ format: install ## put the code into its format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-test: install ## unit, integration, then the scenarios on a platform of their own: 25 minutes at most
+test: install ## unit and integration tests, then the short scenarios on a platform of their own: 25 minutes at most
 	@timeout --kill-after=2m 25m $(BIN)/python -m pytest tests/unit tests/integration tests/scenarios
+
+scenarios: install ## the long ones too: each runbook and each fault under load, more than an hour on 2 cores
+	@$(BIN)/python -m pytest tests/integration tests/scenarios -m "long or not long"
 
 lock: ## choose newer versions within pyproject.toml and write requirements.lock
 	@$(PYTHON) -I ops/platform/install.py lock

@@ -11,7 +11,7 @@ import pytest
 from tests.scenarios.live import Live, until
 from tests.scenarios.oracle import Load, counts_agree
 
-pytestmark = [pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 WHOLE_SECONDS = 30
 

@@ -13,7 +13,7 @@ from ops.model import paths
 from ops.model.assignment import HostFacts, Unit
 from tests.integration.agent.conftest import Lab, driver, slot, until
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 APPLICATION = Path(__file__).with_name("application.py")
 EXECUTOR = "CoarseGrainedExecutorBackend"

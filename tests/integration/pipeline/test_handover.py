@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ops.model.incarnation import Phase, State
 from tests.integration.pipeline.conftest import ROOT, Lab, until
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
 COUNT = 12_000
 RATE = 100
 BAD = {
