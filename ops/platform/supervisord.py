@@ -52,7 +52,8 @@ def _program(where: Layout, name: str, program: Program) -> str:
         "SLUICE_ENDPOINTS": str(where.endpoints),
     }
     environment |= program.environment
-    if quoted := [key for key, value in environment.items() if '"' in value]:
+    # supervisord takes the quotes off both ends of a value, of either kind
+    if quoted := [key for key, value in environment.items() if '"' in value or value != value.strip("'")]:
         message = f"{name}: {', '.join(quoted)} holds a quotation mark, which supervisord cannot take; use a folder without one"
         raise PlatformError(message)
     pairs = ",".join(f'{key}="{_escaped(value)}"' for key, value in environment.items())
