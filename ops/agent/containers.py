@@ -25,7 +25,7 @@ MEBIBYTE = 1 << 20
 HEADROOM = 1.15
 """A unit is killed at its quantum and this much more: the kernel counts page cache and stacks that a heap's arithmetic does not."""
 QUIET = 0.3
-"""A preparing unit has this part of its weight: with less, the kernel leaves a processor idle rather than move its threads there."""
+"""A preparing unit has this part of its weight: little, so that what serves records comes first, and enough to be ready in minutes."""
 
 
 class Containers(Protocol):

@@ -29,7 +29,7 @@ log = structlog.get_logger()
 BATCH = "10 minutes"
 """Length of a batch of real-time mode: its end costs a part of a second, and nothing depends on it."""
 LINGER_MS = "5"
-"""How long a record may wait for company: without it every record is a request, and the broker and the executors work twice as much."""
+"""How long a record may wait for company: without it every record is a request to the broker."""
 WARM_SECONDS = 7.0
 RECEIPT_RECORDS = 200
 """Of each output partition that a receipt is read from."""

@@ -225,3 +225,18 @@ def slot(tenant: str = "entry", number: int = 0, *, quiet: bool = False, memory:
 
 def driver(tenant: str = "no-such-tier") -> Unit:
     return slot(tenant).model_copy(update={"id": driver_id(tenant, 1), "kind": UnitKind.DRIVER})
+
+
+APPLICATION = Path(__file__).with_name("application.py")
+EXECUTOR = "CoarseGrainedExecutorBackend"
+limited = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups")
+
+
+def application(lab: Lab, label: str, seconds: float) -> subprocess.Popen[str]:
+    words = [sys.executable, str(APPLICATION), lab.master, label, str(seconds)]
+    environment = {**lab.environment, "PYSPARK_PYTHON": sys.executable}
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+
+
+def executors(lab: Lab, unit: Unit) -> list[int]:
+    return [pid for pid, words in lab.inside(unit).items() if EXECUTOR in words]

@@ -1,8 +1,5 @@
 """The agent against a real ZooKeeper, a real Spark master and real Workers."""
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -10,24 +7,9 @@ import pytest
 
 from ops.channel.client import SESSION_SECONDS
 from ops.model import paths
-from ops.model.assignment import Unit
-from tests.integration.agent.conftest import Lab, slot, until
+from tests.integration.agent.conftest import Lab, application, executors, slot, until
 
 pytestmark = pytest.mark.timeout(400)
-
-APPLICATION = Path(__file__).with_name("application.py")
-EXECUTOR = "CoarseGrainedExecutorBackend"
-limited = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups")
-
-
-def application(lab: Lab, label: str, seconds: float) -> subprocess.Popen[str]:
-    words = [sys.executable, str(APPLICATION), lab.master, label, str(seconds)]
-    environment = {**lab.environment, "PYSPARK_PYTHON": sys.executable}
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
-
-
-def executors(lab: Lab, unit: Unit) -> list[int]:
-    return [pid for pid, words in lab.inside(unit).items() if EXECUTOR in words]
 
 
 def test_a_slot_takes_the_application_that_asks_for_its_label_and_holds_its_executor(lab: Lab) -> None:

@@ -10,24 +10,10 @@ import pytest
 
 from ops.agent.containers import QUIET, installation_of
 from ops.model import paths
-from ops.model.assignment import HostFacts, Unit
-from tests.integration.agent.conftest import Lab, driver, slot, until
+from ops.model.assignment import HostFacts
+from tests.integration.agent.conftest import Lab, application, driver, executors, limited, slot, until
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
-
-APPLICATION = Path(__file__).with_name("application.py")
-EXECUTOR = "CoarseGrainedExecutorBackend"
-limited = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups")
-
-
-def application(lab: Lab, label: str, seconds: float) -> subprocess.Popen[str]:
-    words = [sys.executable, str(APPLICATION), lab.master, label, str(seconds)]
-    environment = {**lab.environment, "PYSPARK_PYTHON": sys.executable}
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
-
-
-def executors(lab: Lab, unit: Unit) -> list[int]:
-    return [pid for pid, words in lab.inside(unit).items() if EXECUTOR in words]
 
 
 def test_a_slot_whose_worker_is_killed_loses_its_executor_and_serves_the_same_application_again(lab: Lab) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent.containers import V1, V2, ControlGroups, NoContainers, find_containers, installation_of, open_containers
+from ops.agent.containers import QUIET, V1, V2, ControlGroups, NoContainers, find_containers, installation_of, open_containers
 from ops.model.resources import Capacity
 from tests.unit.agent.test_reconcile import slot
 
@@ -33,7 +33,7 @@ def test_a_hosts_weight_is_the_sum_of_its_units_so_that_quiet_ones_yield_across_
     groups.admit(slot())
     groups.admit(slot(number=1, quiet=True))
     quiet = number(tmp_path / "cpu/sluice-x/h1" / slot(number=1).id / "cpu.shares")
-    assert quiet <= 1024 / 3
+    assert quiet == int(1024 * QUIET)
     assert number(tmp_path / "cpu/sluice-x/h1/cpu.shares") == 1024 + quiet
     groups.weigh(slot(number=1))
     assert number(tmp_path / "cpu/sluice-x/h1/cpu.shares") == 2048
