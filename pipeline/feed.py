@@ -75,7 +75,7 @@ def feed(  # noqa: PLR0913 — each is a choice of the caller
         if error is not None:
             failures.append(error)
 
-    producer = Producer({"bootstrap.servers": kafka, "acks": "all", "enable.idempotence": True, "linger.ms": 2, "log_level": 2})
+    producer = Producer({"bootstrap.servers": kafka, "acks": "all", "enable.idempotence": True, "linger.ms": 20, "log_level": 2})
     begun = time.monotonic()
     sent = 0
     while (count is None or sent < count) and not stopped():

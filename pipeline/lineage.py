@@ -15,6 +15,8 @@ INDEX = "index"
 ORIGIN = "_origin"
 PATH = "_path"
 ARRIVED = "_arrived"
+WARM_UP = ".warm-up"
+"""Ends the names of the streams that a warm-up writes into; nobody reads them."""
 
 
 def header(name: str) -> "Column":
@@ -72,21 +74,24 @@ def origin(made: "DataFrame") -> "Column":
     return F.concat_ws(":", first, F.col(INDEX).cast("string")) if INDEX in made.columns else first
 
 
-def outgoing(made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int]) -> "DataFrame":
-    """Turn what the transform returned into what Kafka's sink takes: topic, key, value, partition, headers."""
+def outgoing(made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int], *, suffix: str = "") -> "DataFrame":
+    """Turn what the transform returned into what Kafka's sink takes: topic, key, value, partition, headers.
+
+    `suffix` follows the names of the streams. It changes no code that Spark generates, so what a warm-up compiled serves the real run.
+    """
     if tier.output is None:
         message = f'tier "{tier.name}" has no output stream'
         raise DeclarationError(message)
     lineage = F.col(COLUMN)
     bad = F.col(REASON).isNotNull() if REASON in made.columns else F.lit(False)  # noqa: FBT003 — Spark has no keyword
     reason = F.col(REASON) if REASON in made.columns else F.lit(None).cast("string")
-    quarantine = F.concat(lineage["stream"], F.lit(".quarantine"))
+    quarantine = F.concat(lineage["stream"], F.lit(f".quarantine{suffix}"))
     count = min(partitions[stream.quarantine] for stream in tier.inputs)
     straight = F.pmod(lineage["partition"], F.lit(partitions[tier.output.name]))
     grouped = F.pmod(F.hash(tier.grouping), F.lit(partitions[tier.output.name])) if tier.grouping else straight
     key = F.col(tier.grouping).cast("string").cast("binary") if tier.grouping else lineage["key"]
     return made.select(
-        F.when(bad, quarantine).otherwise(F.lit(tier.output.name)).alias("topic"),
+        F.when(bad, quarantine).otherwise(F.lit(tier.output.name + suffix)).alias("topic"),
         F.when(bad, lineage["key"]).otherwise(key).alias("key"),
         F.when(bad, lineage["value"]).otherwise(F.to_json(F.struct(*business(made))).cast("binary")).alias("value"),
         F.when(bad, F.pmod(lineage["partition"], F.lit(count))).otherwise(grouped).cast("int").alias("partition"),

@@ -1,9 +1,10 @@
 """The streams in Kafka: created by `pipeline.publish` with the settings that the tiers rely on."""
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from pipeline.declare import Pipeline
+from pipeline.lineage import WARM_UP
 
 SECONDS = 20.0
 DAY_MS = 24 * 3_600_000
@@ -32,7 +33,8 @@ def wanted(pipeline: Pipeline) -> dict[str, dict[str, str]]:
             "retention.ms": str(30 * DAY_MS),
             "max.message.bytes": str(2 * LARGEST),
         }
-    return topics
+    read_by_nobody = {"retention.ms": "60000", "max.message.bytes": str(2 * LARGEST)}
+    return topics | {name + WARM_UP: read_by_nobody for name in topics if name not in sources}
 
 
 def create(kafka: str, pipeline: Pipeline, partitions: int) -> list[str]:
@@ -53,7 +55,20 @@ def create(kafka: str, pipeline: Pipeline, partitions: int) -> list[str]:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
+        _widen(admin)
     except KafkaException as error:
         message = f"streams cannot be made in Kafka at {kafka}: {error.args[0].str()}"
         raise TopicError(message) from error
     return new
+
+
+def _widen(admin: AdminClient) -> None:
+    """Give each warm-up's stream the partitions of the stream that it stands for, when those were added to."""
+    present = {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=SECONDS).topics.items()}
+    narrow = [
+        NewPartitions(name + WARM_UP, count)
+        for name, count in present.items()
+        if name + WARM_UP in present and present[name + WARM_UP] < count
+    ]
+    for widened in admin.create_partitions(narrow, operation_timeout=SECONDS).values() if narrow else ():
+        widened.result()

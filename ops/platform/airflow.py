@@ -165,6 +165,9 @@ def services(where: Layout, java: Path) -> list[Service]:
         if health(where)["metadatabase"]["status"] != "healthy":
             message = "it does not reach its database"
             raise NotReadyError(message)
+        # what tasks talk to is put together at its first request, which takes seconds: this one, not the first task of a runbook
+        with urllib.request.urlopen(f"http://{ADDRESS}:{where.ports.airflow}/execution/health", timeout=60):
+            pass
 
     needs, late = ("airflow-tables",), ("airflow-tables", "airflow-api")
     return [

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import structlog
-from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
 from ops.model.incarnation import Receipt
 from pipeline import lineage
 from pipeline.driver.checkpoint import Checkpoint
-from pipeline.driver.engine import WARM_RECORDS, Engine, Setting, offsets_option, recent, source
+from pipeline.driver.engine import WARM_RECORDS, Engine, Setting, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.restarts import Restarts
 from pipeline.sinks.archive import Archive
@@ -33,7 +32,6 @@ log = structlog.get_logger()
 
 INTERVAL = "2 seconds"
 """Between the begins of two batches: a batch costs much the same however few its records are."""
-WARM_SECONDS = 8.0
 WARM_BATCHES = 6
 HOLD_SECONDS = 30.0
 """How long a stop waits for a commit before it stops in the middle of a batch, which then runs again."""
@@ -73,13 +71,14 @@ class Batch(Engine):
     # -- the life of the query
 
     def warm(self, go_on: Callable[[], bool]) -> None:
-        """Run it in small batches over recent records, on a checkpoint of its own, into nothing."""
+        """Run it in small batches over recent records, on a checkpoint of its own, into what nobody reads."""
+        begins, records = recent(self._setting)
+        wanted = WARM_BATCHES if records else 0
         folder = tempfile.mkdtemp(prefix=f"sluice-warm-{self._setting.tier.name}-")
-        options = {"startingOffsets": json.dumps(offsets_option(recent(self._setting))), "maxOffsetsPerTrigger": str(WARM_RECORDS)}
+        options = {"startingOffsets": json.dumps(offsets_option(begins)), "maxOffsetsPerTrigger": str(WARM_RECORDS)}
         query = self._start(folder, options, cold=True)
-        deadline = time.monotonic() + WARM_SECONDS
-        looked = Checkpoint(Path(folder))
-        while time.monotonic() < deadline and go_on() and query.exception() is None and looked.committed() + 1 < WARM_BATCHES:
+        begun, looked = time.monotonic(), Checkpoint(Path(folder))
+        while go_on() and query.exception() is None and not is_warm(time.monotonic() - begun, looked.committed() + 1, wanted):
             time.sleep(0.05)
         failed = query.exception()
         query.stop()
@@ -191,19 +190,19 @@ class Batch(Engine):
     def _start(self, folder: str, options: dict[str, str], *, cold: bool) -> "StreamingQuery":
         setting, tier = self._setting, self._setting.tier
         made = lineage.transformed(source(setting, options), tier)
-        pass_on = F.rand() < F.lit(-1.0 if cold else 2.0)
         name = f"{tier.name} {setting.incarnation}{' warm-up' if cold else ''}"
         if tier.sink is None:
             partitions = {topic: setting.streams.partitions(topic) for topic in setting.outputs}
-            written = lineage.outgoing(made, tier, f"{tier.name}/{setting.incarnation}", partitions).where(pass_on)
+            suffix = lineage.WARM_UP if cold else ""
+            written = lineage.outgoing(made, tier, f"{tier.name}/{setting.incarnation}", partitions, suffix=suffix)
             writer = written.writeStream.format("kafka").option("kafka.bootstrap.servers", setting.kafka)
         else:
-            collect = self._discard if cold else self._write
-            writer = lineage.collected(made).where(pass_on).writeStream.foreachBatch(collect)
-        return writer.queryName(name).outputMode("append").option("checkpointLocation", folder).trigger(processingTime=INTERVAL).start()
+            writer = lineage.collected(made).writeStream.foreachBatch(self._discard if cold else self._write)
+        writer = writer.queryName(name).outputMode("append").option("checkpointLocation", folder)
+        return writer.trigger(processingTime="0 seconds" if cold else INTERVAL).start()
 
     def _discard(self, rows: "DataFrame", _number: int) -> None:
-        rows.toArrow()
+        self._quarantine.split(rows.toArrow())
 
     def _write(self, frame: "DataFrame", number: int) -> None:
         try:

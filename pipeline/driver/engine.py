@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 WARM_RECORDS = 1_000
 """Records of each partition that a warm-up reads again, so that the code that they go through is compiled."""
+WARM_SECONDS = (7.0, 60.0)
+"""A warm-up takes so long at least, unless it has done all that it set out to do, and at most."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,14 @@ def source(setting: Setting, options: dict[str, str]) -> "DataFrame":
     return reader.load()
 
 
-def recent(setting: Setting) -> dict[str, int]:
-    """Return positions a little before the ends of the inputs, for warming."""
+def recent(setting: Setting) -> tuple[dict[str, int], int]:
+    """Return positions a little before the ends of the inputs, for warming, and how many records are between."""
     bounds = setting.streams.bounds(setting.inputs)
-    return {name: max(bounds.oldest[name], end - WARM_RECORDS) for name, end in bounds.ends.items()}
+    begins = {name: max(bounds.oldest[name], end - WARM_RECORDS) for name, end in bounds.ends.items()}
+    return begins, sum(bounds.ends[name] - begin for name, begin in begins.items())
+
+
+def is_warm(seconds: float, done: int, wanted: int) -> bool:
+    """Tell whether a warm-up may end; on a busy machine it goes on until something has come all the way, if there is anything."""
+    least, most = WARM_SECONDS
+    return 0 < wanted <= done or (seconds > least and (done > 0 or wanted == 0)) or seconds > most

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
-from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
 from ops.model.incarnation import Receipt
 from pipeline import lineage
-from pipeline.driver.engine import Engine, Setting, offsets_option, recent, source
+from pipeline.driver.engine import Engine, Setting, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, settled, start
@@ -30,12 +29,11 @@ BATCH = "10 minutes"
 """Length of a batch of real-time mode: its end costs a part of a second, and nothing depends on it."""
 LINGER_MS = "5"
 """How long a record may wait for company: without it every record is a request to the broker."""
-WARM_SECONDS = 7.0
 RECEIPT_RECORDS = 200
 """Of each output partition that a receipt is read from."""
 ASK_SECONDS = 0.5
 """Between two questions to the JVM about what was read: they cost it some hundred calls."""
-LOOK_BACK_MS = (4 * SETTLED_MS, 30 * SETTLED_MS)
+LOOK_BACK_MS = (2 * SETTLED_MS, 60 * SETTLED_MS)
 """How far back the output is read, first and when that does not tell of every partition."""
 
 
@@ -55,19 +53,23 @@ class Realtime(Engine):
         self._asked = 0.0
 
     def warm(self, go_on: Callable[[], bool]) -> None:
-        """Run it over recent records with a filter that none passes."""
+        """Run it over recent records, into streams that nobody reads."""
+        begins, wanted = recent(self._setting)
+        before = self._warmed_up()
         folder = tempfile.mkdtemp(prefix=f"sluice-warm-{self._setting.tier.name}-")
-        query = self._start(recent(self._setting), folder, by="warm-up", cold=True)
-        deadline = time.monotonic() + WARM_SECONDS
-        while time.monotonic() < deadline and go_on():
-            if query.exception() is not None:
-                break
-            time.sleep(0.05)
+        query = self._start(begins, folder, by="warm-up", suffix=lineage.WARM_UP)
+        begun = time.monotonic()
+        while go_on() and query.exception() is None and not is_warm(time.monotonic() - begun, self._warmed_up() - before, wanted):
+            time.sleep(0.2)
         failed = query.exception()
         query.stop()
         shutil.rmtree(folder, ignore_errors=True)
         if failed is not None:
             raise failed
+
+    def _warmed_up(self) -> int:
+        streams = [name + lineage.WARM_UP for name in self._setting.outputs]
+        return sum(self._setting.streams.bounds(streams).ends.values())
 
     def run(self) -> Receipt:
         """Start from where the output says that everything before is out."""
@@ -81,8 +83,8 @@ class Realtime(Engine):
         self._begins, self._needed = begins, sum(inputs.ends[name] - offset for name, offset in begins.items())
         if self._handover is not None:
             self._handover.stop()
-        self._handover = Handover(setting.kafka, outputs.ends, by, {name: end for name, end in inputs.ends.items() if end > begins[name]})
-        self._query = self._start(begins, folder, by=by, cold=False)
+        self._handover = Handover(setting.kafka, outputs.ends, by, begins, inputs.ends)
+        self._query = self._start(begins, folder, by=by)
         log.info("runs", by=by, begins=begins, behind=self._needed)
         return Receipt(positions=begins, at=time.time())
 
@@ -116,12 +118,12 @@ class Realtime(Engine):
             raise NoExecutorError(missing(there, self._setting.slots, self._setting.label))
 
     def caught_up(self) -> bool:
-        """Tell whether its output has passed the input's end as it was at the start; or, where little comes out, its input."""
+        """Tell whether its output is level with the old run's; where little comes out, whether it has read all that there was."""
         if self._query is None or self._handover is None or not self._query.isActive:
             return False
         if self._handover.passed():
             return True
-        if time.monotonic() < self._asked + ASK_SECONDS:
+        if self._handover.behind() or time.monotonic() < self._asked + ASK_SECONDS:
             return False
         self._asked = time.monotonic()
         count, tasks = records_read(self._setting.session)
@@ -175,12 +177,12 @@ class Realtime(Engine):
                 break
         return [seen.out for seen in found]
 
-    def _start(self, begins: dict[str, int], folder: str, *, by: str, cold: bool) -> "StreamingQuery":
+    def _start(self, begins: dict[str, int], folder: str, *, by: str, suffix: str = "") -> "StreamingQuery":
         setting = self._setting
         records = source(setting, {"startingOffsets": json.dumps(offsets_option(begins))})
         made = lineage.transformed(records, setting.tier)
         partitions = {topic: setting.streams.partitions(topic) for topic in setting.outputs}
-        written = lineage.outgoing(made, setting.tier, by, partitions).where(F.rand() < F.lit(-1.0 if cold else 2.0))
+        written = lineage.outgoing(made, setting.tier, by, partitions, suffix=suffix)
         writer = written.writeStream.format("kafka").queryName(f"{setting.tier.name} {by}").outputMode("update")
         options = {
             "kafka.bootstrap.servers": setting.kafka,

@@ -56,7 +56,7 @@ def test_everything_before_the_start_was_put_out(checks):
         assert set(range(begin)) <= done
 
 
-def test_a_steady_run_is_continued_from_ten_seconds_before_its_end():
+def test_a_steady_run_is_continued_from_where_its_output_had_settled():
     tail = [PutOut("entry/1", P, offset, offset * 100) for offset in range(500)]
     begin = start({P: 0}, {P: END}, [{P: 0}], tail)[P]
     assert 500 - SETTLED_MS / 100 - 2 <= begin <= 500 - SETTLED_MS / 100
