@@ -33,7 +33,7 @@ def wanted(pipeline: Pipeline) -> dict[str, dict[str, str]]:
             "retention.ms": str(30 * DAY_MS),
             "max.message.bytes": str(2 * LARGEST),
         }
-    read_by_nobody = {"retention.ms": "60000", "max.message.bytes": str(2 * LARGEST)}
+    read_by_nobody = {"message.timestamp.type": "CreateTime", "retention.ms": "60000", "max.message.bytes": str(2 * LARGEST)}
     return topics | {name + WARM_UP: read_by_nobody for name in topics if name not in sources}
 
 
