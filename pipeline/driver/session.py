@@ -76,6 +76,8 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
+        # the JVM's own tables of upper and lower case: ICU's take 2 s of processor time at the first lower() of every executor
+        "spark.sql.icu.caseMappings.enabled": "false",
         "spark.sql.streaming.ui.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.streaming.minBatchesToRetain": "20",
