@@ -107,6 +107,10 @@ class Live:
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             return "unknown"
 
+    def runs(self, dag: str) -> dict[str, str]:
+        """Return the states of a runbook's runs, by their ids."""
+        return {run["dag_run_id"]: run["state"] for run in self.rest("GET", f"/dags/{dag}/dagRuns?limit=1000")["dag_runs"]}
+
     def steps(self, dag: str, run: str) -> dict[str, str | None]:
         answer = self.rest("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")
         return {task["task_id"]: task["state"] for task in answer["task_instances"]}

@@ -14,6 +14,7 @@ from tests.scenarios.oracle import Load, counts_agree
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 WHOLE_SECONDS = 30
+RATE = 250
 
 
 def kill(pid: int) -> None:
@@ -54,7 +55,7 @@ STEADY: dict[str, Callable[[Live], int]] = {
 
 @pytest.mark.parametrize("victim", STEADY)
 def test_it_is_killed_while_records_flow(live: Live, victim: str) -> None:
-    with Load(live, 500) as load:
+    with Load(live, RATE) as load:
         pid = STEADY[victim](live)
         kill(pid)
         killed = time.monotonic()
@@ -77,7 +78,7 @@ MIDWAY: dict[str, Callable[[Live], int]] = {
 
 @pytest.mark.parametrize("victim", MIDWAY)
 def test_it_is_killed_in_the_middle_of_a_drain(live: Live, victim: str) -> None:
-    with Load(live, 500) as load:
+    with Load(live, RATE) as load:
         host = live.tiers()["entry"]["driver"]["host"]
         pid = MIDWAY[victim](live)
         run = live.trigger("drain_host", host=host)
@@ -94,7 +95,7 @@ def test_it_is_killed_in_the_middle_of_a_drain(live: Live, victim: str) -> None:
 
 
 def test_zookeeper_is_stopped_for_a_minute(live: Live) -> None:
-    with Load(live, 500) as load:
+    with Load(live, RATE) as load:
         before = live.tiers()
         zookeeper = psutil.Process(live.service_pid("zookeeper"))
         zookeeper.suspend()

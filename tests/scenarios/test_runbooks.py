@@ -12,6 +12,8 @@ LONG = pytest.mark.long
 
 GAP_SECONDS = 1.5
 """The longest silence that a drain may cause in `enriched`."""
+RATE = 250
+"""Records per second for all runbooks but the drain, whose rate is part of what it shows."""
 DRAINS = int(os.environ.get("SLUICE_TEST_DRAINS", "10"))
 
 
@@ -43,7 +45,7 @@ def test_the_host_of_the_entry_driver_is_drained_ten_times_with_hardly_a_gap(liv
 def test_a_host_is_rebooted(live: Live) -> None:
     host = live.placed("enrich").pop()
     before = live.service_pid(f"agent-{host}")
-    with Load(live, 500) as load:
+    with Load(live, RATE) as load:
         live.run("reboot_host", host=host)
         assert live.service_pid(f"agent-{host}") != before
         assert live.hosts()[host]["state"] == "up"
@@ -53,7 +55,7 @@ def test_a_host_is_rebooted(live: Live) -> None:
 @LONG
 def test_a_tier_is_migrated_to_a_host(live: Live) -> None:
     target = next(name for name in sorted(live.hosts()) if name not in live.placed("outbound"))
-    with Load(live, 500) as load:
+    with Load(live, RATE) as load:
         live.run("migrate_tier", tier="outbound", to=target)
     load.check()
     assert live.placed("outbound") == {target}
@@ -61,7 +63,7 @@ def test_a_tier_is_migrated_to_a_host(live: Live) -> None:
 
 @LONG
 def test_a_tier_is_scaled_up_and_down(live: Live) -> None:
-    with Load(live, 500) as load:
+    with Load(live, RATE) as load:
         live.run("scale_tier", tier="entry", k=2)
         assert len(live.tiers()["entry"]["workers"]) == 2
         live.run("scale_tier", tier="entry", k=1)
@@ -71,7 +73,7 @@ def test_a_tier_is_scaled_up_and_down(live: Live) -> None:
 
 @LONG
 def test_a_tier_bursts_to_ec2_and_leaves_it(live: Live) -> None:
-    with Load(live, 500) as load:
+    with Load(live, RATE) as load:
         live.run("burst_to_ec2", tier="enrich", k=1)
         burst = [host for host in live.hosts().values() if host["zone"] == "ec2"]
         assert len(burst) == 1
@@ -89,11 +91,17 @@ def test_a_tier_bursts_to_ec2_and_leaves_it(live: Live) -> None:
 
 @LONG
 def test_slots_are_lent_at_night_and_come_back_by_day(live: Live) -> None:
-    with Load(live, 250) as load:
+    with Load(live, RATE) as load:
         day = len(live.tiers()["enrich"]["workers"])
+        before = live.runs("nightly_report")
         live.run("night_shift")
         assert len(live.tiers()["enrich"]["workers"]) < day
-        live.run("nightly_report", seconds=300)
+        until(
+            "the report that the shift starts has ended well",
+            300,
+            lambda: "success" in {state for run, state in live.runs("nightly_report").items() if run not in before},
+            every=1.0,
+        )
         live.run("day_shift")
         assert len(live.tiers()["enrich"]["workers"]) == day
         assert not [slot for slot in live.ask("slots") if slot["tenant"] == "batch"]
@@ -104,7 +112,7 @@ def test_slots_are_lent_at_night_and_come_back_by_day(live: Live) -> None:
 
 @LONG
 def test_the_pipeline_is_paused_and_resumed(live: Live) -> None:
-    with Load(live, 500) as load:
+    with Load(live, RATE) as load:
         live.run("pause_pipeline")
         assert {tier["state"] for tier in live.tiers().values()} == {"paused"}
         still = load.delivered()
