@@ -45,6 +45,7 @@ class Realtime(Engine):
         self._setting = setting
         self._query: StreamingQuery | None = None
         self._handover: Handover | None = None
+        self._executors: frozenset[str] = frozenset()
         self._own: list[dict[str, int]] = []
         self._restarts = Restarts(limit=5, seconds=60.0, first_wait=0.2)
         self._run = -1
@@ -84,6 +85,7 @@ class Realtime(Engine):
         if self._handover is not None:
             self._handover.stop()
         self._handover = Handover(setting.kafka, outputs.ends, by, begins, inputs.ends)
+        self._executors = executors(setting.session)
         self._query = self._start(begins, folder, by=by)
         log.info("runs", by=by, begins=begins, behind=self._needed)
         return Receipt(positions=begins, at=time.time())
@@ -100,9 +102,8 @@ class Realtime(Engine):
 
     def check(self) -> None:
         """Begin again in place when the query has failed: an executor that died takes the query with it, not the session."""
-        query, now = self._query, time.monotonic()
-        if query is not None and not query.isActive:
-            error = query.exception() or RuntimeError("the query ended without an error")
+        now, error = time.monotonic(), self._failure()
+        if error is not None:
             if not self._restarts.failed(now):
                 raise error
             self._query = None
@@ -110,12 +111,25 @@ class Realtime(Engine):
         late = self._restarts.overdue(now)
         if late < 0:
             return
-        there = executors(self._setting.session)
+        there = len(executors(self._setting.session))
         if there >= self._setting.slots:
             self._restarts.begun()
             self.run()
         elif late > EXECUTORS_SECONDS:
             raise NoExecutorError(missing(there, self._setting.slots, self._setting.label))
+
+    def _failure(self) -> Exception | None:
+        """Return why the query has ended, or has to: on another executor Spark would begin a task again with the batch, minutes ago."""
+        query = self._query
+        if query is None:
+            return None
+        if not query.isActive:
+            return query.exception() or RuntimeError("the query ended without an error")
+        gone = self._executors - executors(self._setting.session)
+        if not gone:
+            return None
+        query.stop()
+        return RuntimeError(f"executor {', '.join(sorted(gone))} is gone")
 
     def caught_up(self) -> bool:
         """Tell whether its output is level with the old run's; where little comes out, whether it has read all that there was."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ops.model.assignment import label_of
 from ops.model.incarnation import IncarnationSpec
-from ops.model.tier import TierSpec
+from ops.model.tier import Mode, TierSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +64,9 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         "spark.executor.extraJavaOptions": options,
         "spark.testing.reservedMemory": str(RESERVED),
         "spark.decommission.enabled": "true",
+        # a realtime task that Spark began again by itself would begin with the batch, minutes ago: the driver begins the query again, from
+        # what is put out
+        "spark.task.maxFailures": "1" if spec.mode is Mode.REALTIME else "4",
         "spark.executor.heartbeatInterval": "2s",
         "spark.locality.wait": "0s",
         "spark.cleaner.periodicGC.interval": "6h",
@@ -108,15 +111,16 @@ def open_session(master: str, chosen: dict[str, str]) -> "SparkSession":
 def wait_for_executors(session: "SparkSession", count: int, label: str, seconds: float = EXECUTORS_SECONDS) -> None:
     """Return when `count` executors are there."""
     deadline = time.monotonic() + seconds
-    while (there := executors(session)) < count:
+    while (there := len(executors(session))) < count:
         if time.monotonic() > deadline:
             raise NoExecutorError(missing(there, count, label))
         time.sleep(0.05)
 
 
-def executors(session: "SparkSession") -> int:
-    """Count the executors that are there."""
-    return int(session.sparkContext._jsc.sc().getExecutorIds().size())  # noqa: SLF001 — Python has no public way to ask
+def executors(session: "SparkSession") -> frozenset[str]:
+    """Return the ids of the executors that are there."""
+    found = session.sparkContext._jsc.sc().getExecutorIds()  # noqa: SLF001 — Python has no public way to ask
+    return frozenset(str(found.apply(index)) for index in range(found.size()))
 
 
 def missing(there: int, count: int, label: str) -> str:

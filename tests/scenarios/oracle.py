@@ -61,6 +61,10 @@ class Stream:
         self._over.set()
         self._thread.join()
 
+    def has_all(self, of: "Stream", until_number: int) -> bool:
+        """Tell whether every hit up to a number that was seen in the stream `of` has been seen here."""
+        return {number for number in list(of.first_seen) if number <= until_number} <= self.first_seen.keys()
+
     def largest_gap(self) -> tuple[float, float]:
         """Return the longest time without a new hit, and when it began."""
         times = sorted(self.first_seen.values())
