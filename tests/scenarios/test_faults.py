@@ -11,7 +11,8 @@ import pytest
 from tests.scenarios.live import Live, until
 from tests.scenarios.oracle import Load, counts_agree
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
+pytestmark = [pytest.mark.timeout(900)]
+LONG = pytest.mark.long
 
 WHOLE_SECONDS = 30
 RATE = 250
@@ -51,9 +52,11 @@ STEADY: dict[str, Callable[[Live], int]] = {
     "a slot": lambda live: slot_of(live, "entry"),
     "an agent": lambda live: agent_of(live, "entry"),
 }
+SOON = {"an executor of a realtime tier", "a slot", "an agent"}
+"""Those that are whole again in seconds."""
 
 
-@pytest.mark.parametrize("victim", STEADY)
+@pytest.mark.parametrize("victim", [pytest.param(victim, marks=[] if victim in SOON else LONG) for victim in STEADY])
 def test_it_is_killed_while_records_flow(live: Live, victim: str) -> None:
     with Load(live, RATE) as load:
         pid = STEADY[victim](live)
@@ -77,6 +80,7 @@ MIDWAY: dict[str, Callable[[Live], int]] = {
 }
 
 
+@LONG
 @pytest.mark.parametrize("victim", MIDWAY)
 def test_it_is_killed_in_the_middle_of_a_drain(live: Live, victim: str) -> None:
     with Load(live, RATE) as load:
@@ -95,6 +99,7 @@ def test_it_is_killed_in_the_middle_of_a_drain(live: Live, victim: str) -> None:
     load.check()
 
 
+@LONG
 def test_zookeeper_is_stopped_for_a_minute(live: Live) -> None:
     with Load(live, RATE) as load:
         before = live.tiers()

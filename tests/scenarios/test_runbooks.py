@@ -52,7 +52,6 @@ def test_a_host_is_rebooted(live: Live) -> None:
     load.check()
 
 
-@LONG
 def test_a_tier_is_migrated_to_a_host(live: Live) -> None:
     target = next(name for name in sorted(live.hosts()) if name not in live.placed("outbound"))
     with Load(live, RATE) as load:
@@ -71,7 +70,6 @@ def test_a_tier_is_scaled_up_and_down(live: Live) -> None:
     load.check()
 
 
-@LONG
 def test_a_tier_bursts_to_ec2_and_leaves_it(live: Live) -> None:
     with Load(live, RATE) as load:
         live.run("burst_to_ec2", tier="enrich", k=1)
@@ -110,7 +108,6 @@ def test_slots_are_lent_at_night_and_come_back_by_day(live: Live) -> None:
     assert int(reported) > 0
 
 
-@LONG
 def test_the_pipeline_is_paused_and_resumed(live: Live) -> None:
     with Load(live, RATE) as load:
         live.run("pause_pipeline")
