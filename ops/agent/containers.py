@@ -24,7 +24,7 @@ log = structlog.get_logger()
 MEBIBYTE = 1 << 20
 HEADROOM = 1.15
 """A unit is killed at its quantum and this much more: the kernel counts page cache and stacks that a heap's arithmetic does not."""
-QUIET = 0.3
+QUIET = 0.2
 """A preparing unit has this part of its weight: little, so that what serves records comes first, and enough to be ready in minutes."""
 
 

@@ -35,7 +35,6 @@ def service(where: Layout, java: Path) -> Service:
             "spark.deploy.maxExecutorRetries": str(MANY_FAILURES),
             "spark.deploy.retainedApplications": "5",
             "spark.deploy.retainedDrivers": "5",
-            "spark.worker.timeout": "15",
             "spark.dead.worker.persistence": "1",
             "spark.decommission.enabled": "true",
             "spark.master.rest.enabled": "false",

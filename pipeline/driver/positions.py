@@ -8,9 +8,9 @@ everything before the place where the run started was out before. The best of th
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-GIVE_UP_MS = 4_000
+GIVE_UP_MS = 8_000
 """After this time a record that Kafka has not taken fails the query (`delivery.timeout.ms`)."""
-SETTLED_MS = 5_000
+SETTLED_MS = 10_000
 """Greater than GIVE_UP_MS by more than clocks and callbacks are late."""
 
 

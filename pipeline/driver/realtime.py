@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
+from confluent_kafka import KafkaException
 
 from ops.model.incarnation import Receipt
 from pipeline import lineage
@@ -18,7 +19,7 @@ from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, settled, s
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, executors, missing
 from pipeline.driver.slots import records_read
-from pipeline.driver.streams import Seen
+from pipeline.driver.streams import Seen, StreamError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -33,7 +34,7 @@ RECEIPT_RECORDS = 200
 """Of each output partition that a receipt is read from."""
 ASK_SECONDS = 0.5
 """Between two questions to the JVM about what was read: they cost it some hundred calls."""
-LOOK_BACK_MS = (2 * SETTLED_MS, 60 * SETTLED_MS)
+LOOK_BACK_MS = (2 * SETTLED_MS, 30 * SETTLED_MS)
 """How far back the output is read, first and when that does not tell of every partition."""
 
 
@@ -114,7 +115,12 @@ class Realtime(Engine):
         there = len(executors(self._setting.session))
         if there >= self._setting.slots:
             self._restarts.begun()
-            self.run()
+            try:
+                self.run()
+            except (StreamError, KafkaException) as away:
+                if not self._restarts.failed(time.monotonic()):
+                    raise
+                log.warning("Kafka does not answer; the query is begun again a little later", error=plainly(away))
         elif late > EXECUTORS_SECONDS:
             raise NoExecutorError(missing(there, self._setting.slots, self._setting.label))
 
