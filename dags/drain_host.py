@@ -4,7 +4,7 @@
 |---|---|
 | preflight | checks the host, makes the plan, takes the maintenance lock |
 | cordon | nothing new is placed on the host |
-| prepare | the next incarnations are started and warmed on other hosts, beside the ones that run |
+| prepare | the next incarnations are started and warmed on other hosts, one tier after the other, beside the ones that run |
 | cut_over | each tier is handed over, nearest the pipeline's end first, one at a time |
 | verify | the receipts balance: where the old ones stopped is where the new ones went on |
 | release | the old ones' slots are taken away; the host is drained |

@@ -89,7 +89,7 @@ def test_it_is_killed_in_the_middle_of_a_drain(live: Live, victim: str) -> None:
         run = live.trigger("drain_host", host=host)
         until("the host is cordoned", 60, lambda: live.hosts()[host]["state"] in {"cordoned", "draining"})
         kill(pid)
-        state = live.finish("drain_host", run, 300)
+        state = live.finish("drain_host", run, 500)
         until("the pipeline is whole again", WHOLE_SECONDS, live.whole)
         if state == "success":
             assert live.left_on(host) == []

@@ -16,7 +16,10 @@ from ops.planning.shares import target
 
 
 def prepare(draft: Draft, operation: Operation) -> Outcome:
-    """Start and warm the next incarnations; those that find no room yet are prepared during the cut."""
+    """Start and warm the next incarnations, one tier after the other: what runs is disturbed by one at most.
+
+    Those that find no room yet are prepared during the cut.
+    """
     change = draft.changes[operation.change]
     _set_draining(draft, change)
     if not change.incarnations:
@@ -37,6 +40,7 @@ def prepare(draft: Draft, operation: Operation) -> Outcome:
             waits.append(started.sentence)
         elif not _is_ready(draft, move.tier, started):
             waits.append(f"{move.tier}/{started} to be ready (it is {vitals.state(draft, move.tier, started)})")
+            break
     if waits:
         return Waiting(f"waiting for {', '.join(waits)}")
     ready = ", ".join(f"{tier}/{number}" for tier, number in draft.changes[operation.change].incarnations.items())
