@@ -15,7 +15,7 @@ from airflow.sdk.definitions._internal.types import NOTSET
 from ops import endpoints, site
 from ops.model.ids import BATCH
 
-DEADLINE_SECONDS = 600
+DEADLINE_SECONDS = 900
 _ROOT = Path(__file__).resolve().parents[2]
 
 
