@@ -14,7 +14,6 @@ from pathlib import Path
 from ops import endpoints, site
 from ops.model.ids import HostName, Incarnation
 from ops.model.incarnation import IncarnationSpec, Placement
-from ops.model.tier import Mode
 from pipeline import declare
 from pipeline.driver.session import CLASS_DATA, open_session, settings
 
@@ -48,9 +47,7 @@ def main() -> int:
 
 def _train(where: endpoints.Endpoints, written: Path) -> None:
     """Run every tier's query in one local JVM, which writes the archive when it ends."""
-    from pipeline.driver.batch import Batch  # noqa: PLC0415 — Spark takes a second
-    from pipeline.driver.engine import Setting  # noqa: PLC0415
-    from pipeline.driver.realtime import Realtime  # noqa: PLC0415
+    from pipeline.driver.engine import Setting, engine_of  # noqa: PLC0415 — Spark takes a second
     from pipeline.driver.streams import Streams  # noqa: PLC0415
 
     declared = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
@@ -68,7 +65,7 @@ def _train(where: endpoints.Endpoints, written: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch:
         for tier in declared.tiers:
             setting = Setting(session, tier, 0, Streams(where.kafka), where.kafka, where.postgres, Path(scratch), list)
-            (Realtime(setting) if tier.mode is Mode.REALTIME else Batch(setting)).warm(lambda: True)
+            engine_of(setting).warm(lambda: True)
     process: subprocess.Popen[bytes] = session.sparkContext._gateway.proc  # noqa: SLF001 — to wait for the archive
     session.stop()
     session.sparkContext._gateway.shutdown()  # noqa: SLF001

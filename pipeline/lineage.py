@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
-from pipeline.declare import DeclarationError, Tier
+from pipeline.declare import QUARANTINE, DeclarationError, Tier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -85,7 +85,7 @@ def outgoing(made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int],
     lineage = F.col(COLUMN)
     bad = F.col(REASON).isNotNull() if REASON in made.columns else F.lit(False)  # noqa: FBT003 — Spark has no keyword
     reason = F.col(REASON) if REASON in made.columns else F.lit(None).cast("string")
-    quarantine = F.concat(lineage["stream"], F.lit(f".quarantine{suffix}"))
+    quarantine = F.concat(lineage["stream"], F.lit(QUARANTINE + suffix))
     count = min(partitions[stream.quarantine] for stream in tier.inputs)
     straight = F.pmod(lineage["partition"], F.lit(partitions[tier.output.name]))
     grouped = F.pmod(F.hash(tier.grouping), F.lit(partitions[tier.output.name])) if tier.grouping else straight

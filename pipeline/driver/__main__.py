@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -22,9 +21,6 @@ from ops.model.tier import Mode, TierSpec
 from pipeline import declare
 from pipeline.driver.failure import plainly
 from pipeline.driver.follow import Follow
-
-if TYPE_CHECKING:
-    from pipeline.driver.engine import Engine, Setting
 
 log = structlog.get_logger()
 
@@ -88,7 +84,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec, declared: declare.Tier, begun: float
 ) -> int:
     # imported here: Spark takes a second, and a driver that is not wanted should not wait for it
-    from pipeline.driver.engine import Setting  # noqa: PLC0415
+    from pipeline.driver.engine import Setting, engine_of  # noqa: PLC0415
     from pipeline.driver.life import Life  # noqa: PLC0415
     from pipeline.driver.progress import Progress  # noqa: PLC0415
     from pipeline.driver.session import open_session, settings, wait_for_executors  # noqa: PLC0415
@@ -115,7 +111,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         check_tier(session, declared)
         wait_for_executors(session, slots, label)
         log.info("executors", seconds=round(time.monotonic() - begun, 1), count=slots)
-        engine = _engine(setting)
+        engine = engine_of(setting)
         progress = Progress(setting, engine, follow.began)
         progress.start()
         code = Life(follow, spec, engine).live()
@@ -125,17 +121,6 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         _finish(session.stop)
         log.info("ended", seconds=round(time.monotonic() - begun, 1))
     return code
-
-
-def _engine(setting: "Setting") -> "Engine":
-    """Import the one that is needed: a realtime tier has no use for what tables take."""
-    if setting.tier.mode is Mode.REALTIME:
-        from pipeline.driver.realtime import Realtime  # noqa: PLC0415
-
-        return Realtime(setting)
-    from pipeline.driver.batch import Batch  # noqa: PLC0415
-
-    return Batch(setting)
 
 
 def _finish(act: Callable[[], None]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ops.model.incarnation import Receipt
+from ops.model.tier import Mode
 from pipeline.declare import Tier
 
 if TYPE_CHECKING:
@@ -97,6 +98,17 @@ class Engine(ABC):
 
     def close(self) -> None:  # noqa: B027 — likewise
         """Finish what may wait until the tier runs elsewhere."""
+
+
+def engine_of(setting: Setting) -> Engine:
+    """Return the engine of a tier's mode, importing only that one: a realtime tier has no use for what tables take."""
+    if setting.tier.mode is Mode.REALTIME:
+        from pipeline.driver.realtime import Realtime  # noqa: PLC0415
+
+        return Realtime(setting)
+    from pipeline.driver.batch import Batch  # noqa: PLC0415
+
+    return Batch(setting)
 
 
 def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
