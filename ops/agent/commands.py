@@ -69,7 +69,6 @@ def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
         "-XX:-UsePerfData",
         "-XX:ReservedCodeCacheSize=32m",
         *classdata.options(installation.class_data, installation.facts.name, unit.id),
-        f"-Djava.io.tmpdir={scratch}",
         f"-Dspark.worker.resourcesFile={scratch / 'resources.json'}",
         f"-Dspark.worker.resource.{unit.label}.amount=1",
         "-Dspark.decommission.enabled=true",
@@ -112,6 +111,8 @@ def environment(unit: Unit, scratch: Path, installation: Installation, inherited
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONUNBUFFERED": "1",
         "TMPDIR": str(scratch),
+        # for the driver's JVM and executors too: what they unpack (native libraries) goes away with the unit, also after kill -9
+        "JDK_JAVA_OPTIONS": f'"-Djava.io.tmpdir={scratch}"',
         "MALLOC_ARENA_MAX": "2",
     }
 

@@ -190,16 +190,16 @@ def installation_of(home: Path) -> str:
 
 def find_containers(home: Path, host: str, mounts: Path = Path("/proc/mounts")) -> Containers:
     """Return a host's containers as its agent has made them."""
-    trees = _trees(mounts)
-    return NoContainers("none are mounted", host) if trees is None else ControlGroups(*trees, installation_of(home), host)
+    found = trees(mounts)
+    return NoContainers("none are mounted", host) if found is None else ControlGroups(*found, installation_of(home), host)
 
 
 def open_containers(home: Path, host: str, capacity: Capacity, mounts: Path = Path("/proc/mounts")) -> Containers:
     """Find what this machine offers, make the host's group, and say which it is."""
-    trees = _trees(mounts)
-    if trees is None:
+    found = trees(mounts)
+    if found is None:
         return _without("no control groups for cpu and memory are mounted", host)
-    groups = ControlGroups(*trees, installation_of(home), host)
+    groups = ControlGroups(*found, installation_of(home), host)
     try:
         groups.prepare(capacity)
     except OSError as error:
@@ -212,7 +212,7 @@ def _without(why: str, host: str) -> NoContainers:
     return NoContainers(why, host)
 
 
-def _trees(mounts: Path) -> tuple[Version, Path, Path] | None:
+def trees(mounts: Path) -> tuple[Version, Path, Path] | None:
     """Return the version and the trees of memory and cpu, as they are mounted."""
     first: dict[str, Path] = {}
     for line in mounts.read_text().splitlines():

@@ -45,6 +45,7 @@ def options(where: Layout, name: str, heap: int) -> list[str]:
         "-Xlog:cds=off",
         "-Xlog:cds+dynamic=off",
         share,
+        f"-Djava.io.tmpdir={where.home / 'run'}",
         log_config(where),
     ]
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ops import site
-from ops.platform import airflow, flowing, java, sluice
+from ops.platform import airflow, flowing, java, priority, sluice
 from ops.platform.layout import Layout, PlatformError, write_endpoints
 from ops.platform.leftovers import end_units, kill_leftovers
 from ops.platform.service import Service
@@ -106,6 +106,7 @@ def down(where: Layout) -> list[str]:
         else:
             end_units(where)
         ran.extend(kill_leftovers(where))
+        priority.remove(where)
     return ran
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ops import site
-from ops.platform import ec2, jars, java, kafka, ports, postgres, spark, steps, zookeeper
+from ops.platform import ec2, jars, java, kafka, ports, postgres, priority, spark, steps, zookeeper
 from ops.platform.layout import Layout, PlatformError, layout, write_endpoints
 from ops.platform.service import Service
 from ops.platform.starting import steps_of
@@ -81,6 +81,7 @@ def stop(where: Layout) -> None:
     supervisor = Supervisor(where)
     if supervisor.alive():
         supervisor.shutdown()
+    priority.remove(where)
 
 
 def main() -> None:

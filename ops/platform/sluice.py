@@ -12,6 +12,7 @@ from ops.model import paths
 from ops.platform import jars
 from ops.platform.command import run_to_end
 from ops.platform.layout import ADDRESS, Layout, PlatformError
+from ops.platform.priority import niced
 from ops.platform.service import NotReadyError, Program, Service
 from ops.platform.steps import Step
 from ops.site import Site
@@ -58,9 +59,9 @@ def class_data(where: Layout, java: Path) -> Step:
     def act(halt: threading.Event) -> str:
         if archive.exists() and marker.exists() and marker.read_text() == made_of:
             return "kept from an earlier start"
-        command = ["nice", "-n", "5", str(where.python), "-m", "pipeline.classdata"]
+        command = niced(where, (str(where.python), "-m", "pipeline.classdata"), nice=5)
         try:
-            run_to_end(command, settings(where, java), where.logs / "class-data.log", halt, PUBLISH_SECONDS)
+            run_to_end(list(command), settings(where, java), where.logs / "class-data.log", halt, PUBLISH_SECONDS)
         except PlatformError as error:
             return f"not kept, tiers start without it, only slower: {str(error).splitlines()[0]}"
         marker.write_text(made_of)
@@ -102,6 +103,6 @@ def services(where: Layout, java: Path, site: Site) -> list[Service]:
             "controller", program("ops.controller", "--site", str(where.site)), leads, needs=("zookeeper", "kafka", "postgres", "spark")
         ),
         *(agent(host.name) for host in site.hosts),
-        Service("ec2-runner", program("ops.cloud.runner", nice=5), runs, needs=("ec2", "zookeeper")),
+        Service("ec2-runner", program("ops.cloud.runner"), runs, needs=("ec2", "zookeeper")),
         Service("feed", program("pipeline.feed", "--rate", str(FEED_RATE), nice=5), runs, needs=("pipeline",)),
     ]

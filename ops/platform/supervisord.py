@@ -12,6 +12,7 @@ from xmlrpc.client import Fault, ServerProxy
 from supervisor.xmlrpc import Faults, SupervisorTransport
 
 from ops.platform.layout import Layout, PlatformError
+from ops.platform.priority import SERVICES, in_group, niced, prepare
 from ops.platform.service import Program, Service
 
 STOPPED = ("STOPPED", "EXITED", "FATAL", "UNKNOWN")
@@ -42,9 +43,7 @@ supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
 
 
 def _program(where: Layout, name: str, program: Program) -> str:
-    command = program.command
-    if program.nice > 0 or (program.nice < 0 and os.geteuid() == 0):
-        command = ("nice", "-n", str(program.nice), *command)
+    command = niced(where, program.command, program.nice)
     environment = {
         "SLUICE_SERVICE": name,
         "SLUICE_HOME": str(where.home),
@@ -113,6 +112,7 @@ class Supervisor:
 
     def launch(self, services: Iterable[Service]) -> None:
         """Start supervisord, or hand the running one its new configuration; programs that run and did not change stay as they are."""
+        prepare(self._where)
         config = self._where.conf / "supervisord.conf"
         config.write_text(render(self._where, services))
         config.chmod(0o600)
@@ -120,7 +120,7 @@ class Supervisor:
             self._reload()
             return
         self._where.socket.unlink(missing_ok=True)
-        command = [str(self._where.python.parent / "supervisord"), "-c", str(config)]
+        command = in_group(self._where, SERVICES, (str(self._where.python.parent / "supervisord"), "-c", str(config)))
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._where.home)
         until = time.monotonic() + 15
         while not self.alive():
