@@ -6,7 +6,6 @@ An archive that no longer fits its jars is ignored by the JVM, so it can be old 
 """
 
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -15,9 +14,11 @@ from ops import endpoints, site
 from ops.model.ids import HostName, Incarnation
 from ops.model.incarnation import IncarnationSpec, Placement
 from pipeline import declare
-from pipeline.driver.session import CLASS_DATA, open_session, settings
+from pipeline.driver.session import CLASS_DATA, driver_jvm, open_session, settings
 
 THREADS = 4
+ARCHIVE_SECONDS = 600.0
+"""How long the JVM may take to write the archive."""
 LOADED_BY_NAME = (
     "org.apache.spark.executor.CoarseGrainedExecutorBackend",
     "org.apache.spark.deploy.worker.Worker",
@@ -55,10 +56,10 @@ def _train(where: endpoints.Endpoints, written: Path) -> None:
     placement = Placement(driver=HostName("here"), slots=())
     incarnation = IncarnationSpec(tier=first.name, incarnation=Incarnation(0), placement=placement, reason="class data", created_at=0)
     chosen = settings(first, incarnation, "127.0.0.1", where.home)
-    chosen["spark.driver.extraJavaOptions"] += f" -XX:ArchiveClassesAtExit={written}"
     for key in [key for key in chosen if ".resource." in key or key == "spark.cores.max"]:
         del chosen[key]
-    session = open_session(f"local[{THREADS}]", chosen)
+    process = driver_jvm(first, where.home, f"-XX:ArchiveClassesAtExit={written}")
+    session = open_session(f"local[{THREADS}]", chosen, process)
     jvm = session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to load a class
     for name in LOADED_BY_NAME:
         jvm.java.lang.Class.forName(name)
@@ -66,12 +67,9 @@ def _train(where: endpoints.Endpoints, written: Path) -> None:
         for tier in declared.tiers:
             setting = Setting(session, tier, 0, Streams(where.kafka), where.kafka, where.postgres, Path(scratch), list)
             engine_of(setting).warm(lambda: True)
-    process: subprocess.Popen[bytes] = session.sparkContext._gateway.proc  # noqa: SLF001 — to wait for the archive
     session.stop()
     session.sparkContext._gateway.shutdown()  # noqa: SLF001
-    if process.stdin is not None:
-        process.stdin.close()
-    process.wait(timeout=600)
+    process.end(ARCHIVE_SECONDS)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from ops.model.tier import Mode, TierSpec
 from pipeline import declare
 from pipeline.driver.failure import plainly
 from pipeline.driver.follow import Follow
+from pipeline.driver.jvm import Jvm
+from pipeline.driver.session import driver_jvm
 
 log = structlog.get_logger()
 
@@ -72,8 +74,9 @@ def _run(follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation
     follow.note()
     begun = time.monotonic()
     try:
+        jvm = driver_jvm(spec, where.home)
         declared = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tier(spec.name)
-        return _serve(follow, where, spec, incarnation, declared, begun)
+        return _serve(follow, where, spec, incarnation, declared, jvm, begun)
     except Exception as error:
         log.exception("failed before it could run")
         follow.enter(State.FAILED, error=plainly(error))
@@ -81,7 +84,7 @@ def _run(follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation
 
 
 def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
-    follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec, declared: declare.Tier, begun: float
+    follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec, declared: declare.Tier, jvm: Jvm, begun: float
 ) -> int:
     # imported here: Spark takes a second, and a driver that is not wanted should not wait for it
     from pipeline.driver.engine import Setting, engine_of  # noqa: PLC0415
@@ -101,7 +104,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         )
         raise CapacityError(message)
     address = os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
-    session = open_session(where.spark, settings(spec, incarnation, address, where.home))
+    session = open_session(where.spark, settings(spec, incarnation, address, where.home), jvm)
     session.sparkContext.setLogLevel("WARN")
     try:
         log.info("session", seconds=round(time.monotonic() - begun, 1))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ops.model.assignment import label_of
 from ops.model.incarnation import IncarnationSpec
 from ops.model.tier import Mode, TierSpec
+from pipeline.driver.jvm import Jvm, launch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +44,11 @@ def java_options(home: Path) -> str:
     return f"{JAVA} -Dlog4j2.configurationFile={log_file()}{shared}"
 
 
+def driver_jvm(spec: TierSpec, home: Path, more: str = "") -> Jvm:
+    """Start the JVM of a tier's driver; it needs to know nothing of the incarnation."""
+    return launch(spec.driver.heap, f"{java_options(home)} {more}", connector(home))
+
+
 def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: Path) -> dict[str, str]:
     """Return the Spark settings of this incarnation."""
     classpath, options = connector(home), java_options(home)
@@ -55,12 +61,9 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         "spark.executor.memory": f"{spec.quantum.heap}m",
         f"spark.executor.resource.{label}.amount": "1",
         f"spark.task.resource.{label}.amount": str(1 / threads),
-        "spark.driver.memory": f"{spec.driver.heap}m",
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
-        "spark.driver.extraClassPath": classpath,
         "spark.executor.extraClassPath": classpath,
-        "spark.driver.extraJavaOptions": options,
         "spark.executor.extraJavaOptions": options,
         "spark.testing.reservedMemory": str(RESERVED),
         "spark.decommission.enabled": "true",
@@ -96,12 +99,13 @@ def log_file() -> Path:
     return Path(str(files("pipeline.driver").joinpath("log4j2.properties")))
 
 
-def open_session(master: str, chosen: dict[str, str]) -> "SparkSession":
-    """Start the JVM and the application."""
+def open_session(master: str, chosen: dict[str, str], jvm: Jvm) -> "SparkSession":
+    """Start the application in a JVM that was launched before."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = chosen["spark.driver.bindAddress"]
-    from pyspark.sql import SparkSession  # noqa: PLC0415 — takes a second, and only this process needs it
+    from pyspark.sql import SparkSession  # noqa: PLC0415 — takes a second, while the JVM starts
 
+    jvm.join()
     builder = SparkSession.builder.master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
