@@ -84,7 +84,7 @@ def _print_plan(result: Result) -> None:
     for note in plan.notes:
         typer.echo(f"  note: {note}")
     typer.echo(
-        f"  predicted: {plan.predicted_seconds:.0f} s in all, a gap of {plan.predicted_gap_seconds:.2f} s at most in a tier's output"
+        f"  predicted: about {plan.predicted_seconds:.0f} s in all, and in a tier's output a gap of about {plan.predicted_gap_seconds:g} s"
     )
 
 

@@ -97,9 +97,17 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine]) -> None:
         (_tier_cells(tier) for tier in tiers),
         "\nNo tier is published: `python -m pipeline.publish` does it, and `make up` runs that.",
     )
-    for tier in tiers:
-        if tier.error and tier.state != "running":
-            typer.echo(f"{tier.name}: {tier.sentence}. It said last: {tier.error}")
+    for line in troubles(tiers):
+        typer.echo(line)
+
+
+def troubles(tiers: list[TierLine]) -> list[str]:
+    """Say of each tier that should run and does not what holds it up."""
+    return [
+        f"{tier.name}: {tier.sentence}" + (f". It said last: {tier.error}" if tier.error else "")
+        for tier in tiers
+        if tier.state not in {"running", "paused", "stopped"}
+    ]
 
 
 def _runs(name: str, tiers: list[TierLine], host: HostLine) -> str:

@@ -51,7 +51,7 @@ def describe(planned: Plan) -> str:
     """Say a plan in one sentence."""
     moves = [f"{move.tier} → driver on {move.after.driver}, workers on {', '.join(move.after.slots)}" for move in planned.moves]
     if moves:
-        moves.append(f"about {planned.predicted_seconds:.0f} s, with a gap of {planned.predicted_gap_seconds:g} s at most")
+        moves.append(f"about {planned.predicted_seconds:.0f} s, with a gap of about {planned.predicted_gap_seconds:g} s")
     return "; ".join((*moves, *planned.notes)) or "nothing has to be moved"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ops.agent.containers import QUIET, installation_of
+from ops.agent.processes import process
 from ops.model import paths
 from ops.model.assignment import HostFacts
 from tests.integration.agent.conftest import Lab, application, driver, executors, limited, slot, until
@@ -25,7 +26,7 @@ def test_a_slot_whose_worker_is_killed_loses_its_executor_and_serves_the_same_ap
     os.kill(before.pid or 0, signal.SIGKILL)
     after = until("it is started again", lambda: (seen := lab.unit(slot())) and seen.restarts == 1 and seen.pid and seen)
     assert after.pid != before.pid
-    assert not Path(f"/proc/{executor}").exists(), "nothing of the dead Worker is left"
+    assert process(executor) is None, "nothing of the dead Worker is left"
     out, _ = work.communicate(timeout=180)
     assert out.strip() == "result [7]"
 
@@ -88,7 +89,7 @@ def test_a_reboot_kills_everything_once_and_the_agent_tells_that_it_is_back(lab:
     before = lab.running(slot())
     lab.assign(slot(), reboot="op-1")
     assert first.wait(timeout=60) == -signal.SIGKILL
-    assert not Path(f"/proc/{before.pid}").exists()
+    assert process(before.pid or 0) is None
     again = lab.agent()
     until("it is back", lambda: (seen := lab.observed()) and seen.rebooted == "op-1")
     assert lab.running(slot()).pid != before.pid

@@ -1,4 +1,4 @@
-from ops.cli import describe
+from ops.cli import describe, status
 from ops.cli.figures import Figures
 from ops.controller.view import HostView, TierView, View
 from ops.model.assignment import (
@@ -115,3 +115,14 @@ def test_shares_tell_what_holds_and_what_is_held() -> None:
     batch, enrich = describe.shares(view(host("h1", DRIVER, FIRST)), rules)
     assert (enrich.slots, enrich.held, enrich.layer, enrich.by) == (2, 1, "base", "the site file")
     assert (batch.slots, batch.held) == (0, 0)
+
+
+def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:
+    (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
+    assert status.troubles([line]) == []
+    waiting = line.model_copy(update={"state": "waiting", "sentence": "Q asks 64000 MiB, host h1 has 8192"})
+    failing = line.model_copy(update={"state": "starting", "sentence": "incarnation 3 is starting", "error": "ValueError: no such table"})
+    assert status.troubles([waiting, failing]) == [
+        "enrich: Q asks 64000 MiB, host h1 has 8192",
+        "enrich: incarnation 3 is starting. It said last: ValueError: no such table",
+    ]
