@@ -10,7 +10,7 @@ import psycopg
 from ops import endpoints
 from ops.channel.client import Channel
 from ops.model import paths
-from ops.model.incarnation import IncarnationReport, OwnerRecord, State
+from ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
 from ops.platform.airflow_rest import AirflowRest
 from ops.platform.layout import Layout, PlatformError
 from ops.platform.postgres import connect
@@ -50,7 +50,7 @@ def supervising(where: Layout, services: tuple[str, ...], patience: Patience) ->
     def act(halt: threading.Event) -> str:
         found = known_endpoints(where)
         with Channel(found.zookeeper) as channel:
-            waiting = [f"tier_{name}" for name in channel.children("/tiers")]
+            waiting = [f"tier_{name}" for name in expected(channel)]
         rest = AirflowRest(found.airflow)
         until = time.monotonic() + DAGS_SECONDS
         triggered, total = 0, len(waiting)
@@ -74,6 +74,13 @@ def supervising(where: Layout, services: tuple[str, ...], patience: Patience) ->
     return Step("tier-dags", act, needs=services)
 
 
+def expected(channel: Channel) -> list[str]:
+    """Return the tiers that a start brings up: all that are published, but for those that somebody has stopped."""
+    return [
+        tier for tier in channel.children("/tiers") if (said := channel.read(paths.wanted(tier), TierWanted)) is None or said.value.running
+    ]
+
+
 def _not_running(channel: Channel, tier: str) -> str | None:
     """Say why a tier does not run; None when it does."""
     owner = channel.read(paths.owner(tier), OwnerRecord)
@@ -95,8 +102,9 @@ def _not_running(channel: Channel, tier: str) -> str | None:
 
 def missing_tiers(channel: Channel) -> list[str]:
     """Return a sentence for each tier that should run and does not; one sentence where no tier is published."""
-    tiers = channel.children("/tiers")
-    return [reason for tier in tiers if (reason := _not_running(channel, tier))] if tiers else ["no tier is published"]
+    if not channel.children("/tiers"):
+        return ["no tier is published"]
+    return [reason for tier in expected(channel) if (reason := _not_running(channel, tier))]
 
 
 def running(where: Layout, patience: Patience) -> Step:
@@ -107,7 +115,7 @@ def running(where: Layout, patience: Patience) -> Step:
             while True:
                 missing = missing_tiers(channel)
                 if not missing:
-                    return f"{', '.join(channel.children('/tiers'))} run"
+                    return f"{', '.join(expected(channel)) or 'none'} run"
                 if patience.over:
                     listed = "; ".join(missing)
                     message = (

@@ -1,0 +1,65 @@
+"""What a start waits for: the tiers that should run, and why one does not."""
+
+import os
+from typing import Any, cast
+
+from ops.channel.client import Channel
+from ops.model import paths
+from ops.model.ids import Incarnation
+from ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
+from ops.platform.flowing import expected, missing_tiers
+
+
+class Read:
+    """A value as the channel gives it."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+class Tree:
+    """A channel that holds what a test puts there."""
+
+    def __init__(self, **tiers: dict[str, object]) -> None:
+        self._tiers = list(tiers)
+        self._nodes = {path: value for nodes in tiers.values() for path, value in nodes.items()}
+
+    def children(self, _path: str) -> list[str]:
+        return self._tiers
+
+    def read(self, path: str, _kind: type) -> Read | None:
+        return Read(self._nodes[path]) if path in self._nodes else None
+
+
+def tree(**tiers: dict[str, object]) -> Channel:
+    return cast("Channel", Tree(**tiers))
+
+
+def tier(name: str, *, running: bool, **report: Any) -> dict[str, object]:
+    nodes: dict[str, object] = {
+        paths.wanted(name): TierWanted(running=running),
+        paths.owner(name): OwnerRecord(owner=Incarnation(1)),
+    }
+    if report:
+        nodes[paths.report(name, 1)] = IncarnationReport(since=0, pid=os.getpid(), **report)
+    return nodes
+
+
+def test_a_tier_that_somebody_stopped_is_neither_started_nor_waited_for() -> None:
+    seen = tree(entry=tier("entry", running=True, state=State.RUNNING), buys=tier("buys", running=False, state=State.STOPPED))
+    assert expected(seen) == ["entry"]
+    assert missing_tiers(seen) == []
+
+
+def test_one_that_nobody_has_spoken_of_yet_is_started() -> None:
+    assert expected(tree(entry={})) == ["entry"]
+    assert missing_tiers(tree(entry={})) == ["entry: not started"]
+
+
+def test_one_that_fails_is_told_with_its_error() -> None:
+    seen = tree(entry=tier("entry", running=True, state=State.FAILED, error="ValueError: no such table"))
+    assert missing_tiers(seen) == ["entry: incarnation 1 is failed: ValueError: no such table"]
+
+
+def test_without_any_tier_that_is_said() -> None:
+    assert missing_tiers(tree()) == ["no tier is published"]
