@@ -102,9 +102,10 @@ def _not_running(channel: Channel, tier: str) -> str | None:
 
 def missing_tiers(channel: Channel) -> list[str]:
     """Return a sentence for each tier that should run and does not; one sentence where no tier is published."""
-    if not channel.children("/tiers"):
+    tiers = expected(channel)
+    if not tiers and not channel.children("/tiers"):
         return ["no tier is published"]
-    return [reason for tier in expected(channel) if (reason := _not_running(channel, tier))]
+    return [reason for tier in tiers if (reason := _not_running(channel, tier))]
 
 
 def running(where: Layout, patience: Patience) -> Step:

@@ -51,7 +51,6 @@ def driver_jvm(spec: TierSpec, home: Path, more: str = "") -> Jvm:
 
 def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: Path) -> dict[str, str]:
     """Return the Spark settings of this incarnation."""
-    classpath, options = connector(home), java_options(home)
     label = label_of(spec.name, incarnation.incarnation)
     threads = spec.quantum.threads
     return {
@@ -63,8 +62,8 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         f"spark.task.resource.{label}.amount": str(1 / threads),
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
-        "spark.executor.extraClassPath": classpath,
-        "spark.executor.extraJavaOptions": options,
+        "spark.executor.extraClassPath": connector(home),
+        "spark.executor.extraJavaOptions": java_options(home),
         "spark.testing.reservedMemory": str(RESERVED),
         "spark.decommission.enabled": "true",
         # a realtime task that Spark began again by itself would begin with the batch, minutes ago: the driver begins the query again, from

@@ -89,7 +89,8 @@ def test_a_reboot_kills_everything_once_and_the_agent_tells_that_it_is_back(lab:
     before = lab.running(slot())
     lab.assign(slot(), reboot="op-1")
     assert first.wait(timeout=60) == -signal.SIGKILL
-    assert process(before.pid or 0) is None
+    assert before.pid
+    assert process(before.pid) is None
     again = lab.agent()
     until("it is back", lambda: (seen := lab.observed()) and seen.rebooted == "op-1")
     assert lab.running(slot()).pid != before.pid
