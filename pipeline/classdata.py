@@ -14,7 +14,8 @@ from ops import endpoints, site
 from ops.model.ids import HostName, Incarnation
 from ops.model.incarnation import IncarnationSpec, Placement
 from pipeline import declare
-from pipeline.driver.session import CLASS_DATA, driver_jvm, open_session, settings
+from pipeline.driver.jvm import CLASS_DATA, launch
+from pipeline.driver.session import open_session, settings
 
 THREADS = 4
 ARCHIVE_SECONDS = 600.0
@@ -58,7 +59,7 @@ def _train(where: endpoints.Endpoints, written: Path) -> None:
     chosen = settings(first, incarnation, "127.0.0.1", where.home)
     for key in [key for key in chosen if ".resource." in key or key == "spark.cores.max"]:
         del chosen[key]
-    process = driver_jvm(first, where.home, f"-XX:ArchiveClassesAtExit={written}")
+    process = launch(first.driver.heap, where.home, f"-XX:ArchiveClassesAtExit={written}")
     session = open_session(f"local[{THREADS}]", chosen, process)
     jvm = session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to load a class
     for name in LOADED_BY_NAME:

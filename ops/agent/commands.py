@@ -59,7 +59,7 @@ def java() -> str:
 def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
     """Return what to run for a unit."""
     if unit.kind is UnitKind.DRIVER:
-        return [sys.executable, "-m", "pipeline.driver", unit.tenant, str(unit.incarnation)]
+        return [sys.executable, "-m", "pipeline.driver", unit.tenant, str(unit.incarnation), str(unit.quantum.heap)]
     return [
         java(),
         f"-Xmx{WORKER_DAEMON_MEMORY}m",

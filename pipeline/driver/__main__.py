@@ -1,137 +1,26 @@
-"""`python -m pipeline.driver TIER INCARNATION`: started by the agent of the host on which the incarnation's driver is placed.
+"""`python -m pipeline.driver TIER INCARNATION HEAP`: started by the agent of the host on which the incarnation's driver is placed.
 
-Environment: SLUICE_HOME, SLUICE_ENDPOINTS, SLUICE_SITE, SLUICE_HOST, SLUICE_HOST_ADDRESS.
+HEAP is that of its JVM, in MiB. Environment: SLUICE_HOME, SLUICE_ENDPOINTS, SLUICE_SITE, SLUICE_HOST, SLUICE_HOST_ADDRESS.
 """
 
-import logging
 import os
-import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import structlog
-
-from ops import endpoints, site
-from ops.channel.client import Channel
-from ops.model.assignment import label_of
-from ops.model.incarnation import Directive, IncarnationSpec, State
-from ops.model.tier import Mode, TierSpec
-from pipeline import declare
-from pipeline.driver.failure import plainly
-from pipeline.driver.follow import Follow
-from pipeline.driver.jvm import Jvm
-from pipeline.driver.session import driver_jvm
-
-log = structlog.get_logger()
-
-
-class CapacityError(Exception):
-    """The incarnation cannot run with the slots that it was given."""
+from pipeline.driver.jvm import launch
 
 
 def main() -> int:
-    """Run one incarnation of a tier until it is told to exit; the exit code tells how it ended."""
-    if len(sys.argv) != 3 or not sys.argv[2].isdigit():  # noqa: PLR2004 — the program and two arguments
-        sys.stderr.write("usage: python -m pipeline.driver TIER INCARNATION\n")
+    """Start the JVM, and while it starts import all that drives it."""
+    words = sys.argv[1:]
+    if len(words) != 3 or not words[1].isdigit() or not words[2].isdigit():  # noqa: PLR2004 — the three of the usage
+        sys.stderr.write("usage: python -m pipeline.driver TIER INCARNATION HEAP\n")
         return 2
-    tier, number = sys.argv[1], int(sys.argv[2])
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    # one line for each event, and no values of variables: they hold passwords
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
-        ]
-    )
-    structlog.contextvars.bind_contextvars(tier=tier, incarnation=number)
-    leaving: list[int] = []
-    where = endpoints.load()
-    channel = Channel(where.zookeeper)
-    follow = Follow(channel, tier, number, leaving=lambda: bool(leaving))
+    jvm = launch(int(words[2]), Path(os.environ["SLUICE_HOME"]))
 
-    def leave(signal_number: int, _frame: object) -> None:
-        leaving.append(signal_number)
-        follow.wake()
+    from pipeline.driver.run import run  # noqa: PLC0415 — takes a second, in which the JVM is under way
 
-    signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGINT, leave)
-    found = follow.wait_for_start()
-    if found is None:
-        return 0
-    code = _run(follow, where, *found)
-    channel.stop()
-    return code
-
-
-def _run(follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec) -> int:
-    if follow.told(spec) is Directive.EXIT:
-        follow.enter(State.STOPPED)
-        return 0
-    follow.note()
-    begun = time.monotonic()
-    try:
-        jvm = driver_jvm(spec, where.home)
-        declared = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tier(spec.name)
-        return _serve(follow, where, spec, incarnation, declared, jvm, begun)
-    except Exception as error:
-        log.exception("failed before it could run")
-        follow.enter(State.FAILED, error=plainly(error))
-        return 1
-
-
-def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
-    follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec, declared: declare.Tier, jvm: Jvm, begun: float
-) -> int:
-    # imported here: Spark takes a second, and a driver that is not wanted should not wait for it
-    from pipeline.driver.engine import Setting, engine_of  # noqa: PLC0415
-    from pipeline.driver.life import Life  # noqa: PLC0415
-    from pipeline.driver.progress import Progress  # noqa: PLC0415
-    from pipeline.driver.session import open_session, settings, wait_for_executors  # noqa: PLC0415
-    from pipeline.driver.streams import Streams  # noqa: PLC0415
-    from pipeline.operators import check_tier  # noqa: PLC0415
-
-    streams = Streams(where.kafka)
-    slots, label = len(incarnation.placement.slots), label_of(spec.name, incarnation.incarnation)
-    tasks = sum(streams.partitions(stream) for stream in spec.inputs)
-    if spec.mode is Mode.REALTIME and tasks > spec.quantum.threads * slots:
-        message = (
-            f'tier "{spec.name}": realtime holds a thread for each of the {tasks} partitions of {", ".join(spec.inputs)}, '
-            f"and {slots} slots have {spec.quantum.threads * slots}; give it more slots or raise quantum.threads"
-        )
-        raise CapacityError(message)
-    address = os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
-    session = open_session(where.spark, settings(spec, incarnation, address, where.home), jvm)
-    session.sparkContext.setLogLevel("WARN")
-    try:
-        log.info("session", seconds=round(time.monotonic() - begun, 1))
-        setting = Setting(
-            session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home, follow.started, slots, label
-        )
-        check_tier(session, declared)
-        wait_for_executors(session, slots, label)
-        log.info("executors", seconds=round(time.monotonic() - begun, 1), count=slots)
-        engine = engine_of(setting)
-        progress = Progress(setting, engine, follow.began)
-        progress.start()
-        code = Life(follow, spec, engine).live()
-        progress.stop()
-        _finish(engine.close)
-    finally:
-        _finish(session.stop)
-        log.info("ended", seconds=round(time.monotonic() - begun, 1))
-    return code
-
-
-def _finish(act: Callable[[], None]) -> None:
-    """Tidy up; how the incarnation ended is reported already, and what goes wrong now does not change it."""
-    try:
-        act()
-    except Exception as error:  # noqa: BLE001 — a JVM that is gone fails in many ways
-        log.warning("not everything could be tidied up", error=plainly(error))
+    return run(words[0], int(words[1]), jvm)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""The JVM of a tier driver, started straight away: while Python is still importing Spark, and without spark-submit's own JVM before it.
+"""The JVMs of a tier: their options, and the driver's own, which is started before all else.
 
-PySpark joins a JVM that is there already when its environment names one (PYSPARK_GATEWAY_PORT and PYSPARK_GATEWAY_SECRET).
+Python imports what drives it meanwhile, so this module imports little; spark-submit's own JVM is left out. PySpark joins a JVM that is
+there already when its environment names one (PYSPARK_GATEWAY_PORT and PYSPARK_GATEWAY_SECRET).
 """
 
 import os
@@ -13,6 +14,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+CHOSEN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k -XX:-UsePerfData -XX:ReservedCodeCacheSize=64m"
+"""The first compiler only: these programs are mostly started and idle; see docs/decisions for the figures."""
+CLASS_DATA = Path("cds") / "tier.jsa"
+"""Below the home: the classes of drivers and executors, laid out for mapping (`pipeline.classdata`)."""
+LOGGING = Path(__file__).with_name("log4j2.properties")
 AS_SPARK_SUBMIT = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
@@ -80,26 +86,33 @@ class Jvm:
         return port, told[8 : 8 + length].decode()
 
 
-def launch(heap: int, options: str, classpath: str) -> Jvm:
-    """Start one with `heap` MiB, and `classpath` before Spark's own jars, in the very order that executors have."""
+def connector(home: Path) -> str:
+    """Return the class path of the Kafka connector, the same on every host; empty where it was never fetched."""
+    return ":".join(str(jar) for jar in sorted((home / "jars" / "connector").glob("*.jar")))
+
+
+def java_options(home: Path) -> str:
+    """Return the options of a driver's or executor's JVM; the archive is used where it is and fits, without a word where not."""
+    archive = home / CLASS_DATA
+    shared = f" -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -XX:SharedArchiveFile={archive}" if archive.exists() else ""
+    return f"{CHOSEN} -Dlog4j2.configurationFile={LOGGING}{shared}"
+
+
+def launch(heap: int, home: Path, *more: str) -> Jvm:
+    """Start a driver's, with `heap` MiB; it needs to know nothing of tier or incarnation.
+
+    Its class path has the connector before Spark's own jars, in the very order that executors have.
+    """
     spec = find_spec("pyspark")
     assert spec is not None  # noqa: S101 — this environment was installed with it
     assert spec.origin is not None  # noqa: S101
-    home = Path(spec.origin).parent
-    first = sorted((home / "jars").glob("slf4j-api-*.jar"))
-    path = ":".join([classpath, f"{home}/conf", *map(str, first), f"{home}/jars/*"])
+    spark = Path(spec.origin).parent
+    first = sorted((spark / "jars").glob("slf4j-api-*.jar"))
+    path = ":".join([connector(home), f"{spark}/conf", *map(str, first), f"{spark}/jars/*"])
     java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else Path("java")
     folder = tempfile.TemporaryDirectory(prefix="sluice-jvm-")
-    command = [
-        str(java),
-        *AS_SPARK_SUBMIT,
-        f"-Xmx{heap}m",
-        *shlex.split(options),
-        "-cp",
-        path,
-        SERVER,
-    ]
-    environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(_where_it_tells(folder.name)), "SPARK_HOME": str(home)}
+    command = [str(java), *AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options(home)), *more, "-cp", path, SERVER]
+    environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(_where_it_tells(folder.name)), "SPARK_HOME": str(spark)}
     return Jvm(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE), folder)
 
 

@@ -3,22 +3,17 @@
 import os
 import sys
 import time
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ops.model.assignment import label_of
 from ops.model.incarnation import IncarnationSpec
 from ops.model.tier import Mode, TierSpec
-from pipeline.driver.jvm import Jvm, launch
+from pipeline.driver.jvm import Jvm, connector, java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k -XX:-UsePerfData -XX:ReservedCodeCacheSize=64m"
-"""The first compiler only: these programs are mostly started and idle; see docs/decisions for the figures."""
-CLASS_DATA = Path("cds") / "tier.jsa"
-"""Below the home: the classes of drivers and executors, laid out for mapping (`pipeline.classdata`)."""
 RESERVED = 64 * 1024 * 1024
 """Heap that Spark keeps for itself. Its default of 300 MiB refuses the small heaps of one slot. Unit: bytes."""
 EXECUTORS_SECONDS = 60.0
@@ -28,29 +23,12 @@ class NoExecutorError(Exception):
     """No executor came: the slots are not there, or too small."""
 
 
-def connector(home: Path) -> str:
-    """Return the class path of the Kafka connector, the same on every host."""
-    jars = sorted((home / "jars" / "connector").glob("*.jar"))
-    if not jars:
-        message = f"{home}/jars/connector holds no jars; `make up` fetches the Kafka connector there"
-        raise FileNotFoundError(message)
-    return ":".join(str(jar) for jar in jars)
-
-
-def java_options(home: Path) -> str:
-    """Return the options of a driver's or executor's JVM; the archive is used where it is and fits, without a word where not."""
-    archive = home / CLASS_DATA
-    shared = f" -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -XX:SharedArchiveFile={archive}" if archive.exists() else ""
-    return f"{JAVA} -Dlog4j2.configurationFile={log_file()}{shared}"
-
-
-def driver_jvm(spec: TierSpec, home: Path, more: str = "") -> Jvm:
-    """Start the JVM of a tier's driver; it needs to know nothing of the incarnation."""
-    return launch(spec.driver.heap, f"{java_options(home)} {more}", connector(home))
-
-
 def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: Path) -> dict[str, str]:
     """Return the Spark settings of this incarnation."""
+    kafka = connector(home)
+    if not kafka:
+        message = f"{home}/jars/connector holds no jars; `make up` fetches the Kafka connector there"
+        raise FileNotFoundError(message)
     label = label_of(spec.name, incarnation.incarnation)
     threads = spec.quantum.threads
     return {
@@ -62,7 +40,7 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         f"spark.task.resource.{label}.amount": str(1 / threads),
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
-        "spark.executor.extraClassPath": connector(home),
+        "spark.executor.extraClassPath": kafka,
         "spark.executor.extraJavaOptions": java_options(home),
         "spark.testing.reservedMemory": str(RESERVED),
         "spark.decommission.enabled": "true",
@@ -91,11 +69,6 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-
-
-def log_file() -> Path:
-    """The logging configuration that is shipped with the package."""
-    return Path(str(files("pipeline.driver").joinpath("log4j2.properties")))
 
 
 def open_session(master: str, chosen: dict[str, str], jvm: Jvm) -> "SparkSession":
