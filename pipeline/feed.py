@@ -1,4 +1,4 @@
-"""`python -m pipeline.feed --rate N [--count N] [--first K]`: hits with numbered ids, at a steady rate whatever the pipeline does.
+"""`python -m pipeline.feed --rate N [--count N] [--first K] [--json]`: hits with numbered ids, at a steady rate whatever the pipeline does.
 
 Called by `sluice feed` and by tests: what was fed is known by its numbers, so that loss and doubles can be shown.
 """
@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -102,6 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, required=True, help="hits per second")
     parser.add_argument("--count", type=int, help="stop after so many; without it, at Ctrl-C")
     parser.add_argument("--first", type=int, help="number of the first hit; without it, taken from the clock")
+    parser.add_argument("--json", action="store_true", help="print what was fed as JSON")
     chosen = parser.parse_args(arguments)
     if chosen.rate <= 0:
         parser.error("--rate must be more than 0")
@@ -113,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (FileNotFoundError, KafkaException) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"{fed}\n")
+    sys.stdout.write(f"{json.dumps(asdict(fed)) if chosen.json else fed}\n")
     return 1 if fed.failed else 0
 
 

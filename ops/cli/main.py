@@ -45,11 +45,13 @@ def feed(
     rate: Annotated[float, typer.Option(help="Hits per second.", min=0.1)],
     count: Annotated[int | None, typer.Option(help="How many hits; without it, until Ctrl-C.", min=1)] = None,
     first: Annotated[int | None, typer.Option(help="The number of the first hit; ids are hit-<n>.", min=0)] = None,
+    as_json: AsJson = False,  # noqa: FBT002
 ) -> None:
     """Produce hits into the pipeline's input."""
     words = [sys.executable, "-m", "pipeline.feed", "--rate", f"{rate:g}"]
     words += ["--count", str(count)] if count is not None else []
     words += ["--first", str(first)] if first is not None else []
+    words += ["--json"] if as_json else []
     os.execv(sys.executable, words)  # noqa: S606 - it becomes the feed, so that signals reach it
 
 

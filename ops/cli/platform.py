@@ -3,10 +3,12 @@
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ops.cli.ending import WrongUsageError
 from ops.cli.output import AsJson, print_json, print_table
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ BAR = 30
 INTERRUPTED = 130
 
 
-def _tell(timing: "Timing") -> None:
-    typer.echo(f"{timing.ended:6.1f} s  {timing.name:<18} {timing.said}  ({timing.seconds:.1f} s)")
+def _told(timing: "Timing") -> str:
+    return f"{timing.ended:6.1f} s  {timing.name:<18} {timing.said}  ({timing.seconds:.1f} s)"
 
 
 def _fail(error: Exception) -> typer.Exit:
@@ -27,7 +29,7 @@ def _fail(error: Exception) -> typer.Exit:
     return typer.Exit(1)
 
 
-def up() -> None:
+def up(as_json: AsJson = False) -> None:  # noqa: FBT002
     """Start everything, side by side, and return when records flow. Example: sluice up."""
     from ops.platform.layout import PlatformError, layout  # noqa: PLC0415
     from ops.platform.lifecycle import up as bring_up  # noqa: PLC0415
@@ -36,15 +38,20 @@ def up() -> None:
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         where = layout()
-        typer.echo(f"Sluice starts in {where.home}; its ports are above {where.ports.zookeeper - 1}.")
-        started = bring_up(where, _tell)
+        # how it goes is for whoever waits, also where the answer is for a script
+        typer.echo(f"Sluice starts in {where.home}; its ports are above {where.ports.zookeeper - 1}.", err=as_json)
+        started = bring_up(where, lambda timing: typer.echo(_told(timing), err=as_json))
     except (PlatformError, SiteError) as error:
         raise _fail(error) from None
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         typer.echo("\nInterrupted: stopping what has started.", err=True)
-        down()
+        down(as_json=as_json)
         raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        steps = [vars(timing) for timing in started.timings]
+        print_json({"home": str(where.home), "seconds": started.seconds, "first_record_seconds": started.first_record, "steps": steps})
+        return
     _report(started)
     keys = where.secrets()
     typer.echo(f"\nAirflow   http://127.0.0.1:{where.ports.airflow}   user admin   password {keys.airflow}")
@@ -57,12 +64,12 @@ def _report(started: "Started") -> None:
     for timing in sorted(started.timings, key=lambda timing: (timing.began, timing.ended)):
         bar = " " * int(timing.began * scale) + "#" * max(1, round(timing.seconds * scale))
         typer.echo(f"  {timing.name:<18} {timing.seconds:6.1f} s  {bar}")
-    first = next((timing.ended for timing in started.timings if timing.name == "first-record"), None)
+    first = started.first_record
     flowing = "" if first is None else f"; the first record was delivered after {first:.1f} s"
     typer.echo(f"Everything is up after {started.seconds:.1f} s{flowing}.")
 
 
-def down() -> None:
+def down(as_json: AsJson = False) -> None:  # noqa: FBT002
     """Stop everything; the data stays. Example: sluice down."""
     from ops.platform.layout import PlatformError, layout  # noqa: PLC0415
     from ops.platform.lifecycle import down as bring_down  # noqa: PLC0415
@@ -72,13 +79,16 @@ def down() -> None:
         stopped = bring_down(layout())
     except PlatformError as error:
         raise _fail(error) from None
-    if stopped:
-        typer.echo(f"Stopped {len(stopped)} services in {time.monotonic() - begun:.1f} s; the data stays.")
+    seconds = time.monotonic() - begun
+    if as_json:
+        print_json({"stopped": stopped, "seconds": seconds})
+    elif stopped:
+        typer.echo(f"Stopped {len(stopped)} services in {seconds:.1f} s; the data stays.")
     else:
         typer.echo("Nothing was running.")
 
 
-def clean() -> None:
+def clean(as_json: AsJson = False) -> None:  # noqa: FBT002
     """Stop everything and remove all data. Example: sluice clean."""
     from ops.platform.layout import PlatformError, layout  # noqa: PLC0415
     from ops.platform.lifecycle import clean as remove  # noqa: PLC0415
@@ -88,7 +98,10 @@ def clean() -> None:
         removed = remove(where)
     except PlatformError as error:
         raise _fail(error) from None
-    typer.echo(f"Removed {where.home}." if removed else f"There is no {where.home}.")
+    if as_json:
+        print_json({"removed": removed, "home": str(where.home)})
+    else:
+        typer.echo(f"Removed {where.home}." if removed else f"There is no {where.home}.")
 
 
 def doctor(
@@ -138,21 +151,30 @@ def logs(
     ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", help="How many of its last lines.")] = 40,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes.")] = False,  # noqa: FBT002
+    as_json: AsJson = False,  # noqa: FBT002
 ) -> None:
     """Print the end of a service's log. Example: sluice logs controller -n 100 -f."""
     from ops.platform.layout import layout  # noqa: PLC0415
     from ops.platform.logbook import find, tail  # noqa: PLC0415
 
+    if as_json and follow:
+        message = "--json prints one answer and --follow never ends: choose one of them"
+        raise WrongUsageError(message)
     found = find(layout())
     if service is None:
-        typer.echo("\n".join(found) or "There are no logs yet.")
+        if as_json:
+            print_json({"logs": list(found)})
+        else:
+            typer.echo("\n".join(found) or "There are no logs yet.")
         return
     if service not in found:
-        typer.echo(f"sluice: there is no log of {service!r}; there are {', '.join(found) or 'none'}", err=True)
-        raise typer.Exit(2)
-    try:
-        for line in tail(found[service], lines, follow=follow):
+        message = f"there is no log of {service!r}; there are {', '.join(found) or 'none'}"
+        raise WrongUsageError(message)
+    said = tail(found[service], lines, follow=follow)
+    if as_json:
+        print_json({"log": service, "lines": [line.rstrip("\n") for line in said]})
+        return
+    with suppress(KeyboardInterrupt):
+        for line in said:
             sys.stdout.write(line)
             sys.stdout.flush()
-    except KeyboardInterrupt:
-        return

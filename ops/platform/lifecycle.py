@@ -35,6 +35,11 @@ class Started:
     timings: list[Timing]
     seconds: float
 
+    @property
+    def first_record(self) -> float | None:
+        """After how many seconds the first record was delivered."""
+        return next((timing.ended for timing in self.timings if timing.name == "first-record"), None)
+
 
 def catalogue(where: Layout) -> tuple[list[Service], list[Step]]:
     """Return every service of this installation, and the steps that are not services."""

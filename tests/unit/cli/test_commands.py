@@ -33,17 +33,34 @@ def endpoints(home: Path) -> None:
     (home / "endpoints.json").write_text(json.dumps({**found, "spark": f"spark://{away}", "home": str(home)}))
 
 
-def test_every_command_has_help_with_an_example(runner: CliRunner) -> None:
+def test_every_command_has_help_with_an_example_and_speaks_json(runner: CliRunner) -> None:
     names = cast("Commands", get_command(app)).commands.keys()
     assert {"status", "drain", "return", "tiers", "endpoints", "feed", "logs", "doctor"} <= names
     for name in names:
-        assert "Example: sluice" in runner.invoke(app, [name, "--help"]).stdout.replace("watch -n1 ", ""), name
+        said = runner.invoke(app, [name, "--help"]).stdout.replace("watch -n1 ", "")
+        assert "Example: sluice" in said, name
+        assert "--json" in said, name
 
 
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys, ops.cli.main; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert not loaded & HEAVY
+
+
+def test_logs_are_listed_and_printed_as_json(runner: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "kafka.log").write_text("one\ntwo\nthree\n")
+    assert json.loads(runner.invoke(app, ["logs", "--json"]).stdout) == {"logs": ["kafka"]}
+    said = runner.invoke(app, ["logs", "kafka", "-n", "2", "--json"]).stdout
+    assert json.loads(said) == {"log": "kafka", "lines": ["two", "three"]}
+    assert runner.invoke(app, ["logs", "kafka", "--json", "--follow"]).exit_code == WRONG_USAGE
+    unknown = runner.invoke(app, ["logs", "kafak"])
+    assert (unknown.exit_code, unknown.stderr) == (WRONG_USAGE, "there is no log of 'kafak'; there are kafka\n")
+
+
+def test_stopping_what_does_not_run_is_said_as_json(runner: CliRunner) -> None:
+    assert json.loads(runner.invoke(app, ["down", "--json"]).stdout)["stopped"] == []
 
 
 WRONG = ["drain", "scale entry none", "scale entry 0", "plan fly", "plan drain", "bogus"]
