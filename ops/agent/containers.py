@@ -207,6 +207,15 @@ def open_containers(home: Path, host: str, capacity: Capacity, mounts: Path = Pa
     return groups
 
 
+def sweep(home: Path, mounts: Path = Path("/proc/mounts")) -> None:
+    """Remove what is left of an installation once nothing runs in it: the groups of hosts that are gone, too."""
+    if (found := trees(mounts)) is not None:
+        for root in set(found[1:]):
+            for group in sorted((root / installation_of(home)).glob("**/"), reverse=True):
+                with suppress(OSError):
+                    group.rmdir()
+
+
 def _without(why: str, host: str) -> NoContainers:
     log.warning("units run without limits", host=host, why=why)
     return NoContainers(why, host)

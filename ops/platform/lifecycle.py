@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ops import site
+from ops.agent import containers
 from ops.platform import airflow, flowing, java, priority, sluice
 from ops.platform.layout import Layout, PlatformError, write_endpoints
 from ops.platform.leftovers import end_units, kill_leftovers
@@ -112,6 +113,7 @@ def down(where: Layout) -> list[str]:
             end_units(where)
         ran.extend(kill_leftovers(where))
         priority.remove(where)
+        containers.sweep(where.home)
     return ran
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent.containers import QUIET, V1, V2, ControlGroups, NoContainers, find_containers, installation_of, open_containers
+from ops.agent.containers import QUIET, V1, V2, ControlGroups, NoContainers, find_containers, installation_of, open_containers, sweep
 from ops.model.resources import Capacity
 from tests.unit.agent.test_reconcile import slot
 
@@ -71,3 +71,16 @@ def test_groups_that_cannot_be_written_are_no_reason_to_fail(tmp_path: Path) -> 
 
 def test_two_installations_do_not_meet(tmp_path: Path) -> None:
     assert installation_of(tmp_path / "a") != installation_of(tmp_path / "b")
+
+
+def test_groups_of_hosts_that_are_gone_are_swept_and_used_ones_stay(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"cgroup {tmp_path}/cpu cgroup rw,cpu 0 0\ncgroup {tmp_path}/memory cgroup rw,memory 0 0\n")
+    mine, other = installation_of(tmp_path), installation_of(tmp_path / "other")
+    for group in (f"cpu/{mine}/ec2-1/slot", f"memory/{mine}/ec2-1", f"memory/{mine}/h1/used", f"cpu/{other}/h1"):
+        (tmp_path / group).mkdir(parents=True)
+    (tmp_path / "memory" / mine / "h1" / "used" / "cgroup.procs").touch()  # the kernel too refuses to remove what is in use
+    sweep(tmp_path, mounts)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/**/")) == sorted(
+        ["cpu", f"cpu/{other}", f"cpu/{other}/h1", "memory", f"memory/{mine}", f"memory/{mine}/h1", f"memory/{mine}/h1/used"]
+    )
