@@ -1,6 +1,5 @@
 """`sluice burst` and `sluice leave`: instances come before the hand-over, and go after it."""
 
-import math
 import time
 
 import typer
@@ -14,6 +13,7 @@ from ops.cloud import ec2
 from ops.model import paths
 from ops.model.operation import ChangeSpec
 from ops.model.tier import TierSpec
+from ops.planning.burst import BurstError, instances
 
 BOOT_SECONDS = 120.0
 POLL_SECONDS = 0.5
@@ -23,7 +23,7 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     """Launch what k workers need, wait for the hosts, hand the tier over; when that fails, terminate what was launched."""
     change = identity_of(spec)
     with open_channel() as channel:
-        count = _instances_for(channel, spec)
+        count = _instances_for(channel, spec, change)
         if dry_run:
             typer.echo(f"{count} instances would be launched, and {spec.tier} be given {spec.k} more workers on them", err=True)
             return
@@ -56,17 +56,14 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     raise typer.Exit(OK if done else FAILED)
 
 
-def _instances_for(channel: Channel, spec: ChangeSpec) -> int:
+def _instances_for(channel: Channel, spec: ChangeSpec, change: str) -> int:
     found = channel.read(paths.tier(spec.tier or ""), TierSpec)
     if found is None:
         message = f"there is no tier {spec.tier!r}; known tiers: {', '.join(channel.children('/tiers')) or 'none is published yet'}"
         raise WrongUsageError(message)
-    quantum, config = found.value.quantum, published_site(channel).ec2
-    each = min(int(config.capacity.cpu // quantum.cpu), config.capacity.memory // quantum.memory)
-    if each < 1:
-        message = (
-            f"tier {spec.tier!r}: its quantum ({quantum.cpu:g} cpu, {quantum.memory} MiB) is larger than an instance "
-            f"({config.capacity.cpu:g} cpu, {config.capacity.memory} MiB): choose a larger ec2.instance_type and ec2.capacity"
-        )
-        raise WrongUsageError(message)
-    return math.ceil((spec.k or 1) / each)
+    config = published_site(channel).ec2
+    running = [each for each in ec2.instances() if each.token != change]
+    try:
+        return instances(found.value, spec.k or 1, config.capacity, len(running), config.max_instances)
+    except BurstError as error:
+        raise WrongUsageError(str(error)) from error

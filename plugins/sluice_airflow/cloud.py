@@ -1,6 +1,5 @@
 """Burst hosts as tasks: quota, launch, wait for the agents, terminate. What talks to EC2 is `ops.cloud.ec2`, imported when a task runs."""
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from ops.channel import Channel
 from ops.model import paths
 from ops.model.incarnation import IncarnationSpec, OwnerRecord
 from ops.model.tier import TierSpec
+from ops.planning import burst
 from sluice_airflow import forms
 from sluice_airflow.errors import UnusableFormError, kinds
 from sluice_airflow.hook import ChannelHook
@@ -60,21 +60,10 @@ class QuotaOperator(BaseOperator):
             running = [each for each in ec2.instances() if each.token != change_of(context)]
         if found is None:
             raise UnusableFormError(f'there is no tier "{self.tier}"; known tiers: {known}')  # noqa: TRY003, EM102
-        quantum = found.value.quantum
-        each = min(int(config.capacity.cpu // quantum.cpu), config.capacity.memory // quantum.memory)
-        if each < 1:
-            message = (
-                f'tier "{self.tier}": its quantum ({quantum.cpu} cpu, {quantum.memory} MiB) is larger than an instance '
-                f"({config.capacity.cpu} cpu, {config.capacity.memory} MiB); choose a larger ec2.instance_type and ec2.capacity"
-            )
-            raise UnusableFormError(message)
-        count = math.ceil(int(self.k) / each)
-        if len(running) + count > config.max_instances:
-            message = (
-                f"{self.k} workers of {self.tier} need {count} instances, {len(running)} run already, and ec2.max_instances is "
-                f"{config.max_instances}; ask for fewer, run leave_ec2 first, or raise ec2.max_instances in the site file"
-            )
-            raise UnusableFormError(message)
+        try:
+            count = burst.instances(found.value, int(self.k), config.capacity, len(running), config.max_instances)
+        except burst.BurstError as error:
+            raise UnusableFormError(str(error)) from error
         self.log.info("%s workers of %s need %d x %s; %d run, %d are allowed", self.k, self.tier, count, config.instance_type,
                       len(running), config.max_instances)  # fmt: skip
         if context["params"]["dry_run"]:

@@ -1,0 +1,30 @@
+"""How many instances a burst needs, and whether the site allows them: known before any is launched."""
+
+import math
+
+from ops.model.resources import Capacity
+from ops.model.tier import TierSpec
+
+
+class BurstError(Exception):
+    """The burst cannot be had; the message says what can."""
+
+
+def instances(spec: TierSpec, k: int, capacity: Capacity, running: int, most: int) -> int:
+    """Return how many instances of `capacity` hold `k` more workers of a tier; `running` are there already, `most` are allowed."""
+    quantum = spec.quantum
+    each = min(int(capacity.cpu // quantum.cpu), capacity.memory // quantum.memory)
+    if each < 1:
+        message = (
+            f'tier "{spec.name}": its quantum ({quantum.cpu:g} cpu, {quantum.memory} MiB) is larger than an instance '
+            f"({capacity.cpu:g} cpu, {capacity.memory} MiB); choose a larger ec2.instance_type and ec2.capacity"
+        )
+        raise BurstError(message)
+    count = math.ceil(k / each)
+    if running + count > most:
+        message = (
+            f"{k} workers of {spec.name} need {count} instances, {running} run already, and ec2.max_instances is {most}; "
+            f"ask for fewer, leave EC2 first (leave_ec2), or raise ec2.max_instances in the site file"
+        )
+        raise BurstError(message)
+    return count

@@ -1,0 +1,32 @@
+"""Enough instances and not one more; what cannot be had is refused before anything is launched."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.model.resources import Capacity
+from ops.planning.burst import BurstError, instances
+from pipeline import declare
+
+ENTRY = next(spec for spec in declare.load("pipeline.hits").specs() if spec.name == "entry")
+ONE = Capacity(cpu=ENTRY.quantum.cpu, memory=ENTRY.quantum.memory)
+
+
+@given(k=st.integers(1, 50), cpus=st.integers(1, 9), memories=st.integers(1, 9))
+def test_they_hold_all_workers_and_one_less_would_not(k: int, cpus: int, memories: int) -> None:
+    capacity = Capacity(cpu=ONE.cpu * cpus, memory=ONE.memory * memories)
+    count = instances(ENTRY, k, capacity, running=0, most=1000)
+    each = min(cpus, memories)
+    assert (count - 1) * each < k <= count * each
+
+
+def test_what_the_site_does_not_allow_is_refused_with_the_ways_out() -> None:
+    assert instances(ENTRY, 2, ONE, running=1, most=3) == 2
+    with pytest.raises(BurstError, match=r"2 workers of entry need 2 instances, 2 run already, and ec2.max_instances is 3; ask for fewer"):
+        instances(ENTRY, 2, ONE, running=2, most=3)
+
+
+def test_a_worker_larger_than_an_instance_is_refused_with_both_sizes() -> None:
+    small = Capacity(cpu=ONE.cpu, memory=ONE.memory - 1)
+    with pytest.raises(BurstError, match=rf"\({ONE.cpu:g} cpu, {ONE.memory} MiB\) is larger than an instance .*choose a larger"):
+        instances(ENTRY, 1, small, running=0, most=3)
