@@ -63,6 +63,8 @@ class Tier:
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     grouping: str | None = None
     """The column whose equal values stay together, in order: key and partition of the output. None: the input's key and partition."""
+    filters: bool = False
+    """Its transform leaves records out on purpose (`where`, an inner join): the audit then does not take them for lost."""
     max_offsets: int = 20_000
     """The most records of one micro-batch, so that a backlog does not become one huge batch. Unit: records."""
     quantum: Quantum = field(default_factory=Quantum)

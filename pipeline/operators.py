@@ -37,11 +37,21 @@ def check(made: "DataFrame", tier: Tier) -> None:
         name = node.getClass().getSimpleName()
         if name not in RECORD_BY_RECORD:
             _refuse(tier, name)
+        if not tier.filters and _leaves_out(node, name):
+            message = (
+                f'tier "{tier.name}": its transform leaves records out ({name}); say so with filters=True, so that the audit does not '
+                f'take them for lost, or keep them and give them a "reason", which sends them to quarantine'
+            )
+            raise DeclarationError(message)
         if tier.mode is not Mode.REALTIME:
             continue
         for expression in _sequence(node.expressions()):
             if _is_python(expression):
                 _refuse(tier, "Python UDF")
+
+
+def _leaves_out(node: Any, name: str) -> bool:
+    return name == "Filter" or (name == "Join" and node.joinType().toString() not in {"LeftOuter", "FullOuter"})
 
 
 def _refuse(tier: Tier, operator: str) -> None:

@@ -2,8 +2,9 @@
 
 import psycopg
 
+from pipeline.audit import book
 from pipeline.declare import Pipeline
-from pipeline.sinks.ledger import STATEMENTS
+from pipeline.sinks import ledger
 
 LOCK = 7_243_001
 """One publisher at a time: two that create the same table would fail each other."""
@@ -15,7 +16,7 @@ def create(postgres: str, pipeline: Pipeline) -> list[str]:
     with psycopg.connect(postgres, connect_timeout=5) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         cursor.execute("SET LOCAL client_min_messages = warning")
-        for statement in STATEMENTS:
+        for statement in (*ledger.STATEMENTS, *book.STATEMENTS):
             cursor.execute(statement)
         for sink in sinks:
             for made in sink.statements():

@@ -1,16 +1,36 @@
-"""The drivers' figures out of PostgreSQL: rates, lag, latency, records by slot. Without PostgreSQL there are none, and that is said."""
+"""The drivers' figures and the audit's, out of PostgreSQL: rates, lag, latency, records by slot, losses. Without it there are none."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from ops import endpoints
 from ops.model.incarnation import TierProgress
+from ops.model.resources import Frozen
 
 CONNECT_SECONDS = 2
 QUERY = (
     "select tier, incarnation, extract(epoch from at)::float8 as at, rate_in, rate_out, lag, latency_ms, slots, details"
     " from tier_progress order by tier"
 )
+AUDIT = (
+    "select tier, sum(once)::bigint as once, sum(again)::bigint as again, sum(lost)::bigint as lost, min(first_lost) as first_lost,"
+    " bool_and(judges) as judges, extract(epoch from max(at))::float8 as at from audit group by tier order by tier"
+)
+
+
+class Audited(Frozen):
+    """What the running audit has found of a tier."""
+
+    tier: str
+    once: int
+    """Records of its input that have come out, were set aside, or left out on purpose."""
+    again: int
+    """Records that came out of one that had come out before: replays, or one that was made several."""
+    lost: int
+    first_lost: str | None
+    """`stream/partition:offset`."""
+    judges: bool
+    at: float
 
 
 @dataclass(frozen=True)
@@ -18,6 +38,7 @@ class Figures:
     """One row for each tier; `missing` says why there are none."""
 
     tiers: dict[str, TierProgress] = field(default_factory=dict)
+    audit: tuple[Audited, ...] = ()
     missing: str | None = None
 
     def records(self, tenant: str, incarnation: int, address: str) -> list[int]:
@@ -40,9 +61,11 @@ def read_figures() -> Figures:
             cursor = connection.cursor(cursor_factory=psycopg2.extras.RealDictCursor)
             cursor.execute(QUERY)
             rows: list[dict[str, Any]] = [dict(row) for row in cursor.fetchall()]
+            cursor.execute(AUDIT)
+            audit = tuple(Audited.model_validate(dict(row)) for row in cursor.fetchall())
     except psycopg2.errors.UndefinedTable:
         return Figures(missing="no tier has reported yet")
     except psycopg2.Error as error:
         return Figures(missing=f"PostgreSQL is away: {str(error).strip().splitlines()[0]}")
     found = [TierProgress.model_validate(row) for row in rows]
-    return Figures({progress.tier: progress for progress in found})
+    return Figures({progress.tier: progress for progress in found}, audit)

@@ -40,6 +40,14 @@ def status(*, as_json: AsJson = False) -> None:
     show(as_json=as_json)
 
 
+@app.command(epilog="Example: sluice audit || echo 'records are lost'")
+def audit(*, as_json: AsJson = False) -> None:
+    """Tell whether all that each tier was given has come out, or the first record that has not."""
+    from ops.cli.audit import show  # noqa: PLC0415
+
+    show(as_json=as_json)
+
+
 @app.command(epilog="Example: sluice feed --rate 500 --count 10000 --first 1")
 def feed(
     rate: Annotated[float, typer.Option(help="Hits per second.", min=0.1)],

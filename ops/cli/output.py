@@ -18,13 +18,15 @@ DAY = 86_400
 
 
 def print_json(value: Any) -> None:
-    """Print one value as JSON: a model, models, or what JSON knows itself."""
+    """Print one value as JSON: models, what holds them, or what JSON knows itself."""
     sys.stdout.write(json.dumps(_plain(value), indent=2) + "\n")
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 

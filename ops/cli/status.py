@@ -22,6 +22,11 @@ def show(*, as_json: bool) -> None:
     """Print it; the exit code tells scripts when ZooKeeper is away."""
     figures = read_figures()
     notes = [f"No figures: {figures.missing}."] if figures.missing else []
+    notes += [
+        f"{line.tier}: {line.lost} records are LOST, the first may be {line.first_lost}: `sluice logs audit`"
+        for line in figures.audit
+        if line.lost
+    ]
     try:
         view: View | None = snapshot()
     except ChannelAwayError as error:

@@ -1,4 +1,4 @@
-"""Sluice's own processes as services: the controller, one agent for each host, the runner of burst hosts, its streams, its feed."""
+"""Sluice's own processes as services: the controller, one agent for each host, the runner of burst hosts, its streams, audit, feed."""
 
 import hashlib
 import os
@@ -104,5 +104,6 @@ def services(where: Layout, java: Path, site: Site) -> list[Service]:
         ),
         *(agent(host.name) for host in site.hosts),
         Service("ec2-runner", program("ops.cloud.runner"), runs, needs=("ec2", "zookeeper")),
+        Service("audit", program("pipeline.audit", nice=5), runs, needs=("pipeline",)),
         Service("feed", program("pipeline.feed", "--rate", str(FEED_RATE), nice=5), runs, needs=("pipeline",)),
     ]

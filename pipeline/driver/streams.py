@@ -27,6 +27,10 @@ class Seen:
     out: PutOut
     arrived: int | None
     """When the raw record arrived. Unit: epoch ms."""
+    place: str = ""
+    """Where it was read, `stream/partition:offset`."""
+    origin: str = ""
+    """The raw record that it goes back to."""
 
 
 class StreamError(Exception):
@@ -90,19 +94,17 @@ class Streams:
     def last(self, topics: Sequence[str], ends: dict[str, int], before: int = 1) -> list[Seen]:
         """Return the last records (`before` of each partition) of these streams."""
         starts = {(topic, partition): max(0, ends[name(topic, partition)] - before) for topic, partition in self._all(topics)}
-        return list(self._read(starts, ends))
+        return list(self.read(starts, ends))
 
     def since(self, topics: Sequence[str], ends: dict[str, int], at: int) -> Iterator[Seen]:
         """Yield the records that were put out since `at` (epoch ms)."""
         asked = [TopicPartition(topic, partition, at) for topic, partition in self._all(topics)]
         found = self._consumer.offsets_for_times(asked, timeout=SECONDS)
         starts = {(item.topic, item.partition): item.offset for item in found if item.offset >= 0}
-        yield from self._read(starts, ends)
+        yield from self.read(starts, ends)
 
-    def _all(self, topics: Sequence[str]) -> list[tuple[str, int]]:
-        return [(topic, partition) for topic in topics for partition in range(self.partitions(topic))]
-
-    def _read(self, starts: dict[tuple[str, int], int], ends: dict[str, int]) -> Iterator[Seen]:
+    def read(self, starts: dict[tuple[str, int], int], ends: dict[str, int]) -> Iterator[Seen]:
+        """Yield what lies from `starts` up to `ends`, of these partitions."""
         left = {key for key, offset in starts.items() if offset < ends[name(*key)]}
         if not left:
             return
@@ -119,11 +121,14 @@ class Streams:
                 key = (message.topic(), message.partition())
                 if message.error() is not None or message.offset() >= ends[name(*key)] - 1:
                     left.discard(key)
-                if message.error() is None:
+                if message.error() is None and message.offset() < ends[name(*key)]:
                     seen = parse(message)
                     if seen is not None:
                         yield seen
         self._consumer.unassign()
+
+    def _all(self, topics: Sequence[str]) -> list[tuple[str, int]]:
+        return [(topic, partition) for topic in topics for partition in range(self.partitions(topic))]
 
 
 def parse(message: Message) -> Seen | None:
@@ -136,4 +141,6 @@ def parse(message: Message) -> Seen | None:
     if not partition or not offset.isdigit():
         return None
     arrived = headers.get("t0", "")
-    return Seen(PutOut(by, partition, int(offset), message.timestamp()[1]), int(arrived) if arrived.isdigit() else None)
+    out = PutOut(by, partition, int(offset), message.timestamp()[1])
+    place = f"{name(str(message.topic()), message.partition() or 0)}:{message.offset()}"
+    return Seen(out, int(arrived) if arrived.isdigit() else None, place, headers.get("origin", ""))

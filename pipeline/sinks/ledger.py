@@ -77,7 +77,8 @@ class Ledger:
     def write(self, batch: Batch, rows: Rows, *, quarantined: int = 0) -> int:
         """Write a batch, unless it is written already; return the rows that were new."""
         try:
-            with self._open() as connection, connection.transaction(), connection.cursor() as cursor:
+            connection = self._open()
+            with connection.transaction(), connection.cursor() as cursor:
                 if not self._claim(cursor, batch):
                     return 0
                 marks = dict(self._marks if self._marks is not None else self._read_marks(cursor))

@@ -1,5 +1,6 @@
 """The oracle of every scenario: the ids that were fed are the ids that were delivered, none twice; and the gaps seen on the way."""
 
+import json
 import re
 import signal
 import subprocess
@@ -121,11 +122,13 @@ class Load:
         return int(rows), int(ids)
 
     def check(self) -> None:
-        """All ids, none twice."""
+        """All ids, none twice; and the platform's own audit says the same."""
         rows, ids = self.delivered()
         assert (rows, ids) == (self.fed, self.fed), f"fed {self.fed}, delivered {rows} rows of {ids} ids"
         numbers = {row[0] for row in self.live.rows(MINE, *self._mine)}
         assert numbers == set(self.raw.first_seen)
+        audit = json.loads(self.live.sluice("audit", "--json", check=False).stdout)
+        assert audit["lost"] == [], f"the platform's own audit disagrees: {audit}"
 
     def gap(self) -> float:
         """Return the longest time without a new hit in `enriched`, and print it for the record."""

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +44,8 @@ def calls_python(hits: DataFrame) -> DataFrame:
         (tier(lambda hits: hits.dropDuplicates(["id"])), "Deduplicate cannot run in mode realtime"),
         (tier(lambda hits: hits.orderBy("id")), "Sort cannot run in mode realtime"),
         (tier(aggregates, Mode.BATCH), "Aggregate does not keep records one by one"),
+        (tier(lambda hits: hits.where("n > 0")), r"leaves records out \(Filter\); say so with filters=True"),
+        (tier(lambda hits: hits.join(hits.sparkSession.createDataFrame([("a",)], "id string"), "id")), r"leaves records out \(Join\)"),
         (tier(lambda hits: hits.select("id")), 'its transform dropped the column "lineage"'),
         (tier(lambda _hits: None), "its transform returned NoneType; return a DataFrame"),
     ],
@@ -50,6 +53,10 @@ def calls_python(hits: DataFrame) -> DataFrame:
 def test_it_is_refused_by_name(session: SparkSession, made: Tier, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         check_tier(session, made)
+
+
+def test_a_tier_that_says_so_may_leave_records_out(session: SparkSession) -> None:
+    check_tier(session, replace(tier(lambda hits: hits.where("n > 0")), filters=True))
 
 
 def test_a_batch_tier_may_call_python(session: SparkSession) -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import cast
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from ops.channel import ChannelAwayError
 from ops.cli.ending import AWAY, FAILED, WRONG_USAGE, Commands, explain
+from ops.cli.figures import Audited, Figures
 from ops.cli.main import app
 from ops.cli.runbooks import Kind, spec_of
 from ops.model.operation import ChangeKind, ChangeSpec
@@ -46,6 +48,35 @@ def test_help_loads_nothing_heavy() -> None:
     code = "import sys, ops.cli.main; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert not loaded & HEAVY
+
+
+def test_the_audit_says_that_its_book_is_away(runner: CliRunner, tmp_path: Path) -> None:
+    endpoints(tmp_path)
+    done = runner.invoke(app, ["audit"])
+    assert done.exit_code == AWAY
+    assert "PostgreSQL is away" in done.stderr
+
+
+NOW = time.time()
+BALANCED = Audited(tier="entry", once=9, again=0, lost=0, first_lost=None, judges=True, at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "said"),
+    [
+        (BALANCED, 0, "balanced"),
+        (BALANCED.model_copy(update={"lost": 2, "first_lost": "raw/0:7"}), FAILED, "LOST"),
+        (BALANCED.model_copy(update={"judges": False}), 0, "on purpose"),
+        (BALANCED.model_copy(update={"at": NOW - 100}), FAILED, "has not looked at entry for a minute"),
+    ],
+)
+def test_a_loss_and_an_audit_that_stands_still_are_failures(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, found: Audited, code: int, said: str
+) -> None:
+    monkeypatch.setattr("ops.cli.audit.read_figures", lambda: Figures(audit=(found,)))
+    done = runner.invoke(app, ["audit"])
+    assert (done.exit_code, said in done.stdout) == (code, True)
+    assert json.loads(runner.invoke(app, ["audit", "--json"]).stdout)["ok"] is (code == 0)
 
 
 def test_logs_are_listed_and_printed_as_json(runner: CliRunner, tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""`python -m pipeline.audit`: look at every tier every few seconds, and say at once what is lost.
+
+Environment: SLUICE_HOME, SLUICE_ENDPOINTS, SLUICE_SITE. It starts again by itself when another pipeline is published.
+"""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import psycopg
+import structlog
+from confluent_kafka import KafkaException
+
+from ops import endpoints, site
+from pipeline import declare
+from pipeline.audit.book import Book
+from pipeline.audit.stream import StreamAudit
+from pipeline.audit.table import TableAudit
+from pipeline.declare import Tier
+from pipeline.driver.streams import StreamError, Streams
+
+log = structlog.get_logger()
+
+EVERY_SECONDS = 5.0
+
+
+class Auditor:
+    """Looks at all tiers of a pipeline, each with what it needs; one that cannot be looked at does not keep the others from it."""
+
+    def __init__(self, tiers: tuple[Tier, ...], where: endpoints.Endpoints) -> None:
+        """Prepare; nothing is asked yet."""
+        self._tiers = tiers
+        self._where = where
+        self._streams = Streams(where.kafka)
+        self._book = Book(where.postgres)
+        self._audits: dict[str, StreamAudit | TableAudit] = {}
+        self._away: set[str] = set()
+
+    def look(self) -> list[str]:
+        """Look at each tier once; return what was lost."""
+        lost: list[str] = []
+        for tier in self._tiers:
+            try:
+                if tier.name not in self._audits:
+                    kind = TableAudit if tier.output is None else StreamAudit
+                    self._audits[tier.name] = kind(tier, self._streams, self._book)
+                sentences = self._audits[tier.name].look()
+            except (psycopg.Error, StreamError, KafkaException) as error:
+                self._again(tier.name, str(error).splitlines()[0])
+                continue
+            if tier.name in self._away:
+                self._away.discard(tier.name)
+                log.info("the audit goes on", tier=tier.name)
+            for sentence in sentences:
+                log.error("records are lost", tier=tier.name, what=sentence)
+            lost += sentences
+        return lost
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._streams.close()
+        self._book.close()
+
+    def _again(self, tier: str, reason: str) -> None:
+        """Begin again from the book at the next look, for what was read by halves is judged by halves."""
+        self._audits.pop(tier, None)
+        if tier not in self._away:
+            log.warning("the audit waits; data is not affected", tier=tier, reason=reason)
+        self._away.add(tier)
+
+
+def main() -> int:
+    """Look until told to end."""
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    try:
+        tiers = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tiers
+        where = endpoints.load()
+    except (site.SiteError, declare.DeclarationError, FileNotFoundError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    published = endpoints.home() / "tiers.json"
+    begun = published.stat().st_mtime_ns if published.exists() else 0
+    auditor = Auditor(tiers, where)
+    while not over.wait(EVERY_SECONDS):
+        auditor.look()
+        if published.exists() and published.stat().st_mtime_ns != begun:
+            log.info("a pipeline was published; the audit starts again with its tiers")
+            os.execv(sys.executable, [sys.executable, "-m", "pipeline.audit"])  # noqa: S606 — the same program, with what is declared now
+    auditor.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

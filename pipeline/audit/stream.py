@@ -1,0 +1,95 @@
+"""Audits a tier that writes a stream: every offset of its input has a record in its output or in the quarantine."""
+
+import time
+
+from pipeline.audit.book import Book, Line, Page
+from pipeline.audit.coverage import Claims, Coverage, ranges
+from pipeline.declare import Tier
+from pipeline.driver.streams import Seen, Streams
+
+BEFORE_MS = 30_000
+"""How far the first look goes back: more than what a claim is about, so that nothing is judged of which a part lies before it."""
+
+
+class StreamAudit:
+    """One tier."""
+
+    def __init__(self, tier: Tier, streams: Streams, book: Book) -> None:
+        """Go on from what the book remembers; what came out before the first look is not judged."""
+        assert tier.output is not None  # noqa: S101 — who calls this has looked
+        self._tier = tier
+        self._streams = streams
+        self._book = book
+        self._topics = [tier.output.name, *(stream.quarantine for stream in tier.inputs)]
+        self._claims = Claims()
+        page = book.load(tier.name)
+        self._read = page.read
+        self._found = {partition: _coverage(line) for partition, line in page.lines.items()}
+        self._before: dict[str, Coverage] = {}
+
+    def look(self) -> list[str]:
+        """Read what has come out since the last look, judge it, and return a sentence for each new loss."""
+        bounds = self._streams.bounds(self._topics)
+        fresh = not self._read or any(bounds.oldest[place] > position for place, position in self._read.items())
+        if fresh:  # the first look ever, or what was to be read is not kept any more
+            self._before |= self._found
+            self._found = {}
+            records = self._streams.since(self._topics, bounds.ends, int(time.time() * 1000) - BEFORE_MS)
+        else:
+            starts = {_split(place): self._read.get(place, oldest) for place, oldest in bounds.oldest.items()}
+            records = self._streams.read(starts, bounds.ends)
+        out: dict[str, list[int]] = {}
+        for seen in records:
+            if self._mine(seen):
+                self._claims.add(seen.out)
+                out.setdefault(seen.out.partition, []).append(seen.out.offset)
+        safe = self._claims.settled()
+        sentences = []
+        for partition, offsets in out.items():
+            if partition not in self._found:
+                found = self._found[partition] = self._before.pop(partition, Coverage(0))
+                # of a first look only what a run claims is whole: of the rest, a part may lie before what was read
+                found.begin(safe.get(partition, max(offsets)) + 1 if fresh else min(offsets))
+            for offset in offsets:
+                self._found[partition].add(offset)
+        for partition, offset in safe.items():
+            if missing := self._judge(partition, offset):
+                told = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in ranges(missing)[:5])
+                sentences.append(
+                    f"{len(missing)} records of {partition} were read by {self._tier.name} and have not come out: offsets {told}; "
+                    f"replay them from there"
+                )
+        self._read = dict(bounds.ends)
+        self._book.save(self._tier.name, Page({partition: self._line(partition) for partition in self._found}, self._read))
+        return sentences
+
+    def _mine(self, seen: Seen) -> bool:
+        """A quarantine belongs to the stream, whoever of its readers found the record bad."""
+        return seen.out.by.partition("/")[0] == self._tier.name
+
+    def _judge(self, partition: str, safe: int) -> list[int]:
+        found = self._found.get(partition)
+        if found is None:
+            return []
+        before = (found.lost, found.first_lost)
+        missing = found.judge(safe)
+        if self._tier.filters:
+            found.lost, found.first_lost = before
+            return []
+        return missing
+
+    def _line(self, partition: str) -> Line:
+        found = self._found[partition]
+        first = None if found.first_lost is None else f"{partition}:{found.first_lost}"
+        return Line(found.judged, found.once, found.again, found.lost, first, ranges(found.ahead), not self._tier.filters)
+
+
+def _coverage(line: Line) -> Coverage:
+    ahead = {offset for first, last in line.ahead for offset in range(first, last + 1)}
+    first = None if line.first_lost is None else int(line.first_lost.rpartition(":")[2])
+    return Coverage(line.judged, ahead, line.once, line.again, line.lost, first)
+
+
+def _split(place: str) -> tuple[str, int]:
+    topic, _, partition = place.rpartition("/")
+    return topic, int(partition)

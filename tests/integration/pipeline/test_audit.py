@@ -1,0 +1,168 @@
+"""The audit on real Kafka and PostgreSQL: what balances is left alone, and one record in ten thousand is missed by name."""
+
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+
+from ops import endpoints
+from pipeline import declare
+from pipeline.audit.__main__ import Auditor
+from pipeline.declare import Tier
+from pipeline.driver.positions import SETTLED_MS
+from pipeline.driver.streams import Streams
+from pipeline.hits.outbound import DELIVERED
+from pipeline.sinks.ledger import Batch, Ledger
+from pipeline.sinks.marks import Marks
+from pipeline.sinks.table import Once, Rows
+from tests.integration.pipeline.conftest import Lab
+
+pytestmark = pytest.mark.timeout(240)
+
+COUNT = 10_000
+PIPELINE = declare.load("pipeline.hits")
+
+
+@dataclass
+class Kafka:
+    """Plays tiers: writes records as they do."""
+
+    where: endpoints.Endpoints
+    producer: Producer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.producer = Producer({"bootstrap.servers": self.where.kafka, "acks": "all", "enable.idempotence": True})
+
+    def put(self, stream: str, by: str, source: str, offsets: Iterable[int], at: float) -> None:
+        """Write a record for each offset of `source`, spread over the stream's partitions as a grouping would."""
+        for offset in offsets:
+            headers = {"origin": f"0:{offset}", "path": "0", "from": f"{source}:{offset}", "by": by, "t0": str(int(at * 1000))}
+            self.producer.produce(
+                stream,
+                value=b"{}",
+                partition=offset % 4,
+                headers={key: value.encode() for key, value in headers.items()},
+                timestamp=int(at * 1000),
+            )
+            self.producer.poll(0)
+        self.producer.flush(30)
+
+
+def lines(lab: Lab, tier: str) -> dict[str, tuple[int, int, int, str | None]]:
+    with psycopg.connect(lab.where.postgres) as connection:
+        rows = connection.execute("SELECT partition, once, again, lost, first_lost FROM audit WHERE tier = %s", (tier,)).fetchall()
+    return {row[0]: (row[1], row[2], row[3], row[4]) for row in rows}
+
+
+def begun(lab: Lab, *tiers: Tier) -> Auditor:
+    """Return an audit that has looked once, so that what comes now is judged."""
+    auditor = Auditor(tiers, lab.where)
+    assert auditor.look() == []
+    return auditor
+
+
+def test_a_stream_that_lacks_one_record_in_ten_thousand_is_told_by_its_offset(lab: Lab) -> None:
+    entry, kafka, now = PIPELINE.tier("entry"), Kafka(lab.where), time.time()
+    auditor = begun(lab, entry)
+    kafka.put("hits", "entry/1", "raw/0", (offset for offset in range(COUNT) if offset not in {7777, 8000}), now)
+    kafka.put("raw.quarantine", "entry/1", "raw/0", [8000], now)
+    kafka.put("raw.quarantine", "other/1", "raw/0", [7777], now)
+    assert auditor.look() == [], "nothing is claimed yet: the run may still put it out"
+    auditor.close()
+    auditor = Auditor((entry,), lab.where)  # one that was restarted goes on from the book, and waits for a claim that it has seen itself
+    kafka.put("hits", "entry/1", "raw/0", range(COUNT, COUNT + 2), now)
+    kafka.put("hits", "entry/1", "raw/0", range(COUNT + 2, COUNT + 4), now + SETTLED_MS / 1000 + 1)
+    (said,) = auditor.look()
+    assert "1 records of raw/0 were read by entry and have not come out: offsets 7777;" in said
+    assert lines(lab, "entry") == {"raw/0": (COUNT + 3, 0, 1, "raw/0:7777")}
+    kafka.put("hits", "entry/2", "raw/0", range(COUNT - 100, COUNT + 4), now + 2 * SETTLED_MS / 1000)
+    assert auditor.look() == [], "a replay is no loss"
+    assert lines(lab, "entry")["raw/0"][1:] == (104, 1, "raw/0:7777")
+    auditor.close()
+
+
+def test_a_tier_that_leaves_records_out_on_purpose_is_not_judged(lab: Lab) -> None:
+    enrich, kafka, now = replace(PIPELINE.tier("enrich"), filters=True), Kafka(lab.where), time.time()
+    auditor = begun(lab, enrich)
+    kafka.put("enriched", "enrich/1", "hits/0", range(0, 100, 2), now)
+    kafka.put("enriched", "enrich/1", "hits/0", [100], now + SETTLED_MS / 1000 + 1)
+    assert auditor.look() == []
+    assert lines(lab, "enrich") == {"hits/0": (51, 0, 0, None)}
+    auditor.close()
+
+
+@dataclass(frozen=True)
+class Lossy(Once):
+    """A table's writer with a fault: it drops some rows, and counts them as written."""
+
+    drops: frozenset[str] = frozenset()
+
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> int:
+        kept = [number for number, origin in enumerate(rows.origins) if origin not in self.drops]
+        columns = {name: [column[number] for number in kept] for name, column in rows.columns.items()}
+        super().write(cursor, Rows(columns, [rows.origins[n] for n in kept], [rows.paths[n] for n in kept]), batch, marks)
+        return len(rows)
+
+
+def rows(offsets: Iterable[int]) -> Rows:
+    origins = [f"0:{offset}" for offset in offsets]
+    texts = {name: [name] * len(origins) for name in ("user", "ad", "campaign", "kind")}
+    return Rows({"id": origins, **texts, "at": ["2026-01-01"] * len(origins)}, origins, ["0"] * len(origins))
+
+
+def ends(offset: int) -> dict[str, int]:
+    """Return where each partition ends when the records before `offset` were spread over four."""
+    return {f"enriched/{number}": (offset - number + 3) // 4 for number in range(4)}
+
+
+def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None:
+    with psycopg.connect(lab.where.postgres) as connection:
+        connection.execute("TRUNCATE delivered, ledger, tier_epochs, audit, audit_read")
+    outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.where), time.time()
+    fresh = replace(outbound, inputs=(declare.Stream("enriched", "id string"),))
+    shift = Streams(lab.where.kafka).bounds(["enriched"]).ends
+
+    def at(offset: int) -> dict[str, int]:
+        return {name: shift[name] + end for name, end in ends(offset).items()}
+
+    auditor = begun(lab, fresh)
+    kafka.put("enriched", "enrich/9", "hits/0", range(20_000, 20_000 + 2 * COUNT), now)
+    first, second = range(20_000, 20_000 + COUNT), range(20_000 + COUNT, 20_000 + 2 * COUNT)
+    good = Ledger(lab.where.postgres, "outbound", 1, DELIVERED)
+    good.write(Batch(0, "query", at(0), at(COUNT)), rows(first))
+    good.close()
+    assert auditor.look() == []
+    lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({f"0:{second[1234]}"}))
+    bad = Ledger(lab.where.postgres, "outbound", 1, lossy)
+    bad.write(Batch(1, "query", at(COUNT), at(2 * COUNT)), rows(second))
+    bad.close()
+    (said,) = auditor.look()
+    assert "1 records that outbound was given in batches 1 to 1 are not in delivered; the first may be enriched/2:" in said
+    assert sum(line[2] for line in lines(lab, "outbound").values()) == 1
+    assert auditor.look() == []
+    auditor.close()
+
+
+def test_batches_that_do_not_follow_on_each_other_and_records_that_go_nowhere_are_told(lab: Lab) -> None:
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, audit, audit_read")
+        insert = (
+            "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
+            " VALUES ('counts', 1, %s, %s, %s, %s, %s, %s, 0, 0)"
+        )
+        counts = PIPELINE.tier("counts")
+        auditor = begun(lab, counts)
+        connection.execute(insert, (0, '{"enriched/0": 0}', '{"enriched/0": 10}', 10, 10, 0))
+        connection.execute(insert, (1, '{"enriched/0": 15}', '{"enriched/0": 20}', 5, 4, 1))
+    said = auditor.look()
+    assert "batch 1 of counts begins with offset 15 of enriched/0, the one before it ended at 10: 5 records were skipped" in said[0]
+    assert "was given 5 records and 1 of them went nowhere" in said[1]
+    assert lines(lab, "counts") == {"enriched/0": (15, 0, 6, "enriched/0:10")}
+    auditor.close()
+    with closing(Auditor((counts,), lab.where)) as later:
+        assert later.look() == [], "the book remembers"

@@ -1,0 +1,80 @@
+"""The audit's verdicts: whatever order records come in, lost is exactly what never came out, and nothing is called lost too early."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.audit.coverage import FORGET_MS, Claims, Coverage, ranges
+from pipeline.driver.positions import SETTLED_MS, PutOut, settled
+
+OFFSETS = st.lists(st.integers(0, 40), max_size=120)
+
+
+@given(out=OFFSETS, safe=st.integers(0, 45))
+def test_lost_is_exactly_what_is_claimed_and_has_not_come_out(out: list[int], safe: int) -> None:
+    one = Coverage(0)
+    for offset in out:
+        one.add(offset)
+    missing = one.judge(safe)
+    assert missing == [offset for offset in range(safe + 1) if offset not in set(out)]
+    assert (one.once, one.again, one.lost) == (len(set(out)), len(out) - len(set(out)), len(missing))
+    assert one.first_lost == (missing[0] if missing else None)
+    assert one.judged > safe
+    assert all(offset > one.judged for offset in one.ahead)
+
+
+@given(out=OFFSETS, claims=st.lists(st.integers(-1, 45), max_size=5))
+def test_judging_in_steps_says_the_same_as_at_once(out: list[int], claims: list[int]) -> None:
+    stepwise, at_once = Coverage(0), Coverage(0)
+    for offset in out:
+        stepwise.add(offset)
+        at_once.add(offset)
+    found = [offset for claim in claims for offset in stepwise.judge(claim)]
+    assert found == at_once.judge(max(claims, default=-1))
+
+
+@given(out=st.permutations(range(30)), cut=st.integers(0, 30))
+def test_what_is_judged_needs_no_memory(out: list[int], cut: int) -> None:
+    one = Coverage(0)
+    for offset in out:
+        one.add(offset)
+    assert (one.judged, one.ahead, one.judge(cut - 1)) == (30, set(), [])
+
+
+RECORDS = st.lists(
+    st.builds(
+        PutOut,
+        by=st.sampled_from(["entry/1", "entry/2"]),
+        partition=st.sampled_from(["raw/0", "raw/1"]),
+        offset=st.integers(0, 30),
+        at=st.integers(0, 4 * SETTLED_MS),
+    ),
+    max_size=40,
+)
+
+
+@given(records=RECORDS, cuts=st.sets(st.integers(0, 40), max_size=4))
+def test_claims_that_come_bit_by_bit_are_those_of_the_drivers(records: list[PutOut], cuts: set[int]) -> None:
+    claims, told = Claims(), dict[str, int]()
+    for number, record in enumerate(records):
+        claims.add(record)
+        if number in cuts:
+            told = merged(told, claims.settled())
+    told = merged(told, claims.settled())
+    assert told == settled(records)
+
+
+def merged(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
+    return {key: max(each.get(key, -1) for each in (left, right)) for key in left.keys() | right.keys()}
+
+
+def test_a_run_that_is_over_is_forgotten() -> None:
+    claims = Claims()
+    claims.add(PutOut("entry/1", "raw/0", 5, 0))
+    claims.add(PutOut("entry/2", "raw/0", 6, FORGET_MS + 1))
+    assert claims.settled() == {}
+    claims.add(PutOut("entry/1", "raw/0", 6, SETTLED_MS + 1))
+    assert claims.settled() == {}
+
+
+def test_ranges_are_short() -> None:
+    assert ranges([7, 1, 2, 3, 9, 8]) == [(1, 3), (7, 9)]
