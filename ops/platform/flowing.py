@@ -76,9 +76,12 @@ def supervising(where: Layout, services: tuple[str, ...], patience: Patience) ->
 
 def expected(channel: Channel) -> list[str]:
     """Return the tiers that a start brings up: all that are published, but for those that somebody has stopped."""
-    return [
-        tier for tier in channel.children("/tiers") if (said := channel.read(paths.wanted(tier), TierWanted)) is None or said.value.running
-    ]
+    return [tier for tier in channel.children("/tiers") if _is_wanted(channel, tier)]
+
+
+def _is_wanted(channel: Channel, tier: str) -> bool:
+    said = channel.read(paths.wanted(tier), TierWanted)
+    return said is None or said.value.running
 
 
 def _not_running(channel: Channel, tier: str) -> str | None:
@@ -102,10 +105,10 @@ def _not_running(channel: Channel, tier: str) -> str | None:
 
 def missing_tiers(channel: Channel) -> list[str]:
     """Return a sentence for each tier that should run and does not; one sentence where no tier is published."""
-    tiers = expected(channel)
-    if not tiers and not channel.children("/tiers"):
+    published = channel.children("/tiers")
+    if not published:
         return ["no tier is published"]
-    return [reason for tier in tiers if (reason := _not_running(channel, tier))]
+    return [reason for tier in published if _is_wanted(channel, tier) and (reason := _not_running(channel, tier))]
 
 
 def running(where: Layout, patience: Patience) -> Step:
@@ -127,7 +130,8 @@ def running(where: Layout, patience: Patience) -> Step:
                 if halt.wait(0.25):
                     raise HaltedError
 
-    return Step("tiers", act, needs=("controller",))
+    # not before all of them are published: the first ones may run long before a new one is there
+    return Step("tiers", act, needs=("controller", "pipeline"))
 
 
 def delivering(where: Layout, patience: Patience) -> Step:

@@ -63,3 +63,11 @@ def test_one_that_fails_is_told_with_its_error() -> None:
 
 def test_without_any_tier_that_is_said() -> None:
     assert missing_tiers(tree()) == ["no tier is published"]
+
+
+def test_tiers_that_are_published_between_two_looks_are_not_taken_for_running() -> None:
+    looks = iter([[], ["entry"], ["entry"]])
+    late = Tree()
+    late.children = lambda _path: next(looks)  # type: ignore[method-assign]
+    assert missing_tiers(cast("Channel", late)) == ["no tier is published"]
+    assert missing_tiers(cast("Channel", late)) == ["entry: not started"]
