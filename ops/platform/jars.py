@@ -16,6 +16,8 @@ from ops.platform.layout import CHECKOUT, Layout, PlatformError
 
 FETCH_SECONDS = 600.0
 LOCK = Path(__file__).with_name("jars.lock")
+CACHE = CHECKOUT / ".sluice" / "ivy"
+"""Ivy's own, one for all homes of a checkout: the tests make many, and each jar is fetched once."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def fetch(where: Layout, java: Path, halt: threading.Event) -> None:
     amiss = wrong(jars, where.home)
     if amiss:
         listed = "; ".join(f"{jar.file} {why}" for jar, why in amiss.items())
-        caches = f"{where.home / 'jars'} and {where.home / 'ivy'}"
+        caches = f"{where.home / 'jars'} and {CACHE}"
         message = f"jars: {listed}. Remove {caches} and try again; if it stays so, your mirror serves other files"
         raise PlatformError(message)
     marker.write_text(state)
@@ -113,7 +115,7 @@ def _retrieve(where: Layout, java: Path, jars: list[Jar], halt: threading.Event)
         "-ivy",
         str(description),
         "-cache",
-        str(where.home / "ivy"),
+        str(CACHE),
         "-retrieve",
         pattern,
     ]

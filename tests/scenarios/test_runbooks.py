@@ -52,6 +52,7 @@ def test_a_host_is_rebooted(live: Live) -> None:
     load.check()
 
 
+@LONG
 def test_a_tier_is_migrated_to_a_host(live: Live) -> None:
     target = next(name for name in sorted(live.hosts()) if name not in live.placed("outbound"))
     with Load(live, RATE) as load:
