@@ -1,5 +1,6 @@
 """`sluice status`: one screen that tells what runs where, how well, and what is being done; whatever is away is said."""
 
+import shutil
 import time
 from typing import Any
 
@@ -17,21 +18,22 @@ from ops.cli.output import ago, print_json, print_table, text
 from ops.cli.snapshot import snapshot
 from ops.controller.view import View
 
+OLD_SECONDS = 15.0
+"""Drivers write their figures every two seconds."""
+LOW_DISK = 1024
+"""MiB."""
+
 
 def show(*, as_json: bool) -> None:
     """Print it; the exit code tells scripts when ZooKeeper is away."""
     figures = read_figures()
-    notes = [f"No figures: {figures.missing}."] if figures.missing else []
-    notes += [
-        f"{line.tier}: {line.lost} records are LOST, the first may be {line.first_lost}: `sluice logs audit`"
-        for line in figures.audit
-        if line.lost
-    ]
+    away = []
     try:
         view: View | None = snapshot()
     except ChannelAwayError as error:
         view = None
-        notes.append(f"{error}: nothing is decided until it is back; what runs goes on.")
+        away.append(f"{error}: nothing is decided until it is back; what runs goes on.")
+    notes = [*_notes(figures, view, time.time()), *away]
     status = _status(view, figures, notes)
     if as_json:
         print_json(status)
@@ -44,6 +46,25 @@ def show(*, as_json: bool) -> None:
             typer.echo(note)
     if view is None:
         raise typer.Exit(AWAY)
+
+
+def _notes(figures: Figures, view: View | None, now: float) -> list[str]:
+    """Say what is not as it looks, or soon will not be."""
+    notes = [f"No figures: {figures.missing}."] if figures.missing else []
+    runs = figures.tiers.keys() if view is None else {line.name for line in describe.tiers(view, figures) if line.state == "running"}
+    old = [f"{name} ({ago(each.at)} old)" for name, each in figures.tiers.items() if name in runs and now - each.at > OLD_SECONDS]
+    notes += [f"No new figures of {', '.join(old)}: what is shown of it was so then."] if old else []
+    notes += [
+        f"{line.tier}: {line.lost} records are LOST, the first may be {line.first_lost}: `sluice logs audit`"
+        for line in figures.audit
+        if line.lost
+    ]
+    home = endpoints.home()
+    if home.exists() and (free := shutil.disk_usage(home).free // 2**20) < LOW_DISK:
+        notes.append(
+            f"Disk: {free} MiB are free at {home}. Kafka, ZooKeeper and PostgreSQL stop when it is full, and go on when there is room."
+        )
+    return notes
 
 
 def _status(view: View | None, figures: Figures, notes: list[str]) -> dict[str, Any]:

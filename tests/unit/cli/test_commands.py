@@ -1,6 +1,7 @@
 """The command line without a platform: help, wrong usage, and what is told when everything is away."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from ops.cli.ending import AWAY, FAILED, WRONG_USAGE, Commands, explain
 from ops.cli.figures import Audited, Figures
 from ops.cli.main import app
 from ops.cli.runbooks import Kind, spec_of
+from ops.model.incarnation import TierProgress
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.site import SiteError
 
@@ -55,6 +57,21 @@ def test_the_audit_says_that_its_book_is_away(runner: CliRunner, tmp_path: Path)
     done = runner.invoke(app, ["audit"])
     assert done.exit_code == AWAY
     assert "PostgreSQL is away" in done.stderr
+
+
+def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoints(tmp_path)
+    monkeypatch.setattr("ops.cli.connect.CONNECT_SECONDS", 0.2)
+    usage = shutil.disk_usage(tmp_path)._replace(free=7 * 2**20)
+    monkeypatch.setattr("ops.cli.status.shutil.disk_usage", lambda _path: usage)
+    figures = {"tier": "entry", "incarnation": 1, "rate_in": 1, "rate_out": 1, "lag": 0, "latency_ms": None, "slots": {}, "details": {}}
+    old = TierProgress.model_validate({**figures, "at": time.time() - 100})
+    monkeypatch.setattr("ops.cli.status.read_figures", lambda: Figures({"entry": old}))
+    said = runner.invoke(app, ["status"]).stdout
+    assert "No new figures of entry (1 min old): what is shown of it was so then." in said
+    assert f"Disk: 7 MiB are free at {tmp_path}. Kafka, ZooKeeper and PostgreSQL stop when it is full" in said
 
 
 NOW = time.time()
