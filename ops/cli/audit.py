@@ -26,10 +26,7 @@ def show(*, as_json: bool) -> None:
     else:
         print_table(
             ("tier", "verdict", "records", "again", "lost", "first lost", "looked"),
-            (
-                (line.tier, verdict(line), line.once, line.again, line.lost, line.first_lost, f"{ago(line.at) if line.at else '-'} ago")
-                for line in lines
-            ),
+            ((line.tier, verdict(line), line.once, line.again, line.lost, line.first_lost, f"{ago(line.at)} ago") for line in lines),
             "The audit has not seen a record yet: it looks a few seconds after `make up`; `sluice logs audit` tells more.",
         )
         if stands:

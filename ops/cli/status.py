@@ -1,6 +1,5 @@
 """`sluice status`: one screen that tells what runs where, how well, and what is being done; whatever is away is said."""
 
-import shutil
 import time
 from typing import Any
 
@@ -17,11 +16,10 @@ from ops.cli.lines import HostLine, TierLine
 from ops.cli.output import ago, print_json, print_table, text
 from ops.cli.snapshot import snapshot
 from ops.controller.view import View
+from ops.platform import disk
 
 OLD_SECONDS = 15.0
 """Drivers write their figures every two seconds."""
-LOW_DISK = 1024
-"""MiB."""
 
 
 def show(*, as_json: bool) -> None:
@@ -33,14 +31,15 @@ def show(*, as_json: bool) -> None:
     except ChannelAwayError as error:
         view = None
         away.append(f"{error}: nothing is decided until it is back; what runs goes on.")
-    notes = [*_notes(figures, view, time.time()), *away]
-    status = _status(view, figures, notes)
+    tiers = None if view is None else describe.tiers(view, figures)
+    notes = [*_notes(figures, tiers, time.time()), *away]
+    status = _status(view, tiers or [], figures, notes)
     if as_json:
         print_json(status)
     elif view is None:
         _print_remembered(figures)
     else:
-        _print(view, describe.hosts(view), describe.tiers(view, figures))
+        _print(view, describe.hosts(view), tiers or [])
     if not as_json:
         for note in notes:
             typer.echo(note)
@@ -48,10 +47,10 @@ def show(*, as_json: bool) -> None:
         raise typer.Exit(AWAY)
 
 
-def _notes(figures: Figures, view: View | None, now: float) -> list[str]:
+def _notes(figures: Figures, tiers: list[TierLine] | None, now: float) -> list[str]:
     """Say what is not as it looks, or soon will not be."""
     notes = [f"No figures: {figures.missing}."] if figures.missing else []
-    runs = figures.tiers.keys() if view is None else {line.name for line in describe.tiers(view, figures) if line.state == "running"}
+    runs = figures.tiers.keys() if tiers is None else {line.name for line in tiers if line.state == "running"}
     old = [f"{name} ({ago(each.at)} old)" for name, each in figures.tiers.items() if name in runs and now - each.at > OLD_SECONDS]
     notes += [f"No new figures of {', '.join(old)}: what is shown of it was so then."] if old else []
     notes += [
@@ -60,14 +59,14 @@ def _notes(figures: Figures, view: View | None, now: float) -> list[str]:
         if line.lost
     ]
     home = endpoints.home()
-    if home.exists() and (free := shutil.disk_usage(home).free // 2**20) < LOW_DISK:
+    if home.exists() and (free := disk.free(home)) < disk.LOW:
         notes.append(
             f"Disk: {free} MiB are free at {home}. Kafka, ZooKeeper and PostgreSQL stop when it is full, and go on when there is room."
         )
     return notes
 
 
-def _status(view: View | None, figures: Figures, notes: list[str]) -> dict[str, Any]:
+def _status(view: View | None, tiers: list[TierLine], figures: Figures, notes: list[str]) -> dict[str, Any]:
     return {
         "at": time.time(),
         "zookeeper": view is not None,
@@ -75,7 +74,7 @@ def _status(view: View | None, figures: Figures, notes: list[str]) -> dict[str, 
         "controller": None if view is None or view.status is None else view.status.model_dump(mode="json", exclude={"tiers"}),
         "doing": [] if view is None else _doing(view),
         "hosts": [] if view is None else [line.model_dump(mode="json") for line in describe.hosts(view)],
-        "tiers": [] if view is None else [line.model_dump(mode="json") for line in describe.tiers(view, figures)],
+        "tiers": [line.model_dump(mode="json") for line in tiers],
         "notes": notes,
     }
 

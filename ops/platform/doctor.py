@@ -9,10 +9,10 @@ from ops import site
 from ops.channel.client import Channel, ChannelAwayError
 from ops.model import paths
 from ops.model.assignment import Observed
-from ops.platform import java, memory, ports, sluice
+from ops.platform import disk, java, memory, ports, sluice
 from ops.platform.flowing import known_endpoints, missing_tiers
 from ops.platform.layout import Layout, PlatformError
-from ops.platform.lifecycle import LEAST_DISK, LOW_DISK, catalogue, disk_free
+from ops.platform.lifecycle import catalogue
 from ops.platform.service import Service
 from ops.platform.supervisord import Supervisor
 
@@ -62,12 +62,12 @@ def _java(where: Layout) -> Iterator[Finding]:
 
 
 def _disk(where: Layout) -> Iterator[Finding]:
-    free = disk_free(where)
+    free = disk.free(where.home)
     sentence = f"{free:,} MiB free at {where.home}"
-    if free < LOW_DISK:
-        yield Finding("disk", Verdict.BAD, sentence, f"make room: Kafka and PostgreSQL stop when it is full; {LEAST_DISK:,} MiB are good")
-    elif free < LEAST_DISK and not where.data.exists():
-        yield Finding("disk", Verdict.NOTE, sentence, f"a first start needs about {LEAST_DISK:,} MiB, or SLUICE_HOME on another disk")
+    if free < disk.LOW:
+        yield Finding("disk", Verdict.BAD, sentence, f"make room: Kafka and PostgreSQL stop when it is full; {disk.LEAST:,} MiB are good")
+    elif free < disk.LEAST and not where.data.exists():
+        yield Finding("disk", Verdict.NOTE, sentence, f"a first start needs about {disk.LEAST:,} MiB, or SLUICE_HOME on another disk")
     else:
         yield Finding("disk", Verdict.OK, sentence)
 

@@ -16,11 +16,11 @@ HEAP = 320
 ROOM = 256
 """MiB that have to be free when the broker starts. On a full disk it takes its own metadata for corrupt and begins with none: every stream
 would be gone. A running one stops when the disk is full, and has lost nothing."""
-_WAIT_FOR_ROOM = """\
-while free=$(df -Pm "$0" | { read -r _; read -r _ _ _ free _; echo "$free"; }); [ "$free" -lt "$1" ]; do
-echo "kafka waits for room: $free MiB are free at $0, and $1 are needed; started on a full disk it would lose its streams"; sleep 5; done;
-shift; exec "$@"
-"""
+_WAIT_FOR_ROOM = (
+    'while free=$(df -Pm "$0" | { read -r _; read -r _ _ _ free _; echo "$free"; }); [ "$free" -lt "$1" ]; do '
+    'echo "kafka waits for room: $free MiB are free at $0, and $1 are needed; started on a full disk it would lose its streams"; '
+    'sleep 5; done; shift; exec "$@"'
+)
 
 
 def properties(where: Layout) -> str:
@@ -89,7 +89,7 @@ def service(where: Layout, java: Path) -> Service:
             raise NotReadyError(message)
 
     broker = (*program, *jvm.options(where, "kafka", HEAP), "-cp", jars, "kafka.Kafka", str(config))
-    command = ("sh", "-c", _WAIT_FOR_ROOM.replace("\n", " "), str(data), str(ROOM), *broker)
+    command = ("sh", "-c", _WAIT_FOR_ROOM, str(data), str(ROOM), *broker)
     return Service(
         "kafka",
         Program(command, nice=-5, stop_seconds=30),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ops import site
 from ops.agent import containers
-from ops.platform import airflow, flowing, java, priority, sluice
+from ops.platform import airflow, disk, flowing, java, priority, sluice
 from ops.platform.layout import Layout, PlatformError, write_endpoints
 from ops.platform.leftovers import end_units, kill_leftovers
 from ops.platform.service import Service
@@ -21,12 +21,6 @@ from ops.platform.supervisord import STOPPED, Supervisor
 
 LAST = ("zookeeper",)
 """Stopped after everything else, so that everybody can say goodbye."""
-
-
-LEAST_DISK = 5 * 1024
-"""MiB free that a first start should find: jars, databases, streams and logs of some days."""
-LOW_DISK = 1024
-"""MiB below which nothing is started: Kafka and PostgreSQL stop hard on a full disk."""
 
 
 @dataclass(frozen=True)
@@ -77,17 +71,11 @@ def alone(where: Layout) -> Iterator[None]:
         yield
 
 
-def disk_free(where: Layout) -> int:
-    """Return MiB that are free where the home is, or will be."""
-    folder = next(step for step in (where.home, *where.home.parents) if step.exists())
-    return shutil.disk_usage(folder).free // (1024 * 1024)
-
-
 def up(where: Layout, tell: Callable[[Timing], None]) -> Started:
     """Start everything, side by side, and return when a record has come all the way; what runs already stays as it is."""
     begun = time.monotonic()
-    if (free := disk_free(where)) < LOW_DISK:
-        message = f"disk: {free} MiB are free at {where.home}, {LOW_DISK} are needed; make room, or set SLUICE_HOME to another disk"
+    if (free := disk.free(where.home)) < disk.LOW:
+        message = f"disk: {free} MiB are free at {where.home}, {disk.LOW} are needed; make room, or set SLUICE_HOME to another disk"
         raise PlatformError(message)
     with alone(where):
         services, others = catalogue(where)

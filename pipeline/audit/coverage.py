@@ -41,9 +41,7 @@ class Coverage:
             return
         self.once += 1
         self.ahead.add(offset)
-        while self.judged in self.ahead:
-            self.ahead.remove(self.judged)
-            self.judged += 1
+        self._close_up()
 
     def judge(self, safe: int) -> list[int]:
         """Count as lost what has not come out up to offset `safe`, and return it."""
@@ -51,13 +49,20 @@ class Coverage:
         if missing:
             self.lost += len(missing)
             self.first_lost = missing[0] if self.first_lost is None else self.first_lost
+        self.skip(safe)
+        return missing
+
+    def skip(self, safe: int) -> None:
+        """Go on after offset `safe`, and call nothing before it lost."""
         if safe >= self.judged:
             self.judged = safe + 1
             self.ahead = {offset for offset in self.ahead if offset > safe}
-            while self.judged in self.ahead:
-                self.ahead.remove(self.judged)
-                self.judged += 1
-        return missing
+            self._close_up()
+
+    def _close_up(self) -> None:
+        while self.judged in self.ahead:
+            self.ahead.remove(self.judged)
+            self.judged += 1
 
 
 class Claims:

@@ -5,7 +5,7 @@ import time
 from pipeline.audit.book import Book, Line, Page
 from pipeline.audit.coverage import Claims, Coverage, ranges
 from pipeline.declare import Tier
-from pipeline.driver.streams import Seen, Streams
+from pipeline.driver.streams import Seen, Streams, split
 
 BEFORE_MS = 30_000
 """How far the first look goes back: more than what a claim is about, so that nothing is judged of which a part lies before it."""
@@ -36,7 +36,7 @@ class StreamAudit:
             self._found = {}
             records = self._streams.since(self._topics, bounds.ends, int(time.time() * 1000) - BEFORE_MS)
         else:
-            starts = {_split(place): self._read.get(place, oldest) for place, oldest in bounds.oldest.items()}
+            starts = {split(place): self._read.get(place, oldest) for place, oldest in bounds.oldest.items()}
             records = self._streams.read(starts, bounds.ends)
         out: dict[str, list[int]] = {}
         for seen in records:
@@ -71,12 +71,10 @@ class StreamAudit:
         found = self._found.get(partition)
         if found is None:
             return []
-        before = (found.lost, found.first_lost)
-        missing = found.judge(safe)
         if self._tier.filters:
-            found.lost, found.first_lost = before
+            found.skip(safe)
             return []
-        return missing
+        return found.judge(safe)
 
     def _line(self, partition: str) -> Line:
         found = self._found[partition]
@@ -88,8 +86,3 @@ def _coverage(line: Line) -> Coverage:
     ahead = {offset for first, last in line.ahead for offset in range(first, last + 1)}
     first = None if line.first_lost is None else int(line.first_lost.rpartition(":")[2])
     return Coverage(line.judged, ahead, line.once, line.again, line.lost, first)
-
-
-def _split(place: str) -> tuple[str, int]:
-    topic, _, partition = place.rpartition("/")
-    return topic, int(partition)

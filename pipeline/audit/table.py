@@ -6,7 +6,7 @@ from psycopg import sql
 
 from pipeline.audit.book import Book, Line
 from pipeline.declare import Tier
-from pipeline.driver.streams import Streams
+from pipeline.driver.streams import Streams, split
 from pipeline.sinks.table import Once
 
 BATCHES = 30
@@ -25,7 +25,6 @@ class Entry:
     rows_out: int
     filtered: int
     quarantined: int
-    replays: int
 
     @property
     def read(self) -> int:
@@ -49,7 +48,7 @@ class TableAudit:
             last = self._book.open().execute("SELECT max(batch) FROM ledger WHERE tier = %s", (self._tier.name,)).fetchone()
             self._page.read[LEDGER] = -1 if last is None or last[0] is None else int(last[0])
         rows = self._book.open().execute(
-            "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays FROM ledger"
+            "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined FROM ledger"
             " WHERE tier = %s AND batch > %s ORDER BY batch LIMIT %s",
             (self._tier.name, self._page.read[LEDGER], BATCHES),
         )
@@ -128,11 +127,11 @@ class TableAudit:
                 ends[partition] = end
         if outside:
             return {
-                f"{partition.rpartition('/')[2]}:{offset}": f"{partition}:{offset}"
+                f"{split(partition)[1]}:{offset}": f"{partition}:{offset}"
                 for partition, start in starts.items()
                 for offset in range(start, ends[partition])
             }
-        places = {(topic, int(number)): starts[f"{topic}/{number}"] for topic, _, number in (each.rpartition("/") for each in starts)}
+        places = {split(partition): start for partition, start in starts.items()}
         return {seen.origin: seen.place for seen in self._streams.read(places, ends)}
 
     def _lose(self, partition: str, offset: int, count: int) -> None:

@@ -42,6 +42,12 @@ def name(topic: str, partition: int) -> str:
     return f"{topic}/{partition}"
 
 
+def split(place: str) -> tuple[str, int]:
+    """Return the topic and the number of a partition that `name` wrote."""
+    topic, _, partition = place.rpartition("/")
+    return topic, int(partition)
+
+
 class Streams:
     """A consumer without a group, for looking. Not thread-safe: each thread has its own."""
 

@@ -65,7 +65,7 @@ def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
     endpoints(tmp_path)
     monkeypatch.setattr("ops.cli.connect.CONNECT_SECONDS", 0.2)
     usage = shutil.disk_usage(tmp_path)._replace(free=7 * 2**20)
-    monkeypatch.setattr("ops.cli.status.shutil.disk_usage", lambda _path: usage)
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: usage)
     figures = {"tier": "entry", "incarnation": 1, "rate_in": 1, "rate_out": 1, "lag": 0, "latency_ms": None, "slots": {}, "details": {}}
     old = TierProgress.model_validate({**figures, "at": time.time() - 100})
     monkeypatch.setattr("ops.cli.status.read_figures", lambda: Figures({"entry": old}))

@@ -67,7 +67,11 @@ def test_without_any_tier_that_is_said() -> None:
 
 def test_tiers_that_are_published_between_two_looks_are_not_taken_for_running() -> None:
     looks = iter([[], ["entry"], ["entry"]])
-    late = Tree()
-    late.children = lambda _path: next(looks)  # type: ignore[method-assign]
+
+    class Late(Tree):
+        def children(self, _path: str) -> list[str]:
+            return next(looks)
+
+    late = Late()
     assert missing_tiers(cast("Channel", late)) == ["no tier is published"]
     assert missing_tiers(cast("Channel", late)) == ["entry: not started"]
