@@ -1,6 +1,7 @@
 """`python -m pipeline.publish [--check]`: make a pipeline known. Run at every start of the platform and after every change of the pipeline.
 
 Validates the pipeline that the site file names; then writes its tiers to the channel, its streams to Kafka, its tables to PostgreSQL.
+Tiers that are not declared any more are stopped.
 All of it is idempotent. Exit codes: 0 done, 1 the pipeline or the site file is wrong, 2 a service does not answer.
 """
 
@@ -8,6 +9,8 @@ import argparse
 import json
 import os
 import sys
+import time
+from collections.abc import Collection
 from pathlib import Path
 
 import psycopg
@@ -15,10 +18,13 @@ import psycopg
 from ops import endpoints, site
 from ops.channel.client import Channel, ChannelAwayError, ConflictError
 from ops.model import paths
+from ops.model.incarnation import TierWanted
 from pipeline import declare, tables, topics
 
 WRONG = 1
 AWAY = 2
+BY = "publish"
+"""Who wants a tier stopped that is not declared any more."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         with Channel(where.zookeeper) as channel:
             for spec in pipeline.specs():
                 channel.put(paths.tier(spec.name), spec)
+            stopped = retire(channel, {tier.name for tier in pipeline.tiers})
         _leave_for_airflow(pipeline)
     except FileNotFoundError as error:
         sys.stderr.write(f"{error}\n")
@@ -57,7 +64,24 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"tables cannot be made in PostgreSQL: {error}\n")
         return AWAY
     sys.stdout.write(f"{settings.pipeline}: tiers {names}; tables {', '.join(filled)}; new streams: {', '.join(new) or 'none'}\n")
+    if stopped:
+        sys.stdout.write(f"not declared any more, and stopped: {', '.join(stopped)}; their streams, tables and checkpoints stay\n")
     return 0
+
+
+def retire(channel: Channel, declared: Collection[str]) -> list[str]:
+    """Have tiers stopped that are not declared any more, and return them; one that is declared again goes on."""
+    stopped = []
+    for name in channel.children("/tiers"):
+        found = channel.read(paths.wanted(name), TierWanted)
+        before = TierWanted(running=True) if found is None else found.value
+        if before.running and name not in declared:
+            stopped.append(name)
+        elif before.running or before.by != BY or name not in declared:
+            continue
+        after = before.model_copy(update={"running": name in declared, "by": BY, "at": time.time()})
+        channel.put(paths.wanted(name), after, version=None if found is None else found.version)
+    return stopped
 
 
 def _leave_for_airflow(pipeline: declare.Pipeline) -> None:

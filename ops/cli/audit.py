@@ -1,42 +1,66 @@
-"""`sluice audit`: whether all that each tier was given has come out, and the first record that has not."""
+"""`sluice audit`: whether all that each tier was given has come out, and what has not."""
 
 import time
 
 import typer
 
+from ops.cli.change import me
 from ops.cli.ending import FAILED, PlatformAwayError
-from ops.cli.figures import Audited, read_figures
+from ops.cli.figures import Audited, Figures, read_figures, settle
 from ops.cli.output import ago, print_json, print_table
 
 STANDS_SECONDS = 60.0
 """The audit looks every few seconds; after so long it is said that it does not."""
+SHOWN = 10
+"""The most losses on one screen; with --json all are told."""
 
 
-def show(*, as_json: bool) -> None:
+def show(settled: int | None, *, as_json: bool) -> None:
     """Print it; the exit code tells scripts when something is lost, or nobody looks."""
+    done = 0 if settled is None else settle(settled, me())
     figures = read_figures()
     if figures.missing:
         raise PlatformAwayError(figures.missing)
     now = time.time()
-    lines = list(figures.audit)
-    stands = [line.tier for line in lines if now - line.at > STANDS_SECONDS]
-    lost = [line.tier for line in lines if line.lost]
+    stands = [line.tier for line in figures.audit if now - line.at > STANDS_SECONDS]
+    lost = sorted({loss.tier for loss in figures.losses})
     if as_json:
-        print_json({"ok": not lost and not stands, "lost": lost, "stands": stands, "tiers": lines})
-    else:
-        print_table(
-            ("tier", "verdict", "records", "again", "lost", "first lost", "looked"),
-            ((line.tier, verdict(line), line.once, line.again, line.lost, line.first_lost, f"{ago(line.at)} ago") for line in lines),
-            "The audit has not seen a record yet: it looks a few seconds after `make up`; `sluice logs audit` tells more.",
+        tiers = [{**line.model_dump(mode="json"), "lost": figures.lost(line.tier)} for line in figures.audit]
+        print_json(
+            {"ok": not lost and not stands, "lost": lost, "stands": stands, "settled": done, "tiers": tiers, "losses": figures.losses}
         )
-        if stands:
-            typer.echo(f"The audit has not looked at {', '.join(stands)} for a minute: `sluice logs audit` tells why.")
+    else:
+        if settled is not None:
+            typer.echo(
+                f"Settled: {done} losses up to number {settled}." if done else f"There was no loss up to number {settled} to settle."
+            )
+        _print(figures, stands)
     if lost or stands:
         raise typer.Exit(FAILED)
 
 
-def verdict(line: Audited) -> str:
+def _print(figures: Figures, stands: list[str]) -> None:
+    print_table(
+        ("tier", "verdict", "records", "again", "lost", "looked"),
+        ((line.tier, verdict(line, lost), line.once, line.again, lost, f"{ago(line.at)} ago") for line, lost in _lines(figures)),
+        "The audit has not seen a record yet: it looks a few seconds after `make up`; `sluice logs audit` tells more.",
+    )
+    for loss in figures.losses[:SHOWN]:
+        typer.echo(f"Loss {loss.number}, found {ago(loss.found_at)} ago: {loss.sentence}.")
+    if len(figures.losses) > SHOWN:
+        typer.echo(f"And {len(figures.losses) - SHOWN} more: `sluice audit --json` has all.")
+    if figures.losses:
+        typer.echo(f"When they are dealt with: `sluice audit --settle {figures.losses[-1].number}`.")
+    if stands:
+        typer.echo(f"The audit has not looked at {', '.join(stands)} for a minute: `sluice logs audit` tells why.")
+
+
+def _lines(figures: Figures) -> list[tuple[Audited, int]]:
+    return [(line, figures.lost(line.tier)) for line in figures.audit]
+
+
+def verdict(line: Audited, lost: int) -> str:
     """Say it in a word."""
-    if line.lost:
+    if lost:
         return "LOST"
     return "balanced" if line.judges else "leaves records out on purpose: not judged"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ops import endpoints
+from ops.cli.ending import PlatformAwayError
 from ops.model.incarnation import TierProgress
 from ops.model.resources import Frozen
 
@@ -13,9 +14,15 @@ QUERY = (
     " from tier_progress order by tier"
 )
 AUDIT = (
-    "select tier, sum(once)::bigint as once, sum(again)::bigint as again, sum(lost)::bigint as lost, min(first_lost) as first_lost,"
-    " bool_and(judges) as judges, extract(epoch from max(at))::float8 as at from audit group by tier order by tier"
+    "select tier, sum(once)::bigint as once, sum(again)::bigint as again, bool_and(judges) as judges,"
+    " extract(epoch from max(at))::float8 as at from audit group by tier order by tier"
 )
+LOSSES = (
+    "select number, tier, place, records, sentence, extract(epoch from found_at)::float8 as found_at"
+    " from losses where settled_at is null order by number"
+)
+
+SETTLE = "update losses set settled_at = now(), settled_by = %s where number <= %s and settled_at is null"
 
 
 class Audited(Frozen):
@@ -26,11 +33,20 @@ class Audited(Frozen):
     """Records of its input that have come out, were set aside, or left out on purpose."""
     again: int
     """Records that came out of one that had come out before: replays, or one that was made several."""
-    lost: int
-    first_lost: str | None
-    """`stream/partition:offset`."""
     judges: bool
     at: float
+
+
+class Found(Frozen):
+    """One loss that the audit has found and that nobody has settled."""
+
+    number: int
+    tier: str
+    place: str
+    """Of its first record, `stream/partition:offset`."""
+    records: int
+    sentence: str
+    found_at: float
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,12 @@ class Figures:
 
     tiers: dict[str, TierProgress] = field(default_factory=dict)
     audit: tuple[Audited, ...] = ()
+    losses: tuple[Found, ...] = ()
     missing: str | None = None
+
+    def lost(self, tier: str) -> int:
+        """Return how many records of a tier are lost, as far as nobody has settled it."""
+        return sum(loss.records for loss in self.losses if loss.tier == tier)
 
     def records(self, tenant: str, incarnation: int, address: str) -> list[int]:
         """Return the records that a tier's executors at an address have read, the oldest executor first."""
@@ -54,18 +75,35 @@ class Figures:
 def read_figures() -> Figures:
     """Ask PostgreSQL."""
     import psycopg2  # type: ignore[import-untyped]  # noqa: PLC0415
-    import psycopg2.extras  # type: ignore[import-untyped]  # noqa: PLC0415
 
     try:
         with psycopg2.connect(endpoints.load().postgres, connect_timeout=CONNECT_SECONDS) as connection:
-            cursor = connection.cursor(cursor_factory=psycopg2.extras.RealDictCursor)
-            cursor.execute(QUERY)
-            rows: list[dict[str, Any]] = [dict(row) for row in cursor.fetchall()]
-            cursor.execute(AUDIT)
-            audit = tuple(Audited.model_validate(dict(row)) for row in cursor.fetchall())
+            tiers = [TierProgress.model_validate(row) for row in _rows(connection, QUERY)]
+            audit = tuple(Audited.model_validate(row) for row in _rows(connection, AUDIT))
+            losses = tuple(Found.model_validate(row) for row in _rows(connection, LOSSES))
     except psycopg2.errors.UndefinedTable:
-        return Figures(missing="no tier has reported yet")
+        return Figures(missing="the pipeline's tables are not made yet; `make up` makes them, or `python -m pipeline.publish`")
     except psycopg2.Error as error:
         return Figures(missing=f"PostgreSQL is away: {str(error).strip().splitlines()[0]}")
-    found = [TierProgress.model_validate(row) for row in rows]
-    return Figures({progress.tier: progress for progress in found}, audit)
+    return Figures({progress.tier: progress for progress in tiers}, audit, losses)
+
+
+def settle(number: int, by: str) -> int:
+    """Mark the losses up to `number` as settled; return how many they were."""
+    import psycopg2  # noqa: PLC0415
+
+    try:
+        with psycopg2.connect(endpoints.load().postgres, connect_timeout=CONNECT_SECONDS) as connection, connection.cursor() as cursor:
+            cursor.execute(SETTLE, (by, number))
+            return int(cursor.rowcount)
+    except psycopg2.Error as error:
+        message = f"PostgreSQL is away: {str(error).strip().splitlines()[0]}; nothing is settled"
+        raise PlatformAwayError(message) from error
+
+
+def _rows(connection: Any, query: str) -> list[dict[str, Any]]:
+    from psycopg2.extras import RealDictCursor  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    with connection.cursor(cursor_factory=RealDictCursor) as cursor:
+        cursor.execute(query)
+        return [dict(row) for row in cursor.fetchall()]

@@ -41,11 +41,15 @@ def status(*, as_json: AsJson = False) -> None:
 
 
 @app.command(epilog="Example: sluice audit || echo 'records are lost'")
-def audit(*, as_json: AsJson = False) -> None:
-    """Tell whether all that each tier was given has come out, or the first record that has not."""
+def audit(
+    *,
+    settle: Annotated[int | None, typer.Option(metavar="NUMBER", help="The losses up to this number are dealt with.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell whether all that each tier was given has come out, and what has not."""
     from ops.cli.audit import show  # noqa: PLC0415
 
-    show(as_json=as_json)
+    show(settle, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice feed --rate 500 --count 10000 --first 1")

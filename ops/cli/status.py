@@ -54,9 +54,8 @@ def _notes(figures: Figures, tiers: list[TierLine] | None, now: float) -> list[s
     old = [f"{name} ({ago(each.at)} old)" for name, each in figures.tiers.items() if name in runs and now - each.at > OLD_SECONDS]
     notes += [f"No new figures of {', '.join(old)}: what is shown of it was so then."] if old else []
     notes += [
-        f"{line.tier}: {line.lost} records are LOST, the first may be {line.first_lost}: `sluice logs audit`"
-        for line in figures.audit
-        if line.lost
+        f"{tier}: {figures.lost(tier)} records are LOST: `sluice audit` tells which"
+        for tier in sorted({loss.tier for loss in figures.losses})
     ]
     home = endpoints.home()
     if home.exists() and (free := disk.free(home)) < disk.LOW:

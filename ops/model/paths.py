@@ -52,6 +52,11 @@ def owner(name: str) -> str:
     return f"/tiers/{name}/owner"
 
 
+def loss(name: str) -> str:
+    """What the audit found missing of a tier (`Loss`); absent when nothing is."""
+    return f"/tiers/{name}/loss"
+
+
 def incarnations(name: str) -> str:
     """All incarnations of a tier."""
     return f"/tiers/{name}/incarnations"

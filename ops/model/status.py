@@ -33,6 +33,13 @@ class TierStatus(Frozen):
     """What its driver said last when it failed, or how it ended."""
 
 
+class Loss(Frozen):
+    """`tiers/<name>/loss`: what the audit found missing of a tier last, there until a person settles it."""
+
+    number: int
+    sentence: str
+
+
 class ControllerStatus(Frozen):
     """`controller/status`: rewritten when something in it changes, never as a heartbeat."""
 

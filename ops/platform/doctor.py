@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -37,18 +38,11 @@ class Finding:
 
 
 def examine(where: Layout) -> list[Finding]:
-    """Look at everything; a check that cannot be made is a finding too."""
-    findings: list[Finding] = []
+    """Look at everything side by side; a check that cannot be made is a finding too."""
     running = Supervisor(where).states()
-    for check in (_java, _disk, _memory, _site):
-        findings.extend(check(where))
-    if running:
-        for look in (_services, _containers, _pipeline):
-            findings.extend(_guarded(look, where))
-    else:
-        findings.extend(_ports(where))
-        findings.append(Finding("services", Verdict.NOTE, "the platform is not running", "start it with `make up`"))
-    return findings
+    looks = [_java, _disk, _memory, _site, *((_services, _containers, _pipeline) if running else (_ports, _not_running))]
+    with ThreadPoolExecutor(len(looks)) as pool:
+        return [finding for findings in pool.map(lambda look: _guarded(look, where), looks) for finding in findings]
 
 
 def _java(where: Layout) -> Iterator[Finding]:
@@ -111,6 +105,10 @@ def _ports(where: Layout) -> Iterator[Finding]:
         yield Finding("ports", Verdict.OK, f"{where.ports.zookeeper} to {where.ports.airflow} are free")
 
 
+def _not_running(_where: Layout) -> Iterator[Finding]:
+    yield Finding("services", Verdict.NOTE, "the platform is not running", "start it with `make up`")
+
+
 def _containers(where: Layout) -> Iterator[Finding]:
     with Channel(known_endpoints(where).zookeeper) as channel:
         for host in channel.children("/observed"):
@@ -127,13 +125,16 @@ def _containers(where: Layout) -> Iterator[Finding]:
 def _services(where: Layout) -> Iterator[Finding]:
     states = Supervisor(where).states()
     services: list[Service] = catalogue(where)[0]
+    said = {service.name: states.get(service.name, {}).get("statename", "not started") for service in services}
+    running = [service for service in services if said[service.name] == "RUNNING"]
+    with ThreadPoolExecutor(len(services)) as pool:
+        reasons = dict(zip((service.name for service in running), pool.map(lambda service: _reason(service.ready), running), strict=True))
     for service in services:
-        state = states.get(service.name, {}).get("statename", "not started")
+        state, reason = said[service.name], reasons.get(service.name)
         log = where.logs / f"{service.name}.log"
         if state != "RUNNING":
             yield Finding(service.name, Verdict.BAD, f"is {state.lower()}", f"see {log}; `make up` starts what is missing")
             continue
-        reason = _reason(service.ready)
         if reason is None:
             yield Finding(service.name, Verdict.OK, "answers")
         else:

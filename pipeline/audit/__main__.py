@@ -14,8 +14,11 @@ import structlog
 from confluent_kafka import KafkaException
 
 from ops import endpoints, site
+from ops.channel import Channel, ChannelAwayError, ConflictError
+from ops.model import paths
+from ops.model.status import Loss
 from pipeline import declare
-from pipeline.audit.book import Book
+from pipeline.audit.book import Book, Missing
 from pipeline.audit.stream import StreamAudit
 from pipeline.audit.table import TableAudit
 from pipeline.declare import Tier
@@ -37,29 +40,60 @@ class Auditor:
         self._book = Book(where.postgres)
         self._audits: dict[str, StreamAudit | TableAudit] = {}
         self._away: set[str] = set()
+        self._channel: Channel | None = None
+        self._told: dict[str, Loss] | None = None
+        self._untold = False
 
-    def look(self) -> list[str]:
+    def look(self) -> list[Missing]:
         """Look at each tier once; return what was lost."""
-        lost: list[str] = []
+        lost: list[Missing] = []
         for tier in self._tiers:
             try:
                 if tier.name not in self._audits:
                     kind = TableAudit if tier.output is None else StreamAudit
                     self._audits[tier.name] = kind(tier, self._streams, self._book)
-                sentences = self._audits[tier.name].look()
+                missing = self._audits[tier.name].look()
             except (psycopg.Error, StreamError, KafkaException) as error:
                 self._again(tier.name, str(error).splitlines()[0])
                 continue
             if tier.name in self._away:
                 self._away.discard(tier.name)
                 log.info("the audit goes on", tier=tier.name)
-            for sentence in sentences:
-                log.error("records are lost", tier=tier.name, what=sentence)
-            lost += sentences
+            for each in missing:
+                log.error("records are lost", tier=tier.name, what=each.sentence)
+            lost += missing
         return lost
+
+    def tell(self) -> None:
+        """Keep each tier's last loss in the channel until it is settled: the task that supervises the tier alerts."""
+        try:
+            if self._channel is None:
+                self._channel = Channel(self._where.zookeeper).start(seconds=EVERY_SECONDS)
+            if self._told is None:
+                for gone in self._book.forget([tier.name for tier in self._tiers]):
+                    log.info("the audit forgets a tier that is not declared any more", tier=gone)
+                found = {tier.name: self._channel.read(paths.loss(tier.name), Loss) for tier in self._tiers}
+                self._told = {tier: loss.value for tier, loss in found.items() if loss is not None}
+            losses = self._book.losses()
+            for tier in self._tiers:
+                loss = losses.get(tier.name)
+                if loss == self._told.get(tier.name):
+                    continue
+                if loss is None:
+                    self._channel.delete(paths.loss(tier.name))
+                else:
+                    self._channel.put(paths.loss(tier.name), loss)
+            self._told = losses
+            self._untold = False
+        except (psycopg.Error, ChannelAwayError, ConflictError) as error:
+            if not self._untold:
+                log.warning("what was found is told a little later", reason=str(error).splitlines()[0])
+            self._untold = True
 
     def close(self) -> None:
         """Give the connections back."""
+        if self._channel is not None:
+            self._channel.stop()
         self._streams.close()
         self._book.close()
 
@@ -87,8 +121,10 @@ def main() -> int:
     auditor = Auditor(tiers, where)
     while not over.wait(EVERY_SECONDS):
         auditor.look()
+        auditor.tell()
         if published.exists() and published.stat().st_mtime_ns != begun:
             log.info("a pipeline was published; the audit starts again with its tiers")
+            auditor.close()
             os.execv(sys.executable, [sys.executable, "-m", "pipeline.audit"])  # noqa: S606 — the same program, with what is declared now
     auditor.close()
     return 0

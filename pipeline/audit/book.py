@@ -1,17 +1,25 @@
-"""What the audit remembers, in PostgreSQL: for each tier and input partition how far it has judged, and what it has found."""
+"""What the audit remembers, in PostgreSQL: for each tier and input partition how far it has judged, and each loss until it is settled."""
 
 import json
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from ops.model.status import Loss
+
 STATEMENTS: tuple[sql.SQL, ...] = (
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS audit (tier text, partition text, judged bigint NOT NULL, once bigint NOT NULL, again bigint NOT NULL,"
-        " lost bigint NOT NULL, first_lost text, ahead jsonb NOT NULL, judges boolean NOT NULL,"
+        " ahead jsonb NOT NULL, judges boolean NOT NULL,"
         " at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (tier, partition))"
+    ),
+    sql.SQL("ALTER TABLE audit DROP COLUMN IF EXISTS lost, DROP COLUMN IF EXISTS first_lost"),  # they became rows of `losses`
+    sql.SQL(
+        "CREATE TABLE IF NOT EXISTS losses (number bigserial PRIMARY KEY, tier text NOT NULL, place text NOT NULL, records bigint NOT NULL,"
+        " sentence text NOT NULL, found_at timestamptz NOT NULL DEFAULT clock_timestamp(), settled_at timestamptz, settled_by text)"
     ),
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS audit_read (tier text, source text, position bigint NOT NULL,"
@@ -28,11 +36,19 @@ class Line:
     """The next offset to be judged."""
     once: int = 0
     again: int = 0
-    lost: int = 0
-    first_lost: str | None = None
     ahead: list[tuple[int, int]] = field(default_factory=list)
     judges: bool = True
     """Whether what is missing is lost; not so where a tier leaves records out on purpose."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Records that a tier was given and that are nowhere."""
+
+    place: str
+    """Of the first of them, `stream/partition:offset`."""
+    records: int
+    sentence: str
 
 
 @dataclass
@@ -67,27 +83,25 @@ class Book:
 
     def load(self, tier: str) -> Page:
         """Return what is remembered of a tier."""
-        found = self.open().execute(
-            "SELECT partition, judged, once, again, lost, first_lost, ahead, judges FROM audit WHERE tier = %s", (tier,)
-        )
+        found = self.open().execute("SELECT partition, judged, once, again, ahead, judges FROM audit WHERE tier = %s", (tier,))
         lines = {
-            partition: Line(judged, once, again, lost, first, [(begin, end) for begin, end in ahead], judges)
-            for partition, judged, once, again, lost, first, ahead, judges in found.fetchall()
+            partition: Line(judged, once, again, [(begin, end) for begin, end in ahead], judges)
+            for partition, judged, once, again, ahead, judges in found.fetchall()
         }
         read = self.open().execute("SELECT source, position FROM audit_read WHERE tier = %s", (tier,)).fetchall()
         return Page(lines, dict(read))
 
-    def save(self, tier: str, page: Page) -> None:
-        """Remember it, all or nothing."""
+    def save(self, tier: str, page: Page, lost: Sequence[Missing]) -> None:
+        """Remember how far it is and what was found missing, all or nothing."""
         connection = self.open()
         with connection.transaction(), connection.cursor() as cursor:
             cursor.executemany(
-                "INSERT INTO audit (tier, partition, judged, once, again, lost, first_lost, ahead, judges)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (tier, partition) DO UPDATE SET"
-                " (judged, once, again, lost, first_lost, ahead, judges, at) = (excluded.judged, excluded.once, excluded.again,"
-                " excluded.lost, excluded.first_lost, excluded.ahead, excluded.judges, clock_timestamp())",
+                "INSERT INTO audit (tier, partition, judged, once, again, ahead, judges)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (tier, partition) DO UPDATE SET"
+                " (judged, once, again, ahead, judges, at) = (excluded.judged, excluded.once, excluded.again,"
+                " excluded.ahead, excluded.judges, clock_timestamp())",
                 [
-                    (tier, partition, line.judged, line.once, line.again, line.lost, line.first_lost, json.dumps(line.ahead), line.judges)
+                    (tier, partition, line.judged, line.once, line.again, json.dumps(line.ahead), line.judges)
                     for partition, line in page.lines.items()
                 ],
             )
@@ -96,3 +110,22 @@ class Book:
                 " ON CONFLICT (tier, source) DO UPDATE SET (position, at) = (excluded.position, clock_timestamp())",
                 [(tier, source, position) for source, position in page.read.items()],
             )
+            cursor.executemany(
+                "INSERT INTO losses (tier, place, records, sentence) VALUES (%s, %s, %s, %s)",
+                [(tier, missing.place, missing.records, missing.sentence) for missing in lost],
+            )
+
+    def forget(self, declared: Collection[str]) -> list[str]:
+        """Drop the pages of tiers that are not declared any more, and name them; their losses stay until they are settled."""
+        connection = self.open()
+        with connection.transaction():
+            connection.execute("DELETE FROM audit_read WHERE tier <> ALL(%s)", (list(declared),))
+            gone = connection.execute("DELETE FROM audit WHERE tier <> ALL(%s) RETURNING tier", (list(declared),)).fetchall()
+        return sorted({row[0] for row in gone})
+
+    def losses(self) -> dict[str, Loss]:
+        """Return the last loss of each tier that has one which is not settled."""
+        found = self.open().execute(
+            "SELECT DISTINCT ON (tier) tier, number, sentence FROM losses WHERE settled_at IS NULL ORDER BY tier, number DESC"
+        )
+        return {tier: Loss(number=number, sentence=sentence) for tier, number, sentence in found.fetchall()}

@@ -20,15 +20,13 @@ class Coverage:
     """One partition of a tier's input."""
 
     judged: int
-    """Every offset before this one has come out, or is counted as lost."""
+    """Every offset before this one has come out, or was told as lost."""
     ahead: set[int] = field(default_factory=set)
     """Later offsets that have come out."""
     once: int = 0
     """How many offsets have come out."""
     again: int = 0
     """How many records came out of an offset that had one already: replays, or one record that was made several."""
-    lost: int = 0
-    first_lost: int | None = None
 
     def begin(self, offset: int) -> None:
         """Judge nothing before an offset; what was found stays."""
@@ -44,11 +42,8 @@ class Coverage:
         self._close_up()
 
     def judge(self, safe: int) -> list[int]:
-        """Count as lost what has not come out up to offset `safe`, and return it."""
+        """Return what has not come out up to offset `safe`: it is lost, and told once."""
         missing = [offset for offset in range(self.judged, safe + 1) if offset not in self.ahead]
-        if missing:
-            self.lost += len(missing)
-            self.first_lost = missing[0] if self.first_lost is None else self.first_lost
         self.skip(safe)
         return missing
 

@@ -1,8 +1,9 @@
 """Audits a tier that writes a stream: every offset of its input has a record in its output or in the quarantine."""
 
+import math
 import time
 
-from pipeline.audit.book import Book, Line, Page
+from pipeline.audit.book import Book, Line, Missing, Page
 from pipeline.audit.coverage import Claims, Coverage, ranges
 from pipeline.declare import Tier
 from pipeline.driver.streams import Seen, Streams, split
@@ -27,11 +28,12 @@ class StreamAudit:
         self._found = {partition: _coverage(line) for partition, line in page.lines.items()}
         self._before: dict[str, Coverage] = {}
 
-    def look(self) -> list[str]:
-        """Read what has come out since the last look, judge it, and return a sentence for each new loss."""
+    def look(self) -> list[Missing]:
+        """Read what has come out since the last look, judge it, and return what is newly lost."""
         bounds = self._streams.bounds(self._topics)
-        fresh = not self._read or any(bounds.oldest[place] > position for place, position in self._read.items())
-        if fresh:  # the first look ever, or what was to be read is not kept any more
+        # the first look ever, or what was to be read is not kept any more, or the tier writes another stream now
+        fresh = not self._read or any(bounds.oldest.get(place, math.inf) > position for place, position in self._read.items())
+        if fresh:
             self._before |= self._found
             self._found = {}
             records = self._streams.since(self._topics, bounds.ends, int(time.time() * 1000) - BEFORE_MS)
@@ -44,7 +46,6 @@ class StreamAudit:
                 self._claims.add(seen.out)
                 out.setdefault(seen.out.partition, []).append(seen.out.offset)
         safe = self._claims.settled()
-        sentences = []
         for partition, offsets in out.items():
             if partition not in self._found:
                 found = self._found[partition] = self._before.pop(partition, Coverage(0))
@@ -52,37 +53,37 @@ class StreamAudit:
                 found.begin(safe.get(partition, max(offsets)) + 1 if fresh else min(offsets))
             for offset in offsets:
                 self._found[partition].add(offset)
-        for partition, offset in safe.items():
-            if missing := self._judge(partition, offset):
-                told = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in ranges(missing)[:5])
-                sentences.append(
-                    f"{len(missing)} records of {partition} were read by {self._tier.name} and have not come out: offsets {told}; "
-                    f"replay them from there"
-                )
+        lost = [missing for partition, offset in safe.items() for missing in self._judge(partition, offset)]
         self._read = dict(bounds.ends)
-        self._book.save(self._tier.name, Page({partition: self._line(partition) for partition in self._found}, self._read))
-        return sentences
+        self._book.save(self._tier.name, Page({partition: self._line(partition) for partition in self._found}, self._read), lost)
+        return lost
 
     def _mine(self, seen: Seen) -> bool:
         """A quarantine belongs to the stream, whoever of its readers found the record bad."""
         return seen.out.by.partition("/")[0] == self._tier.name
 
-    def _judge(self, partition: str, safe: int) -> list[int]:
+    def _judge(self, partition: str, safe: int) -> list[Missing]:
         found = self._found.get(partition)
         if found is None:
             return []
         if self._tier.filters:
             found.skip(safe)
             return []
-        return found.judge(safe)
+        missing = found.judge(safe)
+        if not missing:
+            return []
+        told = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in ranges(missing)[:5])
+        sentence = (
+            f"{len(missing)} records of {partition} were read by {self._tier.name} and have not come out: offsets {told}; "
+            f"replay them from there"
+        )
+        return [Missing(f"{partition}:{missing[0]}", len(missing), sentence)]
 
     def _line(self, partition: str) -> Line:
         found = self._found[partition]
-        first = None if found.first_lost is None else f"{partition}:{found.first_lost}"
-        return Line(found.judged, found.once, found.again, found.lost, first, ranges(found.ahead), not self._tier.filters)
+        return Line(found.judged, found.once, found.again, ranges(found.ahead), not self._tier.filters)
 
 
 def _coverage(line: Line) -> Coverage:
     ahead = {offset for first, last in line.ahead for offset in range(first, last + 1)}
-    first = None if line.first_lost is None else int(line.first_lost.rpartition(":")[2])
-    return Coverage(line.judged, ahead, line.once, line.again, line.lost, first)
+    return Coverage(line.judged, ahead, line.once, line.again)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from pipeline.audit.book import Book, Line
+from pipeline.audit.book import Book, Line, Missing
 from pipeline.declare import Tier
 from pipeline.driver.streams import Streams, split
 from pipeline.sinks.table import Once
@@ -12,6 +12,8 @@ from pipeline.sinks.table import Once
 BATCHES = 30
 """The most of one look, so that a backlog does not become one huge look."""
 LEDGER = "ledger"
+ASIDE_MS = 5 * 60_000
+"""Bad records are put aside within this time before their batch is in the ledger, however the clocks of Kafka and PostgreSQL differ."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,19 @@ class Entry:
     rows_out: int
     filtered: int
     quarantined: int
+    at: float
+    """When it was written. Unit: epoch seconds."""
 
     @property
     def read(self) -> int:
         """How many records it was given."""
         return sum(end - self.begins.get(partition, 0) for partition, end in self.ends.items())
+
+    @property
+    def first(self) -> str:
+        """Name a place where it begins."""
+        partition = next(iter(self.ends))
+        return f"{partition}:{self.begins.get(partition, 0)}"
 
 
 class TableAudit:
@@ -42,49 +52,48 @@ class TableAudit:
         self._book = book
         self._page = book.load(tier.name)
 
-    def look(self) -> list[str]:
-        """Judge the batches since the last look, and return a sentence for each new loss."""
+    def look(self) -> list[Missing]:
+        """Judge the batches since the last look, and return what is newly lost."""
         if LEDGER not in self._page.read:
             last = self._book.open().execute("SELECT max(batch) FROM ledger WHERE tier = %s", (self._tier.name,)).fetchone()
             self._page.read[LEDGER] = -1 if last is None or last[0] is None else int(last[0])
         rows = self._book.open().execute(
-            "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined FROM ledger"
+            "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined, extract(epoch from at)::float8 FROM ledger"
             " WHERE tier = %s AND batch > %s ORDER BY batch LIMIT %s",
             (self._tier.name, self._page.read[LEDGER], BATCHES),
         )
         entries = [Entry(*row) for row in rows.fetchall()]
-        sentences = [sentence for entry in entries for sentence in self._follow(entry)]
+        lost = [missing for entry in entries for missing in self._follow(entry)]
         if entries:
-            sentences += self._look_up(entries)
+            lost += self._look_up(entries)
             self._page.read[LEDGER] = entries[-1].batch
-        self._book.save(self._tier.name, self._page)
-        return sentences
+        self._book.save(self._tier.name, self._page, lost)
+        return lost
 
-    def _follow(self, entry: Entry) -> list[str]:
+    def _follow(self, entry: Entry) -> list[Missing]:
         """Hold a batch against the one before it, and against itself."""
-        tier, sentences = self._tier.name, []
+        tier, lost = self._tier.name, []
         for partition, end in entry.ends.items():
             begin = entry.begins.get(partition, 0)
             line = self._page.lines.setdefault(partition, Line(begin))
             if begin > line.judged:
-                sentences.append(
+                sentence = (
                     f"batch {entry.batch} of {tier} begins with offset {begin} of {partition}, the one before it ended at {line.judged}: "
                     f"{begin - line.judged} records were skipped; replay them from there"
                 )
-                self._lose(partition, line.judged, begin - line.judged)
+                lost.append(Missing(f"{partition}:{line.judged}", begin - line.judged, sentence))
             line.again += max(0, line.judged - begin)
             line.once += max(0, end - max(begin, line.judged))
             line.judged = max(line.judged, end)
         if entry.filtered and not self._tier.filters:
-            where = next(iter(entry.ends))
-            sentences.append(
+            sentence = (
                 f"batch {entry.batch} of {tier} was given {entry.rows_in} records and {entry.filtered} of them went nowhere, between "
                 f"{entry.begins} and {entry.ends}; if its transform leaves records out on purpose, say so with filters=True"
             )
-            self._lose(where, entry.begins.get(where, 0), entry.filtered)
-        return sentences
+            lost.append(Missing(entry.first, entry.filtered, sentence))
+        return lost
 
-    def _look_up(self, entries: list[Entry]) -> list[str]:
+    def _look_up(self, entries: list[Entry]) -> list[Missing]:
         """Look into the table itself: each record that was given is there."""
         table = self._tier.sink
         if not isinstance(table, Once):
@@ -95,26 +104,33 @@ class TableAudit:
         origins = self._given(entries)
         query = sql.SQL("SELECT given FROM unnest(%s::text[]) AS given WHERE NOT EXISTS (SELECT FROM {} WHERE origin = given)").format(name)
         missing = {row[0] for row in self._book.open().execute(query, (list(origins),)).fetchall()}
-        known = sum(entry.quarantined + entry.filtered for entry in entries)
-        if len(missing) <= known:
+        if missing and any(entry.quarantined for entry in entries):
+            missing -= self._aside(entries)
+        count = len(missing) - sum(entry.filtered for entry in entries)
+        if count <= 0:
             return []
         first = min((origins[origin] for origin in missing), key=_place)
-        self._lose(*_place(first), len(missing) - known)
         where = f"in batches {entries[0].batch} to {entries[-1].batch}"
-        sentence = f"{len(missing) - known} records that {self._tier.name} was given {where} are not in {table.name}"
-        return [f"{sentence}; the first may be {first}; replay them from there"]
+        sentence = f"{count} records that {self._tier.name} was given {where} are not in {table.name}"
+        return [Missing(first, count, f"{sentence}; the first may be {first}; replay them from there")]
 
-    def _count(self, entries: list[Entry], name: sql.Identifier) -> list[str]:
+    def _aside(self, entries: list[Entry]) -> set[str]:
+        """Return the origins of the records that the tier has put into quarantine around these batches."""
+        topics = [stream.quarantine for stream in self._tier.inputs]
+        since = int(entries[0].at * 1000) - ASIDE_MS
+        put = self._streams.since(topics, self._streams.bounds(topics).ends, since)
+        return {seen.origin for seen in put if seen.out.by.partition("/")[0] == self._tier.name}
+
+    def _count(self, entries: list[Entry], name: sql.Identifier) -> list[Missing]:
         """Where one record becomes several rows, the table has no row of the record's own name: count the rows of each batch."""
         counts = sql.SQL("SELECT batch, count(*) FROM {} WHERE batch BETWEEN %s AND %s GROUP BY batch").format(name)
         counted = dict(self._book.open().execute(counts, (entries[0].batch, entries[-1].batch)).fetchall())
-        sentences = []
+        lost = []
         for entry in entries:
             if (there := counted.get(entry.batch, 0)) < entry.rows_out:
-                sentences.append(f"batch {entry.batch} of {self._tier.name} wrote {entry.rows_out} rows, and {there} are in the table")
-                where = next(iter(entry.ends))
-                self._lose(where, entry.begins.get(where, 0), entry.rows_out - there)
-        return sentences
+                sentence = f"batch {entry.batch} of {self._tier.name} wrote {entry.rows_out} rows, and {there} are in the table"
+                lost.append(Missing(entry.first, entry.rows_out - there, sentence))
+        return lost
 
     def _given(self, entries: list[Entry]) -> dict[str, str]:
         """Return the origin of each record that these batches were given, and where it was read."""
@@ -133,11 +149,6 @@ class TableAudit:
             }
         places = {split(partition): start for partition, start in starts.items()}
         return {seen.origin: seen.place for seen in self._streams.read(places, ends)}
-
-    def _lose(self, partition: str, offset: int, count: int) -> None:
-        line = self._page.lines[partition]
-        line.lost += count
-        line.first_lost = line.first_lost or f"{partition}:{offset}"
 
 
 def _place(place: str) -> tuple[str, int]:

@@ -27,7 +27,10 @@ class AwayError(AirflowException):
 
 
 class TierFailedError(AirflowException):
-    """A tier's incarnation failed. The task shows it and is retried, which has the tier watched (and, if given up, started) again."""
+    """A tier's incarnation failed, or records of it are lost.
+
+    The task shows it and is retried, which has the tier watched (and, if given up, started) again.
+    """
 
 
 @contextmanager

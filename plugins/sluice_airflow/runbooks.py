@@ -42,8 +42,10 @@ LAUNCH_FAILED = SluiceNotifier(
     do="Look whether ZooKeeper answers (`sluice doctor`), then clear this task.",
 )
 TIER_FAILED = SluiceNotifier(
-    did="The controller starts the tier again by itself, waiting longer each time; when it gives up, this DAG has it started again.",
-    do="Read the driver's error in this task's log and with `sluice logs`; correct the transform, its data or its resources.",
+    did="A tier that failed is started again by the controller, waiting longer each time, and by this DAG when the controller gives up. "
+    "A tier that lost records goes on.",
+    do="A driver's error: it is in this task's log and in `sluice logs`; correct the transform, its data or its resources. "
+    "Lost records: `sluice audit` names them; replay them, and settle the loss.",
 )
 
 

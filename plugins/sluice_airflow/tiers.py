@@ -27,6 +27,8 @@ REPORTED = "reported"
 """The newest incarnation whose failure has been told."""
 RESTARTED = "restarted"
 """The newest incarnation that there was when the tier was last started again."""
+LOSS = "loss"
+"""The number of the newest loss that has been told."""
 
 
 def start_again(channel: Channel, tier: str, by: str, restarted: int) -> int | None:
@@ -96,7 +98,7 @@ class SuperviseTierOperator(BaseOperator):
                 self.log.info("%s was given up after incarnation %s; it is started again", self.tier, tried)
                 restarted = tried
                 store.set(RESTARTED, restarted, retention=NEVER_EXPIRE)
-        self._watch(reported, restarted)
+        self._watch(reported, restarted, _number(store.get(LOSS)) or 0)
 
     def resume(self, context: Context, event: dict[str, Any]) -> None:
         """End, watch on, or fail with what the driver said."""
@@ -106,15 +108,20 @@ class SuperviseTierOperator(BaseOperator):
             self.log.info("%s is not wanted any more: %s. Nothing is left to supervise", self.tier, told.sentence)
             return
         if told.kind == "again":
-            self._watch(told.incarnation, _number(store.get(RESTARTED)) or 0)
+            self._watch(told.incarnation, _number(store.get(RESTARTED)) or 0, told.loss)
+        if told.kind == "lost":
+            store.set(LOSS, told.loss, retention=NEVER_EXPIRE)
+            message = f"records are lost, and the tier goes on: {told.sentence}; `sluice audit` shows all, `--settle {told.loss}` ends it"
+            self.log.error("%s", message)
+            raise TierFailedError(message)
         store.set(REPORTED, told.incarnation, retention=NEVER_EXPIRE)
         self.log.error("%s. The driver's last error:\n%s", told.sentence, told.error)
         raise TierFailedError(f"{told.sentence}: {told.error}")  # noqa: TRY003, EM102
 
-    def _watch(self, reported: int, restarted: int) -> None:
+    def _watch(self, reported: int, restarted: int, loss: int) -> None:
         until = time.time() + WATCH_SECONDS
         self.defer(
-            trigger=TierTrigger(self.tier, reported, restarted, until),
+            trigger=TierTrigger(self.tier, reported, restarted, until, loss),
             method_name="resume",
             timeout=timedelta(seconds=WATCH_SECONDS + 3600),
         )

@@ -135,33 +135,35 @@ class OperationTrigger(BaseTrigger):
 
 
 class TierTrigger(BaseTrigger):
-    """Watches one tier: fires when an incarnation failed with an error, when the tier was given up, or when it is not wanted any more.
+    """Watches one tier: fires when an incarnation failed, when it was given up, when records are lost, or when it is not wanted any more.
 
     A driver that was killed and replaced is only a note in the log. Neither the triggerer's restart nor a person who ends the
     supervising task stops the tier: what is wanted of it is in the channel.
     """
 
-    def __init__(self, tier: str, reported: int, restarted: int, until: float) -> None:
-        """Watch `tier`; failures of incarnations up to `reported` were told before, and giving it up until `restarted` was answered.
+    def __init__(self, tier: str, reported: int, restarted: int, until: float, loss: int = 0) -> None:
+        """Watch `tier`; failures of incarnations up to `reported` and losses up to number `loss` were told before.
 
+        Giving it up was answered until incarnation `restarted`. A trigger that was deferred before an upgrade has no `loss`.
         Fires `again` when the clock says `until`: no trigger waits for ever.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.tier = tier
         self.reported = reported
         self.restarted = restarted
+        self.loss = loss
         self.until = until
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Tell the triggerer how to make this again."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
-            {"tier": self.tier, "reported": self.reported, "restarted": self.restarted, "until": self.until},
+            {"tier": self.tier, "reported": self.reported, "restarted": self.restarted, "loss": self.loss, "until": self.until},
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch until there is something to tell."""
-        watch = TierWatch(self.tier, self.reported, self.restarted)
+        watch = TierWatch(self.tier, self.reported, self.restarted, self.loss)
         away = False
         with shared.bell() as bell:
             while True:
@@ -174,7 +176,7 @@ class TierTrigger(BaseTrigger):
                         self.log.warning("%s. The tier goes on; watching again when it is back", error)
                     away = True
                 if event is None and time.time() >= self.until:
-                    event = TierEvent(kind="again", incarnation=self.reported)
+                    event = TierEvent(kind="again", incarnation=self.reported, loss=self.loss)
                 if event is not None:
                     yield TriggerEvent(event.model_dump(mode="json"))
                     return

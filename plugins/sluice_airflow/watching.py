@@ -7,15 +7,17 @@ from ops.model import paths
 from ops.model.ids import TierName
 from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, State, TierWanted
 from ops.model.resources import Frozen
-from ops.model.status import ControllerStatus, TierState, TierStatus
+from ops.model.status import ControllerStatus, Loss, TierState, TierStatus
 
 
 class TierEvent(Frozen):
     """Why the supervising task has to do something."""
 
-    kind: Literal["failed", "given_up", "unwanted", "again"]
+    kind: Literal["failed", "given_up", "unwanted", "again", "lost"]
     incarnation: int
     """The newest incarnation whose failure has been told, this one included."""
+    loss: int
+    """The number of the newest loss that has been told, this one included."""
     sentence: str = ""
     error: str = ""
 
@@ -40,11 +42,15 @@ def read_incarnations(channel: Channel, tier: str, *, watch: bool = False) -> li
 class TierWatch:
     """Looks at one tier again and again, remembering what was noted and told."""
 
-    def __init__(self, tier: str, reported: int, restarted: int) -> None:
-        """Tell failures of incarnations after `reported` only, and that it was given up only when one after `restarted` was tried."""
+    def __init__(self, tier: str, reported: int, restarted: int, loss: int) -> None:
+        """Tell failures of incarnations after `reported` and losses after number `loss` only.
+
+        That it was given up is told only when an incarnation after `restarted` was tried.
+        """
         self._tier = tier
         self._reported = reported
         self._restarted = restarted
+        self._loss = loss
         self._ended: set[int] = set()
         self._owner: int | None = None
         self._notes: list[str] = []
@@ -65,11 +71,16 @@ class TierWatch:
         status = read_status(channel, self._tier, watch=True)
         if status is not None and status.state is TierState.FAILED and wanted.running and newest > self._restarted:
             last = status.error or (failed.error if failed else "") or "its drivers left no message"
-            return TierEvent(kind="given_up", incarnation=newest, sentence=status.sentence, error=last)
+            return TierEvent(kind="given_up", incarnation=newest, loss=self._loss, sentence=status.sentence, error=last)
         if failed is not None:
             return failed
+        loss = channel.read(paths.loss(self._tier), Loss, watch=True)
+        if loss is not None and loss.value.number > self._loss:
+            self._loss = loss.value.number
+            return TierEvent(kind="lost", incarnation=self._reported, loss=self._loss, sentence=loss.value.sentence)
         if not wanted.running:
-            return TierEvent(kind="unwanted", incarnation=self._reported, sentence=f"{wanted.by or 'nobody'} wants it stopped")
+            sentence = f"{wanted.by or 'nobody'} wants it stopped"
+            return TierEvent(kind="unwanted", incarnation=self._reported, loss=self._loss, sentence=sentence)
         return None
 
     def _note_owner(self, channel: Channel, record: OwnerRecord | None) -> None:
@@ -93,7 +104,6 @@ class TierWatch:
             if report.value.state is State.FAILED:
                 error = report.value.error or "it left no message"
                 self._reported = number
-                return TierEvent(
-                    kind="failed", incarnation=number, sentence=f"incarnation {number} of tier {self._tier} failed", error=error
-                )
+                sentence = f"incarnation {number} of tier {self._tier} failed"
+                return TierEvent(kind="failed", incarnation=number, loss=self._loss, sentence=sentence, error=error)
         return None

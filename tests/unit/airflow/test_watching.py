@@ -5,7 +5,7 @@ import pytest
 from ops.model import paths
 from ops.model.ids import HostName, Incarnation, TierName
 from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Placement, State, TierWanted
-from ops.model.status import ControllerStatus, TierState, TierStatus
+from ops.model.status import ControllerStatus, Loss, TierState, TierStatus
 from sluice_airflow.watching import TierWatch
 from tests.unit.airflow.memory import MemoryChannel
 
@@ -39,29 +39,29 @@ def test_a_tier_that_runs_is_nothing_to_tell(channel):
     incarnation(channel, 1, State.RUNNING)
     owned_by(channel, 1)
     status(channel, TierState.RUNNING)
-    assert TierWatch(TIER, 0, 0).look(channel) is None
+    assert TierWatch(TIER, 0, 0, 0).look(channel) is None
 
 
 def test_a_failed_incarnation_is_told_once_with_its_drivers_last_error(channel):
     incarnation(channel, 1, State.FAILED, error="no such column: campain")
-    watch = TierWatch(TIER, 0, 0)
+    watch = TierWatch(TIER, 0, 0, 0)
     told = watch.look(channel)
     assert (told.kind, told.incarnation, told.error) == ("failed", 1, "no such column: campain")
     assert watch.look(channel) is None
-    assert TierWatch(TIER, told.incarnation, 0).look(channel) is None, "not by a triggerer that starts again either"
+    assert TierWatch(TIER, told.incarnation, 0, 0).look(channel) is None, "not by a triggerer that starts again either"
 
 
 def test_failures_are_told_one_by_one(channel):
     for number in (1, 2):
         incarnation(channel, number, State.FAILED, error=f"error {number}")
-    watch = TierWatch(TIER, 0, 0)
+    watch = TierWatch(TIER, 0, 0, 0)
     assert [watch.look(channel).incarnation, watch.look(channel).incarnation] == [1, 2]
 
 
 def test_a_killed_driver_that_was_replaced_is_a_note(channel):
     incarnation(channel, 1, State.RUNNING)
     owned_by(channel, 1)
-    watch = TierWatch(TIER, 0, 0)
+    watch = TierWatch(TIER, 0, 0, 0)
     assert watch.look(channel) is None
     incarnation(channel, 2, State.RUNNING, reason="driver of 1 was killed")
     owned_by(channel, 2)
@@ -77,14 +77,27 @@ def test_a_tier_that_was_given_up_is_told_until_it_was_started_again(channel):
     incarnation(channel, 5, State.RUNNING)
     owned_by(channel, 5)
     status(channel, TierState.FAILED, error="killed by signal 9")
-    told = TierWatch(TIER, 5, 0).look(channel)
+    told = TierWatch(TIER, 5, 0, 0).look(channel)
     assert (told.kind, told.incarnation, told.error) == ("given_up", 5, "killed by signal 9")
-    assert TierWatch(TIER, 5, restarted=5).look(channel) is None
+    assert TierWatch(TIER, 5, restarted=5, loss=0).look(channel) is None
     incarnation(channel, 6, State.RUNNING)
-    assert TierWatch(TIER, 5, restarted=5).look(channel).kind == "given_up", "one after the new start was tried, and given up too"
+    assert TierWatch(TIER, 5, restarted=5, loss=0).look(channel).kind == "given_up", "one after the new start was tried, and given up too"
 
 
 def test_a_tier_that_nobody_wants_any_more_is_told(channel):
     channel.put(paths.wanted(TIER), TierWanted(running=False, by="cli:anna"))
-    told = TierWatch(TIER, 0, 0).look(channel)
+    told = TierWatch(TIER, 0, 0, 0).look(channel)
     assert (told.kind, told.sentence) == ("unwanted", "cli:anna wants it stopped")
+
+
+def test_a_loss_is_told_once_by_its_number(channel):
+    incarnation(channel, 1, State.RUNNING)
+    watch = TierWatch(TIER, 0, 0, 0)
+    assert watch.look(channel) is None
+    channel.put(paths.loss(TIER), Loss(number=4, sentence="2 records are nowhere"))
+    told = watch.look(channel)
+    assert (told.kind, told.loss, told.sentence) == ("lost", 4, "2 records are nowhere")
+    assert watch.look(channel) is None
+    assert TierWatch(TIER, 0, 0, told.loss).look(channel) is None, "not by a triggerer that starts again either"
+    channel.put(paths.loss(TIER), Loss(number=5, sentence="another one"))
+    assert watch.look(channel).loss == 5

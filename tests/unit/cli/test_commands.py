@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ops.channel import ChannelAwayError
 from ops.cli.ending import AWAY, FAILED, WRONG_USAGE, Commands, explain
-from ops.cli.figures import Audited, Figures
+from ops.cli.figures import Audited, Figures, Found
 from ops.cli.main import app
 from ops.cli.runbooks import Kind, spec_of
 from ops.model.incarnation import TierProgress
@@ -75,22 +75,24 @@ def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
 
 
 NOW = time.time()
-BALANCED = Audited(tier="entry", once=9, again=0, lost=0, first_lost=None, judges=True, at=NOW)
+BALANCED = Audited(tier="entry", once=9, again=0, judges=True, at=NOW)
+LOSS = Found(number=3, tier="entry", place="raw/0:7", records=2, sentence="2 records are nowhere", found_at=NOW)
 
 
 @pytest.mark.parametrize(
     ("found", "code", "said"),
     [
-        (BALANCED, 0, "balanced"),
-        (BALANCED.model_copy(update={"lost": 2, "first_lost": "raw/0:7"}), FAILED, "LOST"),
-        (BALANCED.model_copy(update={"judges": False}), 0, "on purpose"),
-        (BALANCED.model_copy(update={"at": NOW - 100}), FAILED, "has not looked at entry for a minute"),
+        (Figures(audit=(BALANCED,)), 0, "balanced"),
+        (Figures(audit=(BALANCED,), losses=(LOSS,)), FAILED, "`sluice audit --settle 3`"),
+        (Figures(losses=(LOSS,)), FAILED, "2 records are nowhere"),  # of a tier that is not declared any more
+        (Figures(audit=(BALANCED.model_copy(update={"judges": False}),)), 0, "on purpose"),
+        (Figures(audit=(BALANCED.model_copy(update={"at": NOW - 100}),)), FAILED, "has not looked at entry for a minute"),
     ],
 )
 def test_a_loss_and_an_audit_that_stands_still_are_failures(
-    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, found: Audited, code: int, said: str
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, found: Figures, code: int, said: str
 ) -> None:
-    monkeypatch.setattr("ops.cli.audit.read_figures", lambda: Figures(audit=(found,)))
+    monkeypatch.setattr("ops.cli.audit.read_figures", lambda: found)
     done = runner.invoke(app, ["audit"])
     assert (done.exit_code, said in done.stdout) == (code, True)
     assert json.loads(runner.invoke(app, ["audit", "--json"]).stdout)["ok"] is (code == 0)
