@@ -1,11 +1,12 @@
 """How a pipeline is declared: streams, tiers, and the sinks at its end. Pure, so that publishing needs no Spark session.
 
 A tier's transform gets plain business columns and one struct column `lineage`, and returns the same: the platform reads, parses, stamps
-and writes around it. Three columns have a meaning of their own when a transform returns them:
+and writes around it. Four columns have a meaning of their own when a transform returns them:
 
 - `reason`: text, null for good records; a record with a reason goes to the quarantine stream of the tier's input, with its lineage;
 - `index`: a number that tells records apart that were made of the same one (after an explode);
-- `lineage`: has to be kept, as it came.
+- `to`: where a tier has several outputs, the name of the stream that the record goes to;
+- `lineage`: has to be kept, as it came. In a tier that reads a stream with `rounds`, `lineage.round` says how often it has come back.
 """
 
 import importlib
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from ops.model.ids import TierName
 from ops.model.resources import Quantum
 from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from pipeline.grouping import Grouping, Local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,6 +42,10 @@ class Stream:
     name: str
     columns: str | None = None
     """What its JSON records hold, as SQL: `id string, at bigint`. None: records from outside, as they are, in one column `value`."""
+    grouping: Grouping = field(default_factory=Local)
+    """How its records are spread over its partitions."""
+    rounds: int = 0
+    """It leads back to an earlier tier, and a record may take it so often; one more time, and the record goes to quarantine."""
 
     @property
     def quarantine(self) -> str:
@@ -54,15 +60,14 @@ class Tier:
     name: str
     kind: Kind
     inputs: tuple[Stream, ...]
+    """New ones are added at the end: from the second on, their names are a part of their records' names."""
     transform: Transform
-    output: Stream | None = None
-    """The stream that it writes; or give `sink`."""
+    outputs: tuple[Stream, ...] = ()
+    """The streams that it writes; or give `sink`."""
     sink: "Table | None" = None
     """The table that it fills, in mode `batch`."""
     mode: Mode = Mode.BATCH
     delivery: Delivery = Delivery.AT_LEAST_ONCE
-    grouping: str | None = None
-    """The column whose equal values stay together, in order: key and partition of the output. None: the input's key and partition."""
     filters: bool = False
     """Its transform leaves records out on purpose (`where`, an inner join): the audit then does not take them for lost."""
     max_offsets: int = 20_000
@@ -88,14 +93,14 @@ class Pipeline:
         """Every stream that a tier reads or writes, each once, in the order of the flow."""
         found: dict[str, Stream] = {}
         for tier in self.tiers:
-            for stream in (*tier.inputs, *((tier.output,) if tier.output else ())):
+            for stream in (*tier.inputs, *tier.outputs):
                 found.setdefault(stream.name, stream)
         return tuple(found.values())
 
     @property
     def sources(self) -> tuple[Stream, ...]:
         """The streams that no tier writes: records come in there."""
-        written = {tier.output.name for tier in self.tiers if tier.output}
+        written = {stream.name for tier in self.tiers for stream in tier.outputs}
         return tuple(stream for stream in self.streams if stream.name not in written)
 
     def tier(self, name: str) -> Tier:
@@ -112,10 +117,9 @@ class Pipeline:
         return tuple(_spec(tier, self._distance(tier)) for tier in self.tiers)
 
     def _distance(self, tier: Tier) -> int:
-        if tier.output is None:
+        if not tier.outputs:
             return 0
-        readers = [other for other in self.tiers if tier.output.name in {stream.name for stream in other.inputs}]
-        return 1 + max((self._distance(other) for other in readers), default=0)
+        return 1 + max((self._distance(other) for other in _followers(tier, self.tiers)), default=0)
 
 
 def load(module: str) -> Pipeline:
@@ -132,14 +136,13 @@ def load(module: str) -> Pipeline:
 
 
 def _spec(tier: Tier, distance: int) -> TierSpec:
-    written = (tier.output.name,) if tier.output else ()
     return TierSpec(
         name=TierName(tier.name),
         kind=tier.kind,
         mode=tier.mode,
         delivery=tier.delivery,
         inputs=tuple(stream.name for stream in tier.inputs),
-        outputs=written,
+        outputs=tuple(stream.name for stream in tier.outputs),
         quantum=tier.quantum,
         driver=tier.driver,
         distance=distance,
@@ -151,15 +154,24 @@ def _problems(tier: Tier) -> list[str]:
     checks = {
         "its name must be lower case letters, digits and -, starting with a letter": not re.fullmatch(r"[a-z][a-z0-9-]*", tier.name),
         "it reads nothing; name at least one stream in inputs": not tier.inputs,
-        "it needs either an output stream or a sink, one of them": (tier.output is None) == (tier.sink is None),
+        "it needs either output streams or a sink, one of them": bool(tier.outputs) == (tier.sink is not None),
         "a sink is written in transactions, batch by batch; set mode=Mode.BATCH": tier.sink is not None and tier.mode is Mode.REALTIME,
         "exactly-once needs a sink that is a table; a stream is at-least-once (replays are dropped downstream)": (
             tier.delivery is Delivery.EXACTLY_ONCE and tier.sink is None
         ),
         "its inputs have different columns; read them in tiers of their own": len({stream.columns for stream in tier.inputs}) > 1,
         "max_offsets must be at least 1": tier.max_offsets < 1,
+        "a stream that leads back must not be its first input: name the one first where records come from": (
+            bool(tier.inputs) and tier.inputs[0].rounds > 0
+        ),
     }
     return [name + problem for problem, wrong in checks.items() if wrong]
+
+
+def _followers(tier: Tier, tiers: tuple[Tier, ...]) -> list[Tier]:
+    """Return the tiers that go on with what a tier puts out; streams that lead back do not count."""
+    onwards = {stream.name for stream in tier.outputs if not stream.rounds}
+    return [other for other in tiers if onwards & {stream.name for stream in other.inputs}]
 
 
 def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
@@ -168,13 +180,26 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
         f'tier "{name}": declared more than once; give each tier a name of its own' for name in sorted(set(names)) if names.count(name) > 1
     ]
     writers: dict[str, str] = {}
+    declared: dict[str, Stream] = {}
+    filled: dict[str, str] = {}
     for tier in tiers:
-        if tier.output is None:
-            continue
-        if tier.output.name in writers:
-            first = writers[tier.output.name]
-            problems.append(f'tier "{tier.name}": stream "{tier.output.name}" is written by "{first}" already; write one of your own')
-        writers[tier.output.name] = tier.name
+        problems += [
+            f'tier "{tier.name}": stream "{stream.name}" is declared twice and differently; declare it once, for all tiers'
+            for stream in (*tier.inputs, *tier.outputs)
+            if declared.setdefault(stream.name, stream) != stream
+        ]
+        if tier.sink is not None and (first := filled.setdefault(tier.sink.name, tier.name)) != tier.name:
+            problems.append(f'tier "{tier.name}": table "{tier.sink.name}" is filled by "{first}" already; fill one of your own')
+        for stream in tier.outputs:
+            if stream.name in writers:
+                first = writers[stream.name]
+                problems.append(f'tier "{tier.name}": stream "{stream.name}" is written by "{first}" already; write one of your own')
+            writers[stream.name] = tier.name
+    problems += [
+        f'stream "{stream.name}": who writes it from outside chooses its partitions; give it no grouping'
+        for stream in declared.values()
+        if stream.grouping != Local() and stream.name not in writers
+    ]
     for tier in tiers:
         for stream in tier.inputs:
             if stream.columns is not None and stream.name not in writers:
@@ -184,10 +209,7 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
 
 
 def _cycles(tiers: tuple[Tier, ...]) -> list[str]:
-    after = {
-        tier.name: [other.name for other in tiers if tier.output and tier.output.name in {stream.name for stream in other.inputs}]
-        for tier in tiers
-    }
+    after = {tier.name: [other.name for other in _followers(tier, tiers)] for tier in tiers}
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> str | None:
@@ -205,5 +227,5 @@ def _cycles(tiers: tuple[Tier, ...]) -> list[str]:
     for tier in tiers:
         found = visit(tier.name, ())
         if found:
-            return [f"the tiers {found} go in a circle; records would never leave the pipeline"]
+            return [f"the tiers {found} go in a circle; give the stream that leads back `rounds`, the most times that a record may take it"]
     return []

@@ -1,10 +1,14 @@
 """Where each record came from: put on around a tier's transform, so that transforms need not know of it (decision record 0002)."""
 
+import operator
+import re
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
-from pipeline.declare import QUARANTINE, DeclarationError, Tier
+from pipeline import grouping
+from pipeline.declare import DeclarationError, Stream, Tier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -12,6 +16,7 @@ if TYPE_CHECKING:
 COLUMN = "lineage"
 REASON = "reason"
 INDEX = "index"
+TO = "to"
 ORIGIN = "_origin"
 PATH = "_path"
 ARRIVED = "_arrived"
@@ -29,17 +34,28 @@ def incoming(records: "DataFrame", tier: Tier) -> "DataFrame":
     """Turn what Kafka gives (with `includeHeaders`) into business columns and `lineage`."""
     position = F.concat_ws(":", "partition", "offset")
     own = F.col("partition").cast("string")
-    outside = tier.inputs[0].columns is None
+    came, outside = position, tier.inputs[0].columns is None
+    if not outside:
+        came = F.coalesce(header("origin"), position)
+    if others := [stream.name for stream in tier.inputs[1:]]:
+        # two inputs must not call two records, or two ways, by one name
+        other = F.when(F.col("topic").isin(others), F.col("topic"))
+        own = F.concat_ws(":", other, own)
+        came = F.concat_ws("/", other, position) if outside else F.concat_ws("&", came, other)
+    path = own if outside else F.concat_ws("/", header("path"), own)
+    counted = [rounds(path, stream) for stream in tier.inputs if stream.rounds]
+    back = [reduce(operator.add, counted).alias("round")] if counted else []
     arrived = F.unix_millis("timestamp").cast("string")
     lineage = F.struct(
-        (position if outside else F.coalesce(header("origin"), position)).alias("origin"),
-        (own if outside else F.concat_ws("/", header("path"), own)).alias("path"),
+        came.alias("origin"),
+        path.alias("path"),
         F.concat(F.col("topic"), F.lit("/"), position).alias("from"),
         (arrived if outside else F.coalesce(header("t0"), arrived)).alias("t0"),
         F.col("topic").alias("stream"),
         F.col("partition"),
         F.col("key"),
         F.col("value"),
+        *back,
     ).alias(COLUMN)
     columns = tier.inputs[0].columns
     if columns is None:
@@ -57,15 +73,24 @@ def transformed(records: "DataFrame", tier: Tier) -> "DataFrame":
     if COLUMN not in made.columns:
         message = f'tier "{tier.name}": its transform dropped the column "{COLUMN}"; add "{COLUMN}" to its select, as it came'
         raise DeclarationError(message)
-    if tier.grouping is not None and tier.grouping not in made.columns:
-        message = f'tier "{tier.name}": grouping names "{tier.grouping}", its transform returns {", ".join(business(made))}'
+    for stream in tier.outputs:
+        if missing := set(grouping.columns(stream.grouping)) - set(made.columns):
+            names = ", ".join(business(made, tier))
+            message = (
+                f'tier "{tier.name}": the grouping of "{stream.name}" names {", ".join(sorted(missing))}, its transform returns {names}'
+            )
+            raise DeclarationError(message)
+    if len(tier.outputs) > 1 and TO not in made.columns:
+        names = ", ".join(stream.name for stream in tier.outputs)
+        message = f'tier "{tier.name}": it has several outputs, so its transform has to return a column "{TO}" that names one of {names}'
         raise DeclarationError(message)
     return made
 
 
-def business(made: "DataFrame") -> list[str]:
+def business(made: "DataFrame", tier: Tier) -> list[str]:
     """Name the columns that are the tier's own."""
-    return [name for name in made.columns if name not in {COLUMN, REASON, INDEX}]
+    others = {COLUMN, REASON, INDEX} | ({TO} if len(tier.outputs) > 1 else set())
+    return [name for name in made.columns if name not in others]
 
 
 def origin(made: "DataFrame") -> "Column":
@@ -74,50 +99,16 @@ def origin(made: "DataFrame") -> "Column":
     return F.concat_ws(":", first, F.col(INDEX).cast("string")) if INDEX in made.columns else first
 
 
-def outgoing(made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int], *, suffix: str = "") -> "DataFrame":
-    """Turn what the transform returned into what Kafka's sink takes: topic, key, value, partition, headers.
-
-    `suffix` follows the names of the streams. It changes no code that Spark generates, so what a warm-up compiled serves the real run.
-    """
-    if tier.output is None:
-        message = f'tier "{tier.name}" has no output stream'
-        raise DeclarationError(message)
-    lineage = F.col(COLUMN)
-    bad = F.col(REASON).isNotNull() if REASON in made.columns else F.lit(False)  # noqa: FBT003 — Spark has no keyword
-    reason = F.col(REASON) if REASON in made.columns else F.lit(None).cast("string")
-    quarantine = F.concat(lineage["stream"], F.lit(QUARANTINE + suffix))
-    count = min(partitions[stream.quarantine] for stream in tier.inputs)
-    straight = F.pmod(lineage["partition"], F.lit(partitions[tier.output.name]))
-    grouped = F.pmod(F.hash(tier.grouping), F.lit(partitions[tier.output.name])) if tier.grouping else straight
-    key = F.col(tier.grouping).cast("string").cast("binary") if tier.grouping else lineage["key"]
-    return made.select(
-        F.when(bad, quarantine).otherwise(F.lit(tier.output.name + suffix)).alias("topic"),
-        F.when(bad, lineage["key"]).otherwise(key).alias("key"),
-        F.when(bad, lineage["value"]).otherwise(F.to_json(F.struct(*business(made))).cast("binary")).alias("value"),
-        F.when(bad, F.pmod(lineage["partition"], F.lit(count))).otherwise(grouped).cast("int").alias("partition"),
-        F.filter(
-            F.array(
-                _entry("origin", origin(made)),
-                _entry("path", lineage["path"]),
-                _entry("from", lineage["from"]),
-                _entry("by", F.lit(by)),
-                _entry("t0", lineage["t0"]),
-                _entry("reason", reason),
-            ),
-            lambda entry: entry["value"].isNotNull(),
-        ).alias("headers"),
-    )
+def rounds(path: "Column", stream: Stream) -> "Column":
+    """Count how often a record has come in by a stream; never its readers' first input, so the path names it."""
+    return F.regexp_count(path, F.lit(f"(^|/){re.escape(stream.name)}:"))
 
 
-def _entry(name: str, value: "Column") -> "Column":
-    return F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
-
-
-def collected(made: "DataFrame") -> "DataFrame":
+def collected(made: "DataFrame", tier: Tier) -> "DataFrame":
     """Turn what the transform returned into what a table's writer takes; only bad rows carry all of their lineage."""
     reason = F.col(REASON) if REASON in made.columns else F.lit(None).cast("string")
     return made.select(
-        *business(made),
+        *business(made, tier),
         origin(made).alias(ORIGIN),
         F.col(COLUMN)["path"].alias(PATH),
         F.col(COLUMN)["t0"].cast("bigint").alias(ARRIVED),

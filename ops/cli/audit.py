@@ -41,8 +41,11 @@ def show(settled: int | None, *, as_json: bool) -> None:
 
 def _print(figures: Figures, stands: list[str]) -> None:
     print_table(
-        ("tier", "verdict", "records", "again", "lost", "looked"),
-        ((line.tier, verdict(line, lost), line.once, line.again, lost, f"{ago(line.at)} ago") for line, lost in _lines(figures)),
+        ("tier", "verdict", "records", "again", "lost", "complete up to", "looked"),
+        (
+            (line.tier, verdict(line, lost), line.once, line.again, lost, _moment(line.complete), f"{ago(line.at)} ago")
+            for line, lost in _lines(figures)
+        ),
         "The audit has not seen a record yet: it looks a few seconds after `make up`; `sluice logs audit` tells more.",
     )
     for loss in figures.losses[:SHOWN]:
@@ -57,6 +60,10 @@ def _print(figures: Figures, stands: list[str]) -> None:
 
 def _lines(figures: Figures) -> list[tuple[Audited, int]]:
     return [(line, figures.lost(line.tier)) for line in figures.audit]
+
+
+def _moment(complete: float | None) -> str | None:
+    return None if complete is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(complete))
 
 
 def verdict(line: Audited, lost: int) -> str:

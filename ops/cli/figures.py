@@ -15,7 +15,8 @@ QUERY = (
 )
 AUDIT = (
     "select tier, sum(once)::bigint as once, sum(again)::bigint as again, bool_and(judges) as judges,"
-    " extract(epoch from max(at))::float8 as at from audit group by tier order by tier"
+    " extract(epoch from max(at))::float8 as at, extract(epoch from max(complete))::float8 as complete"
+    " from audit left join frontier using (tier) group by tier order by tier"
 )
 LOSSES = (
     "select number, tier, place, records, sentence, extract(epoch from found_at)::float8 as found_at"
@@ -35,6 +36,8 @@ class Audited(Frozen):
     """Records that came out of one that had come out before: replays, or one that was made several."""
     judges: bool
     at: float
+    complete: float | None = None
+    """Everything that arrived before this moment has gone through the tier; None while nobody knows."""
 
 
 class Found(Frozen):

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import psycopg
@@ -19,6 +20,7 @@ from ops.model import paths
 from ops.model.status import Loss
 from pipeline import declare
 from pipeline.audit.book import Book, Missing
+from pipeline.audit.frontier import Frontier
 from pipeline.audit.stream import StreamAudit
 from pipeline.audit.table import TableAudit
 from pipeline.declare import Tier
@@ -39,6 +41,8 @@ class Auditor:
         self._streams = Streams(where.kafka)
         self._book = Book(where.postgres)
         self._audits: dict[str, StreamAudit | TableAudit] = {}
+        self._frontiers: dict[str, Frontier] = {}
+        self._writers = {stream.name: tier.name for tier in tiers for stream in tier.outputs}
         self._away: set[str] = set()
         self._channel: Channel | None = None
         self._told: dict[str, Loss] | None = None
@@ -50,9 +54,10 @@ class Auditor:
         for tier in self._tiers:
             try:
                 if tier.name not in self._audits:
-                    kind = TableAudit if tier.output is None else StreamAudit
+                    kind = StreamAudit if tier.outputs else TableAudit
                     self._audits[tier.name] = kind(tier, self._streams, self._book)
                 missing = self._audits[tier.name].look()
+                self._advance(tier)
             except (psycopg.Error, StreamError, KafkaException) as error:
                 self._again(tier.name, str(error).splitlines()[0])
                 continue
@@ -63,6 +68,29 @@ class Auditor:
                 log.error("records are lost", tier=tier.name, what=each.sentence)
             lost += missing
         return lost
+
+    def _advance(self, tier: Tier) -> None:
+        """Move the time up to which the tier is complete; of a stream that leads back nobody knows when a round is the last."""
+        if any(stream.rounds for stream in tier.inputs):
+            return
+        if tier.name not in self._frontiers:
+            self._frontiers[tier.name] = Frontier(self._book.complete(tier.name))
+        frontier = self._frontiers[tier.name]
+        before = frontier.complete
+        frontier.passed(self._audits[tier.name].done())
+        if frontier.complete is not None and frontier.complete != before:
+            self._book.save_complete(tier.name, frontier.complete)
+        given = [self._complete(stream.name) for stream in tier.inputs]
+        known = [moment for moment in given if moment is not None]
+        if len(known) == len(given):
+            frontier.mark(min(known), self._streams.bounds([stream.name for stream in tier.inputs]).ends)
+
+    def _complete(self, stream: str) -> float | None:
+        """Return up to which time of arrival a stream has everything; a stream from outside has it now."""
+        writer = self._writers.get(stream)
+        if writer is None:
+            return time.time()
+        return self._frontiers[writer].complete if writer in self._frontiers else None
 
     def tell(self) -> None:
         """Keep each tier's last loss in the channel until it is settled: the task that supervises the tier alerts."""

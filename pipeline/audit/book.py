@@ -17,6 +17,7 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (tier, partition))"
     ),
     sql.SQL("ALTER TABLE audit DROP COLUMN IF EXISTS lost, DROP COLUMN IF EXISTS first_lost"),  # they became rows of `losses`
+    sql.SQL("CREATE TABLE IF NOT EXISTS frontier (tier text PRIMARY KEY, complete timestamptz NOT NULL)"),
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS losses (number bigserial PRIMARY KEY, tier text NOT NULL, place text NOT NULL, records bigint NOT NULL,"
         " sentence text NOT NULL, found_at timestamptz NOT NULL DEFAULT clock_timestamp(), settled_at timestamptz, settled_by text)"
@@ -120,8 +121,22 @@ class Book:
         connection = self.open()
         with connection.transaction():
             connection.execute("DELETE FROM audit_read WHERE tier <> ALL(%s)", (list(declared),))
+            connection.execute("DELETE FROM frontier WHERE tier <> ALL(%s)", (list(declared),))
             gone = connection.execute("DELETE FROM audit WHERE tier <> ALL(%s) RETURNING tier", (list(declared),)).fetchall()
         return sorted({row[0] for row in gone})
+
+    def complete(self, tier: str) -> float | None:
+        """Return up to which time of arrival a tier was complete when it was saved."""
+        found = self.open().execute("SELECT extract(epoch FROM complete)::float8 FROM frontier WHERE tier = %s", (tier,)).fetchone()
+        return None if found is None else float(found[0])
+
+    def save_complete(self, tier: str, moment: float) -> None:
+        """Remember it."""
+        self.open().execute(
+            "INSERT INTO frontier (tier, complete) VALUES (%s, to_timestamp(%s))"
+            " ON CONFLICT (tier) DO UPDATE SET complete = excluded.complete",
+            (tier, moment),
+        )
 
     def losses(self) -> dict[str, Loss]:
         """Return the last loss of each tier that has one which is not settled."""

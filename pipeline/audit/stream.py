@@ -17,11 +17,10 @@ class StreamAudit:
 
     def __init__(self, tier: Tier, streams: Streams, book: Book) -> None:
         """Go on from what the book remembers; what came out before the first look is not judged."""
-        assert tier.output is not None  # noqa: S101 — who calls this has looked
         self._tier = tier
         self._streams = streams
         self._book = book
-        self._topics = [tier.output.name, *(stream.quarantine for stream in tier.inputs)]
+        self._topics = [*(stream.name for stream in tier.outputs), *(stream.quarantine for stream in tier.inputs)]
         self._claims = Claims()
         page = book.load(tier.name)
         self._read = page.read
@@ -31,7 +30,7 @@ class StreamAudit:
     def look(self) -> list[Missing]:
         """Read what has come out since the last look, judge it, and return what is newly lost."""
         bounds = self._streams.bounds(self._topics)
-        # the first look ever, or what was to be read is not kept any more, or the tier writes another stream now
+        # the first look ever, or what was to be read is not kept any more, or the tier writes other streams now
         fresh = not self._read or any(bounds.oldest.get(place, math.inf) > position for place, position in self._read.items())
         if fresh:
             self._before |= self._found
@@ -57,6 +56,10 @@ class StreamAudit:
         self._read = dict(bounds.ends)
         self._book.save(self._tier.name, Page({partition: self._line(partition) for partition in self._found}, self._read), lost)
         return lost
+
+    def done(self) -> dict[str, int]:
+        """Return the offset of each input partition before which everything has come out or is told as lost."""
+        return {partition: found.judged for partition, found in self._found.items()}
 
     def _mine(self, seen: Seen) -> bool:
         """A quarantine belongs to the stream, whoever of its readers found the record bad."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
+from pipeline import origins
 from pipeline.audit.book import Book, Line, Missing
 from pipeline.declare import Tier
 from pipeline.driver.streams import Streams, split
@@ -70,6 +71,10 @@ class TableAudit:
         self._book.save(self._tier.name, self._page, lost)
         return lost
 
+    def done(self) -> dict[str, int]:
+        """Return where the last batch ended that was looked at."""
+        return {partition: line.judged for partition, line in self._page.lines.items()}
+
     def _follow(self, entry: Entry) -> list[Missing]:
         """Hold a batch against the one before it, and against itself."""
         tier, lost = self._tier.name, []
@@ -101,15 +106,15 @@ class TableAudit:
         name = sql.Identifier(table.name)
         if any(entry.rows_in > entry.read for entry in entries):
             return self._count(entries, name)
-        origins = self._given(entries)
+        given = self._given(entries)
         query = sql.SQL("SELECT given FROM unnest(%s::text[]) AS given WHERE NOT EXISTS (SELECT FROM {} WHERE origin = given)").format(name)
-        missing = {row[0] for row in self._book.open().execute(query, (list(origins),)).fetchall()}
+        missing = {row[0] for row in self._book.open().execute(query, (list(given),)).fetchall()}
         if missing and any(entry.quarantined for entry in entries):
             missing -= self._aside(entries)
         count = len(missing) - sum(entry.filtered for entry in entries)
         if count <= 0:
             return []
-        first = min((origins[origin] for origin in missing), key=_place)
+        first = min((given[origin] for origin in missing), key=_place)
         where = f"in batches {entries[0].batch} to {entries[-1].batch}"
         sentence = f"{count} records that {self._tier.name} was given {where} are not in {table.name}"
         return [Missing(first, count, f"{sentence}; the first may be {first}; replay them from there")]
@@ -134,21 +139,22 @@ class TableAudit:
 
     def _given(self, entries: list[Entry]) -> dict[str, str]:
         """Return the origin of each record that these batches were given, and where it was read."""
-        outside = self._tier.inputs[0].columns is None
+        inputs = [stream.name for stream in self._tier.inputs]
         starts: dict[str, int] = {}
         ends: dict[str, int] = {}
         for entry in entries:
             for partition, end in entry.ends.items():
                 starts.setdefault(partition, entry.begins.get(partition, 0))
                 ends[partition] = end
-        if outside:
+        if self._tier.inputs[0].columns is None:
             return {
-                f"{split(partition)[1]}:{offset}": f"{partition}:{offset}"
+                origins.first(inputs, *split(partition), offset): f"{partition}:{offset}"
                 for partition, start in starts.items()
                 for offset in range(start, ends[partition])
             }
         places = {split(partition): start for partition, start in starts.items()}
-        return {seen.origin: seen.place for seen in self._streams.read(places, ends)}
+        found = self._streams.read(places, ends)
+        return {origins.later(inputs, split(seen.place.rpartition(":")[0])[0], seen.origin): seen.place for seen in found}
 
 
 def _place(place: str) -> tuple[str, int]:

@@ -19,6 +19,7 @@ from pipeline.driver.checkpoint import Checkpoint
 from pipeline.driver.engine import WARM_RECORDS, Engine, Setting, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.restarts import Restarts
+from pipeline.routing import outgoing
 from pipeline.sinks.archive import Archive
 from pipeline.sinks.ledger import CheckpointError, FencedError, Ledger
 from pipeline.sinks.quarantine import Quarantine
@@ -194,10 +195,10 @@ class Batch(Engine):
         if tier.sink is None:
             partitions = {topic: setting.streams.partitions(topic) for topic in setting.outputs}
             suffix = lineage.WARM_UP if cold else ""
-            written = lineage.outgoing(made, tier, f"{tier.name}/{setting.incarnation}", partitions, suffix=suffix)
+            written = outgoing(made, tier, f"{tier.name}/{setting.incarnation}", partitions, suffix=suffix)
             writer = written.writeStream.format("kafka").option("kafka.bootstrap.servers", setting.kafka)
         else:
-            writer = lineage.collected(made).writeStream.foreachBatch(self._discard if cold else self._write)
+            writer = lineage.collected(made, tier).writeStream.foreachBatch(self._discard if cold else self._write)
         writer = writer.queryName(name).outputMode("append").option("checkpointLocation", folder)
         return writer.trigger(processingTime="0 seconds" if cold else INTERVAL).start()
 

@@ -51,8 +51,7 @@ class Setting:
     @property
     def outputs(self) -> list[str]:
         """The topics that the tier writes, quarantine included."""
-        written = [self.tier.output.name] if self.tier.output else []
-        return written + [stream.quarantine for stream in self.tier.inputs]
+        return [stream.name for stream in self.tier.outputs] + [stream.quarantine for stream in self.tier.inputs]
 
 
 class Engine(ABC):

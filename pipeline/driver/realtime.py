@@ -20,6 +20,7 @@ from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, executors, missing
 from pipeline.driver.slots import records_read
 from pipeline.driver.streams import Seen, StreamError
+from pipeline.routing import outgoing
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -202,7 +203,7 @@ class Realtime(Engine):
         records = source(setting, {"startingOffsets": json.dumps(offsets_option(begins))})
         made = lineage.transformed(records, setting.tier)
         partitions = {topic: setting.streams.partitions(topic) for topic in setting.outputs}
-        written = lineage.outgoing(made, setting.tier, by, partitions, suffix=suffix)
+        written = outgoing(made, setting.tier, by, partitions, suffix=suffix)
         writer = written.writeStream.format("kafka").queryName(f"{setting.tier.name} {by}").outputMode("update")
         options = {
             "kafka.bootstrap.servers": setting.kafka,

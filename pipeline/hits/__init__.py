@@ -6,6 +6,7 @@ Read this first to see how a pipeline is declared; each tier's transform is a mo
 from ops.model.resources import Quantum
 from ops.model.tier import Delivery, Kind, Mode
 from pipeline.declare import Pipeline, Stream, Tier
+from pipeline.grouping import Fields
 from pipeline.hits.counts import CAMPAIGN_COUNTS, per_window
 from pipeline.hits.enrich import with_campaign
 from pipeline.hits.entry import checked
@@ -15,25 +16,15 @@ HIT = "id string, user string, ad string, kind string, at bigint"
 
 RAW = Stream("raw")
 HITS = Stream("hits", HIT)
-ENRICHED = Stream("enriched", f"{HIT}, campaign string")
+ENRICHED = Stream("enriched", f"{HIT}, campaign string", Fields("campaign"))
 
 SLOT = Quantum(cpu=1, memory=750, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
 PIPELINE = Pipeline(
     tiers=(
-        Tier("entry", Kind.ENTRY, (RAW,), checked, output=HITS, mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
-        Tier(
-            "enrich",
-            Kind.PROCESSING,
-            (HITS,),
-            with_campaign,
-            output=ENRICHED,
-            mode=Mode.REALTIME,
-            grouping="campaign",
-            quantum=SLOT,
-            driver=DRIVER,
-        ),
+        Tier("entry", Kind.ENTRY, (RAW,), checked, outputs=(HITS,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+        Tier("enrich", Kind.PROCESSING, (HITS,), with_campaign, outputs=(ENRICHED,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
         Tier(
             "counts",
             Kind.PROCESSING,

@@ -22,8 +22,11 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " PRIMARY KEY (tier, batch), CHECK (rows_in = rows_out + filtered + quarantined + replays))"
     ),
     sql.SQL("CREATE INDEX IF NOT EXISTS ledger_at ON ledger (tier, at)"),
-    sql.SQL(
-        'CREATE TABLE IF NOT EXISTS marks (tier text, path text, "offset" bigint NOT NULL, index bigint NOT NULL, PRIMARY KEY (tier, path))'
+    sql.SQL("CREATE TABLE IF NOT EXISTS marks (tier text, path text, position bigint[] NOT NULL, PRIMARY KEY (tier, path))"),
+    sql.SQL(  # a position was an offset and one index, before records could become several more than once on their way
+        "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'marks' AND column_name = 'index') THEN"
+        ' ALTER TABLE marks ADD COLUMN position bigint[]; UPDATE marks SET position = ARRAY["offset", index];'
+        ' ALTER TABLE marks ALTER COLUMN position SET NOT NULL, DROP COLUMN "offset", DROP COLUMN index; END IF; END $$'
     ),
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS tier_progress (tier text PRIMARY KEY, incarnation bigint NOT NULL, at timestamptz NOT NULL,"
@@ -140,15 +143,15 @@ class Ledger:
         return cursor.fetchone() is None
 
     def _read_marks(self, cursor: psycopg.Cursor[Any]) -> Marks:
-        cursor.execute('SELECT path, "offset", index FROM marks WHERE tier = %s', (self.tier,))
-        return {path: (offset, index) for path, offset, index in cursor.fetchall()}
+        cursor.execute("SELECT path, position FROM marks WHERE tier = %s", (self.tier,))
+        return {path: tuple(position) for path, position in cursor.fetchall()}
 
     def _raise_marks(self, cursor: psycopg.Cursor[Any], marks: Marks) -> None:
         if marks:
             cursor.executemany(
-                'INSERT INTO marks (tier, path, "offset", index) VALUES (%s, %s, %s, %s)'
-                ' ON CONFLICT (tier, path) DO UPDATE SET "offset" = excluded."offset", index = excluded.index',
-                [(self.tier, path, offset, index) for path, (offset, index) in marks.items()],
+                "INSERT INTO marks (tier, path, position) VALUES (%s, %s, %s)"
+                " ON CONFLICT (tier, path) DO UPDATE SET position = excluded.position",
+                [(self.tier, path, list(position)) for path, position in marks.items()],
             )
 
     def _record(self, cursor: psycopg.Cursor[Any], batch: Batch, kept: int, written: int, quarantined: int) -> None:

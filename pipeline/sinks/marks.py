@@ -7,14 +7,10 @@ a watermark in time could not do that after a long pause.
 
 from collections.abc import Sequence
 
-Marks = dict[str, tuple[int, int]]
-"""Path → the offset and index of the last origin that was seen on it."""
+from pipeline.origins import position
 
-
-def position(origin: str) -> tuple[int, int]:
-    """Return the offset and the index of an origin, `partition:offset` or `partition:offset:index`."""
-    parts = origin.split(":")
-    return int(parts[1]), int(parts[2]) if len(parts) > 2 else 0  # noqa: PLR2004 — the index is the third part
+Marks = dict[str, tuple[int, ...]]
+"""Path → the position of the last origin that was seen on it."""
 
 
 def first_seen(marks: Marks, paths: Sequence[str], origins: Sequence[str]) -> list[int]:

@@ -75,7 +75,7 @@ class Lab:
         read = self.channel.read(paths.tier(tier), TierSpec)
         assert read is not None
         facts = HostFacts(name=HostName(host), address=HOSTS[host], zone="onprem", cpu=8, memory=8192)
-        installation = Installation(self.home, self.home / "endpoints.json", ROOT / "site.yaml", self.where.spark, facts)
+        installation = Installation(self.home, self.home / "endpoints.json", Path(self.env["SLUICE_SITE"]), self.where.spark, facts)
         kinds = (
             (UnitKind.SLOT, slot_id(tier, number, 0), read.value.quantum),
             (UnitKind.DRIVER, driver_id(tier, number), read.value.driver),
@@ -165,9 +165,13 @@ class Lab:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Publish the shipped pipeline, or what a test's module names as its PIPELINE."""
     home = tmp_path_factory.mktemp("pipeline")
-    env = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_PORT_BASE": str(free_base()), "SLUICE_SITE": str(ROOT / "site.yaml")}
+    site = home / "site.yaml"
+    named = getattr(request.module, "PIPELINE_MODULE", None)
+    site.write_text((ROOT / "site.yaml").read_text() if named is None else f"pipeline: {named}\npartitions: 4\nhosts: []\n")
+    env = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_PORT_BASE": str(free_base()), "SLUICE_SITE": str(site)}
     env.pop("SLUICE_ENDPOINTS", None)
     services = [sys.executable, "-m", "ops.platform.services"]
     made: Lab | None = None

@@ -118,7 +118,7 @@ def test_a_tier_that_is_taken_out_is_forgotten_and_one_whose_stream_is_renamed_b
     kafka.put("enriched", "enrich/7", "hits/1", range(10), now)
     assert auditor.look() == []
     auditor.close()
-    renamed = replace(enrich, output=declare.Stream("hits", "id string"))
+    renamed = replace(enrich, outputs=(declare.Stream("hits", "id string"),))
     with closing(Auditor((renamed,), lab.where)) as other:
         assert other.look() == []
         assert other.look() == []

@@ -3,14 +3,17 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from ops.model.tier import Kind, Mode
-from pipeline import declare
+from pipeline import declare, origins
 from pipeline.declare import DeclarationError, Stream, Tier
+from pipeline.grouping import Fields
+from pipeline.lineage import incoming
 from pipeline.operators import check_tier
 
 pytestmark = pytest.mark.timeout(240)
@@ -25,7 +28,9 @@ def session() -> Iterator[SparkSession]:
 
 
 def tier(transform, mode: Mode = Mode.REALTIME) -> Tier:
-    return Tier("mine", Kind.PROCESSING, (Stream("hits", "id string, n bigint"),), transform, output=Stream("out", "id string"), mode=mode)
+    return Tier(
+        "mine", Kind.PROCESSING, (Stream("hits", "id string, n bigint"),), transform, outputs=(Stream("out", "id string"),), mode=mode
+    )
 
 
 def aggregates(hits: DataFrame) -> DataFrame:
@@ -53,6 +58,44 @@ def calls_python(hits: DataFrame) -> DataFrame:
 def test_it_is_refused_by_name(session: SparkSession, made: Tier, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         check_tier(session, made)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ((Stream("out", grouping=Fields("who")),), 'the grouping of "out" names who, its transform returns id, n'),
+        ((Stream("out"), Stream("other")), 'a column "to" that names one of out, other'),
+    ],
+)
+def test_a_way_that_the_transform_does_not_tell_is_refused(session: SparkSession, outputs: tuple[Stream, ...], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        check_tier(session, replace(tier(lambda hits: hits), outputs=outputs))
+
+
+KAFKA_ROW = (
+    "topic string, partition int, offset bigint, key binary, value binary, timestamp timestamp,"
+    " headers array<struct<key string, value binary>>"
+)
+
+
+def test_two_inputs_never_call_two_records_by_one_name(session: SparkSession) -> None:
+    now = datetime.now(UTC)
+
+    def rows(*topics: str, headers: list[tuple[str, bytes]] | None = None) -> DataFrame:
+        return session.createDataFrame([(topic, 2, 7, None, b"{}", now, headers) for topic in topics], KAFKA_ROW)
+
+    def names(inputs: tuple[Stream, ...], records: DataFrame) -> list[tuple[str, str]]:
+        read = incoming(records, replace(tier(lambda hits: hits), inputs=inputs)).select("lineage.origin", "lineage.path").collect()
+        return [(row.origin, row.path) for row in read]
+
+    outside = (Stream("a"), Stream("b"))
+    assert names(outside, rows("a", "b")) == [("2:7", "2"), ("b/2:7", "b:2")]
+    assert [origins.first(["a", "b"], stream, 2, 7) for stream in "ab"] == ["2:7", "b/2:7"]
+    between = (Stream("a", "id string"), Stream("b", "id string"))
+    came = [("origin", b"0:5:1"), ("path", b"0/3")]
+    assert names(between, rows("a", "b", headers=came)) == [("0:5:1", "0/3/2"), ("0:5:1&b", "0/3/b:2")]
+    assert [origins.later(["a", "b"], stream, "0:5:1") for stream in "ab"] == ["0:5:1", "0:5:1&b"]
+    assert names((Stream("a", "id string"),), rows("a", headers=came)) == [("0:5:1", "0/3/2")]
 
 
 def test_a_tier_that_says_so_may_leave_records_out(session: SparkSession) -> None:

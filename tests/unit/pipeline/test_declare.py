@@ -1,13 +1,18 @@
 """What is wrong with a declaration is said by tier and by what to do."""
 
+from dataclasses import replace
+
 import pytest
 
 from ops.model.tier import Delivery, Kind, Mode
 from pipeline.declare import DeclarationError, Pipeline, Stream, Tier, load
+from pipeline.grouping import Shuffle
 from pipeline.sinks.table import Once
 
 A, B, C = Stream("a"), Stream("b", "id string"), Stream("c", "id string")
 TABLE = Once("rows", {"id": "text"})
+OTHER = Once("others", {"id": "text"})
+BACK = Stream("back", "id string", rounds=3)
 
 
 def same(records):
@@ -21,17 +26,24 @@ def tier(name="first", inputs=(A,), **more):
 @pytest.mark.parametrize(
     ("tiers", "message"),
     [
-        ([tier("First", output=B)], 'tier "First": its name must be lower case'),
-        ([tier(inputs=(), output=B)], "reads nothing"),
-        ([tier()], "either an output stream or a sink"),
-        ([tier(output=B, sink=TABLE)], "either an output stream or a sink"),
+        ([tier("First", outputs=(B,))], 'tier "First": its name must be lower case'),
+        ([tier(inputs=(), outputs=(B,))], "reads nothing"),
+        ([tier()], "either output streams or a sink"),
+        ([tier(outputs=(B,), sink=TABLE)], "either output streams or a sink"),
         ([tier(sink=TABLE, mode=Mode.REALTIME)], "set mode=Mode.BATCH"),
-        ([tier(output=B, delivery=Delivery.EXACTLY_ONCE)], "exactly-once needs a sink that is a table"),
-        ([tier(inputs=(A, B), output=C), tier("second", output=B)], "different columns"),
-        ([tier(inputs=(C,), output=B)], 'no tier writes its input "c"; streams that are written: b'),
-        ([tier(output=B), tier(output=C)], 'tier "first": declared more than once'),
-        ([tier(output=B), tier("second", output=B)], 'stream "b" is written by "first" already'),
-        ([tier(inputs=(C,), output=B), tier("second", inputs=(B,), output=C)], "first → second → first go in a circle"),
+        ([tier(outputs=(B,), delivery=Delivery.EXACTLY_ONCE)], "exactly-once needs a sink that is a table"),
+        ([tier(inputs=(A, B), outputs=(C,)), tier("second", outputs=(B,))], "different columns"),
+        ([tier(inputs=(C,), outputs=(B,))], 'no tier writes its input "c"; streams that are written: b'),
+        ([tier(outputs=(B,)), tier(outputs=(C,))], 'tier "first": declared more than once'),
+        ([tier(outputs=(B,)), tier("second", outputs=(B,))], 'stream "b" is written by "first" already'),
+        ([tier(inputs=(C,), outputs=(B,)), tier("second", inputs=(B,), outputs=(C,))], "first → second → first go in a circle; give"),
+        ([tier(sink=TABLE), tier("second", sink=TABLE)], 'table "rows" is filled by "first" already'),
+        (
+            [tier(outputs=(B,)), tier("second", inputs=(replace(B, columns="n int"),), sink=TABLE)],
+            'stream "b" is declared twice and differently',
+        ),
+        ([tier(inputs=(replace(A, grouping=Shuffle()),), outputs=(B,))], 'stream "a": who writes it from outside chooses its partitions'),
+        ([tier(inputs=(BACK,), outputs=(BACK, C))], "a stream that leads back must not be its first input"),
     ],
 )
 def test_a_wrong_declaration_is_refused_by_name(tiers, message):
@@ -42,13 +54,18 @@ def test_a_wrong_declaration_is_refused_by_name(tiers, message):
 def test_distance_counts_hops_to_the_end_by_the_longest_way():
     pipeline = Pipeline(
         (
-            tier(output=B),
-            tier("second", inputs=(B,), output=C),
+            tier(outputs=(B,)),
+            tier("second", inputs=(B,), outputs=(C,)),
             tier("short", inputs=(B,), sink=TABLE),
-            tier("long", inputs=(C,), sink=TABLE),
+            tier("long", inputs=(C,), sink=OTHER),
         )
     )
     assert {spec.name: spec.distance for spec in pipeline.specs()} == {"first": 2, "second": 1, "short": 0, "long": 0}
+
+
+def test_a_stream_that_leads_back_is_no_circle_and_adds_nothing_to_the_distance():
+    pipeline = Pipeline((tier(outputs=(B,)), tier("second", inputs=(B, BACK), outputs=(C, BACK)), tier("end", inputs=(C,), sink=TABLE)))
+    assert {spec.name: spec.distance for spec in pipeline.specs()} == {"first": 2, "second": 1, "end": 0}
 
 
 def test_the_shipped_pipeline_loads_and_its_streams_are_known():

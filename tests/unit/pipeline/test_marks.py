@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.sinks.marks import Marks, first_seen, position
+from pipeline.origins import position
+from pipeline.sinks.marks import Marks, first_seen
 
 
 @settings(deadline=None)
@@ -37,10 +38,11 @@ def test_each_record_counts_once_although_writers_overlap(runs, random, size):
 def test_paths_do_not_disturb_each_other():
     marks: Marks = {}
     assert first_seen(marks, ["0/0", "0/1", "0/0"], ["0:7", "0:3", "0:5"]) == [0, 1]
-    assert marks == {"0/0": (7, 0), "0/1": (3, 0)}
+    assert marks == {"0/0": (7,), "0/1": (3,)}
 
 
 def test_records_made_of_one_are_told_apart_by_their_index():
     marks: Marks = {}
     assert first_seen(marks, ["0"] * 4, ["0:1:0", "0:1:1", "0:1:0", "0:2:0"]) == [0, 1, 3]
-    assert position("3:12") == (12, 0)
+    assert first_seen(marks, ["1"] * 4, ["0:1:0:0", "0:1:0:1", "0:1:1:0", "0:1:0:1"]) == [0, 1, 2], "several of several"
+    assert [position(origin) for origin in ("3:12", "other/3:12", "3:12&other:4")] == [(12,), (12,), (12, 4)]

@@ -1,0 +1,52 @@
+"""A pipeline for tests: one tier that writes a stream of each grouping, and one whose records come back to it."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ops.model.resources import Quantum
+from ops.model.tier import Kind, Mode
+from pipeline.declare import Pipeline, Stream, Tier
+from pipeline.grouping import All, Direct, Fields, Global, Local, Shuffle
+
+NUMBER = "n bigint, who string"
+RAW = Stream("raw")
+GROUPED = {
+    "local": Stream("local", NUMBER, Local()),
+    "shuffled": Stream("shuffled", NUMBER, Shuffle()),
+    "by-who": Stream("by-who", NUMBER, Fields("who")),
+    "everywhere": Stream("everywhere", NUMBER, All()),
+    "one": Stream("one", NUMBER, Global()),
+    "said": Stream("said", NUMBER, Direct("place")),
+}
+ROUNDS = 3
+BACK = Stream("back", NUMBER, rounds=ROUNDS)
+DONE = Stream("done", "n bigint, rounds bigint")
+SLOT = Quantum(cpu=1, memory=750, threads=8)
+DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
+
+
+def spread(raw: DataFrame) -> DataFrame:
+    """Put each number into every stream; every fifth has no place that the direct grouping knows."""
+    read = raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
+    streams = F.explode(F.array(*(F.lit(name) for name in GROUPED))).alias("to")
+    return read.select("n", "who", (F.col("n") % 5).alias("place"), streams, "lineage")
+
+
+def halved(numbers: DataFrame) -> DataFrame:
+    """Halve a number until it is at most one."""
+    over = F.col("n") <= 1
+    return numbers.select(
+        F.when(over, F.col("n")).otherwise(F.floor(F.col("n") / 2)).alias("n"),
+        "who",
+        F.col("lineage.round").alias("rounds"),
+        F.when(over, "done").otherwise("back").alias("to"),
+        "lineage",
+    )
+
+
+PIPELINE = Pipeline(
+    (
+        Tier("spread", Kind.ENTRY, (RAW,), spread, outputs=tuple(GROUPED.values()), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+        Tier("halve", Kind.PROCESSING, (GROUPED["local"], BACK), halved, (BACK, DONE), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+    )
+)
