@@ -23,7 +23,7 @@ from pipeline.grouping import Grouping, Local
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from pipeline.sinks.table import Table
+    from pipeline.sinks.sink import Sink
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 
@@ -64,8 +64,8 @@ class Tier:
     transform: Transform
     outputs: tuple[Stream, ...] = ()
     """The streams that it writes; or give `sink`."""
-    sink: "Table | None" = None
-    """The table that it fills, in mode `batch`."""
+    sink: "Sink | None" = None
+    """Where it ends, in mode `batch`: a table (`pipeline.sinks.table`) or a service (`pipeline.sinks.http`)."""
     mode: Mode = Mode.BATCH
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     filters: bool = False
@@ -156,8 +156,8 @@ def _problems(tier: Tier) -> list[str]:
         "it reads nothing; name at least one stream in inputs": not tier.inputs,
         "it needs either output streams or a sink, one of them": bool(tier.outputs) == (tier.sink is not None),
         "a sink is written in transactions, batch by batch; set mode=Mode.BATCH": tier.sink is not None and tier.mode is Mode.REALTIME,
-        "exactly-once needs a sink that is a table; a stream is at-least-once (replays are dropped downstream)": (
-            tier.delivery is Delivery.EXACTLY_ONCE and tier.sink is None
+        "exactly-once needs a sink that is a table; a stream or a service is at-least-once (replays can be told by their names)": (
+            tier.delivery is Delivery.EXACTLY_ONCE and not (tier.sink is not None and tier.sink.transactional)
         ),
         "its inputs have different columns; read them in tiers of their own": len({stream.columns for stream in tier.inputs}) > 1,
         "max_offsets must be at least 1": tier.max_offsets < 1,
@@ -189,7 +189,7 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
             if declared.setdefault(stream.name, stream) != stream
         ]
         if tier.sink is not None and (first := filled.setdefault(tier.sink.name, tier.name)) != tier.name:
-            problems.append(f'tier "{tier.name}": table "{tier.sink.name}" is filled by "{first}" already; fill one of your own')
+            problems.append(f'tier "{tier.name}": sink "{tier.sink.name}" is filled by "{first}" already; fill one of your own')
         for stream in tier.outputs:
             if stream.name in writers:
                 first = writers[stream.name]

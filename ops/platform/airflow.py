@@ -144,8 +144,8 @@ def services(where: Layout, java: Path) -> list[Service]:
     """Describe the four processes. None serves logs: all write them below one AIRFLOW_HOME, where the API server reads them."""
     settings = environment(where, java)
 
-    def program(*words: str) -> Program:
-        command = (str(where.python.parent / "airflow"), *words)
+    def program(*words: str, after: tuple[str, ...] = ()) -> Program:
+        command = (*after, str(where.python.parent / "airflow"), *words)
         return Program(command, settings, directory=where.airflow, nice=GIVES_WAY, stop_seconds=6)
 
     def beats(part: str) -> Callable[[], None]:
@@ -169,10 +169,11 @@ def services(where: Layout, java: Path) -> list[Service]:
         with urllib.request.urlopen(f"http://{ADDRESS}:{where.ports.airflow}/execution/health", timeout=60):
             pass
 
+    alone = (str(where.python), "-m", "ops.platform.scheduler")
     needs, late = ("airflow-tables",), ("airflow-tables", "airflow-api")
     return [
         Service("airflow-api", program("api-server"), answers, needs=needs, patience=300, ports=(where.ports.airflow,)),
-        Service("airflow-scheduler", program("scheduler", "--skip-serve-logs"), beats("scheduler"), needs=late, patience=300),
+        Service("airflow-scheduler", program("scheduler", "--skip-serve-logs", after=alone), beats("scheduler"), needs=late, patience=300),
         Service("airflow-dags", program("dag-processor"), beats("dag_processor"), needs=needs, patience=300),
         Service("airflow-triggerer", program("triggerer", "--skip-serve-logs"), beats("triggerer"), needs=late, patience=300),
     ]

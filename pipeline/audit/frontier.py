@@ -7,7 +7,7 @@ ends, it is complete up to that moment, in whatever order records come and howev
 from collections.abc import Mapping
 
 MOST_MARKS = 200
-"""A tier that is behind collects marks; of so many every second one is dropped, which makes the steps larger and no step wrong."""
+"""While so many wait, none is set: a tier that is far behind moves in larger steps later."""
 
 
 class Frontier:
@@ -21,9 +21,8 @@ class Frontier:
 
     def mark(self, moment: float, ends: Mapping[str, int]) -> None:
         """All that arrived before `moment` lies in the input before `ends`."""
-        self._marks.append((moment, dict(ends)))
-        if len(self._marks) > MOST_MARKS:
-            del self._marks[::2]
+        if len(self._marks) < MOST_MARKS:
+            self._marks.append((moment, dict(ends)))
 
     def passed(self, done: Mapping[str, int]) -> None:
         """Everything before these offsets has gone through."""

@@ -23,7 +23,8 @@ from pipeline.routing import outgoing
 from pipeline.sinks.archive import Archive
 from pipeline.sinks.ledger import CheckpointError, FencedError, Ledger
 from pipeline.sinks.quarantine import Quarantine
-from pipeline.sinks.table import Once, Rows
+from pipeline.sinks.sink import Rows, SinkAwayError
+from pipeline.sinks.table import Once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +38,7 @@ WARM_BATCHES = 6
 HOLD_SECONDS = 30.0
 """How long a stop waits for a commit before it stops in the middle of a batch, which then runs again."""
 AWAY_SECONDS = 2.0
-"""Between two tries while PostgreSQL is away."""
+"""Between two tries while the sink is away."""
 
 
 class HeldError(Exception):
@@ -236,7 +237,7 @@ class Batch(Engine):
                     self._quarantine.put(bad)
                     written = ledger.write(batch, rows, quarantined=len(bad))
                     break
-                except psycopg.OperationalError as error:
-                    log.warning("PostgreSQL is away; the batch is tried again", batch=number, error=plainly(error))
+                except (psycopg.OperationalError, SinkAwayError) as error:
+                    log.warning("the sink is away; the batch is tried again", batch=number, error=plainly(error))
             self._held.wait(AWAY_SECONDS)
         return written

@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from pipeline.sinks.marks import Marks
-from pipeline.sinks.table import Rows, Table
+from pipeline.sinks.sink import Rows, Sink, Written
 
 STATEMENTS: tuple[sql.SQL, ...] = (
     sql.SQL(
@@ -73,7 +73,7 @@ class Ledger:
     postgres: str
     tier: str
     incarnation: int
-    table: Table
+    sink: Sink
     _connection: psycopg.Connection[Any] | None = None
     _marks: Marks | None = field(default=None)
 
@@ -86,14 +86,14 @@ class Ledger:
                     return 0
                 marks = dict(self._marks if self._marks is not None else self._read_marks(cursor))
                 before = dict(marks)
-                written = self.table.write(cursor, rows, batch.number, marks)
+                written = self.sink.write(cursor, rows, batch.number, marks)
                 self._raise_marks(cursor, {path: mark for path, mark in marks.items() if before.get(path) != mark})
                 self._record(cursor, batch, len(rows), written, quarantined)
             self._marks = marks
         except BaseException:
             self.close()
             raise
-        return written
+        return written.new
 
     def last(self) -> tuple[int, float] | None:
         """Return number and time of the tier's last batch."""
@@ -133,7 +133,7 @@ class Ledger:
             raise FencedError(message)
         if query != batch.query:
             message = (
-                f'tier "{self.tier}": its checkpoint is a new one, and the table {self.table.name} was written from another; '
+                f'tier "{self.tier}": its checkpoint is a new one, and {self.sink.name} was written from another; '
                 f"restore the checkpoint, or, to begin again on purpose, delete the tier's row in tier_epochs and its rows in ledger"
             )
             raise CheckpointError(message)
@@ -154,7 +154,7 @@ class Ledger:
                 [(self.tier, path, list(position)) for path, position in marks.items()],
             )
 
-    def _record(self, cursor: psycopg.Cursor[Any], batch: Batch, kept: int, written: int, quarantined: int) -> None:
+    def _record(self, cursor: psycopg.Cursor[Any], batch: Batch, kept: int, written: Written, quarantined: int) -> None:
         # one record may become several rows: then `in` counts rows, and nothing is filtered
         counted = max(batch.records, kept + quarantined)
         cursor.execute(
@@ -162,6 +162,6 @@ class Ledger:
             " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (
                 self.tier, self.incarnation, batch.number, json.dumps(batch.begins), json.dumps(batch.ends),
-                counted, written, counted - kept - quarantined, quarantined, kept - written,
+                counted, written.new, counted - kept - quarantined, quarantined + written.refused, kept - written.new - written.refused,
             ),
         )  # fmt: skip

@@ -6,42 +6,20 @@ high-water mark for each path (`pipeline.sinks.marks`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 from psycopg import sql
 
 from pipeline.sinks.marks import Marks, first_seen
+from pipeline.sinks.sink import Rows, Sink, Written
 
 
 @dataclass(frozen=True)
-class Rows:
-    """What a batch brings to a table: one list for each column, and the lineage of each row."""
-
-    columns: dict[str, Sequence[Any]]
-    origins: Sequence[str]
-    paths: Sequence[str]
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.origins)
-
-
-@dataclass(frozen=True)
-class Table:
+class Table(Sink):
     """A table of PostgreSQL."""
 
-    name: str
-    columns: dict[str, str]
-    """The transform's columns and their SQL types, in order."""
-
-    def statements(self) -> list[sql.Composed]:
-        """Return the statements that create or migrate it; running them again is harmless."""
-        raise NotImplementedError
-
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> int:
-        """Write within the caller's transaction; return how many rows were new."""
-        raise NotImplementedError
+    transactional: ClassVar[bool] = True
 
     def _typed(self) -> sql.Composed:
         return sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(kind + "[]") for kind in self.columns.values())
@@ -75,7 +53,7 @@ class Once(Table):
         )
         return [*self._define(more), index]
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> int:
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
         """Insert; a row whose origin is there already is a replay."""
         del marks
         insert = sql.SQL(
@@ -83,7 +61,7 @@ class Once(Table):
             " ON CONFLICT (origin) DO NOTHING"
         ).format(table=sql.Identifier(self.name), names=self._names(), typed=self._typed(), batch=sql.Literal(batch))
         cursor.execute(insert, [*(list(rows.columns[name]) for name in self.columns), list(rows.origins)])
-        return cursor.rowcount
+        return Written(cursor.rowcount)
 
 
 @dataclass(frozen=True)
@@ -97,7 +75,7 @@ class Totals(Table):
         key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
         return self._define([sql.SQL("PRIMARY KEY ({})").format(key)])
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> int:
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
         """Add up what was not seen before."""
         del batch
         numbers = [name for name in self.columns if name not in self.key]
@@ -124,4 +102,4 @@ class Totals(Table):
                 added=sql.SQL(", ").join(added),
             )
             cursor.execute(upsert, [lists[name] for name in self.columns])
-        return len(new)
+        return Written(len(new))

@@ -22,7 +22,8 @@ from pipeline.driver.streams import Streams
 from pipeline.hits.outbound import DELIVERED
 from pipeline.sinks.ledger import Batch, Ledger
 from pipeline.sinks.marks import Marks
-from pipeline.sinks.table import Once, Rows
+from pipeline.sinks.sink import Rows, Written
+from pipeline.sinks.table import Once
 from tests.integration.pipeline.conftest import Lab
 
 pytestmark = pytest.mark.timeout(240)
@@ -134,7 +135,7 @@ def test_a_tier_that_leaves_records_out_on_purpose_is_not_judged(lab: Lab) -> No
     kafka.put("enriched", "enrich/1", "hits/0", range(0, 100, 2), now)
     kafka.put("enriched", "enrich/1", "hits/0", [100], now + SETTLED_MS / 1000 + 1)
     assert auditor.look() == []
-    assert lines(lab, "enrich") == {"hits/0": (51, 0)}
+    assert lines(lab, "enrich")["hits/0"] == (51, 0)
     auditor.close()
 
 
@@ -144,11 +145,11 @@ class Lossy(Once):
 
     drops: frozenset[str] = frozenset()
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> int:
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
         kept = [number for number, origin in enumerate(rows.origins) if origin not in self.drops]
         columns = {name: [column[number] for number in kept] for name, column in rows.columns.items()}
         super().write(cursor, Rows(columns, [rows.origins[n] for n in kept], [rows.paths[n] for n in kept]), batch, marks)
-        return len(rows)
+        return Written(len(rows))
 
 
 def rows(offsets: Iterable[int]) -> Rows:

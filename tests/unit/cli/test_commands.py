@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -74,7 +75,7 @@ def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
     assert f"Disk: 7 MiB are free at {tmp_path}. Kafka, ZooKeeper and PostgreSQL stop when it is full" in said
 
 
-NOW = time.time()
+NOW, LONG_AGO = 1_000_100.0, 1_000_000.0
 BALANCED = Audited(tier="entry", once=9, again=0, judges=True, at=NOW)
 LOSS = Found(number=3, tier="entry", place="raw/0:7", records=2, sentence="2 records are nowhere", found_at=NOW)
 
@@ -86,13 +87,14 @@ LOSS = Found(number=3, tier="entry", place="raw/0:7", records=2, sentence="2 rec
         (Figures(audit=(BALANCED,), losses=(LOSS,)), FAILED, "`sluice audit --settle 3`"),
         (Figures(losses=(LOSS,)), FAILED, "2 records are nowhere"),  # of a tier that is not declared any more
         (Figures(audit=(BALANCED.model_copy(update={"judges": False}),)), 0, "on purpose"),
-        (Figures(audit=(BALANCED.model_copy(update={"at": NOW - 100}),)), FAILED, "has not looked at entry for a minute"),
+        (Figures(audit=(BALANCED.model_copy(update={"at": LONG_AGO}),)), FAILED, "has not looked at entry for a minute"),
     ],
 )
 def test_a_loss_and_an_audit_that_stands_still_are_failures(
     runner: CliRunner, monkeypatch: pytest.MonkeyPatch, found: Figures, code: int, said: str
 ) -> None:
     monkeypatch.setattr("ops.cli.audit.read_figures", lambda: found)
+    monkeypatch.setattr("ops.cli.audit.time", SimpleNamespace(time=lambda: NOW, strftime=time.strftime, localtime=time.localtime))
     done = runner.invoke(app, ["audit"])
     assert (done.exit_code, said in done.stdout) == (code, True)
     assert json.loads(runner.invoke(app, ["audit", "--json"]).stdout)["ok"] is (code == 0)

@@ -1,5 +1,7 @@
 """How the CLI and the DAGs speak to the controller, over the channel in memory and a simulated pipeline."""
 
+from types import SimpleNamespace
+
 import pytest
 from simulation.memory import MemoryChannel
 from simulation.world import World
@@ -30,9 +32,8 @@ def world(monkeypatch):
     simulated = World()
     simulated.want()
     simulated.settle()
-    monkeypatch.setattr(runbook.time, "sleep", lambda _seconds: simulated.tick())
-    monkeypatch.setattr(runbook.time, "time", simulated.clock)
-    monkeypatch.setattr(runbook.time, "monotonic", simulated.clock)
+    clock = SimpleNamespace(sleep=lambda _seconds: simulated.tick(), time=simulated.clock, monotonic=simulated.clock)
+    monkeypatch.setattr(runbook, "time", clock)  # not the module's own functions: other threads use them
     return simulated
 
 
@@ -69,8 +70,8 @@ def test_a_refused_preflight_needs_no_abort(world):
 
 def test_waiting_goes_on_while_the_channel_is_away_and_ends_with_what_was_heard(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(runbook.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(runbook.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    passing = SimpleNamespace(sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds), monotonic=lambda: clock[0])
+    monkeypatch.setattr(runbook, "time", passing)
     with pytest.raises(runbook.NoAnswerError, match=r"x.cut has no result after 2 s; its journal is empty. Is a controller running\?"):
         runbook.wait(Away(3), "x.cut", 2.0)
     with pytest.raises(runbook.NoAnswerError, match="ZooKeeper is away"):

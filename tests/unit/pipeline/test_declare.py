@@ -37,7 +37,7 @@ def tier(name="first", inputs=(A,), **more):
         ([tier(outputs=(B,)), tier(outputs=(C,))], 'tier "first": declared more than once'),
         ([tier(outputs=(B,)), tier("second", outputs=(B,))], 'stream "b" is written by "first" already'),
         ([tier(inputs=(C,), outputs=(B,)), tier("second", inputs=(B,), outputs=(C,))], "first → second → first go in a circle; give"),
-        ([tier(sink=TABLE), tier("second", sink=TABLE)], 'table "rows" is filled by "first" already'),
+        ([tier(sink=TABLE), tier("second", sink=TABLE)], 'sink "rows" is filled by "first" already'),
         (
             [tier(outputs=(B,)), tier("second", inputs=(replace(B, columns="n int"),), sink=TABLE)],
             'stream "b" is declared twice and differently',

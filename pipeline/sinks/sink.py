@@ -1,0 +1,56 @@
+"""What a tier at the end of the pipeline writes into, batch by batch, within the transaction of the batch's ledger row (`ledger`)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import psycopg
+from psycopg import sql
+
+from pipeline.sinks.marks import Marks
+
+
+class SinkAwayError(Exception):
+    """The sink takes nothing now; the batch is tried again."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a batch brings to a sink: one list for each column, and the lineage of each row."""
+
+    columns: dict[str, Sequence[Any]]
+    origins: Sequence[str]
+    paths: Sequence[str]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.origins)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What came of a batch's rows; all others were replays."""
+
+    new: int
+    refused: int = 0
+    """The sink will never take them; it keeps them aside, as it says."""
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Takes the rows of a tier."""
+
+    transactional: ClassVar[bool] = False
+    """Whether its rows are a part of the transaction, so that a batch is written wholly or not at all."""
+
+    name: str
+    columns: dict[str, str]
+    """The transform's columns and their SQL types, in order."""
+
+    def statements(self) -> list[sql.Composed]:
+        """Return the statements that create or migrate what it needs in PostgreSQL; running them again is harmless."""
+        raise NotImplementedError
+
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
+        """Write within the caller's transaction, raising the marks (of the caller's copy) when it tells replays by them."""
+        raise NotImplementedError

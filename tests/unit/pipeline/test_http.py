@@ -1,0 +1,137 @@
+"""The HTTP sink against a real server: each record once and in order, again when it has to be, aside when it is refused."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast
+
+import psycopg
+import pytest
+
+from pipeline.declare import DeclarationError
+from pipeline.sinks import http
+from pipeline.sinks.http import Post
+from pipeline.sinks.marks import Marks
+from pipeline.sinks.sink import Rows, SinkAwayError, Written
+
+
+class Service(ThreadingHTTPServer):
+    """Answers as told, and remembers what it was sent."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.got: list[tuple[str, dict[str, Any], str | None]] = []
+        self.answers: dict[str, list[int]] = {}
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/hits"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    protocol_version = "HTTP/1.1"
+    server: Service
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        key = self.headers["Idempotency-Key"]
+        with self.server.lock:
+            self.server.got.append((key, body, self.headers["Authorization"]))
+            answers = self.server.answers.get(key, [])
+            status = answers.pop(0) if answers else 200
+        said = b"because" if status != 200 else b""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's word
+        pass
+
+
+@contextmanager
+def served() -> Iterator[Service]:
+    with Service() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with served() as server:
+        yield server
+
+
+class Cursor:
+    """Takes what is written into PostgreSQL."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+
+    def executemany(self, _statement: object, rows: list[tuple[Any, ...]]) -> None:
+        self.rows += rows
+
+
+def rows(*origins: str) -> Rows:
+    return Rows({"n": [int(origin.split(":")[1]) for origin in origins]}, origins, [origin.split(":")[0] for origin in origins])
+
+
+def write(sink: Post, given: Rows, marks: Marks | None = None) -> tuple[Written, list[tuple[Any, ...]]]:
+    cursor = Cursor()
+    written = sink.write(cast("psycopg.Cursor[Any]", cursor), given, 7, {} if marks is None else marks)
+    return written, cursor.rows
+
+
+def test_each_record_is_sent_once_in_the_order_of_its_path_under_its_own_name(service: Service) -> None:
+    marks: Marks = {}
+    sink = Post("crm", {"n": "bigint"}, service.url)
+    assert write(sink, rows("0:1", "1:1", "0:2", "1:2", "0:3"), marks) == (Written(5), [])
+    assert write(sink, rows("0:3", "0:4"), marks) == (Written(1), []), "a replay is not sent again"
+    for path in "01":
+        assert [key for key, _, _ in service.got if key.startswith(f"crm:{path}:")] == [
+            f"crm:{path}:{number}" for number in ((1, 2, 3, 4) if path == "0" else (1, 2))
+        ]
+    assert all(body == {"n": int(key.split(":")[2])} for key, body, _ in service.got)
+
+
+def test_what_is_not_taken_now_is_sent_again_under_the_same_name(service: Service) -> None:
+    service.answers = {"crm:0:1": [503, 429]}
+    assert write(Post("crm", {"n": "bigint"}, service.url), rows("0:1", "0:2")) == (Written(2), [])
+    assert [key for key, _, _ in service.got] == ["crm:0:1", "crm:0:1", "crm:0:1", "crm:0:2"]
+
+
+def test_what_will_never_be_taken_is_kept_with_the_answer(service: Service) -> None:
+    service.answers = {"crm:0:2": [422]}
+    written, kept = write(Post("crm", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3"))
+    assert written == Written(2, refused=1)
+    assert kept == [("0:2", '{"n": 2}', 422, "because", 7)]
+
+
+def test_a_service_that_is_away_gives_the_batch_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.5)
+    with served() as gone:
+        url = gone.url
+    begun = time.monotonic()
+    with pytest.raises(SinkAwayError, match=r"takes no records of crm: ConnectError"):
+        write(Post("crm", {"n": "bigint"}, url), rows("0:1"))
+    assert time.monotonic() - begun < 5
+
+
+def test_the_token_is_read_from_its_file(service: Service, tmp_path: Any) -> None:
+    (tmp_path / "token").write_text("s3cret\n")
+    write(Post("crm", {"n": "bigint"}, service.url, str(tmp_path / "token")), rows("0:1"))
+    assert service.got[0][2] == "Bearer s3cret"
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(DeclarationError, match=r"'crm.local' is no http\(s\) address"):
+        Post("crm", {}, "crm.local")
