@@ -78,7 +78,7 @@ class StreamAudit:
         told = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in ranges(missing)[:5])
         sentence = (
             f"{len(missing)} records of {partition} were read by {self._tier.name} and have not come out: offsets {told}; "
-            f"replay them from there"
+            f"they are still in the stream"
         )
         return [Missing(f"{partition}:{missing[0]}", len(missing), sentence)]
 

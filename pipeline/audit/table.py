@@ -84,7 +84,7 @@ class TableAudit:
             if begin > line.judged:
                 sentence = (
                     f"batch {entry.batch} of {tier} begins with offset {begin} of {partition}, the one before it ended at {line.judged}: "
-                    f"{begin - line.judged} records were skipped; replay them from there"
+                    f"{begin - line.judged} records were skipped; they are still in the stream"
                 )
                 lost.append(Missing(f"{partition}:{line.judged}", begin - line.judged, sentence))
             line.again += max(0, line.judged - begin)
@@ -117,7 +117,7 @@ class TableAudit:
         first = min((given[origin] for origin in missing), key=_place)
         where = f"in batches {entries[0].batch} to {entries[-1].batch}"
         sentence = f"{count} records that {self._tier.name} was given {where} are not in {table.name}"
-        return [Missing(first, count, f"{sentence}; the first may be {first}; replay them from there")]
+        return [Missing(first, count, f"{sentence}; the first may be {first}; they are still in the stream")]
 
     def _aside(self, entries: list[Entry]) -> set[str]:
         """Return the origins of the records that the tier has put into quarantine around these batches."""

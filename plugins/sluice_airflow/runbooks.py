@@ -45,7 +45,7 @@ TIER_FAILED = SluiceNotifier(
     did="A tier that failed is started again by the controller, waiting longer each time, and by this DAG when the controller gives up. "
     "A tier that lost records goes on.",
     do="A driver's error: it is in this task's log and in `sluice logs`; correct the transform, its data or its resources. "
-    "Lost records: `sluice audit` names them; replay them, and settle the loss.",
+    "Lost records: `sluice audit` names them, and they are still in their stream: feed them in again, then settle the loss.",
 )
 
 

@@ -1,0 +1,48 @@
+"""What the supervising task does with what its trigger tells."""
+
+import pytest
+from airflow.sdk.exceptions import TaskDeferred
+
+from sluice_airflow.errors import TierFailedError
+from sluice_airflow.tiers import LOSS, REPORTED, SuperviseTierOperator
+from sluice_airflow.watching import TierEvent
+
+
+class Store(dict):
+    """What a task keeps between its tries."""
+
+    def set(self, key, value, **_retention):
+        self[key] = value
+
+
+@pytest.fixture
+def supervise():
+    return SuperviseTierOperator(task_id="supervise", tier="entry")
+
+
+def told(kind, **fields):
+    return TierEvent(**({"kind": kind, "incarnation": 3, "loss": 0} | fields)).model_dump(mode="json")
+
+
+def test_a_loss_fails_the_task_with_what_to_do_and_is_told_once(supervise):
+    store = Store()
+    with pytest.raises(TierFailedError, match=r"the tier goes on: 2 records are nowhere; `sluice audit` shows all, `--settle 4` ends it"):
+        supervise.resume({"task_state_store": store}, told("lost", loss=4, sentence="2 records are nowhere"))
+    assert store == {LOSS: 4}
+
+
+def test_a_failed_driver_fails_the_task_with_its_error(supervise):
+    store = Store()
+    with pytest.raises(TierFailedError, match="incarnation 3 failed: no such column"):
+        supervise.resume({"task_state_store": store}, told("failed", sentence="incarnation 3 failed", error="no such column"))
+    assert store == {REPORTED: 3}
+
+
+def test_a_tier_that_nobody_wants_ends_the_task(supervise):
+    supervise.resume({"task_state_store": Store()}, told("unwanted", sentence="cli:anna wants it stopped"))
+
+
+def test_after_a_week_it_watches_on_from_what_was_told(supervise):
+    with pytest.raises(TaskDeferred) as deferred:
+        supervise.resume({"task_state_store": Store()}, told("again", loss=4))
+    assert (deferred.value.trigger.reported, deferred.value.trigger.loss) == (3, 4)
