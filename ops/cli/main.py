@@ -60,11 +60,16 @@ def feed(
     as_json: AsJson = False,  # noqa: FBT002
 ) -> None:
     """Produce hits into the pipeline's input."""
+    from ops.platform.layout import layout  # noqa: PLC0415
+    from ops.platform.priority import SERVICES, in_group  # noqa: PLC0415
+
     words = [sys.executable, "-m", "pipeline.feed", "--rate", f"{rate:g}"]
     words += ["--count", str(count)] if count is not None else []
     words += ["--first", str(first)] if first is not None else []
     words += ["--json"] if as_json else []
-    os.execv(sys.executable, words)  # noqa: S606 - it becomes the feed, so that signals reach it
+    # beside the services: among the person's own commands it would be as late as these when the processors are busy
+    words = list(in_group(layout(), SERVICES, tuple(words)))
+    os.execvp(words[0], words)  # noqa: S606 - it becomes the feed, so that signals reach it
 
 
 for command in (platform.up, platform.down, platform.clean, platform.doctor, platform.endpoints, platform.logs):
