@@ -1,4 +1,7 @@
-"""The audit on real Kafka and PostgreSQL: what balances is left alone, and one record in ten thousand is missed by name."""
+"""The audit on real Kafka and PostgreSQL: what balances is left alone, and one record in ten thousand is missed by name.
+
+And what publishing does to tiers that are not declared any more, which the audit then forgets.
+"""
 
 import time
 from collections.abc import Iterable
@@ -10,11 +13,12 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from ops import endpoints
+from ops import endpoints, runbook
 from ops.channel import Channel
 from ops.model import paths
+from ops.model.incarnation import TierWanted
 from ops.model.status import Loss
-from pipeline import declare
+from pipeline import declare, publish
 from pipeline.audit.__main__ import Auditor
 from pipeline.declare import Tier
 from pipeline.driver.positions import SETTLED_MS
@@ -211,3 +215,25 @@ def test_batches_that_do_not_follow_on_each_other_and_records_that_go_nowhere_ar
     auditor.close()
     with closing(Auditor((counts,), lab.where)) as later:
         assert later.look() == [], "the book remembers"
+
+
+def wanted(channel: Channel, tier: str) -> bool | None:
+    found = channel.read(paths.wanted(tier), TierWanted)
+    return None if found is None else found.value.running
+
+
+def test_a_tier_that_is_not_declared_any_more_is_stopped_until_it_is_declared_again(lab: Lab) -> None:
+    specs = {spec.name: spec for spec in declare.load("pipeline.hits").specs()}
+    names = {str(name) for name in specs}
+    with Channel(lab.where.zookeeper) as channel:
+        channel.put(paths.tier("gone"), specs[min(specs)])
+        runbook.want(channel, "gone", by="anna", running=True)
+        runbook.want(channel, min(names), by="anna", running=False)
+        assert publish.retire(channel, names) == ["gone"]
+        assert wanted(channel, "gone") is False
+        assert publish.retire(channel, names) == [], "it is said once"
+        assert publish.retire(channel, {*names, "gone"}) == []
+        assert wanted(channel, "gone") is True
+        assert wanted(channel, min(names)) is False, "what a person stopped stays stopped"
+        channel.delete(paths.tier("gone"))
+        channel.delete(paths.wanted(min(names)))
