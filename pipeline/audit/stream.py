@@ -63,7 +63,7 @@ class StreamAudit:
 
     def _mine(self, seen: Seen) -> bool:
         """A quarantine belongs to the stream, whoever of its readers found the record bad."""
-        return seen.out.by.partition("/")[0] == self._tier.name
+        return seen.out.tier == self._tier.name
 
     def _judge(self, partition: str, safe: int) -> list[Missing]:
         found = self._found.get(partition)

@@ -124,7 +124,7 @@ class TableAudit:
         topics = [stream.quarantine for stream in self._tier.inputs]
         since = int(entries[0].at * 1000) - ASIDE_MS
         put = self._streams.since(topics, self._streams.bounds(topics).ends, since)
-        return {seen.origin for seen in put if seen.out.by.partition("/")[0] == self._tier.name}
+        return {seen.origin for seen in put if seen.out.tier == self._tier.name}
 
     def _count(self, entries: list[Entry], name: sql.Identifier) -> list[Missing]:
         """Where one record becomes several rows, the table has no row of the record's own name: count the rows of each batch."""

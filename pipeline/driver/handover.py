@@ -7,7 +7,7 @@ import time
 import structlog
 from confluent_kafka import Consumer, TopicPartition
 
-from pipeline.driver.streams import Seen, parse
+from pipeline.driver.streams import Seen, parse, split
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ class Handover:
                 "log_level": 2,
             }
         )
-        self._consumer.assign([TopicPartition(*_split(name), max(0, end - 1)) for name, end in outputs.items()])
+        self._consumer.assign([TopicPartition(*split(name), max(0, end - 1)) for name, end in outputs.items()])
         self._thread = threading.Thread(target=self._watch, name="handover", daemon=True)
         self._thread.start()
 
@@ -123,8 +123,3 @@ class Front:
         ordered = sorted([(self._before, 0), *self._stamps])
         # a record that had not arrived yet was not waited for
         return max(after[0] - max(before[0], min(after)) for before, after in itertools.pairwise(ordered)) / 1000
-
-
-def _split(name: str) -> tuple[str, int]:
-    topic, _, partition = name.rpartition("/")
-    return topic, int(partition)

@@ -26,6 +26,11 @@ class PutOut:
     at: int
     """When it was put out. Unit: epoch ms."""
 
+    @property
+    def tier(self) -> str:
+        """Name the tier whose run wrote it."""
+        return self.by.partition("/")[0]
+
 
 class GoneError(Exception):
     """Records that were not processed are no longer in the input."""
