@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install up down clean check format test scenarios lock
+.PHONY: help install up down clean check format test scenarios bench lock
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -38,6 +38,9 @@ test: install ## unit and integration tests, then the short scenarios on a platf
 
 scenarios: install ## the long ones too: each runbook and each fault under load, more than an hour on 2 cores
 	@$(BIN)/python -m pytest tests/integration tests/scenarios -m "long or not long"
+
+bench: install ## measure: hand-overs, kills, latency, for an hour; results go to .sluice/bench
+	@$(BIN)/python -m pytest tests/bench -s
 
 lock: ## choose newer versions within pyproject.toml and write requirements.lock
 	@$(PYTHON) -I ops/platform/install.py lock

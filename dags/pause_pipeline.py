@@ -1,4 +1,4 @@
-"""Pause every tier right after a commit, nearest the pipeline's end first, one at a time. Slots and positions are kept.
+"""Pause every tier where nothing is half done, nearest the pipeline's end first, one at a time. Slots and positions are kept.
 
 Records wait in the streams meanwhile; `resume_pipeline` goes on exactly where it stopped.
 """

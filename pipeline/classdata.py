@@ -66,7 +66,9 @@ def _train(where: endpoints.Endpoints, written: Path) -> None:
         jvm.java.lang.Class.forName(name)
     with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch:
         for tier in declared.tiers:
-            setting = Setting(session, tier, 0, Streams(where.kafka), where.kafka, where.postgres, Path(scratch), list)
+            setting = Setting(
+                session, tier, 0, Streams(where.kafka), where.kafka, where.postgres, Path(scratch), list, lambda: 0, lambda: True
+            )
             engine_of(setting).warm(lambda: True)
     session.stop()
     session.sparkContext._gateway.shutdown()  # noqa: SLF001

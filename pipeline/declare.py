@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ops.model.ids import TierName
 from ops.model.resources import Quantum
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from ops.model.tier import Delivery, Kind, Mode, Standby, TierSpec
 from pipeline.grouping import Grouping, Local
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class Tier:
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     filters: bool = False
     """Its transform leaves records out on purpose (`where`, an inner join): the audit then does not take them for lost."""
+    standby: Standby = Standby.NONE
+    """`Standby.HOT` for a realtime tier: a second incarnation runs beside it on other hosts, and its driver's death leaves no gap."""
     max_offsets: int = 20_000
     """The most records of one micro-batch, so that a backlog does not become one huge batch. Unit: records."""
     quantum: Quantum = field(default_factory=Quantum)
@@ -143,6 +145,7 @@ def _spec(tier: Tier, distance: int) -> TierSpec:
         delivery=tier.delivery,
         inputs=tuple(stream.name for stream in tier.inputs),
         outputs=tuple(stream.name for stream in tier.outputs),
+        standby=tier.standby,
         quantum=tier.quantum,
         driver=tier.driver,
         distance=distance,
@@ -160,6 +163,9 @@ def _problems(tier: Tier) -> list[str]:
             tier.delivery is Delivery.EXACTLY_ONCE and not (tier.sink is not None and tier.sink.transactional)
         ),
         "its inputs have different columns; read them in tiers of their own": len({stream.columns for stream in tier.inputs}) > 1,
+        "a hot standby is for realtime tiers; leave standby out, or set mode=Mode.REALTIME": (
+            tier.standby is Standby.HOT and tier.mode is not Mode.REALTIME
+        ),
         "max_offsets must be at least 1": tier.max_offsets < 1,
         "a stream that leads back must not be its first input: name the one first where records come from": (
             bool(tier.inputs) and tier.inputs[0].rounds > 0

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
 from pipeline import grouping
 from pipeline.declare import DeclarationError, Stream, Tier
+from pipeline.origins import AGAIN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -18,6 +19,7 @@ REASON = "reason"
 INDEX = "index"
 TO = "to"
 ORIGIN = "_origin"
+FROM = "_from"
 PATH = "_path"
 ARRIVED = "_arrived"
 WARM_UP = ".warm-up"
@@ -34,15 +36,15 @@ def incoming(records: "DataFrame", tier: Tier) -> "DataFrame":
     """Turn what Kafka gives (with `includeHeaders`) into business columns and `lineage`."""
     position = F.concat_ws(":", "partition", "offset")
     own = F.col("partition").cast("string")
-    came, outside = position, tier.inputs[0].columns is None
-    if not outside:
-        came = F.coalesce(header("origin"), position)
+    outside = tier.inputs[0].columns is None
+    came = F.coalesce(header(AGAIN if outside else "origin"), position)
     if others := [stream.name for stream in tier.inputs[1:]]:
         # two inputs must not call two records, or two ways, by one name
         other = F.when(F.col("topic").isin(others), F.col("topic"))
         own = F.concat_ws(":", other, own)
-        came = F.concat_ws("/", other, position) if outside else F.concat_ws("&", came, other)
-    path = own if outside else F.concat_ws("/", header("path"), own)
+        came = F.concat_ws("/", other, came) if outside else F.concat_ws("&", came, other)
+    earlier = F.when(header(AGAIN).isNotNull(), header("path")) if outside else header("path")
+    path = F.concat_ws("/", earlier, own)
     counted = [rounds(path, stream) for stream in tier.inputs if stream.rounds]
     back = [reduce(operator.add, counted).alias("round")] if counted else []
     arrived = F.unix_millis("timestamp").cast("string")
@@ -111,10 +113,14 @@ def collected(made: "DataFrame", tier: Tier) -> "DataFrame":
         *business(made, tier),
         origin(made).alias(ORIGIN),
         F.col(COLUMN)["path"].alias(PATH),
+        F.col(COLUMN)["from"].alias(FROM),
         F.col(COLUMN)["t0"].cast("bigint").alias(ARRIVED),
         reason.alias(REASON),
         # field by field: Arrow takes no null for a struct whose fields cannot be null
         F.struct(
-            *(F.when(reason.isNotNull(), F.col(COLUMN)[name]).alias(name) for name in ("path", "from", "t0", "stream", "key", "value"))
+            *(
+                F.when(reason.isNotNull(), F.col(COLUMN)[name]).alias(name)
+                for name in ("origin", "path", "from", "t0", "stream", "partition", "key", "value")
+            )
         ).alias(COLUMN),
     )

@@ -7,6 +7,9 @@ replay has the name that the record had.
 
 from collections.abc import Sequence
 
+AGAIN = "again"
+"""Header of a record from outside that is put again: the `partition:offset` that it had. Also a part of the path of one that was bad."""
+
 
 def first(inputs: Sequence[str], stream: str, partition: int, offset: int) -> str:
     """Name a record from outside that a tier with these inputs reads."""
@@ -16,6 +19,12 @@ def first(inputs: Sequence[str], stream: str, partition: int, offset: int) -> st
 def later(inputs: Sequence[str], stream: str, origin: str) -> str:
     """Name a record of another tier as one with these inputs does."""
     return origin if stream == inputs[0] else f"{origin}&{stream}"
+
+
+def raw(origin: str) -> str:
+    """Return the raw record's own `partition:offset`, without what tiers have added."""
+    partition, offset, *_ = origin.rpartition("/")[2].partition("&")[0].split(":")
+    return f"{partition}:{offset}"
 
 
 def position(origin: str) -> tuple[int, ...]:

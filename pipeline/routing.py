@@ -40,7 +40,7 @@ def outgoing(made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int],
         .alias("partition"),
         F.filter(
             F.array(
-                _entry("origin", name),
+                _entry("origin", F.when(bad, came["origin"]).otherwise(name)),
                 _entry("path", came["path"]),
                 _entry("from", came["from"]),
                 _entry("by", F.lit(by)),

@@ -190,7 +190,7 @@ class Channel:
 
     def put(self, path: str, value: BaseModel, *, version: int | None = None) -> None:
         """Create or overwrite; with `version`, only that version is overwritten (ConflictError otherwise)."""
-        data = value.model_dump_json().encode()
+        data = _written(value)
 
         def send() -> None:
             try:
@@ -210,7 +210,7 @@ class Channel:
 
         def send() -> bool:
             try:
-                self._client.create(path, value.model_dump_json().encode(), ephemeral=ephemeral, sequence=sequence, makepath=True)
+                self._client.create(path, _written(value), ephemeral=ephemeral, sequence=sequence, makepath=True)
             except NodeExistsError:
                 return False
             return True
@@ -245,9 +245,9 @@ class Channel:
                 elif write.value is None:
                     request.delete(write.path, version=-1 if write.version is None else write.version)
                 elif write.version is None:
-                    request.create(write.path, write.value.model_dump_json().encode())
+                    request.create(write.path, _written(write.value))
                 else:
-                    request.set_data(write.path, write.value.model_dump_json().encode(), version=write.version)
+                    request.set_data(write.path, _written(write.value), version=write.version)
             failures = [answer for answer in request.commit() if isinstance(answer, Exception)]
             if failures:
                 reasons = ", ".join(sorted({type(failure).__name__ for failure in failures}))
@@ -269,6 +269,11 @@ class Channel:
         except (KazooException, KazooTimeoutError) as error:
             message = f"ZooKeeper at {self.hosts} is away: {error!r}"
             raise ChannelAwayError(message) from error
+
+
+def _written(value: BaseModel) -> bytes:
+    """Leave out what has its default: a reader of an older version refuses a key that it does not know."""
+    return value.model_dump_json(exclude_defaults=True).encode()
 
 
 class Waker:

@@ -130,6 +130,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
             if unit.kind is UnitKind.SLOT
         ),
         next=owner.next,
+        standby=owner.standby,
         phase=owner.phase,
         sentence=status.sentence if status else "no controller has said anything yet",
         error=(status.error if status else None) or (report.error if report else None),

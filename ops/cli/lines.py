@@ -53,6 +53,8 @@ class TierLine(Frozen):
     workers: tuple[WorkerLine, ...]
     next: int | None
     """The incarnation that is being prepared, if any."""
+    standby: int | None
+    """The incarnation that runs beside the owner all the time, if any."""
     phase: str
     sentence: str
     error: str | None

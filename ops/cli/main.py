@@ -72,6 +72,31 @@ def feed(
     os.execvp(words[0], words)  # noqa: S606 - it becomes the feed, so that signals reach it
 
 
+@app.command(
+    epilog="Example: sluice replay raw --quarantine, or: sluice replay raw --from 2026-11-21T22:00 --rate 500, or: sluice replay --resume 3"
+)
+def replay(  # noqa: PLR0913 — each is a choice of the caller
+    stream: Annotated[str | None, typer.Argument(help="The stream that they are put into.")] = None,
+    *,
+    quarantine: Annotated[bool, typer.Option("--quarantine", help="Its bad records, instead of the stream itself.")] = False,
+    begin: Annotated[str | None, typer.Option("--from", help="A time, or a place (partition:offset); else all that there is.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Likewise; else up to now.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Records per second; 100 if not given.", min=0.1)] = None,
+    resume: Annotated[int | None, typer.Option(metavar="NUMBER", help="Go on with this replay.", min=1)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be put.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put records into their stream again; what was processed already is told by its name and dropped."""
+    words = [sys.executable, "-m", "pipeline.replay"]
+    words += [stream] if stream is not None else []
+    words += ["--quarantine"] if quarantine else []
+    for option, value in (("--from", begin), ("--to", end), ("--rate", rate), ("--resume", resume)):
+        words += [option, str(value)] if value is not None else []
+    words += ["--dry-run"] if dry_run else []
+    words += ["--json"] if as_json else []
+    os.execvp(words[0], words)  # noqa: S606 - it becomes the replay, so that signals reach it
+
+
 for command in (platform.up, platform.down, platform.clean, platform.doctor, platform.endpoints, platform.logs):
     app.command()(command)
 for part in (lists.app, runbooks.app):

@@ -151,7 +151,8 @@ def _runs(name: str, tiers: list[TierLine], host: HostLine) -> str:
 
 
 def _tier_cells(tier: TierLine) -> tuple[object, ...]:
-    incarnation = text(tier.incarnation) if tier.next is None else f"{text(tier.incarnation)} → {tier.next} ({tier.phase})"
+    beside = "" if tier.standby is None else f" + {tier.standby}"
+    incarnation = text(tier.incarnation) + beside + ("" if tier.next is None else f" → {tier.next} ({tier.phase})")
     states: dict[str, int] = {}
     for worker in tier.workers:
         states[worker.state] = states.get(worker.state, 0) + 1

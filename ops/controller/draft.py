@@ -109,8 +109,8 @@ class Draft:
         self.owners[tier] = self.owners[tier].model_copy(update=changes)
 
     def hand_to(self, tier: TierName, number: Incarnation) -> None:
-        """Make `number` the owner, with nothing under way."""
-        self.own(tier, owner=number, next=None, phase=Phase.STEADY)
+        """Make `number` the owner, with nothing under way and nothing beside it."""
+        self.own(tier, owner=number, next=None, standby=None, phase=Phase.STEADY)
 
     # -- hosts and changes
 

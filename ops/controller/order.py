@@ -42,5 +42,5 @@ def pause_or_resume(draft: Draft, tier: TierName) -> str | None:
     if before is not None:
         return f"{tier} is {word} after {before}, which is nearer to the pipeline's end"
     draft.own(tier, paused=wanted.paused)
-    draft.tell(f"{tier}: {'stop right after a commit, keep the slots' if wanted.paused else 'go on'}")
+    draft.tell(f"{tier}: {'stop where nothing is half done, keep the slots' if wanted.paused else 'go on'}")
     return None

@@ -3,7 +3,7 @@
 Every step is derived from the snapshot alone, so whichever controller looks next goes on from there.
 """
 
-from ops.controller import order, repair, vitals
+from ops.controller import order, repair, standby, vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
@@ -11,7 +11,6 @@ from ops.model.ids import HostName, Incarnation, TierName
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
 from ops.model.operation import ChangeState
 from ops.model.status import TierState, TierStatus
-from ops.model.tier import Mode
 from ops.planning.cluster import BURST_ZONE, RefusedError
 from ops.planning.placement import place_tier
 from ops.planning.shares import target
@@ -43,7 +42,7 @@ def _stop(draft: Draft, tier: TierName) -> TierStatus:
         before = order.turn(draft, tier)
         if before is not None:
             return TierStatus(state=TierState.RUNNING, sentence=f"is stopped after {before}, which is nearer to the pipeline's end")
-        draft.own(tier, stopped=True, next=None, phase=Phase.STEADY)
+        draft.own(tier, stopped=True, next=None, standby=None, phase=Phase.STEADY)
         draft.tell(f"{tier} is not wanted any more ({wanted.by}): it stops after its last commit")
     for spec in held:
         if vitals.gone(draft, tier, spec.incarnation) or draft.now - wanted.at > STOP_SECONDS:
@@ -72,7 +71,8 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     except RefusedError as refused:
         return TierStatus(state=TierState.WAITING, sentence=f"cannot be started: {refused}", failures=failures, error=error)
     number = draft.begin(name, placement, reason, failures)
-    draft.own(name, owner=number, next=None, phase=Phase.STEADY, stopped=False, paused=draft.wanted[name].paused)
+    draft.hand_to(name, number)
+    draft.own(name, stopped=False, paused=draft.wanted[name].paused)
     notes = "".join(f"; {note}" for note in placed.notes)
     draft.tell(
         f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {', '.join(placement.slots)} ({reason}){notes}"
@@ -103,10 +103,11 @@ def _keep(draft: Draft, tier: TierView) -> TierStatus:
     if draft.owners[name].phase is Phase.CUT:
         _flip(draft, tier)
     waiting = order.pause_or_resume(draft, name)
-    return _status(draft, name, short or waiting)
+    beside = standby.keep(draft, tier)
+    return _status(draft, name, short or waiting, beside)
 
 
-def _status(draft: Draft, tier: TierName, waiting: str | None) -> TierStatus:
+def _status(draft: Draft, tier: TierName, waiting: str | None, beside: str | None) -> TierStatus:
     record = draft.owners[tier]
     number = record.owner or Incarnation(0)
     spec = draft.incarnations[tier][number]
@@ -120,7 +121,7 @@ def _status(draft: Draft, tier: TierName, waiting: str | None) -> TierStatus:
     else:
         state = TierState.STARTING
     under_way = "" if record.next is None else f", incarnation {record.next} {'takes over' if record.phase is Phase.CUT else 'is prepared'}"
-    sentence = waiting or f"incarnation {number} is {says}{under_way}"
+    sentence = (waiting or f"incarnation {number} is {says}{under_way}") + (f"; {beside}" if beside else "")
     return TierStatus(state=state, sentence=sentence, failures=spec.failures if state is not TierState.RUNNING else 0)
 
 
@@ -145,6 +146,9 @@ def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: vitals.Death
     name = tier.spec.name
     record = draft.owners[name]
     why = f"incarnation {owner} {end.reason}"
+    beside = standby.take_over(draft, name, owner, why)
+    if beside is not None:
+        return TierStatus(state=TierState.RUNNING, sentence=beside, error=end.reason)
     if record.next is not None:
         draft.retire(name, owner)
         draft.hand_to(name, record.next)
@@ -178,7 +182,7 @@ def _may_flip(draft: Draft, tier: TierView, record: OwnerRecord) -> bool:
     new = vitals.report(draft, name, record.next or Incarnation(0))
     if old is None or new is None:
         return False
-    if record.paused or tier.spec.mode is Mode.BATCH:
+    if record.paused:
         return old.state is State.PAUSED and new.state is State.READY
     return new.state is State.RUNNING and new.caught_up
 
@@ -190,6 +194,6 @@ def _clear(draft: Draft, tier: TierName) -> None:
         return
     held_by_change = any(change.state is ChangeState.ACTIVE and tier in change.incarnations for change in draft.changes.values())
     for spec in draft.held(tier):
-        stale = spec.incarnation not in {record.owner, record.next}
+        stale = spec.incarnation not in {record.owner, record.next, record.standby}
         if stale and (not held_by_change or spec.incarnation > record.owner):
             draft.retire(tier, spec.incarnation)

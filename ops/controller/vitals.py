@@ -47,7 +47,7 @@ def death(draft: Draft, tier: TierName, number: Incarnation) -> Death | None:
     """Tell why the driver of an incarnation does nothing any more; None while it lives."""
     spec = draft.incarnations[tier].get(number)
     if spec is None or spec.retired:
-        return Death("it was taken away", draft.now, blameless=True)
+        return Death("was taken away", draft.now, blameless=True)
     said = report(draft, tier, number)
     if said is not None and said.state in ENDED:
         why = {State.STOPPED: "stopped by itself", State.FAILED: "failed", State.FENCED: "was fenced off"}[said.state]
@@ -87,9 +87,11 @@ def failures_after(draft: Draft, tier: TierName, number: Incarnation, end: Death
 
 
 def confirmed(draft: Draft, tier: TierName) -> bool:
-    """Tell whether the owner does what the fence says: runs, or is paused."""
+    """Tell whether the owner does what the fence says: runs, or is paused; and then its standby too."""
     record = draft.owners[tier]
     if record.owner is None or draft.owning(tier) is None:
+        return False
+    if record.paused and record.standby is not None and state(draft, tier, record.standby) is not State.PAUSED:
         return False
     wants = State.PAUSED if record.paused else State.RUNNING
     return state(draft, tier, record.owner) is wants and not gone(draft, tier, record.owner)

@@ -10,7 +10,6 @@ from pydantic import Field
 
 from ops.model.ids import HostName, Incarnation, TierName
 from ops.model.resources import Frozen
-from ops.model.tier import Mode
 
 
 class Placement(Frozen):
@@ -82,7 +81,7 @@ TRANSITIONS: dict[State, dict[State, str]] = {
         State.FENCED: "a newer incarnation owns the tier",
     },
     State.RUNNING: {
-        State.PAUSED: "stopped right after a commit; slots and session kept",
+        State.PAUSED: "stopped where nothing was half done; slots and session kept",
         State.STOPPED: "handed over, or told to exit",
         State.FAILED: "an error",
         State.FENCED: "a newer incarnation owns the tier",
@@ -118,7 +117,7 @@ class Receipt(Frozen):
     positions: dict[str, int]
     """Next offset to read for each input partition: everything before it is done."""
     batch: int | None = None
-    """The last committed batch, for a batch tier."""
+    """The last batch in the ledger, for a tier with a sink."""
     at: float
 
 
@@ -130,7 +129,7 @@ class IncarnationReport(Frozen):
     """Wall clock of the last change of state, for people."""
     pid: int
     caught_up: bool = False
-    """Its output has passed everything that the owner had put out when it started (overlap), or its first batch has committed."""
+    """Its output is level with the owner's, or its first batch is written: beside an owner, it has taken over."""
     started_from: Receipt | None = None
     stopped_at: Receipt | None = None
     error: str | None = None
@@ -153,6 +152,8 @@ class OwnerRecord(Frozen):
 
     owner: Incarnation | None = None
     next: Incarnation | None = None
+    standby: Incarnation | None = None
+    """Runs beside the owner all the time."""
     phase: Phase = Phase.STEADY
     paused: bool = False
     stopped: bool = False
@@ -168,21 +169,18 @@ class Directive(StrEnum):
     STANDBY = "standby"
     """Be warm and wait."""
     HOLD = "hold"
-    """Stop right after a commit, write the receipt, keep session and slots, wait."""
+    """Stop where nothing is half done, write the receipt, keep session and slots, wait."""
     EXIT = "exit"
 
 
-def directive(record: OwnerRecord, me: Incarnation, mode: Mode) -> Directive:
+def directive(record: OwnerRecord, me: Incarnation) -> Directive:
     """Derive what incarnation `me` has to do from the owner record alone."""
     if record.stopped:
         return Directive.EXIT
-    cutting = record.phase is Phase.CUT
-    if me == record.owner:
-        if record.paused or (cutting and mode is Mode.BATCH):
-            return Directive.HOLD
-        return Directive.RUN
+    if me in {record.owner, record.standby}:
+        return Directive.HOLD if record.paused else Directive.RUN
     if me == record.next:
-        return Directive.RUN if cutting and mode is Mode.REALTIME and not record.paused else Directive.STANDBY
+        return Directive.RUN if record.phase is Phase.CUT and not record.paused else Directive.STANDBY
     newer = [number for number in (record.owner, record.next) if number is not None and number > me]
     return Directive.EXIT if newer else Directive.STANDBY
 

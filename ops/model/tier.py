@@ -28,6 +28,14 @@ class Delivery(StrEnum):
     EXACTLY_ONCE = "exactly-once"
 
 
+class Standby(StrEnum):
+    """What waits for the tier's owner to die, besides the next cold start."""
+
+    NONE = "none"
+    HOT = "hot"
+    """A second incarnation runs beside the owner all the time, on other hosts, with as many slots."""
+
+
 class TierSpec(Frozen):
     """One tier as it is published to the channel."""
 
@@ -37,6 +45,7 @@ class TierSpec(Frozen):
     delivery: Delivery
     inputs: tuple[str, ...]
     outputs: tuple[str, ...] = ()
+    standby: Standby = Standby.NONE
     quantum: Quantum = Quantum()
     driver: Quantum = Quantum(cpu=0.5, memory=1200, threads=1)
     """Resources of the tier's driver process."""

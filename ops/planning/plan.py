@@ -6,7 +6,6 @@ from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName
 from ops.model.incarnation import Placement
 from ops.model.operation import ChangeKind, ChangeSpec, Move, Plan
-from ops.model.tier import Mode
 from ops.planning.cluster import BURST_ZONE, Cluster, Hosts, RefusedError, TierNow, holding
 from ops.planning.layers import layers_after
 from ops.planning.placement import Ask, place, place_tier
@@ -17,7 +16,7 @@ PREPARE_SECONDS = 55.0
 """Starting and warming one incarnation, one after the other: measured on two cores that serve 500 records/s; an idle machine takes 15."""
 CUT_SECONDS = 15.0
 """One hand-over, from the decision to the confirmation, measured likewise."""
-GAP_SECONDS = {Mode.REALTIME: 0.5, Mode.BATCH: 6.0}
+GAP_SECONDS = 0.5
 """The gap in a tier's output that a hand-over leaves, measured likewise."""
 
 MOVING = frozenset(
@@ -40,7 +39,7 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         batch_slots=batch,
         notes=tuple(notes),
         predicted_seconds=(PREPARE_SECONDS + CUT_SECONDS) * len(moves),
-        predicted_gap_seconds=max((GAP_SECONDS[cluster.tiers[move.tier].spec.mode] for move in moves), default=0.0),
+        predicted_gap_seconds=GAP_SECONDS if moves else 0.0,
     )
 
 

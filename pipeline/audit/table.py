@@ -107,8 +107,10 @@ class TableAudit:
         if any(entry.rows_in > entry.read for entry in entries):
             return self._count(entries, name)
         given = self._given(entries)
-        query = sql.SQL("SELECT given FROM unnest(%s::text[]) AS given WHERE NOT EXISTS (SELECT FROM {} WHERE origin = given)").format(name)
-        missing = {row[0] for row in self._book.open().execute(query, (list(given),)).fetchall()}
+        missing = self._absent(given, name)
+        if missing and self._tier.inputs[0].columns is None:
+            given = self._renamed(given, missing)
+            missing = self._absent(given, name)
         if missing and any(entry.quarantined for entry in entries):
             missing -= self._aside(entries)
         count = len(missing) - sum(entry.filtered for entry in entries)
@@ -118,6 +120,30 @@ class TableAudit:
         where = f"in batches {entries[0].batch} to {entries[-1].batch}"
         sentence = f"{count} records that {self._tier.name} was given {where} are not in {table.name}"
         return [Missing(first, count, f"{sentence}; the first may be {first}; they are still in the stream")]
+
+    def _absent(self, given: dict[str, str], table: sql.Identifier) -> set[str]:
+        query = sql.SQL("SELECT given FROM unnest(%s::text[]) AS given WHERE NOT EXISTS (SELECT FROM {} WHERE origin = given)").format(
+            table
+        )
+        return {row[0] for row in self._book.open().execute(query, (list(given),)).fetchall()}
+
+    def _renamed(self, given: dict[str, str], missing: set[str]) -> dict[str, str]:
+        """Call records from outside that were put again as they were called first; only of such is there lineage to read."""
+        inputs = [stream.name for stream in self._tier.inputs]
+        places = {place: origin for origin, place in given.items() if origin in missing}
+        starts: dict[str, int] = {}
+        ends: dict[str, int] = {}
+        for partition, _, offset in (place.rpartition(":") for place in places):
+            starts[partition] = min(int(offset), starts.get(partition, int(offset)))
+            ends[partition] = max(int(offset) + 1, ends.get(partition, 0))
+        found = dict(given)
+        for seen in self._streams.read({split(partition): start for partition, start in starts.items()}, ends):
+            if (called := places.get(seen.place)) is not None:
+                topic, _ = split(seen.place.rpartition(":")[0])
+                partition, _, offset = seen.origin.partition(":")
+                del found[called]
+                found[origins.first(inputs, topic, int(partition), int(offset))] = seen.place
+        return found
 
     def _aside(self, entries: list[Entry]) -> set[str]:
         """Return the origins of the records that the tier has put into quarantine around these batches."""

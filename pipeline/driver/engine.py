@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ops.model.incarnation import Receipt
-from ops.model.tier import Mode
 from pipeline.declare import Tier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
     from pipeline.driver.streams import Streams
 
+INTERVAL = 2.0
+"""Between the begins of two micro-batches: one costs much the same however few its records are. Unit: seconds."""
 WARM_RECORDS = 1_000
 """Records of each partition that a warm-up reads again, so that the code that they go through is compiled."""
 WARM_SECONDS = (7.0, 60.0)
@@ -34,6 +36,10 @@ class Setting:
     home: Path
     started: Callable[[], list[dict[str, int]]]
     """Where the tier's runs started, as far as is known."""
+    right: Callable[[], int]
+    """The epoch of the owner record by which this incarnation runs."""
+    owns: Callable[[], bool]
+    """Whether it owns the tier; else it runs beside the owner, to take over."""
     slots: int = 0
     label: str = ""
     """The resource of this incarnation's Workers."""
@@ -100,14 +106,14 @@ class Engine(ABC):
 
 
 def engine_of(setting: Setting) -> Engine:
-    """Return the engine of a tier's mode, importing only that one: a realtime tier has no use for what tables take."""
-    if setting.tier.mode is Mode.REALTIME:
-        from pipeline.driver.realtime import Realtime  # noqa: PLC0415
+    """Return the engine for what a tier writes, importing only that one: a tier that writes streams has no use for what tables take."""
+    if setting.tier.sink is None:
+        from pipeline.driver.into_streams import IntoStreams  # noqa: PLC0415
 
-        return Realtime(setting)
-    from pipeline.driver.batch import Batch  # noqa: PLC0415
+        return IntoStreams(setting)
+    from pipeline.driver.into_sink import IntoSink  # noqa: PLC0415
 
-    return Batch(setting)
+    return IntoSink(setting, setting.tier.sink)
 
 
 def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
@@ -137,6 +143,12 @@ def recent(setting: Setting) -> tuple[dict[str, int], int]:
     bounds = setting.streams.bounds(setting.inputs)
     begins = {name: max(bounds.oldest[name], end - WARM_RECORDS) for name, end in bounds.ends.items()}
     return begins, sum(bounds.ends[name] - begin for name, begin in begins.items())
+
+
+def is_idle(query: "StreamingQuery") -> bool:
+    """Tell whether a query of micro-batches has found nothing to do."""
+    status = query.status
+    return str(status["message"]).startswith("Waiting") and not status["isDataAvailable"] and not status["isTriggerActive"]
 
 
 def is_warm(seconds: float, done: int, wanted: int) -> bool:

@@ -12,7 +12,7 @@ import structlog
 from ops.channel.client import Channel, ChannelAwayError, ConflictError, Waker
 from ops.model import paths
 from ops.model.ids import Incarnation
-from ops.model.incarnation import Directive, IncarnationReport, IncarnationSpec, OwnerRecord, Receipt, State, advance, directive
+from ops.model.incarnation import Directive, IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Receipt, State, advance, directive
 from ops.model.tier import TierSpec
 
 log = structlog.get_logger()
@@ -33,6 +33,7 @@ class Follow:
         self._leaving = leaving
         self._waker = Waker(channel)
         self._record = OwnerRecord()
+        self._right = 0
         self._looked = 0.0
         self._said: IncarnationReport | None = None
         self._tried = 0.0
@@ -66,16 +67,26 @@ class Follow:
 
     # -- what it is told
 
-    def told(self, spec: TierSpec) -> Directive:
+    def told(self) -> Directive:
         """Return what to do now, from the owner record as it was read last."""
         if self._leaving():
             return Directive.EXIT
-        return directive(self._record, self._me, spec.mode)
+        return directive(self._record, self._me)
 
     @property
-    def record(self) -> OwnerRecord:
-        """The owner record as it was read last."""
-        return self._record
+    def owns(self) -> bool:
+        """Whether this incarnation owns the tier."""
+        return self._record.owner == self._me
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether another may take the tier over now."""
+        return self.owns and self._record.phase is Phase.CUT
+
+    @property
+    def right(self) -> int:
+        """The epoch of the last owner record that had this incarnation run."""
+        return self._right
 
     def wait(self, seconds: float) -> None:
         """Sleep until something may have changed, then look."""
@@ -100,6 +111,8 @@ class Follow:
         self._away = False
         if found is not None:
             self._record = found.value
+            if directive(found.value, self._me) is Directive.RUN:
+                self._right = found.value.epoch
         if self._said != self.report and time.monotonic() - self._tried > RETRY_SECONDS:
             self._send()
 
@@ -118,9 +131,9 @@ class Follow:
         return found
 
     def began(self) -> dict[str, int] | None:
-        """Return where this incarnation started, while it runs."""
+        """Return where this incarnation started, while it runs and owns the tier."""
         started = self.report.started_from
-        return started.positions if started is not None and self.report.state is State.RUNNING else None
+        return started.positions if started is not None and self.report.state is State.RUNNING and self.owns else None
 
     # -- what it says
 

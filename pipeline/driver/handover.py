@@ -23,7 +23,7 @@ class Handover:
 
     def __init__(self, kafka: str, outputs: dict[str, int], by: str, begins: dict[str, int], ends: dict[str, int]) -> None:
         """Watch the output from `outputs` on, while the run `by` goes from `begins` over the input's `ends` to the present."""
-        self._by = by
+        self._tier = by.partition("/")[0]
         self._outputs = outputs
         self._front = Front(by, begins, ends)
         self._gap: float | None = None
@@ -64,7 +64,7 @@ class Handover:
             while not self._stop.is_set() and time.monotonic() < (over or deadline):
                 for message in self._consumer.consume(500, timeout=0.05):
                     seen = parse(message) if message.error() is None else None
-                    if seen is None:
+                    if seen is None or seen.out.tier != self._tier:
                         continue
                     if message.offset() < self._outputs[f"{message.topic()}/{message.partition()}"]:
                         self._front.before(seen)

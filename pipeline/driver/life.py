@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ops.model.incarnation import Directive, Receipt, State
-from ops.model.tier import TierSpec
 from pipeline.driver.failure import plainly
 from pipeline.sinks.ledger import FencedError
 
@@ -25,16 +24,17 @@ EXIT_CODES = {State.STOPPED: 0, State.FAILED: 1, State.FENCED: 3}
 class Life:
     """One incarnation, from its session on."""
 
-    def __init__(self, follow: "Follow", spec: TierSpec, engine: "Engine") -> None:
-        """Tie the three together."""
+    def __init__(self, follow: "Follow", engine: "Engine") -> None:
+        """Tie the two together."""
         self._follow = follow
-        self._spec = spec
         self._engine = engine
+        self._refused: int | None = None
+        """The right that was not good enough: the next incarnation has taken over, and the owner record does not say so yet."""
 
     def live(self) -> int:
         """Do what is told until told to exit; return the process's exit code."""
         try:
-            while (told := self._follow.told(self._spec)) is not Directive.EXIT:
+            while (told := self._follow.told()) is not Directive.EXIT:
                 self._step(told)
                 self._follow.wait(STEADY_SECONDS if self._follow.report.caught_up else QUICK_SECONDS)
             self._follow.enter(State.STOPPED, stopped_at=self._receipt())
@@ -50,13 +50,27 @@ class Life:
         if told is Directive.STANDBY:
             self._stand_by(state)
         elif told is Directive.RUN:
+            self._serve(state)
+        elif state is not State.PAUSED:
+            self._hold(state)
+
+    def _serve(self, state: State) -> None:
+        if self._refused == self._follow.right:
+            return
+        try:
             if state is not State.RUNNING:
                 self._run()
             self._engine.check()
             self._engine.tick()
             self._measure()
-        elif state is not State.PAUSED:
-            self._hold(state)
+        except FencedError as error:
+            refused = self._follow.right
+            self._follow.look()
+            if self._follow.told() is Directive.RUN and self._follow.right == refused and not self._follow.hands_over:
+                raise
+            log.info("another has taken over", refused=str(error))
+            self._refused = self._follow.right if self._follow.hands_over else refused
+            self._hold(self._follow.report.state)
 
     def _stand_by(self, state: State) -> None:
         if state is State.STARTING:
@@ -70,7 +84,7 @@ class Life:
 
     def _still_waiting(self) -> bool:
         self._follow.look()
-        return self._follow.told(self._spec) is Directive.STANDBY
+        return self._follow.told() is Directive.STANDBY
 
     def _run(self) -> None:
         receipt = self._engine.run()

@@ -13,7 +13,6 @@ from py4j.protocol import Py4JError
 
 from ops.model.ids import Incarnation, TierName
 from ops.model.incarnation import TierProgress
-from pipeline.driver.checkpoint import Checkpoint
 from pipeline.driver.slots import SlotCounts
 from pipeline.driver.streams import StreamError, Streams
 
@@ -49,7 +48,6 @@ class Progress:
         self._positions: dict[str, int] = {}
         self._slots = SlotCounts(setting.session)
         self._streams = Streams(setting.kafka)
-        self._checkpoint = Checkpoint(setting.checkpoints)
         self._stop = threading.Event()
         self._said = False
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
@@ -109,6 +107,8 @@ class Progress:
         self._positions = {name: max(offset, self._positions.get(name, 0)) for name, offset in began.items()}
         waits: list[int] = []
         for seen in self._streams.last(topics, written, before=RECORDS):
+            if seen.out.tier != self._setting.tier.name:
+                continue
             if seen.out.partition in self._positions:
                 self._positions[seen.out.partition] = max(self._positions[seen.out.partition], seen.out.offset + 1)
             if seen.arrived is not None and seen.out.at > (time.time() - FRESH_SECONDS) * 1000:
@@ -116,8 +116,8 @@ class Progress:
         return sum(written.values()), float(statistics.median(waits)) if waits else None
 
     def _by_commits(self) -> tuple[int, float | None]:
-        """A table's tier is as far as its last commit."""
-        self._positions = self._checkpoint.offsets(self._checkpoint.committed())
+        """A sink's tier is as far as its last commit."""
+        self._positions = self._engine.positions()
         return self._engine.latest()
 
     def _connect(self) -> "psycopg.Connection[tuple[object, ...]]":

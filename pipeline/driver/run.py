@@ -59,7 +59,7 @@ def run(tier: str, number: int, jvm: Jvm) -> int:
 
 
 def _run(follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec, jvm: Jvm) -> int:
-    if follow.told(spec) is Directive.EXIT:
+    if follow.told() is Directive.EXIT:
         follow.enter(State.STOPPED)
         return 0
     follow.note()
@@ -99,15 +99,16 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     try:
         log.info("session", seconds=round(time.monotonic() - begun, 1))
         setting = Setting(
-            session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home, follow.started, slots, label
-        )
+            session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home,
+            follow.started, lambda: follow.right, lambda: follow.owns, slots, label,
+        )  # fmt: skip
         check_tier(session, declared)
         wait_for_executors(session, slots, label)
         log.info("executors", seconds=round(time.monotonic() - begun, 1), count=slots)
         engine = engine_of(setting)
         progress = Progress(setting, engine, follow.began)
         progress.start()
-        code = Life(follow, spec, engine).live()
+        code = Life(follow, engine).live()
         progress.stop()
         _finish(engine.close)
     finally:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ops.model.assignment import label_of
 from ops.model.incarnation import IncarnationSpec
-from ops.model.tier import Mode, TierSpec
+from ops.model.tier import TierSpec
 from pipeline.driver.jvm import Jvm, connector, java_options
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         "spark.executor.extraJavaOptions": java_options(home),
         "spark.testing.reservedMemory": str(RESERVED),
         "spark.decommission.enabled": "true",
-        # a realtime task that Spark began again by itself would begin with the batch, minutes ago: the driver begins the query again, from
-        # what is put out
-        "spark.task.maxFailures": "1" if spec.mode is Mode.REALTIME else "4",
+        # a task that Spark began again by itself would write again from the batch's begin, in realtime minutes ago: the driver begins the
+        # query again, from what is put out
+        "spark.task.maxFailures": "1" if spec.outputs else "4",
         "spark.executor.heartbeatInterval": "2s",
         "spark.locality.wait": "0s",
         "spark.cleaner.periodicGC.interval": "6h",
@@ -65,7 +65,8 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        "spark.sql.streaming.pollingDelay": "25ms",
+        # who writes a sink paces itself, and asks Kafka only when there was nothing
+        "spark.sql.streaming.pollingDelay": "25ms" if spec.outputs else "500ms",
         "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }

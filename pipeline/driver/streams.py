@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from pipeline.driver.positions import PutOut
+from pipeline.origins import AGAIN
 
 SECONDS = 10.0
 """How long one question to Kafka may take."""
@@ -97,6 +98,13 @@ class Streams:
             oldest[name(topic, partition)], ends[name(topic, partition)] = low, high
         return Bounds(oldest, ends)
 
+    def at(self, topics: Sequence[str], at: int) -> dict[str, int]:
+        """Return the first offsets that were put since `at` (epoch ms); the ends, where there is none."""
+        asked = [TopicPartition(topic, partition, at) for topic, partition in self._all(topics)]
+        ends = self.bounds(topics).ends
+        found = {name(item.topic, item.partition): item.offset for item in self._consumer.offsets_for_times(asked, timeout=SECONDS)}
+        return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
+
     def last(self, topics: Sequence[str], ends: dict[str, int], before: int = 1) -> list[Seen]:
         """Return the last records (`before` of each partition) of these streams."""
         starts = {(topic, partition): max(0, ends[name(topic, partition)] - before) for topic, partition in self._all(topics)}
@@ -138,9 +146,11 @@ class Streams:
 
 
 def parse(message: Message) -> Seen | None:
-    """Read the lineage of an output record; None for one that was not written by a tier."""
+    """Read the lineage of an output record, or of one from outside that was put again; None for any other."""
     headers = {key: value.decode(errors="replace") for key, value in message.headers() or () if value is not None}
     source, by = headers.get("from"), headers.get("by")
+    if AGAIN in headers and by is None:
+        source, by = f"{name(str(message.topic()), message.partition() or 0)}:{message.offset()}", AGAIN
     if source is None or by is None:
         return None
     partition, _, offset = source.rpartition(":")
@@ -149,4 +159,4 @@ def parse(message: Message) -> Seen | None:
     arrived = headers.get("t0", "")
     out = PutOut(by, partition, int(offset), message.timestamp()[1])
     place = f"{name(str(message.topic()), message.partition() or 0)}:{message.offset()}"
-    return Seen(out, int(arrived) if arrived.isdigit() else None, place, headers.get("origin", ""))
+    return Seen(out, int(arrived) if arrived.isdigit() else None, place, headers.get("origin", headers.get(AGAIN, "")))

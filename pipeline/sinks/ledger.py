@@ -12,8 +12,15 @@ from pipeline.sinks.sink import Rows, Sink, Written
 
 STATEMENTS: tuple[sql.SQL, ...] = (
     sql.SQL(
-        "CREATE TABLE IF NOT EXISTS tier_epochs (tier text PRIMARY KEY, incarnation bigint NOT NULL, query text NOT NULL,"
+        "CREATE TABLE IF NOT EXISTS tier_epochs (tier text PRIMARY KEY, epoch bigint NOT NULL, incarnation bigint NOT NULL,"
         " at timestamptz NOT NULL DEFAULT now())"
+    ),
+    sql.SQL(  # an incarnation was fenced by its number alone, and by the id of the checkpoint that all of them shared
+        "ALTER TABLE tier_epochs ADD COLUMN IF NOT EXISTS epoch bigint NOT NULL DEFAULT 0"
+    ),
+    sql.SQL(  # drivers that still run write it
+        "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'tier_epochs' AND column_name = 'query') THEN"
+        " ALTER TABLE tier_epochs ALTER COLUMN query DROP NOT NULL; END IF; END $$"
     ),
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS ledger (tier text, incarnation bigint NOT NULL, batch bigint, begins jsonb NOT NULL,"
@@ -43,27 +50,56 @@ STATEMENTS: tuple[sql.SQL, ...] = (
 
 
 class FencedError(Exception):
-    """A newer incarnation has written: this one must not."""
+    """One with a better right has written: this one must not."""
 
 
-class CheckpointError(Exception):
-    """The checkpoint is not the one that the ledger knows."""
+class MovedError(Exception):
+    """Another has written meanwhile: the batch does not begin where the ledger ends."""
+
+
+class HoleError(Exception):
+    """The batch begins after the ledger's end: written, it would leave something out."""
+
+
+@dataclass(frozen=True)
+class Last:
+    """A tier's last batch in the ledger."""
+
+    number: int
+    ends: dict[str, int]
+    at: float
+    """When it was written. Unit: epoch seconds."""
+    age: float
+    """How long ago, by the database's own clock. Unit: seconds."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One micro-batch as the checkpoint has it."""
+    """What a micro-batch reads: offsets from `begins` up to `ends`, by `stream/partition`."""
 
-    number: int
-    query: str
-    """The query's id, which lives as long as the checkpoint."""
     begins: dict[str, int]
     ends: dict[str, int]
 
     @property
     def records(self) -> int:
         """How many records it reads."""
-        return sum(end - self.begins.get(partition, 0) for partition, end in self.ends.items())
+        return sum(end - self.begins[partition] for partition, end in self.ends.items())
+
+    def rest(self, done: dict[str, int]) -> "Batch | None":
+        """Return what is left of it where everything before `done` is written; None when nothing is. It never begins after `done`."""
+        begins = {partition: done.get(partition, begin) for partition, begin in self.begins.items()}
+        for partition, begin in begins.items():
+            if begin < self.begins[partition]:
+                message = f"{partition}: the batch begins at {self.begins[partition]}, and the ledger ends at {begin}; it is read again"
+                raise HoleError(message)
+        ends = {partition: max(end, begins[partition]) for partition, end in self.ends.items()}
+        return Batch(begins, ends) if ends != begins else None
+
+    def expect(self, last: Last | None) -> None:
+        """Refuse to be written anywhere but right after `last`."""
+        if last is not None and self.rest(last.ends) != self:
+            message = f"the batch begins at {self.begins}, and the ledger ends at {last.ends}"
+            raise MovedError(message)
 
 
 @dataclass
@@ -74,40 +110,41 @@ class Ledger:
     tier: str
     incarnation: int
     sink: Sink
+    number: int = -1
+    """The last batch written here: as long as it is the tier's last one, the marks are known."""
     _connection: psycopg.Connection[Any] | None = None
     _marks: Marks | None = field(default=None)
 
-    def write(self, batch: Batch, rows: Rows, *, quarantined: int = 0) -> int:
-        """Write a batch, unless it is written already; return the rows that were new."""
+    def write(self, batch: Batch, rows: Rows, *, epoch: int, quarantined: int = 0) -> int:
+        """Write a batch that begins where the ledger ends, by the right of the owner record's `epoch`; return the rows that were new."""
         try:
             connection = self._open()
             with connection.transaction(), connection.cursor() as cursor:
-                if not self._claim(cursor, batch):
-                    return 0
-                marks = dict(self._marks if self._marks is not None else self._read_marks(cursor))
-                before = dict(marks)
-                written = self.sink.write(cursor, rows, batch.number, marks)
-                self._raise_marks(cursor, {path: mark for path, mark in marks.items() if before.get(path) != mark})
-                self._record(cursor, batch, len(rows), written, quarantined)
-            self._marks = marks
+                self._claim(cursor, epoch)
+                last = self._last(cursor)
+                batch.expect(last)
+                before = -1 if last is None else last.number
+                known = self._marks if self._marks is not None and before == self.number else self._read_marks(cursor)
+                marks = dict(known)
+                written = self.sink.write(cursor, rows, before + 1, marks)
+                self._raise_marks(cursor, {path: mark for path, mark in marks.items() if known.get(path) != mark})
+                self._record(cursor, before + 1, batch, _counts(batch, len(rows), written, quarantined))
+            self._marks, self.number = marks, before + 1
+        except MovedError:
+            raise
         except BaseException:
             self.close()
             raise
         return written.new
 
-    def last(self) -> tuple[int, float] | None:
-        """Return number and time of the tier's last batch."""
-        row = (
-            self._open()
-            .execute("SELECT batch, extract(epoch FROM at) FROM ledger WHERE tier = %s ORDER BY batch DESC LIMIT 1", (self.tier,))
-            .fetchone()
-        )
-        return (int(row[0]), float(row[1])) if row else None
-
-    def query(self) -> str | None:
-        """Return the id of the query that has written before."""
-        row = self._open().execute("SELECT query FROM tier_epochs WHERE tier = %s", (self.tier,)).fetchone()
-        return str(row[0]) if row else None
+    def last(self) -> Last | None:
+        """Return the tier's last batch, whoever wrote it."""
+        try:
+            with self._open().cursor() as cursor:
+                return self._last(cursor)
+        except psycopg.Error:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Give the connection back; the next write opens a new one, and reads the marks again."""
@@ -121,26 +158,30 @@ class Ledger:
             self._connection = psycopg.connect(self.postgres, autocommit=True, connect_timeout=5)
         return self._connection
 
-    def _claim(self, cursor: psycopg.Cursor[Any], batch: Batch) -> bool:
+    def _claim(self, cursor: psycopg.Cursor[Any], epoch: int) -> None:
+        """Lock the tier's row until the transaction ends, and take the right to write, unless another's is better."""
         cursor.execute(
-            "INSERT INTO tier_epochs (tier, incarnation, query) VALUES (%s, %s, %s) ON CONFLICT (tier) DO NOTHING",
-            (self.tier, self.incarnation, batch.query),
+            "INSERT INTO tier_epochs (tier, epoch, incarnation) VALUES (%s, %s, %s) ON CONFLICT (tier) DO NOTHING",
+            (self.tier, epoch, self.incarnation),
         )
-        row = cursor.execute("SELECT incarnation, query FROM tier_epochs WHERE tier = %s FOR UPDATE", (self.tier,)).fetchone()
-        incarnation, query = row or (self.incarnation, batch.query)
-        if incarnation > self.incarnation:
-            message = f'tier "{self.tier}": incarnation {incarnation} has written; {self.incarnation} must not write any more'
-            raise FencedError(message)
-        if query != batch.query:
+        row = cursor.execute("SELECT epoch, incarnation FROM tier_epochs WHERE tier = %s FOR UPDATE", (self.tier,)).fetchone()
+        before, mine = row or (epoch, self.incarnation), (epoch, self.incarnation)
+        if before > mine:
             message = (
-                f'tier "{self.tier}": its checkpoint is a new one, and {self.sink.name} was written from another; '
-                f"restore the checkpoint, or, to begin again on purpose, delete the tier's row in tier_epochs and its rows in ledger"
+                f'tier "{self.tier}": incarnation {before[1]} has written by the owner record of epoch {before[0]}; '
+                f"{mine[1]}, which has read epoch {mine[0]}, must not write any more"
             )
-            raise CheckpointError(message)
-        if incarnation < self.incarnation:
-            cursor.execute("UPDATE tier_epochs SET incarnation = %s, at = now() WHERE tier = %s", (self.incarnation, self.tier))
-        cursor.execute("SELECT 1 FROM ledger WHERE tier = %s AND batch = %s", (self.tier, batch.number))
-        return cursor.fetchone() is None
+            raise FencedError(message)
+        if before < mine:
+            cursor.execute("UPDATE tier_epochs SET epoch = %s, incarnation = %s, at = now() WHERE tier = %s", (*mine, self.tier))
+
+    def _last(self, cursor: psycopg.Cursor[Any]) -> Last | None:
+        row = cursor.execute(
+            "SELECT batch, ends, extract(epoch FROM at)::float8, extract(epoch FROM clock_timestamp() - at)::float8 FROM ledger"
+            " WHERE tier = %s ORDER BY batch DESC LIMIT 1",
+            (self.tier,),
+        ).fetchone()
+        return None if row is None else Last(*row)
 
     def _read_marks(self, cursor: psycopg.Cursor[Any]) -> Marks:
         cursor.execute("SELECT path, position FROM marks WHERE tier = %s", (self.tier,))
@@ -154,14 +195,15 @@ class Ledger:
                 [(self.tier, path, list(position)) for path, position in marks.items()],
             )
 
-    def _record(self, cursor: psycopg.Cursor[Any], batch: Batch, kept: int, written: Written, quarantined: int) -> None:
-        # one record may become several rows: then `in` counts rows, and nothing is filtered
-        counted = max(batch.records, kept + quarantined)
+    def _record(self, cursor: psycopg.Cursor[Any], number: int, batch: Batch, counts: tuple[int, ...]) -> None:
         cursor.execute(
             "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
             " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (
-                self.tier, self.incarnation, batch.number, json.dumps(batch.begins), json.dumps(batch.ends),
-                counted, written.new, counted - kept - quarantined, quarantined + written.refused, kept - written.new - written.refused,
-            ),
-        )  # fmt: skip
+            (self.tier, self.incarnation, number, json.dumps(batch.begins), json.dumps(batch.ends), *counts),
+        )
+
+
+def _counts(batch: Batch, kept: int, written: Written, quarantined: int) -> tuple[int, ...]:
+    """Return rows in, out, filtered, quarantined, replays. Where a record became several, `in` counts rows, and nothing is filtered."""
+    rows_in = max(batch.records, kept + quarantined)
+    return rows_in, written.new, rows_in - kept - quarantined, quarantined + written.refused, kept - written.new - written.refused

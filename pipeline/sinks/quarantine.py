@@ -29,7 +29,7 @@ class Quarantine:
         """Return the good rows without the columns of the platform, and the bad ones as they came in."""
         bad = pc.is_valid(rows.column(lineage.REASON))
         good = rows.filter(pc.invert(bad)).drop_columns([lineage.REASON, lineage.COLUMN])
-        return good, rows.filter(bad).select([lineage.REASON, lineage.ORIGIN, lineage.COLUMN]).to_pylist()
+        return good, rows.filter(bad).select([lineage.REASON, lineage.COLUMN]).to_pylist()
 
     def put(self, bad: list[dict[str, Any]]) -> None:
         """Write them; return when Kafka has them."""
@@ -42,7 +42,7 @@ class Quarantine:
         for row in bad:
             came = row[lineage.COLUMN]
             headers = {
-                "origin": row[lineage.ORIGIN],
+                "origin": came["origin"],
                 "path": came["path"],
                 "from": came["from"],
                 "by": self._by,
@@ -53,6 +53,7 @@ class Quarantine:
                 came["stream"] + QUARANTINE,
                 key=came["key"],
                 value=came["value"],
+                partition=came["partition"],
                 headers={key: str(value).encode() for key, value in headers.items()},
             )
         left = self._producer.flush(FLUSH_SECONDS)

@@ -3,11 +3,10 @@
 from ops.model import paths
 from ops.model.assignment import Assignment, HostFacts, Observed, UnitKind, UnitObserved, UnitState
 from ops.model.incarnation import Directive, IncarnationReport, OwnerRecord, Receipt, State, advance, directive
-from ops.model.tier import Mode
 
 
 class Log:
-    """What a tier's records are: a position that grows while a driver runs, and the committed one that batch incarnations share."""
+    """What a tier's records are: a position that grows while a driver runs."""
 
     def __init__(self):
         self.committed = 0
@@ -52,7 +51,7 @@ class SimDriver:
         self._report()
 
     def _receipt(self, back=0):
-        return Receipt(positions={"in/0": max(0, self.log.committed - back)}, batch=0, at=self.clock())
+        return Receipt(positions={"in/0": max(0, self.log.committed - back)}, at=self.clock())
 
     def stop(self):
         """The process is asked to end, as by a signal."""
@@ -70,7 +69,7 @@ class SimDriver:
         found = self.channel.read(paths.owner(self.spec.name), OwnerRecord)
         if found is None:
             return
-        told = directive(found.value, self.number, self.spec.mode)
+        told = directive(found.value, self.number)
         {
             Directive.RUN: self._run,
             Directive.STANDBY: self._stand_by,
@@ -83,7 +82,7 @@ class SimDriver:
             self._go(State.READY)
         elif self.state is not State.RUNNING:
             overlap = record.owner != self.number
-            self.started_from = self.started_from or self._receipt(5 if self.spec.mode is Mode.REALTIME else 0)
+            self.started_from = self.started_from or self._receipt(back=5)
             self.caught_up = not overlap
             self._go(State.RUNNING)
         elif not self.caught_up:

@@ -13,7 +13,7 @@ from ops.model.incarnation import IncarnationSpec, OwnerRecord, State, TierWante
 from ops.model.operation import STEPS, ChangeSpec, Operation, Result, Step
 from ops.model.resources import Capacity, Quantum
 from ops.model.share import Share
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from ops.model.tier import Delivery, Kind, Mode, Standby, TierSpec
 from ops.planning.cluster import Rules
 from ops.runbook import operation_id
 from ops.site import HostConfig
@@ -140,6 +140,11 @@ class World:
             before = TierWanted() if found is None else found.value
             self.channel.put(paths.wanted(name), before.model_copy(update={"running": True, "by": "test", "at": self.now, **what}))
 
+    def declare(self, spec):
+        """Publish a tier anew."""
+        self.specs[spec.name] = spec
+        self.channel.put(paths.tier(spec.name), spec)
+
     def begin(self, change, deadline=300.0, **spec):
         runbook = Runbook(self, change, ChangeSpec(**spec), deadline)
         self.runbooks.append(runbook)
@@ -254,8 +259,8 @@ class World:
                 for driver in agent.drivers.values()
                 if driver.spec is spec and driver.state is State.RUNNING and not driver.stuck
             ]
-            if spec.mode is Mode.BATCH:
-                assert len(running) <= 1, f"{name} has two running drivers on one checkpoint: {[driver.number for driver in running]}"
+            most = 2 + (spec.standby is Standby.HOT)
+            assert len(running) <= most, f"{name} has more than {most} running: {[driver.number for driver in running]}"
         for name, agent in self.agents.items():
             units = self.assigned(name)
             assert sum(unit.quantum.cpu for unit in units) <= agent.host.capacity.cpu + 1e-6, f"{name} is over its cpu"
@@ -266,7 +271,8 @@ class World:
         for name in self.agents:
             for unit in self.assigned(name):
                 if unit.tenant != "batch":
-                    assert unit.incarnation == self.owner(unit.tenant).owner, f"{unit.id} is left over on {name}"
+                    record = self.owner(unit.tenant)
+                    assert unit.incarnation in {record.owner, record.standby}, f"{unit.id} is left over on {name}"
             if self.host_state(name) is HostState.DRAINED:
                 assert not self.assigned(name), f"{name} is drained and still has {self.assigned(name)}"
         assert not self.channel.exists(paths.LOCK), "the maintenance lock is left over"

@@ -187,14 +187,18 @@ def _hand_over(draft: Draft, tier: TierName, number: Incarnation) -> str | None:
 
 def _make_room(draft: Draft, through: list[TierName], short: _NoRoom) -> Outcome:
     """Release what has been handed over already, so that the next tier finds room."""
-    freed = [tier for tier in through if any(spec.incarnation != draft.owners[tier].owner for spec in draft.held(tier))]
+    freed = [tier for tier in through if any(_is_old(draft, tier, spec.incarnation) for spec in draft.held(tier))]
     if not freed:
         return Failed(short.verdict)
     for tier in freed:
         for spec in draft.held(tier):
-            if spec.incarnation != draft.owners[tier].owner:
+            if _is_old(draft, tier, spec.incarnation):
                 draft.retire(tier, spec.incarnation)
     return Waiting(f"room is short: the old incarnations of {', '.join(freed)} are released first")
+
+
+def _is_old(draft: Draft, tier: TierName, number: Incarnation) -> bool:
+    return number not in {draft.owners[tier].owner, draft.owners[tier].standby}
 
 
 def reason_of(spec: ChangeSpec) -> str:

@@ -8,7 +8,6 @@ from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
 from ops.model.ids import Incarnation, TierName
 from ops.model.incarnation import Receipt, State
 from ops.model.operation import Operation
-from ops.model.tier import Mode
 
 
 def verify(draft: Draft, operation: Operation) -> Outcome:
@@ -41,12 +40,11 @@ def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -
     stopped = None if before is None else before.stopped_at
     if not ended and not vitals.gone(draft, tier, old):
         return Waiting(f"waiting for {tier}/{old} to leave its receipt")
-    mode = draft.view.tiers[tier].spec.mode
     if stopped is None or (before is not None and before.state is State.FAILED):
         sentence = f"{old} left no receipt (it did not end by itself); {new} went on from what was committed"
         wrong: list[str] = []
     else:
-        wrong = [f"{tier} {line}" for line in _unbalanced(mode, stopped, after.started_from)]
+        wrong = [f"{tier} {line}" for line in _unbalanced(stopped, after.started_from)]
         sentence = f"{new} goes on where {old} stopped, on {len(after.started_from.positions)} partitions"
     return {
         "old": old,
@@ -59,14 +57,14 @@ def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -
     }
 
 
-def _unbalanced(mode: Mode, stopped: Receipt, started: Receipt) -> list[str]:
-    """Name the partitions where something would be missing (or, in a batch tier, counted twice)."""
+def _unbalanced(stopped: Receipt, started: Receipt) -> list[str]:
+    """Name the partitions where something would be missing. What both have read is told apart where it is written."""
     wrong: list[str] = []
     for partition, end in sorted(stopped.positions.items()):
         begin = started.positions.get(partition)
         if begin is None:
             if end > 0:
                 wrong.append(f"{partition}: stopped at {end}, and no start is known")
-        elif begin > end or (mode is Mode.BATCH and begin != end):
+        elif begin > end:
             wrong.append(f"{partition}: stopped at {end}, started from {begin}")
     return wrong

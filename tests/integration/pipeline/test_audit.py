@@ -28,7 +28,7 @@ from pipeline.sinks.ledger import Batch, Ledger
 from pipeline.sinks.marks import Marks
 from pipeline.sinks.sink import Rows, Written
 from pipeline.sinks.table import Once
-from tests.integration.pipeline.conftest import Lab
+from tests.lab import Lab
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -181,13 +181,13 @@ def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None
     kafka.put("enriched", "enrich/9", "hits/0", range(20_000, 20_000 + 2 * COUNT), now)
     first, second = range(20_000, 20_000 + COUNT), range(20_000 + COUNT, 20_000 + 2 * COUNT)
     good = Ledger(lab.where.postgres, "outbound", 1, DELIVERED)
-    good.write(Batch(0, "query", at(0), at(COUNT)), rows(first))
+    good.write(Batch(at(0), at(COUNT)), rows(first), epoch=1)
     good.close()
     assert auditor.look() == []
     lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({f"0:{second[1234]}"}))
     bad = Ledger(lab.where.postgres, "outbound", 1, lossy)
     kafka.put("enriched.quarantine", "outbound/1", "enriched/0", [second[9], second[9]], now)  # one twice, and another went nowhere
-    bad.write(Batch(1, "query", at(COUNT), at(2 * COUNT)), rows(set(second) - {second[9], second[10]}), quarantined=2)
+    bad.write(Batch(at(COUNT), at(2 * COUNT)), rows(set(second) - {second[9], second[10]}), epoch=1, quarantined=2)
     bad.close()
     (missing,) = auditor.look()
     assert "2 records that outbound was given in batches 1 to 1 are not in delivered; the first may be enriched/2:" in missing.sentence

@@ -4,16 +4,23 @@ import json
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ops.model.incarnation import Phase, State
-from tests.integration.pipeline.conftest import ROOT, Lab, until
+from tests.lab import ROOT, Lab, until
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
 COUNT = 12_000
 RATE = 100
+WRITER = "select incarnation from ledger where tier = 'outbound' order by batch desc limit 1"
+HOLES = """
+    select tier, batch from (select *, lag(ends) over (partition by tier order by batch) as before from ledger) as each
+    where before is not null and before <> begins
+"""
+"""Batches that do not begin where the one before ended."""
 BAD = {
     b"{broken": "broken JSON",
     b'"text"': "not a JSON object",
@@ -54,21 +61,7 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
     assert all(after.started_from.positions[name] <= end for name, end in before.positions.items())
     lab.retire("entry", 1)
 
-    # at a commit: the owner stops right after one and the next goes on from there
-    lab.own("outbound", 1, 2, Phase.PREPARE)
-    lab.start("outbound", 2, "h1")
-    lab.wait("outbound", 2, State.READY)
-    lab.own("outbound", 1, 2, Phase.CUT)
-    held = lab.wait("outbound", 1, State.PAUSED).stopped_at
-    lab.own("outbound", 2)
-    lab.caught_up("outbound", 2)
-    resumed = lab.report("outbound", 2)
-    assert held is not None
-    assert resumed is not None
-    assert resumed.started_from is not None
-    assert resumed.started_from.positions == held.positions
-    lab.wait("outbound", 1, State.STOPPED)
-    lab.retire("outbound", 1)
+    _take_turns(lab)
 
     # an executor dies: the driver goes on with the one that its slot starts again
     lab.kill_executor("entry", 2)
@@ -86,8 +79,46 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
     assert {row[0] for row in lab.ask("select id from delivered")} == {f"hit-{number}" for number in range(1, COUNT + 1)}
     until("the counts agree", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(COUNT,)])
     assert lab.ask("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [(0,)]
+    assert lab.ask(HOLES) == []
     # the last batch's transaction may still be followed by replays only
     assert lab.ask("select sum(replays) > 0 from ledger where tier = 'outbound'") == [(True,)]
+
+
+def _take_turns(lab: Lab) -> None:
+    """Hand a tier with a sink over: called off at first, and then through."""
+    # the next incarnation writes from its turn on; the owner, refused before it has heard of it, holds
+    lab.own("outbound", 1, 2, Phase.PREPARE)
+    lab.start("outbound", 2, "h1")
+    lab.wait("outbound", 2, State.READY)
+    lab.own("outbound", 1, 2, Phase.CUT)
+    lab.caught_up("outbound", 2)
+    held = lab.wait("outbound", 1, State.PAUSED).stopped_at
+    assert "another has taken over" in lab.log("outbound", 1)
+
+    # it is called off: the owner has the better right again, though the other one has written
+    lab.own("outbound", 1)
+    lab.wait("outbound", 2, State.PAUSED)
+    lab.wait("outbound", 1, State.RUNNING)
+    until("the owner writes again", lambda: lab.ask(WRITER) == [(1,)])
+    lab.retire("outbound", 2)
+
+    # and through: hardly a moment without a batch
+    lab.own("outbound", 1, 3, Phase.PREPARE)
+    lab.start("outbound", 3, "h1")
+    lab.wait("outbound", 3, State.READY)
+    lab.own("outbound", 1, 3, Phase.CUT)
+    lab.caught_up("outbound", 3)
+    lab.own("outbound", 3)
+    stopped = lab.wait("outbound", 1, State.STOPPED).stopped_at
+    resumed = lab.report("outbound", 3)
+    assert held is not None
+    assert stopped is not None
+    assert resumed is not None
+    assert resumed.started_from is not None
+    assert all(resumed.started_from.positions[name] <= end for name, end in stopped.positions.items())
+    assert resumed.gap_seconds is not None
+    assert resumed.gap_seconds < 2.0
+    lab.retire("outbound", 1)
 
 
 def test_bad_records_are_set_aside_with_their_reason(flowing: Lab) -> None:
@@ -112,34 +143,65 @@ def test_bad_records_are_set_aside_with_their_reason(flowing: Lab) -> None:
         assert found[value].startswith(reason), (value[:80], found[value])
 
 
+def test_what_was_bad_is_put_in_again_and_nothing_twice(flowing: Lab) -> None:
+    lab = flowing
+    before, _ = lab.delivered()
+    soon = time.time() + 10
+    producer = Producer({"bootstrap.servers": lab.where.kafka})
+    early = {"id": "hit-early", "user": "u", "ad": "ad-1", "kind": "buy", "at": int((soon + 3600) * 1000)}
+    producer.produce("raw", value=json.dumps(early))
+    producer.flush(10)
+    until("it is in quarantine, with all others", lambda: _replay(lab, "raw", "--quarantine", "--dry-run")["left"] > len(BAD))
+    time.sleep(max(0.0, soon - time.time()))
+    said = _replay(lab, "raw", "--quarantine")
+    assert said["left"] == 0
+    assert said["put"] > len(BAD)
+    until("it is delivered", lambda: lab.delivered() == (before + 1, before + 1))
+    until("and counted", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)])
+    until("all others are bad again", lambda: _replay(lab, "raw", "--quarantine", "--dry-run")["left"] >= len(BAD))
+
+    replays = lab.ask("select sum(replays) from ledger where tier = 'outbound'")[0][0]
+    assert _replay(lab, "raw", "--rate", "3000")["put"] > before
+    until("all is seen again", lambda: lab.ask("select sum(replays) from ledger where tier = 'outbound'")[0][0] >= replays + before)
+    assert lab.delivered() == (before + 1, before + 1)
+    assert lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)]
+
+
+def _replay(lab: Lab, *words: str) -> dict[str, int]:
+    command = [sys.executable, "-m", "pipeline.replay", *words, "--json"]
+    done = subprocess.run(command, env=lab.env, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert not done.stderr, done.stderr
+    return dict(json.loads(done.stdout))
+
+
 def test_a_paused_tier_lets_nothing_through_and_goes_on(flowing: Lab) -> None:
     lab = flowing
-    lab.own("outbound", 2, paused=True)
-    lab.wait("outbound", 2, State.PAUSED)
+    lab.own("outbound", 3, paused=True)
+    lab.wait("outbound", 3, State.PAUSED)
     before, _ = lab.delivered()
     producer = Producer({"bootstrap.servers": lab.where.kafka})
     producer.produce("raw", value=json.dumps({"id": "hit-paused", "user": "u", "ad": "ad-1", "kind": "buy", "at": 1}))
     producer.flush(10)
     until("counts has it", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)])
     assert lab.delivered()[0] == before
-    lab.own("outbound", 2)
-    lab.wait("outbound", 2, State.RUNNING)
+    lab.own("outbound", 3)
+    lab.wait("outbound", 3, State.RUNNING)
     until("it is delivered", lambda: lab.delivered() == (before + 1, before + 1))
 
 
 def test_an_older_incarnation_is_fenced_off_by_the_sink(flowing: Lab) -> None:
-    """Incarnation 0 believes that it owns the tier; the table knows better."""
+    """Incarnation 9 believes that it owns the tier; the table knows better."""
     lab = flowing
     lab.own("counts", 9)
     lab.wait("counts", 1, State.STOPPED)
     with lab_connection(lab) as connection:
-        connection.execute("update tier_epochs set incarnation = 10 where tier = 'counts'")
+        connection.execute("update tier_epochs set epoch = 1000000, incarnation = 10 where tier = 'counts'")
     lab.cold("counts", 9, "h2")
     producer = Producer({"bootstrap.servers": lab.where.kafka})
     producer.produce("raw", value=json.dumps({"id": "hit-fenced", "user": "u", "ad": "ad-1", "kind": "buy", "at": 1}))
     producer.flush(10)
     said = lab.wait("counts", 9, State.FENCED)
-    assert "incarnation 10 has written; 9 must not" in str(said.error)
+    assert "incarnation 10 has written by the owner record of epoch 1000000; 9, which has read epoch" in str(said.error)
     assert lab.driver("counts", 9).wait(timeout=60) == 3
 
 

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from pipeline.driver.streams import Streams, split
-from tests.integration.pipeline.conftest import Lab, until
 from tests.integration.pipeline.spread import GROUPED, ROUNDS
+from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.spread"
 PARTITIONS = range(4)

@@ -7,18 +7,21 @@ import pytest
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from simulation.world import World, host
+from simulation.world import TIERS, World, host
 
 from ops.model.assignment import HostState
 from ops.model.incarnation import State
 from ops.model.operation import ChangeKind, Step
+from ops.model.tier import Standby
 
 pytestmark = pytest.mark.timeout(240)
 
 
 @cache
 def settled_world():
-    world = World()
+    """One tier of four has a hot standby."""
+    entry, *others = TIERS
+    world = World(tiers=(entry.model_copy(update={"standby": Standby.HOT}), *others))
     world.want()
     world.settle()
     return world

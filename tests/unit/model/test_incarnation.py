@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.model.incarnation import TRANSITIONS, Directive, IllegalTransitionError, OwnerRecord, Phase, State, advance, directive
-from ops.model.tier import Mode
 
 records = st.builds(
     OwnerRecord,
@@ -18,28 +17,26 @@ records = st.builds(
 
 
 @given(records)
-def test_never_do_two_incarnations_of_a_batch_tier_run(record):
-    told = [directive(record, number, Mode.BATCH) for number in range(1, 8)]
-    assert told.count(Directive.RUN) <= 1
-
-
-@given(records, st.sampled_from(Mode))
-def test_whatever_is_older_than_the_owner_exits(record, mode):
-    assert all(directive(record, number, mode) is Directive.EXIT for number in range(1, record.owner))
+def test_two_incarnations_run_only_during_the_cut(record):
+    told = [directive(record, number) for number in range(1, 8)]
+    assert told.count(Directive.RUN) <= (2 if record.phase is Phase.CUT else 1)
 
 
 @given(records)
-def test_a_realtime_tier_has_somebody_running_unless_it_is_paused_or_stopped(record):
-    told = [directive(record, number, Mode.REALTIME) for number in range(1, 8)]
+def test_whatever_is_older_than_the_owner_exits(record):
+    assert all(directive(record, number) is Directive.EXIT for number in range(1, record.owner))
+
+
+@given(records)
+def test_somebody_runs_unless_the_tier_is_paused_or_stopped(record):
+    told = [directive(record, number) for number in range(1, 8)]
     assert (Directive.RUN in told) is not (record.paused or record.stopped)
 
 
-def test_during_the_cut_a_batch_owner_holds_and_a_realtime_next_overlaps():
+def test_during_the_cut_the_next_one_runs_beside_the_owner():
     record = OwnerRecord(owner=1, next=2, phase=Phase.CUT)
-    assert directive(record, 1, Mode.BATCH) is Directive.HOLD
-    assert directive(record, 2, Mode.BATCH) is Directive.STANDBY
-    assert directive(record, 1, Mode.REALTIME) is Directive.RUN
-    assert directive(record, 2, Mode.REALTIME) is Directive.RUN
+    assert directive(record, 1) is Directive.RUN
+    assert directive(record, 2) is Directive.RUN
 
 
 @given(st.sampled_from(State), st.sampled_from(State))

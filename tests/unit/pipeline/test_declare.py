@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ops.model.tier import Delivery, Kind, Mode
+from ops.model.tier import Delivery, Kind, Mode, Standby
 from pipeline.declare import DeclarationError, Pipeline, Stream, Tier, load
 from pipeline.grouping import Shuffle
 from pipeline.sinks.table import Once
@@ -31,6 +31,7 @@ def tier(name="first", inputs=(A,), **more):
         ([tier()], "either output streams or a sink"),
         ([tier(outputs=(B,), sink=TABLE)], "either output streams or a sink"),
         ([tier(sink=TABLE, mode=Mode.REALTIME)], "set mode=Mode.BATCH"),
+        ([tier(outputs=(B,), standby=Standby.HOT)], "a hot standby is for realtime tiers"),
         ([tier(outputs=(B,), delivery=Delivery.EXACTLY_ONCE)], "exactly-once needs a sink that is a table"),
         ([tier(inputs=(A, B), outputs=(C,)), tier("second", outputs=(B,))], "different columns"),
         ([tier(inputs=(C,), outputs=(B,))], 'no tier writes its input "c"; streams that are written: b'),

@@ -1,4 +1,4 @@
-"""A realtime tier's query: every run has a checkpoint of its own and starts from what its output tells (decision record 0002)."""
+"""The query of a tier that writes streams: every run starts, on its own checkpoint, from what its output tells (decision record 0002)."""
 
 import json
 import shutil
@@ -11,8 +11,9 @@ import structlog
 from confluent_kafka import KafkaException
 
 from ops.model.incarnation import Receipt
+from ops.model.tier import Mode
 from pipeline import lineage
-from pipeline.driver.engine import Engine, Setting, is_warm, offsets_option, recent, source
+from pipeline.driver.engine import INTERVAL, Engine, Setting, is_idle, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, settled, start
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-BATCH = "10 minutes"
+REALTIME = "10 minutes"
 """Length of a batch of real-time mode: its end costs a part of a second, and nothing depends on it."""
 LINGER_MS = "5"
 """How long a record may wait for company: without it every record is a request to the broker."""
@@ -39,8 +40,8 @@ LOOK_BACK_MS = (2 * SETTLED_MS, 30 * SETTLED_MS)
 """How far back the output is read, first and when that does not tell of every partition."""
 
 
-class Realtime(Engine):
-    """Records one by one, in milliseconds."""
+class IntoStreams(Engine):
+    """Records one by one in milliseconds, or in micro-batches."""
 
     def __init__(self, setting: Setting) -> None:
         """Prepare; nothing runs yet."""
@@ -146,6 +147,8 @@ class Realtime(Engine):
             return True
         if self._handover.behind() or time.monotonic() < self._asked + ASK_SECONDS:
             return False
+        if self._setting.tier.mode is Mode.BATCH:
+            return is_idle(self._query)
         self._asked = time.monotonic()
         count, tasks = records_read(self._setting.session)
         return tasks >= len(self._begins) and count >= self._needed
@@ -161,7 +164,7 @@ class Realtime(Engine):
             found |= {name: max(offset, found[name]) for name, offset in known.items() if name in found}
         streams = self._setting.streams
         for seen in streams.last(self._setting.outputs, streams.bounds(self._setting.outputs).ends, before=RECEIPT_RECORDS):
-            if seen.out.partition in found:
+            if self._mine(seen) and seen.out.partition in found:
                 found[seen.out.partition] = max(found[seen.out.partition], seen.out.offset + 1)
         return found
 
@@ -187,24 +190,30 @@ class Realtime(Engine):
 
     def _tail(self, ends: dict[str, int], partitions: set[str]) -> list[PutOut]:
         streams, outputs = self._setting.streams, self._setting.outputs
-        last = streams.last(outputs, ends)
+        last = [seen for seen in streams.last(outputs, ends) if self._mine(seen)]
         if not last:
             return []
         newest = max(seen.out.at for seen in last)
         found: list[Seen] = []
         for back in LOOK_BACK_MS:
             found = [*last, *streams.since(outputs, ends, newest - back)]
-            if partitions <= settled(seen.out for seen in found).keys():
+            if partitions <= settled(seen.out for seen in found if self._mine(seen)).keys():
                 break
-        return [seen.out for seen in found]
+        return [seen.out for seen in found if self._mine(seen)]
+
+    def _mine(self, seen: Seen) -> bool:
+        """Tell whether a run of this tier wrote a record: others put records into its streams again, or into the same quarantine."""
+        return seen.out.tier == self._setting.tier.name
 
     def _start(self, begins: dict[str, int], folder: str, *, by: str, suffix: str = "") -> "StreamingQuery":
         setting = self._setting
-        records = source(setting, {"startingOffsets": json.dumps(offsets_option(begins))})
+        realtime = setting.tier.mode is Mode.REALTIME
+        most = {} if realtime else {"maxOffsetsPerTrigger": str(setting.tier.max_offsets)}
+        records = source(setting, {"startingOffsets": json.dumps(offsets_option(begins))} | most)
         made = lineage.transformed(records, setting.tier)
         partitions = {topic: setting.streams.partitions(topic) for topic in setting.outputs}
         written = outgoing(made, setting.tier, by, partitions, suffix=suffix)
-        writer = written.writeStream.format("kafka").queryName(f"{setting.tier.name} {by}").outputMode("update")
+        writer = written.writeStream.format("kafka").queryName(f"{setting.tier.name} {by}").outputMode("update" if realtime else "append")
         options = {
             "kafka.bootstrap.servers": setting.kafka,
             "checkpointLocation": folder,
@@ -213,4 +222,5 @@ class Realtime(Engine):
             "kafka.linger.ms": LINGER_MS,
             "kafka.max.request.size": str(4 * 1024 * 1024),
         }
-        return writer.options(**options).trigger(realTime=BATCH).start()
+        writer = writer.options(**options)
+        return (writer.trigger(realTime=REALTIME) if realtime else writer.trigger(processingTime=f"{INTERVAL:g} seconds")).start()

@@ -1,0 +1,291 @@
+"""The query of a tier with a sink: micro-batches, each a transaction, written by whoever's turn it is (decision record 0011)."""
+
+import json
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pyarrow as pa
+import structlog
+
+from ops.model.incarnation import Receipt
+from pipeline import lineage
+from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, is_idle, is_warm, offsets_option, recent, source
+from pipeline.driver.failure import plainly
+from pipeline.driver.positions import GoneError, start
+from pipeline.driver.restarts import Restarts
+from pipeline.sinks.archive import Archive
+from pipeline.sinks.ledger import Batch, FencedError, Ledger, MovedError
+from pipeline.sinks.quarantine import Quarantine
+from pipeline.sinks.sink import Rows, Sink, SinkAwayError
+from pipeline.sinks.table import Once
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+log = structlog.get_logger()
+
+WARM_BATCHES = 6
+BEHIND_SECONDS = 0.1
+"""Who waits for its turn begins its batches so much later than the owner, so that they reach further than what the owner writes."""
+LOOK_SECONDS = 0.02
+"""Between two looks into the ledger while it waits for its turn."""
+JUST_SECONDS = 0.3
+"""It takes over so soon after a commit of the owner's, so that hardly any time is without one."""
+QUIET_SECONDS = 2 * INTERVAL
+"""An owner that has written nothing for this long leaves no gap behind."""
+PATIENCE_SECONDS = 20.0
+AWAY_SECONDS = 2.0
+"""Between two tries while the sink is away."""
+
+
+class HeldError(Exception):
+    """The batch came after the tier was told to hold; whoever goes on reads it again."""
+
+
+def may_take_over(age: float, waited: float) -> bool:
+    """Tell whether now is the time, so long after the owner's last commit, having waited so long for a better one."""
+    return age <= JUST_SECONDS or age >= QUIET_SECONDS or waited >= PATIENCE_SECONDS
+
+
+class IntoSink(Engine):
+    """Micro-batches into a table or a service."""
+
+    def __init__(self, setting: Setting, sink: Sink) -> None:
+        """Prepare; nothing runs yet."""
+        self._setting, name = setting, setting.tier.name
+        self._ledger = Ledger(setting.postgres, name, setting.incarnation, sink)
+        self._archive = Archive(setting.postgres, setting.home, name, sink) if isinstance(sink, Once) and sink.archive else None
+        self._quarantine = Quarantine(setting.kafka, name, setting.incarnation)
+        self._query: StreamingQuery | None = None
+        self._scratch: Path | None = None
+        """Where the query that runs has its checkpoint."""
+        self._gate = threading.Lock()
+        self._held = threading.Event()
+        self._error: BaseException | None = None
+        self._restarts = Restarts(limit=5, seconds=120.0, first_wait=0.5)
+        self._read: dict[str, int] = {}
+        self._done: dict[str, int] = {}
+        self._turn = False
+        self._waits_since: float | None = None
+        self._before: float | None = None
+        self._gap: float | None = None
+        self._written = 0
+        self._latency: float | None = None
+
+    # -- the life of the query
+
+    def warm(self, go_on: Callable[[], bool]) -> None:
+        """Run it in small batches over recent records, into what nobody reads."""
+        begins, records = recent(self._setting)
+        wanted, done = WARM_BATCHES if records else 0, 0
+
+        def discard(frame: "DataFrame", _number: int) -> None:
+            nonlocal done
+            self._quarantine.split(frame.toArrow())
+            done += 1
+
+        query = self._start(begins, discard, records=WARM_RECORDS)
+        begun = time.monotonic()
+        while go_on() and query.exception() is None and not is_warm(time.monotonic() - begun, done, wanted):
+            time.sleep(0.05)
+        failed = query.exception()
+        query.stop()
+        self._clear()
+        if failed is not None:
+            raise failed
+
+    def run(self) -> Receipt:
+        """Start from where the ledger ends."""
+        setting = self._setting
+        last = self._ledger.last()
+        bounds = setting.streams.bounds(setting.inputs)
+        begins = start(bounds.oldest, bounds.ends, [last.ends] if last is not None else [], [])
+        if last is not None:
+            self._refuse_shorter(last.ends, bounds.ends)
+        self._held.clear()
+        self._error, self._turn, self._waits_since = None, False, None
+        self._read, self._done = begins, begins
+        self._query = self._start(begins, self._take, records=setting.tier.max_offsets)
+        log.info("runs", begins=begins)
+        return Receipt(positions=begins, batch=None if last is None else last.number, at=time.time())
+
+    def hold(self) -> Receipt:
+        """Let a transaction through that has begun, and stop."""
+        self._restarts.begun()
+        self._held.set()
+        with self._gate:
+            pass
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+        return Receipt(positions=self.positions(), batch=self._ledger.number if self._turn else None, at=time.time())
+
+    def check(self) -> None:
+        """Begin again in place a few times, unless another has the better right."""
+        query, now = self._query, time.monotonic()
+        if query is not None and not query.isActive:
+            error = self._error or query.exception() or RuntimeError("the query ended without an error")
+            if isinstance(error, FencedError) or not self._restarts.failed(now):
+                raise error
+            self._query = None
+            log.warning("the query failed and is begun again in place", error=plainly(error))
+        if self._restarts.overdue(now) >= 0:
+            self._restarts.begun()
+            self.run()
+
+    def caught_up(self) -> bool:
+        """Tell whether it has written a first batch, or there is nothing to write."""
+        return self._query is not None and self._query.isActive and (self._turn or is_idle(self._query))
+
+    def gap(self) -> float | None:
+        """From the tier's last batch to the first one here."""
+        return self._gap
+
+    def positions(self) -> dict[str, int]:
+        """Where the last batch ends that was written here, or by another before one that was to be."""
+        return dict(self._done)
+
+    def latest(self) -> tuple[int, float | None]:
+        """Since this process began, and for the last batch."""
+        return self._written, self._latency
+
+    def tick(self) -> None:
+        """Do what is due between batches."""
+        if self._archive is not None and self._query is not None and self._archive.due():
+            self._archive.write()
+
+    def rest(self) -> None:
+        """Write what is not archived yet."""
+        if self._archive is not None:
+            self._archive.write()
+
+    def close(self) -> None:
+        """Write what is not archived yet, and give connections back."""
+        self.rest()
+        if self._archive is not None:
+            self._archive.close()
+        self._ledger.close()
+        self._clear()
+
+    # -- the query itself
+
+    def _start(self, begins: dict[str, int], take: "Callable[[DataFrame, int], None]", *, records: int) -> "StreamingQuery":
+        setting, tier = self._setting, self._setting.tier
+        self._clear()
+        self._scratch = Path(tempfile.mkdtemp(prefix=f"sluice-{tier.name}-"))
+        options = {"startingOffsets": json.dumps(offsets_option(begins)), "maxOffsetsPerTrigger": str(records)}
+        made = lineage.collected(lineage.transformed(source(setting, options), tier), tier)
+        writer = made.writeStream.foreachBatch(take).queryName(f"{tier.name} {setting.incarnation}").outputMode("append")
+        return writer.option("checkpointLocation", str(self._scratch)).trigger(processingTime="0 seconds").start()
+
+    def _clear(self) -> None:
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
+
+    def _take(self, frame: "DataFrame", number: int) -> None:
+        try:
+            rows = frame.toArrow()
+            ends = self._ends(number)
+            batch = Batch({partition: self._read.get(partition, 0) for partition in ends}, ends)
+            self._put(rows, batch)
+            self._read = ends
+        except BaseException as error:
+            self._error = error
+            raise
+        if batch.records < self._setting.tier.max_offsets:
+            behind = 0.0 if self._is_mine() else BEHIND_SECONDS
+            self._held.wait(INTERVAL - (time.time() - behind) % INTERVAL)
+
+    def _ends(self, number: int) -> dict[str, int]:
+        """Return where a batch ends, as the query's checkpoint has it."""
+        assert self._scratch is not None  # noqa: S101 — a query that runs has one
+        found: dict[str, int] = {}
+        for line in (self._scratch / "offsets" / str(number)).read_text().splitlines()[2:]:
+            for topic, partitions in json.loads(line).items():
+                found |= {f"{topic}/{partition}": int(offset) for partition, offset in partitions.items()}
+        return found
+
+    def _put(self, rows: pa.Table, batch: Batch) -> None:
+        """Write what is left of a batch when its turn has come; nothing is left once somebody else has written all of it."""
+        while True:
+            try:
+                rest = self._rest(batch)
+                if rest is not None:
+                    with self._gate:
+                        self._refuse_when_held()
+                        self._write(rows if rest == batch else _after(rows, rest.begins), rest)
+            except MovedError as moved:
+                log.info("another has written meanwhile", moved=str(moved))
+            except (psycopg.OperationalError, SinkAwayError) as error:
+                log.warning("the sink is away; the batch is tried again", begins=batch.begins, error=plainly(error))
+                self._held.wait(AWAY_SECONDS)
+            else:
+                return
+
+    def _rest(self, batch: Batch) -> Batch | None:
+        """Wait for the turn, and return what is left of a batch then."""
+        while True:
+            self._refuse_when_held()
+            last = self._ledger.last()
+            if last is None:
+                return batch
+            rest = batch.rest(last.ends)
+            if rest is None:
+                self._done = dict(last.ends)
+                return None
+            self._before = last.at
+            self._waits_since = self._waits_since or time.monotonic()
+            if self._is_mine() or may_take_over(last.age, time.monotonic() - self._waits_since):
+                return rest
+            self._held.wait(LOOK_SECONDS)
+
+    def _refuse_shorter(self, done: dict[str, int], ends: dict[str, int]) -> None:
+        """Refuse to go on where new records would be taken for old ones."""
+        for partition, end in ends.items():
+            if end < done.get(partition, 0):
+                message = (
+                    f"{partition} ends at {end}, and the ledger says that {self._setting.tier.name} has read up to {done[partition]}: "
+                    f"the stream was cut back or made anew; when its records may be taken for new, delete the tier's rows in ledger, "
+                    f"and start it again"
+                )
+                raise GoneError(message)
+
+    def _is_mine(self) -> bool:
+        return self._turn or self._setting.owns()
+
+    def _refuse_when_held(self) -> None:
+        if self._held.is_set():
+            message = "the batch waits for whoever goes on"
+            raise HeldError(message)
+
+    def _write(self, rows: pa.Table, batch: Batch) -> None:
+        good, bad = self._quarantine.split(rows)
+        columns = {name: good.column(name).to_pylist() for name in good.column_names}
+        origins, paths, arrived = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH), columns.pop(lineage.ARRIVED)
+        del columns[lineage.FROM]
+        self._quarantine.put(bad)
+        self._written += self._ledger.write(batch, Rows(columns, origins, paths), epoch=self._setting.right(), quarantined=len(bad))
+        self._turn, self._done, now = True, batch.ends, time.time()
+        if arrived:
+            self._latency = now * 1000 - statistics.median(arrived)
+        if arrived and self._gap is None and self._before is not None:
+            # without input there is no output either: that is no gap
+            self._gap = now - max(self._before, min(arrived) / 1000)
+
+
+def _after(rows: pa.Table, begins: dict[str, int]) -> pa.Table:
+    """Return the rows that were made of records from `begins` on."""
+    keep = []
+    for place in rows.column(lineage.FROM).to_pylist():
+        partition, _, offset = place.rpartition(":")
+        keep.append(int(offset) >= begins[partition])
+    return rows.filter(pa.array(keep, pa.bool_()))

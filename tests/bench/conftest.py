@@ -1,0 +1,29 @@
+"""The shipped pipeline in a lab, without Airflow and controller: what is measured is the data's side alone."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ops.model.incarnation import State
+from tests.lab import ROOT, Lab, opened
+
+RESULTS = ROOT / ".sluice" / "bench"
+
+
+@pytest.fixture(scope="module")
+def flowing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with opened(tmp_path_factory.mktemp("bench")) as lab:
+        for host, tier in (("h1", "entry"), ("h3", "enrich"), ("h3", "counts"), ("h1", "outbound")):
+            lab.cold(tier, 1, host)
+            lab.wait(tier, 1, State.RUNNING)
+        yield lab
+
+
+def keep(name: str, results: dict[str, Any]) -> None:
+    """Print results, and keep them."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(results, indent=1)
+    (RESULTS / f"{name}.json").write_text(text)
+    print(text)  # noqa: T201

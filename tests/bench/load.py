@@ -1,0 +1,30 @@
+"""`python -m tests.bench.load KAFKA RATE SECONDS`: records that carry when each was due, at the clock's pace whatever the pipeline does.
+
+A record that is sent late counts from when it was due: no coordinated omission.
+"""
+
+import sys
+import time
+
+from confluent_kafka import Producer
+
+
+def main() -> int:
+    kafka, rate, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+    producer = Producer({"bootstrap.servers": kafka, "acks": "all", "enable.idempotence": True, "linger.ms": 0, "log_level": 2})
+    begun, sent = time.time_ns(), 0
+    step = 1e9 / rate
+    while sent < rate * seconds:
+        now = time.time_ns()
+        while begun + sent * step <= now and sent < rate * seconds:
+            producer.produce("raw", value=f'{{"id": {sent}, "sent": {int(begun + sent * step)}}}', partition=sent % 4)
+            sent += 1
+        producer.poll(0)
+        time.sleep(0.0005)
+    left = producer.flush(30)
+    sys.stdout.write(f"{sent - left}\n")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

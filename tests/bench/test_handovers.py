@@ -1,0 +1,138 @@
+"""Hand-overs in a row under load, driver and worker to another host each time, and kills of a tier that has a hot standby.
+
+The gap in what comes out, nothing lost, nothing twice.
+"""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from ops.model.incarnation import Phase, State
+from tests.bench.conftest import keep
+from tests.lab import ROOT, Lab, until
+
+pytestmark = pytest.mark.timeout(3600)
+
+MOVES = int(os.environ.get("SLUICE_BENCH_MOVES", "20"))
+KILLS = max(1, MOVES // 4)
+RATE = 1_000
+HOSTS = ("h1", "h2")
+STREAM_P95 = 0.1
+SINK_P95 = 0.5
+KILLED = 0.3
+COMMITS = """
+    select gap, handed from (
+        select extract(epoch from at - lag(at) over w)::float8 as gap, incarnation <> lag(incarnation) over w as handed
+        from ledger where tier = 'outbound' window w as (order by batch)
+    ) as each where gap is not null
+"""
+"""How long after the one before each batch was committed, and whether that was another incarnation's."""
+
+
+def move(lab: Lab, tier: str, number: int) -> tuple[float, float]:
+    """Hand a tier over from incarnation `number` to the next one, on the other host; return when it began and when it was over."""
+    following = number + 1
+    lab.own(tier, number, following, Phase.PREPARE)
+    lab.start(tier, following, HOSTS[number % 2])
+    lab.wait(tier, following, State.READY)
+    time.sleep(3.0)
+    begun = time.time()
+    lab.own(tier, number, following, Phase.CUT)
+    lab.caught_up(tier, following)
+    lab.own(tier, following)
+    lab.wait(tier, number, State.STOPPED)
+    time.sleep(3.0)
+    over = time.time()
+    lab.retire(tier, number)
+    return begun, over
+
+
+def kill(lab: Lab, tier: str, owner: int) -> tuple[float, float]:
+    """Kill the driver of a tier that has the next incarnation as its hot standby, which then owns it."""
+    standby = owner + 1
+    lab.own(tier, owner, standby=standby)
+    lab.start(tier, standby, HOSTS[owner % 2])
+    lab.caught_up(tier, standby)
+    time.sleep(3.0)
+    begun = time.time()
+    lab.driver(tier, owner).send_signal(signal.SIGKILL)
+    time.sleep(2.0)
+    lab.own(tier, standby)
+    time.sleep(3.0)
+    over = time.time()
+    lab.retire(tier, owner)
+    return begun, over
+
+
+def put_out(lab: Lab, stream: str) -> list[float]:
+    """Return when each record was first put into a stream."""
+    consumer = Consumer({"bootstrap.servers": lab.where.kafka, "group.id": "bench"})
+    ends = {number: consumer.get_watermark_offsets(TopicPartition(stream, number))[1] for number in range(4)}
+    consumer.assign([TopicPartition(stream, number, 0) for number in ends])
+    first: dict[str, float] = {}
+    left = {number for number, end in ends.items() if end}
+    while left:
+        for message in consumer.consume(5_000, 1.0):
+            name = json.loads(message.value())["id"]
+            first[name] = min(message.timestamp()[1] / 1000, first.get(name, 1e12))
+            if message.offset() + 1 >= ends[message.partition()]:
+                left.discard(message.partition())
+    consumer.close()
+    return sorted(first.values())
+
+
+def figures(gaps: list[float]) -> dict[str, float]:
+    ordered = sorted(gaps)
+    return {
+        "p50": round(statistics.median(ordered), 3),
+        "p95": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))], 3),
+        "most": round(ordered[-1], 3),
+    }
+
+
+def widest(times: list[float], begun: float, over: float) -> float:
+    inside = [at for at in times if begun <= at <= over]
+    return max(later - earlier for earlier, later in pairwise([begun, *inside, over]))
+
+
+def test_hand_overs_and_kills_in_a_row(flowing: Lab) -> None:
+    lab = flowing
+    words = [sys.executable, "-m", "pipeline.feed", "--rate", str(RATE), "--first", "1", "--json"]
+    feed = subprocess.Popen(words, env=lab.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    until("records are delivered", lambda: lab.delivered()[0] > RATE)
+    windows = [move(lab, "entry", number) for number in range(1, MOVES + 1)]
+    for number in range(1, MOVES + 1):
+        move(lab, "outbound", number)
+    begun = time.time()
+    time.sleep(20.0)
+    quiet = [(begun + second, begun + second + 5.0) for second in range(0, 15, 5)]
+    killed = [kill(lab, "entry", number) for number in range(MOVES + 1, MOVES + 1 + KILLS)]
+    feed.send_signal(signal.SIGINT)
+    fed = json.loads(feed.communicate()[0])["count"]
+    until("everything is delivered", lambda: lab.delivered()[0] >= fed)
+    assert lab.delivered() == (fed, fed)
+
+    times, commits = put_out(lab, "hits"), lab.ask(COMMITS)
+    results = {
+        "moves": MOVES,
+        "rate": RATE,
+        "fed": fed,
+        "entry": {"gap": figures([widest(times, *window) for window in windows]), "steady": figures([widest(times, *at) for at in quiet])},
+        "entry, hot, killed": {"kills": KILLS, "gap": figures([widest(times, *window) for window in killed])},
+        "outbound": {
+            "gap": figures([gap for gap, handed in commits if handed]),
+            "between_batches": figures([gap for gap, handed in commits if not handed]),
+        },
+    }
+    keep("handovers", results)
+    assert results["outbound"]["gap"]["p95"] <= SINK_P95
+    assert results["entry"]["gap"]["p95"] <= STREAM_P95
+    assert results["entry, hot, killed"]["gap"]["most"] <= KILLED

@@ -1,0 +1,190 @@
+"""The real services, and the two parts that a test plays itself: the controller (owner records) and the agents (slots and drivers)."""
+
+import itertools
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import psycopg
+import pytest
+
+from ops import endpoints
+from ops.agent.commands import Installation, command, environment, resources_file
+from ops.channel.client import Channel
+from ops.model import paths
+from ops.model.assignment import HostFacts, Unit, UnitKind, driver_id, label_of, slot_id
+from ops.model.ids import HostName, Incarnation, Tenant, TierName
+from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Placement, State
+from ops.model.tier import TierSpec
+
+ROOT = Path(__file__).resolve().parents[1]
+HOSTS = {"h1": "127.0.1.1", "h2": "127.0.1.2", "h3": "127.0.1.3"}
+SECONDS = 240
+"""A driver is ready in 20 s on a machine of its own; one that does much else may take its time."""
+T = TypeVar("T")
+
+
+def until(what: str, check: Callable[[], T], seconds: float = SECONDS) -> T:
+    end = time.monotonic() + seconds
+    while not (found := check()):
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.1)
+    return found
+
+
+def free_base() -> int:
+    """Find a stretch of ten ports that are free."""
+    for base in range(21600, 21990, 10):
+        sockets = [socket.socket() for _ in range(9)]
+        try:
+            for number, each in enumerate(sockets, start=1):
+                each.bind(("127.0.0.1", base + number))
+        except OSError:
+            continue
+        finally:
+            for each in sockets:
+                each.close()
+        return base
+    pytest.fail("no ten free ports between 21600 and 21990")
+
+
+@dataclass
+class Lab:
+    """One home with real services, and the incarnations that a test has started."""
+
+    home: Path
+    env: dict[str, str]
+    where: endpoints.Endpoints
+    channel: Channel
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    epochs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    # -- the agent's part
+
+    def start(self, tier: str, number: int, host: str) -> None:
+        """Start an incarnation's slot and driver on a host."""
+        place = Placement(driver=HostName(host), slots=(HostName(host),))
+        spec = IncarnationSpec(tier=TierName(tier), incarnation=Incarnation(number), placement=place, reason="test", created_at=time.time())
+        self.channel.put(paths.incarnation(tier, number), spec)
+        read = self.channel.read(paths.tier(tier), TierSpec)
+        assert read is not None
+        facts = HostFacts(name=HostName(host), address=HOSTS[host], zone="onprem", cpu=8, memory=8192)
+        installation = Installation(self.home, self.home / "endpoints.json", Path(self.env["SLUICE_SITE"]), self.where.spark, facts)
+        kinds = (
+            (UnitKind.SLOT, slot_id(tier, number, 0), read.value.quantum),
+            (UnitKind.DRIVER, driver_id(tier, number), read.value.driver),
+        )
+        for kind, identity, quantum in kinds:
+            unit = Unit(
+                id=identity, kind=kind, tenant=Tenant(tier), incarnation=Incarnation(number), quantum=quantum, label=label_of(tier, number)
+            )
+            scratch = self.home / "units" / identity
+            scratch.mkdir(parents=True)
+            (scratch / "resources.json").write_text(str(resources_file(unit)).replace("'", '"'))
+            with (scratch / "log").open("wb") as log:
+                self.running[identity] = subprocess.Popen(
+                    command(unit, scratch, installation),
+                    env=environment(unit, scratch, installation, self.env),
+                    cwd=ROOT,
+                    stdout=log,
+                    stderr=log,
+                )
+
+    def driver(self, tier: str, number: int) -> subprocess.Popen[bytes]:
+        return self.running[driver_id(tier, number)]
+
+    def log(self, tier: str, number: int) -> str:
+        return (self.home / "units" / driver_id(tier, number) / "log").read_text()
+
+    def kill_executor(self, tier: str, number: int) -> None:
+        """Kill the executor in the slot, once there is one."""
+        slot = psutil.Process(self.running[slot_id(tier, number, 0)].pid)
+        for child in until(f"{tier}/{number} has an executor", slot.children):
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+
+    def retire(self, tier: str, number: int) -> None:
+        """End what is left of an incarnation."""
+        for identity in (driver_id(tier, number), slot_id(tier, number, 0)):
+            process = self.running.pop(identity, None)
+            if process is None:
+                continue
+            process.terminate()
+            try:
+                process.wait(timeout=40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    # -- the controller's part
+
+    def own(self, tier: str, owner: int, following: int | None = None, phase: Phase = Phase.STEADY, **more: Any) -> None:
+        record = OwnerRecord(owner=owner, next=following, phase=phase, epoch=next(self.epochs), **more)
+        self.channel.put(paths.owner(tier), record)
+
+    def report(self, tier: str, number: int) -> IncarnationReport | None:
+        found = self.channel.read(paths.report(tier, number), IncarnationReport)
+        return None if found is None else found.value
+
+    def wait(self, tier: str, number: int, state: State) -> IncarnationReport:
+        def there() -> IncarnationReport | None:
+            said = self.report(tier, number)
+            if said is not None and said.state in {State.FAILED, State.FENCED} and said.state is not state:
+                pytest.fail(f"{tier}/{number} {said.state}: {said.error}\n{self.log(tier, number)[-3000:]}")
+            return said if said is not None and said.state is state else None
+
+        return until(f"{tier}/{number} is {state}", there)
+
+    def caught_up(self, tier: str, number: int) -> None:
+        until(f"{tier}/{number} has caught up", lambda: (said := self.report(tier, number)) is not None and said.caught_up)
+
+    def cold(self, tier: str, number: int, host: str) -> None:
+        """Start an incarnation that owns its tier from the start."""
+        self.own(tier, number)
+        self.start(tier, number, host)
+
+    # -- what came of it
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.where.postgres) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+    def delivered(self) -> tuple[int, int]:
+        rows, ids = self.ask("select count(*), count(distinct id) from delivered")[0]
+        return int(rows), int(ids)
+
+
+@contextmanager
+def opened(home: Path, pipeline: str | None = None) -> Iterator[Lab]:
+    """Bring services up in `home` and publish the shipped pipeline, or the one that is named; everything is gone afterwards."""
+    site = home / "site.yaml"
+    site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else f"pipeline: {pipeline}\npartitions: 4\nhosts: []\n")
+    env = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_PORT_BASE": str(free_base()), "SLUICE_SITE": str(site)}
+    env.pop("SLUICE_ENDPOINTS", None)
+    services = [sys.executable, "-m", "ops.platform.services"]
+    try:
+        subprocess.run([*services, "up", "--only", "zookeeper,kafka,postgres,spark"], env=env, cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-m", "pipeline.publish"], env=env, cwd=ROOT, check=True)
+        where = endpoints.Endpoints.model_validate_json((home / "endpoints.json").read_text())
+        with Channel(where.zookeeper) as channel:
+            lab = Lab(home, env, where, channel)
+            yield lab
+            for process in lab.running.values():
+                with suppress(ProcessLookupError):
+                    process.terminate()
+            for process in lab.running.values():
+                try:
+                    process.wait(timeout=40)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+    finally:
+        subprocess.run([*services, "down"], env=env, cwd=ROOT, check=False)

@@ -1,0 +1,115 @@
+"""A hot standby: there when it is declared, elsewhere than the owner, and the owner as soon as the owner is dead."""
+
+import pytest
+from simulation.world import TIERS, World, host
+
+from ops.model.assignment import HostState, driver_id
+from ops.model.incarnation import State
+from ops.model.operation import ChangeKind
+from ops.model.tier import Standby
+
+HOT = tuple(spec.model_copy(update={"standby": Standby.HOT}) if spec.name == "entry" else spec for spec in TIERS)
+
+
+@pytest.fixture
+def world():
+    made = World(tiers=HOT)
+    made.want()
+    made.settle()
+    made.until(lambda: runs_hot(made))
+    return made
+
+
+def runs_hot(world):
+    number = world.owner("entry").standby
+    driver = None if number is None else world.driver("entry", number)
+    return driver is not None and driver.state is State.RUNNING
+
+
+def hosts(world, number):
+    return world.incarnation("entry", number).placement.hosts
+
+
+def test_it_runs_beside_the_owner_on_other_hosts(world):
+    record = world.owner("entry")
+    assert not hosts(world, record.owner) & hosts(world, record.standby)
+    assert world.state("entry") is State.RUNNING
+    assert f"hot standby {record.standby} is running on" in world.statuses["entry"].sentence
+    assert all(world.owner(name).standby is None for name in world.specs if name != "entry")
+
+
+def test_it_owns_the_tier_in_the_pass_that_finds_the_owner_dead_and_another_one_follows(world):
+    before = world.owner("entry")
+    world.kill_driver("entry")
+    world.tick()  # its agent sees it
+    world.tick()
+    after = world.owner("entry")
+    assert after.owner == before.standby
+    assert world.state("entry") is State.RUNNING
+    world.tick(40.0)
+    world.until(lambda: runs_hot(world))
+    assert not hosts(world, world.owner("entry").owner) & hosts(world, world.owner("entry").standby)
+
+
+def test_one_that_dies_is_followed_by_another_a_while_later(world):
+    before = world.owner("entry")
+    world.kill_driver("entry", before.standby)
+    world.tick()
+    world.tick()
+    assert world.owner("entry").standby is None
+    assert world.owner("entry").owner == before.owner
+    world.tick(40.0)
+    world.until(lambda: runs_hot(world))
+    assert world.owner("entry").standby > before.standby
+
+
+@pytest.mark.parametrize("whose", ["owner", "standby"])
+def test_a_host_is_drained_of_both(world, whose):
+    number = getattr(world.owner("entry"), whose)
+    name = world.incarnation("entry", number).placement.driver
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=name)
+    world.settle()
+    assert runbook.ok, runbook.results
+    assert world.host_state(name) is HostState.DRAINED
+    assert not world.assigned(name)
+    world.tick(40.0)
+    world.until(lambda: runs_hot(world))
+    assert name not in hosts(world, world.owner("entry").standby)
+
+
+def test_a_lost_owner_host_leaves_the_standby_in_charge(world):
+    before = world.owner("entry")
+    world.agents[world.incarnation("entry", before.owner).placement.driver].die()
+    world.until(lambda: world.owner("entry").owner == before.standby)
+    world.settle()
+    assert world.state("entry") is State.RUNNING
+
+
+def test_both_are_paused_and_stopped(world):
+    number = world.owner("entry").standby
+    world.want(paused=True)
+    world.until(lambda: world.state("entry") is State.PAUSED)
+    assert world.driver("entry", number).state is State.PAUSED
+    world.want(paused=False)
+    world.until(lambda: world.state("entry") is State.RUNNING and world.driver("entry", number).state is State.RUNNING)
+    world.want(running=False)
+    world.until(lambda: not any(driver_id("entry", each) in agent.units for agent in world.agents.values() for each in range(1, 9)))
+    assert world.owner("entry").standby is None
+
+
+def test_it_goes_when_the_tier_is_declared_without(world):
+    number = world.owner("entry").standby
+    world.declare(world.specs["entry"].model_copy(update={"standby": Standby.NONE}))
+    world.tick()
+    assert world.owner("entry").standby is None
+    world.tick()
+    assert world.driver("entry", number) is None
+
+
+def test_where_there_is_no_other_host_the_tier_runs_without_and_says_so():
+    world = World(hosts=(host("h1"),), tiers=HOT[:1])
+    world.want()
+    world.settle()
+    assert world.state("entry") is State.RUNNING
+    said = world.statuses["entry"].sentence
+    assert 'runs without its hot standby: tier "entry": no host can take it (there is none); return or add one' in said

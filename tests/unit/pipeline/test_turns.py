@@ -1,0 +1,77 @@
+"""Who writes a sink, and from where: every offset once, whoever interleaves with whom."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.driver.into_sink import may_take_over
+from pipeline.sinks.ledger import Batch, HoleError, Last, MovedError
+
+PARTITIONS = ("in/0", "in/1")
+steps = st.lists(st.tuples(st.sampled_from(("read", "write", "begin")), st.integers(0, 2), st.tuples(st.integers(0, 5), st.integers(0, 5))))
+
+
+class Reader:
+    """One incarnation: it reads on, and keeps a batch in hand until it may write it."""
+
+    def __init__(self, begins):
+        self.read = begins
+        self.hand = None
+
+    def take(self, more):
+        self.hand = Batch(self.read, {name: self.read[name] + count for name, count in zip(PARTITIONS, more, strict=True)})
+        self.read = self.hand.ends
+
+
+@given(steps)
+def test_batches_follow_on_each_other_whoever_writes_them(script):
+    nothing = dict.fromkeys(PARTITIONS, 0)
+    readers = [Reader(nothing) for _ in range(3)]
+    done, written = nothing, []
+    for what, who, more in script:
+        reader = readers[who]
+        if what == "begin":
+            readers[who] = Reader(done)
+        elif what == "read" and reader.hand is None:
+            reader.take(more)
+        elif what == "write" and reader.hand is not None:
+            rest = reader.hand.rest(done)
+            reader.hand = None
+            if rest is not None:
+                rest.expect(Last(len(written), done, 0.0, 0.0))
+                written.append(rest)
+                done = rest.ends
+    before = nothing
+    for batch in written:
+        assert batch.begins == before
+        assert all(batch.ends[name] >= batch.begins[name] for name in PARTITIONS)
+        assert batch.records > 0
+        before = batch.ends
+
+
+def test_a_batch_that_would_leave_a_hole_is_refused():
+    with pytest.raises(HoleError, match="begins at 7, and the ledger ends at 5"):
+        Batch({"in/0": 7}, {"in/0": 9}).rest({"in/0": 5})
+
+
+def test_a_batch_is_written_only_where_the_ledger_ends():
+    batch = Batch({"in/0": 5}, {"in/0": 9})
+    batch.expect(None)
+    batch.expect(Last(3, {"in/0": 5}, 0.0, 0.0))
+    for ends in (6, 9, 12):
+        with pytest.raises(MovedError):
+            batch.expect(Last(3, {"in/0": ends}, 0.0, 0.0))
+    with pytest.raises(HoleError):
+        batch.expect(Last(3, {"in/0": 4}, 0.0, 0.0))
+
+
+def test_a_new_partition_is_read_from_its_begin():
+    batch = Batch({"in/0": 5, "in/1": 0}, {"in/0": 5, "in/1": 3})
+    assert batch.rest({"in/0": 5}) == batch
+
+
+@pytest.mark.parametrize(
+    ("age", "waited", "turn"), [(0.1, 0.0, True), (1.0, 0.0, False), (1.9, 19.0, False), (4.5, 0.0, True), (1.0, 21.0, True)]
+)
+def test_one_takes_over_right_after_a_commit_or_from_one_who_commits_no_more(age, waited, turn):
+    assert may_take_over(age, waited) is turn
