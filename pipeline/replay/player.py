@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from pipeline import origins
-from pipeline.declare import Stream
+from pipeline.declare import QUARANTINE, Stream
 from pipeline.driver.streams import Streams, name, parse, split
 from pipeline.origins import AGAIN
 from pipeline.replay.book import Book, Replay, ReplayError
@@ -29,6 +29,7 @@ def headers(message: Message, *, outside: bool, quarantined: bool) -> list[tuple
         # the name of the record in its path: whatever is put in again before or after it, on this path it is the only one
         came["path"] = f"{came['path']}/{AGAIN}:{came['origin']}"
         came[AGAIN] = origins.raw(came["origin"])
+        came["origin"] = came["origin"].removesuffix(f"&{str(message.topic()).removesuffix(QUARANTINE)}")  # its reader calls it so again
     if outside:
         return [(AGAIN, came[AGAIN]), ("path", came["path"])] if AGAIN in came and "path" in came else [(AGAIN, came.get(AGAIN, place))]
     kept = [(key, came[key]) for key in ("origin", "path", "t0") if key in came]

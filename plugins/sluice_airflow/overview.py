@@ -63,6 +63,7 @@ def _tier(channel: Channel, name: str, status: ControllerStatus | None) -> dict[
         "error": "" if line is None else line.error or "",
         "incarnation": number,
         "next": None if owner is None else owner.value.next,
+        "standby": None if owner is None else owner.value.standby,
         "phase": "" if owner is None else owner.value.phase.value,
         "driver": "" if placed is None else placed.value.placement.driver,
         "workers": [] if placed is None else list(placed.value.placement.slots),

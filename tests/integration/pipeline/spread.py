@@ -21,6 +21,7 @@ GROUPED = {
 ROUNDS = 3
 BACK = Stream("back", NUMBER, rounds=ROUNDS)
 DONE = Stream("done", "n bigint, rounds bigint")
+TOLD = Stream("told", "n bigint, words string")
 SLOT = Quantum(cpu=1, memory=750, threads=8)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
@@ -44,9 +45,16 @@ def halved(numbers: DataFrame) -> DataFrame:
     )
 
 
+def told(numbers: DataFrame) -> DataFrame:
+    """Do with Python what realtime cannot."""
+    in_words = F.udf(lambda number: f"number {number}", "string")
+    return numbers.select("n", in_words("n").alias("words"), "lineage")
+
+
 PIPELINE = Pipeline(
     (
         Tier("spread", Kind.ENTRY, (RAW,), spread, outputs=tuple(GROUPED.values()), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+        Tier("tell", Kind.PROCESSING, (GROUPED["shuffled"],), told, (TOLD,), mode=Mode.BATCH, quantum=SLOT, driver=DRIVER),
         Tier("halve", Kind.PROCESSING, (GROUPED["local"], BACK), halved, (BACK, DONE), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
     )
 )

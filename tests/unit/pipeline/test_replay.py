@@ -50,6 +50,12 @@ class Record:
             True,
             {"origin": "2:17", "path": "2/1/again:2:17", "t0": "7", "from": "hits.quarantine/1:5", "by": "replay/0"},
         ),
+        (
+            Record("back.quarantine", 0, 1, origin="2:17&back", path="2/back:1", from_="back/1:4", by="halve/1"),
+            False,
+            True,
+            {"origin": "2:17", "path": "2/back:1/again:2:17&back", "from": "back.quarantine/0:1", "by": "replay/0"},
+        ),
     ],
 )
 def test_a_record_keeps_its_name(record, outside, quarantined, expected):
