@@ -130,6 +130,13 @@ class Lab:
         record = OwnerRecord(owner=owner, next=following, phase=phase, epoch=next(self.epochs), **more)
         self.channel.put(paths.owner(tier), record)
 
+    def cut(self, tier: str, owner: int, following: int, host: str) -> None:
+        """Prepare the next incarnation on a host, and let it take over."""
+        self.own(tier, owner, following, Phase.PREPARE)
+        self.start(tier, following, host)
+        self.wait(tier, following, State.READY)
+        self.own(tier, owner, following, Phase.CUT)
+
     def report(self, tier: str, number: int) -> IncarnationReport | None:
         found = self.channel.read(paths.report(tier, number), IncarnationReport)
         return None if found is None else found.value

@@ -133,16 +133,16 @@ class TableAudit:
         places = {place: origin for origin, place in given.items() if origin in missing}
         starts: dict[str, int] = {}
         ends: dict[str, int] = {}
-        for partition, _, offset in (place.rpartition(":") for place in places):
-            starts[partition] = min(int(offset), starts.get(partition, int(offset)))
-            ends[partition] = max(int(offset) + 1, ends.get(partition, 0))
+        for partition, offset in map(_place, places):
+            starts[partition] = min(offset, starts.get(partition, offset))
+            ends[partition] = max(offset + 1, ends.get(partition, 0))
         found = dict(given)
         for seen in self._streams.read({split(partition): start for partition, start in starts.items()}, ends):
             if (called := places.get(seen.place)) is not None:
-                topic, _ = split(seen.place.rpartition(":")[0])
-                partition, _, offset = seen.origin.partition(":")
+                topic, _ = split(_place(seen.place)[0])
+                number, _, position = seen.origin.partition(":")
                 del found[called]
-                found[origins.first(inputs, topic, int(partition), int(offset))] = seen.place
+                found[origins.first(inputs, topic, int(number), int(position))] = seen.place
         return found
 
     def _aside(self, entries: list[Entry]) -> set[str]:

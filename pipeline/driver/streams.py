@@ -98,10 +98,9 @@ class Streams:
             oldest[name(topic, partition)], ends[name(topic, partition)] = low, high
         return Bounds(oldest, ends)
 
-    def at(self, topics: Sequence[str], at: int) -> dict[str, int]:
-        """Return the first offsets that were put since `at` (epoch ms); the ends, where there is none."""
+    def at(self, topics: Sequence[str], at: int, ends: dict[str, int]) -> dict[str, int]:
+        """Return the first offsets that were put since `at` (epoch ms); the `ends`, where there is none."""
         asked = [TopicPartition(topic, partition, at) for topic, partition in self._all(topics)]
-        ends = self.bounds(topics).ends
         found = {name(item.topic, item.partition): item.offset for item in self._consumer.offsets_for_times(asked, timeout=SECONDS)}
         return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
 
@@ -112,9 +111,7 @@ class Streams:
 
     def since(self, topics: Sequence[str], ends: dict[str, int], at: int) -> Iterator[Seen]:
         """Yield the records that were put out since `at` (epoch ms)."""
-        asked = [TopicPartition(topic, partition, at) for topic, partition in self._all(topics)]
-        found = self._consumer.offsets_for_times(asked, timeout=SECONDS)
-        starts = {(item.topic, item.partition): item.offset for item in found if item.offset >= 0}
+        starts = {split(place): offset for place, offset in self.at(topics, at, ends).items()}
         yield from self.read(starts, ends)
 
     def read(self, starts: dict[tuple[str, int], int], ends: dict[str, int]) -> Iterator[Seen]:

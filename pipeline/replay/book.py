@@ -93,7 +93,3 @@ class Book:
             "UPDATE replays SET done = %s, ended_at = CASE WHEN %s THEN clock_timestamp() END WHERE number = %s",
             (json.dumps(replay.done), not replay.left, replay.number),
         )
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._connection.close()

@@ -12,7 +12,7 @@ def span(streams: Streams, source: str, begin: str | None, end: str | None) -> t
     A place names one partition, and only that one is read then.
     """
     known = streams.bounds([source])
-    chosen = [_offsets(streams, source, known.oldest, begin), _offsets(streams, source, known.ends, end)]
+    chosen = [_offsets(streams, source, known.ends, begin, known.oldest), _offsets(streams, source, known.ends, end, known.ends)]
     begins, ends = ({key: min(max(offset, known.oldest[key]), known.ends[key]) for key, offset in each.items()} for each in chosen)
     both = begins.keys() & ends.keys()
     if not both:
@@ -21,12 +21,12 @@ def span(streams: Streams, source: str, begin: str | None, end: str | None) -> t
     return {key: begins[key] for key in both}, {key: max(ends[key], begins[key]) for key in both}
 
 
-def _offsets(streams: Streams, source: str, default: dict[str, int], text: str | None) -> dict[str, int]:
+def _offsets(streams: Streams, source: str, ends: dict[str, int], text: str | None, default: dict[str, int]) -> dict[str, int]:
     if text is None:
         return default
     at = moment(text)
     if isinstance(at, int):
-        return streams.at([source], at)
+        return streams.at([source], at, ends)
     place = name(source, at[0])
     if place not in default:
         message = f"{source} has no partition {at[0]}; it has {len(default)}, from 0 on"

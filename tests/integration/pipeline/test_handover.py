@@ -9,7 +9,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ops.model.incarnation import Phase, State
+from ops.model.incarnation import State
 from tests.lab import ROOT, Lab, until
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
@@ -47,10 +47,7 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
     feed = subprocess.Popen(words, env=lab.env, cwd=ROOT)
 
     # an overlap: the next incarnation runs beside the owner until it has passed it
-    lab.own("entry", 1, 2, Phase.PREPARE)
-    lab.start("entry", 2, "h2")
-    lab.wait("entry", 2, State.READY)
-    lab.own("entry", 1, 2, Phase.CUT)
+    lab.cut("entry", 1, 2, "h2")
     lab.caught_up("entry", 2)
     lab.own("entry", 2)
     before = lab.wait("entry", 1, State.STOPPED).stopped_at
@@ -87,10 +84,7 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
 def _take_turns(lab: Lab) -> None:
     """Hand a tier with a sink over: called off at first, and then through."""
     # the next incarnation writes from its turn on; the owner, refused before it has heard of it, holds
-    lab.own("outbound", 1, 2, Phase.PREPARE)
-    lab.start("outbound", 2, "h1")
-    lab.wait("outbound", 2, State.READY)
-    lab.own("outbound", 1, 2, Phase.CUT)
+    lab.cut("outbound", 1, 2, "h1")
     lab.caught_up("outbound", 2)
     held = lab.wait("outbound", 1, State.PAUSED).stopped_at
     assert "another has taken over" in lab.log("outbound", 1)
@@ -103,10 +97,7 @@ def _take_turns(lab: Lab) -> None:
     lab.retire("outbound", 2)
 
     # and through: hardly a moment without a batch
-    lab.own("outbound", 1, 3, Phase.PREPARE)
-    lab.start("outbound", 3, "h1")
-    lab.wait("outbound", 3, State.READY)
-    lab.own("outbound", 1, 3, Phase.CUT)
+    lab.cut("outbound", 1, 3, "h1")
     lab.caught_up("outbound", 3)
     lab.own("outbound", 3)
     stopped = lab.wait("outbound", 1, State.STOPPED).stopped_at

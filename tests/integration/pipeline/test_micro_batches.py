@@ -5,7 +5,7 @@ import json
 import pytest
 from confluent_kafka import Producer
 
-from ops.model.incarnation import Phase, State
+from ops.model.incarnation import State
 from pipeline.driver.streams import Streams
 from tests.integration.pipeline.test_streams import once, records
 from tests.lab import Lab, until
@@ -30,10 +30,7 @@ def test_it_is_handed_over_and_killed_with_nothing_lost(lab: Lab) -> None:
     put(lab, range(FIRST))
     until("all are told", lambda: sum(streams.bounds(["told"]).ends.values()) >= FIRST)
 
-    lab.own("tell", 1, 2, Phase.PREPARE)
-    lab.start("tell", 2, "h3")
-    lab.wait("tell", 2, State.READY)
-    lab.own("tell", 1, 2, Phase.CUT)
+    lab.cut("tell", 1, 2, "h3")
     put(lab, range(FIRST, 2 * FIRST))
     lab.caught_up("tell", 2)
     lab.own("tell", 2)

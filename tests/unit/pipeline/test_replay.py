@@ -82,7 +82,7 @@ class Topic:
     def bounds(self, topics):
         return Bounds({f"{topics[0]}/{each}": 10 for each in (0, 1)}, {f"{topics[0]}/{each}": 20 for each in (0, 1)})
 
-    def at(self, topics, _at):
+    def at(self, topics, _at, _ends):
         return {f"{topics[0]}/0": 15, f"{topics[0]}/1": 20}
 
 
