@@ -27,9 +27,12 @@ WARM_UP = ".warm-up"
 
 
 def header(name: str) -> "Column":
-    """Read one header of an incoming record as text; null where it is absent."""
-    found = F.filter(F.col("headers"), lambda entry: entry["key"] == name)
-    return F.try_element_at(found, F.lit(1))["value"].cast("string")
+    """Read one header of an incoming record as text; null where it is absent.
+
+    In functions that Spark generates code for: one that takes a lambda is interpreted, and all that goes into it, record by record.
+    """
+    at = F.nullif(F.array_position(F.col("headers.key"), name), F.lit(0)).cast("int")
+    return F.try_element_at(F.col("headers.value"), at).cast("string")
 
 
 def incoming(records: "DataFrame", tier: Tier) -> "DataFrame":

@@ -30,6 +30,13 @@ def outgoing(made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int],
         name = F.concat_ws(":", name, F.when(~bad, _chosen(tier, _copy)))
     quarantine = F.concat(came["stream"], F.lit(QUARANTINE + suffix))
     count = min(partitions[stream.quarantine] for stream in tier.inputs)
+    told = [
+        _entry("origin", F.when(bad, came["origin"]).otherwise(name)),
+        _entry("path", came["path"]),
+        _entry("from", came["from"]),
+        _entry("by", F.lit(by)),
+        _entry("t0", came["t0"]),
+    ]
     return made.select(
         F.when(bad, quarantine).otherwise(_chosen(tier, lambda stream: F.lit(stream.name + suffix))).alias("topic"),
         F.when(bad, came["key"]).otherwise(_chosen(tier, _key)).alias("key"),
@@ -38,17 +45,7 @@ def outgoing(made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int],
         .otherwise(_chosen(tier, lambda stream: _partition(stream, origin(made), partitions[stream.name])))
         .cast("int")
         .alias("partition"),
-        F.filter(
-            F.array(
-                _entry("origin", F.when(bad, came["origin"]).otherwise(name)),
-                _entry("path", came["path"]),
-                _entry("from", came["from"]),
-                _entry("by", F.lit(by)),
-                _entry("t0", came["t0"]),
-                _entry("reason", reason),
-            ),
-            lambda entry: entry["value"].isNotNull(),
-        ).alias("headers"),
+        F.when(bad, F.array(*told, _entry("reason", reason))).otherwise(F.array(*told)).alias("headers"),
     )
 
 

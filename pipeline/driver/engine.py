@@ -1,5 +1,6 @@
 """What the life of an incarnation asks of the query that it runs, whatever the tier's mode."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Setting:
     postgres: str
     home: Path
     started: Callable[[], list[dict[str, int]]]
-    """Where the tier's runs started, as far as is known."""
+    """Positions up to which all was out when a run of the tier started or settled, as far as is known."""
     right: Callable[[], int]
     """The epoch of the owner record by which this incarnation runs."""
     owns: Callable[[], bool]
@@ -95,6 +96,10 @@ class Engine(ABC):
         """Return how many rows were written into a table, and how long the last ones took since they arrived (ms)."""
         return 0, None
 
+    def settled(self) -> dict[str, int]:
+        """Return up to where all is out for good, as far as a batch's end has told since it was asked last; empty when there is no news."""
+        return {}
+
     def tick(self) -> None:  # noqa: B027 — not every engine has something to do
         """Do what is due between two looks."""
 
@@ -123,6 +128,15 @@ def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
         topic, _, partition = name.rpartition("/")
         chosen.setdefault(topic, {})[partition] = offset
     return chosen
+
+
+def ends(checkpoint: Path, batch: int) -> dict[str, int]:
+    """Return where a batch ends, as the query's checkpoint has it."""
+    found: dict[str, int] = {}
+    for line in (checkpoint / "offsets" / str(batch)).read_text().splitlines()[2:]:
+        for topic, partitions in json.loads(line).items():
+            found |= {f"{topic}/{partition}": int(offset) for partition, offset in partitions.items()}
+    return found
 
 
 def source(setting: Setting, options: dict[str, str]) -> "DataFrame":

@@ -117,18 +117,15 @@ class Follow:
             self._send()
 
     def started(self) -> list[dict[str, int]]:
-        """Return where every incarnation of the tier started, as far as they said; their own earlier runs included."""
+        """Return up to where all was out when an incarnation of the tier started or settled, as far as they said; this one's included."""
         found: list[dict[str, int]] = []
         try:
             for number in self._channel.children(paths.incarnations(self._tier)):
                 report = self._channel.read(paths.report(self._tier, int(number)), IncarnationReport)
-                if report is not None and report.value.started_from is not None:
-                    found.append(report.value.started_from.positions)
+                found += [] if report is None else _said(report.value)
         except (ChannelAwayError, ConflictError):
             log.warning("the channel is away; where earlier incarnations started is not known, the output has to tell")
-        if self.report.started_from is not None:
-            found.append(self.report.started_from.positions)
-        return found
+        return found + _said(self.report)
 
     def began(self) -> dict[str, int] | None:
         """Return where this incarnation started, while it runs and owns the tier."""
@@ -165,3 +162,7 @@ class Follow:
             self._said = self.report
         except (ChannelAwayError, ConflictError) as error:
             log.warning("the report could not be written; it is tried again", error=str(error))
+
+
+def _said(report: IncarnationReport) -> list[dict[str, int]]:
+    return [receipt.positions for receipt in (report.started_from, report.settled) if receipt is not None]

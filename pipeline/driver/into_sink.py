@@ -16,7 +16,7 @@ import structlog
 
 from ops.model.incarnation import Receipt
 from pipeline import lineage
-from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, is_idle, is_warm, offsets_option, recent, source
+from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, ends, is_idle, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.positions import GoneError, start
 from pipeline.driver.restarts import Restarts
@@ -194,25 +194,17 @@ class IntoSink(Engine):
     def _take(self, frame: "DataFrame", number: int) -> None:
         try:
             rows = frame.toArrow()
-            ends = self._ends(number)
-            batch = Batch({partition: self._read.get(partition, 0) for partition in ends}, ends)
+            assert self._scratch is not None  # noqa: S101 — a query that runs has one
+            reached = ends(self._scratch, number)
+            batch = Batch({partition: self._read.get(partition, 0) for partition in reached}, reached)
             self._put(rows, batch)
-            self._read = ends
+            self._read = reached
         except BaseException as error:
             self._error = error
             raise
         if batch.records < self._setting.tier.max_offsets:
             behind = 0.0 if self._is_mine() else BEHIND_SECONDS
             self._held.wait(INTERVAL - (time.time() - behind) % INTERVAL)
-
-    def _ends(self, number: int) -> dict[str, int]:
-        """Return where a batch ends, as the query's checkpoint has it."""
-        assert self._scratch is not None  # noqa: S101 — a query that runs has one
-        found: dict[str, int] = {}
-        for line in (self._scratch / "offsets" / str(number)).read_text().splitlines()[2:]:
-            for topic, partitions in json.loads(line).items():
-                found |= {f"{topic}/{partition}": int(offset) for partition, offset in partitions.items()}
-        return found
 
     def _put(self, rows: pa.Table, batch: Batch) -> None:
         """Write what is left of a batch when its turn has come; nothing is left once somebody else has written all of it."""
@@ -248,9 +240,9 @@ class IntoSink(Engine):
                 return rest
             self._held.wait(LOOK_SECONDS)
 
-    def _refuse_shorter(self, done: dict[str, int], ends: dict[str, int]) -> None:
+    def _refuse_shorter(self, done: dict[str, int], there: dict[str, int]) -> None:
         """Refuse to go on where new records would be taken for old ones."""
-        for partition, end in ends.items():
+        for partition, end in there.items():
             if end < done.get(partition, 0):
                 message = (
                     f"{partition} ends at {end}, and the ledger says that {self._setting.tier.name} has read up to {done[partition]}: "

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -13,7 +14,7 @@ from confluent_kafka import KafkaException
 from ops.model.incarnation import Receipt
 from ops.model.tier import Mode
 from pipeline import lineage
-from pipeline.driver.engine import INTERVAL, Engine, Setting, is_idle, is_warm, offsets_option, recent, source
+from pipeline.driver.engine import INTERVAL, Engine, Setting, ends, is_idle, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, settled, start
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-REALTIME = "10 minutes"
-"""Length of a batch of real-time mode: its end costs a part of a second, and nothing depends on it."""
+REALTIME = "1 hour"
+"""Length of a batch of real-time mode. Its end costs a part of a second; without one, a quiet partition's place is not known."""
+SETTLED_SECONDS = 600.0
+"""Between two looks for a batch's end."""
 LINGER_MS = "5"
 """How long a record may wait for company: without it every record is a request to the broker."""
 RECEIPT_RECORDS = 200
@@ -55,6 +58,8 @@ class IntoStreams(Engine):
         self._begins: dict[str, int] = {}
         self._needed = 0
         self._asked = 0.0
+        self._settled = (-1, 0.0)
+        """The last batch of this run that was told of, and when it was looked for."""
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run it over recent records, into streams that nobody reads."""
@@ -90,6 +95,7 @@ class IntoStreams(Engine):
         self._handover = Handover(setting.kafka, outputs.ends, by, begins, inputs.ends)
         self._executors = executors(setting.session)
         self._query = self._start(begins, folder, by=by)
+        self._settled = (-1, time.monotonic())
         log.info("runs", by=by, begins=begins, behind=self._needed)
         return Receipt(positions=begins, at=time.time())
 
@@ -167,6 +173,16 @@ class IntoStreams(Engine):
             if self._mine(seen) and seen.out.partition in found:
                 found[seen.out.partition] = max(found[seen.out.partition], seen.out.offset + 1)
         return found
+
+    def settled(self) -> dict[str, int]:
+        """Read from the checkpoint: a batch is committed there when all of it is out."""
+        told, looked = self._settled
+        if self._query is None or time.monotonic() < looked + SETTLED_SECONDS:
+            return {}
+        folder = Path(self._folder())
+        last = max((int(path.name) for path in (folder / "commits").glob("[0-9]*")), default=-1)
+        self._settled = (last, time.monotonic())
+        return ends(folder, last) if last > told else {}
 
     def close(self) -> None:
         """Its checkpoint is of no use to any other."""
