@@ -25,8 +25,8 @@ def log_config(where: Layout) -> str:
     return f"-Dlog4j2.configurationFile={path}"
 
 
-def options(where: Layout, name: str, heap: int) -> list[str]:
-    """Return the options of a small service: `heap` MiB, one compiler, one collector thread.
+def options(where: Layout, name: str, heap: int, *, busy: bool = False) -> list[str]:
+    """Return the options of a small service: `heap` MiB, one collector thread, and the first compiler only, unless it has much to do.
 
     The first run leaves an archive of its class data when it ends; later runs map it and start in half the time. An archive that no
     longer fits its jars is ignored by the JVM.
@@ -37,7 +37,7 @@ def options(where: Layout, name: str, heap: int) -> list[str]:
         f"-Xms{heap // 2}m",
         f"-Xmx{heap}m",
         "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *([] if busy else ["-XX:TieredStopAtLevel=1"]),
         "-Xss512k",
         "-XX:ReservedCodeCacheSize=48m",
         "-XX:+ExitOnOutOfMemoryError",

@@ -88,7 +88,7 @@ def service(where: Layout, java: Path) -> Service:
             message = "no broker has registered"
             raise NotReadyError(message)
 
-    broker = (*program, *jvm.options(where, "kafka", HEAP), "-cp", jars, "kafka.Kafka", str(config))
+    broker = (*program, *jvm.options(where, "kafka", HEAP, busy=True), "-cp", jars, "kafka.Kafka", str(config))
     command = ("sh", "-c", _WAIT_FOR_ROOM, str(data), str(ROOM), *broker)
     return Service(
         "kafka",

@@ -33,8 +33,8 @@ REALTIME = "1 hour"
 """Length of a batch of real-time mode. Its end costs a part of a second; without one, a quiet partition's place is not known."""
 SETTLED_SECONDS = 600.0
 """Between two looks for a batch's end."""
-LINGER_MS = "5"
-"""How long a record may wait for company: without it every record is a request to the broker."""
+LINGER_MS = {Mode.REALTIME: "0", Mode.BATCH: "5"}
+"""How long a record may wait for company: without it every record is a request to the broker, and none waits."""
 RECEIPT_RECORDS = 200
 """Of each output partition that a receipt is read from."""
 ASK_SECONDS = 0.5
@@ -235,7 +235,7 @@ class IntoStreams(Engine):
             "checkpointLocation": folder,
             "kafka.delivery.timeout.ms": str(GIVE_UP_MS),
             "kafka.request.timeout.ms": str(GIVE_UP_MS // 2),
-            "kafka.linger.ms": LINGER_MS,
+            "kafka.linger.ms": LINGER_MS[setting.tier.mode],
             "kafka.max.request.size": str(4 * 1024 * 1024),
         }
         writer = writer.options(**options)

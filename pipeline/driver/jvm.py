@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-CHOSEN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k -XX:-UsePerfData -XX:ReservedCodeCacheSize=64m"
-"""The first compiler only: these programs are mostly started and idle; see docs/decisions for the figures."""
+CHOSEN = "-XX:+UseSerialGC -Xss512k -XX:-UsePerfData -XX:ReservedCodeCacheSize=64m"
+STARTED_OFTEN = " -XX:TieredStopAtLevel=1"
+"""The first compiler only: these programs are mostly started and idle; see decision record 0007 for the figures."""
 CLASS_DATA = Path("cds") / "tier.jsa"
 """Below the home: the classes of drivers and executors, laid out for mapping (`pipeline.classdata`)."""
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -91,11 +92,14 @@ def connector(home: Path) -> str:
     return ":".join(str(jar) for jar in sorted((home / "jars" / "connector").glob("*.jar")))
 
 
-def java_options(home: Path) -> str:
-    """Return the options of a driver's or executor's JVM; the archive is used where it is and fits, without a word where not."""
+def java_options(home: Path, *, busy: bool = False) -> str:
+    """Return the options of a driver's or executor's JVM; the archive is used where it is and fits, without a word where not.
+
+    A `busy` one, which takes each record by itself, compiles what is hot once more, to run in half the time.
+    """
     archive = home / CLASS_DATA
     shared = f" -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -XX:SharedArchiveFile={archive}" if archive.exists() else ""
-    return f"{CHOSEN} -Dlog4j2.configurationFile={LOGGING}{shared}"
+    return f"{CHOSEN}{'' if busy else STARTED_OFTEN} -Dlog4j2.configurationFile={LOGGING}{shared}"
 
 
 def launch(heap: int, home: Path, *more: str) -> Jvm:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ops.model.assignment import label_of
 from ops.model.incarnation import IncarnationSpec
-from ops.model.tier import TierSpec
+from ops.model.tier import Mode, TierSpec
 from pipeline.driver.jvm import Jvm, connector, java_options
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
         "spark.executor.extraClassPath": kafka,
-        "spark.executor.extraJavaOptions": java_options(home),
+        "spark.executor.extraJavaOptions": java_options(home, busy=spec.mode is Mode.REALTIME),
         "spark.testing.reservedMemory": str(RESERVED),
         "spark.decommission.enabled": "true",
         # a task that Spark began again by itself would write again from the batch's begin, in realtime minutes ago: the driver begins the

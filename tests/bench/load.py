@@ -12,6 +12,8 @@ from confluent_kafka import Producer
 def main() -> int:
     kafka, rate, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
     producer = Producer({"bootstrap.servers": kafka, "acks": "all", "enable.idempotence": True, "linger.ms": 0, "log_level": 2})
+    producer.list_topics("raw", timeout=10)
+    time.sleep(1.0)  # until it is connected: that is not the chain's time
     begun, sent = time.time_ns(), 0
     step = 1e9 / rate
     while sent < rate * seconds:
