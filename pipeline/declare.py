@@ -71,7 +71,7 @@ class Tier:
     filters: bool = False
     """Its transform leaves records out on purpose (`where`, an inner join): the audit then does not take them for lost."""
     standby: Standby = Standby.NONE
-    """`Standby.HOT` for a realtime tier: a second incarnation runs beside it on other hosts, and its driver's death leaves no gap."""
+    """What is on other hosts in case its driver dies: `WARM` is ready to begin; `HOT`, for realtime tiers, runs too, and leaves no gap."""
     max_offsets: int = 20_000
     """The most records of one micro-batch, so that a backlog does not become one huge batch. Unit: records."""
     quantum: Quantum = field(default_factory=Quantum)
@@ -163,7 +163,7 @@ def _problems(tier: Tier) -> list[str]:
             tier.delivery is Delivery.EXACTLY_ONCE and not (tier.sink is not None and tier.sink.transactional)
         ),
         "its inputs have different columns; read them in tiers of their own": len({stream.columns for stream in tier.inputs}) > 1,
-        "a hot standby is for realtime tiers; leave standby out, or set mode=Mode.REALTIME": (
+        "a hot standby is for realtime tiers; set standby=Standby.WARM, or mode=Mode.REALTIME": (
             tier.standby is Standby.HOT and tier.mode is not Mode.REALTIME
         ),
         "max_offsets must be at least 1": tier.max_offsets < 1,

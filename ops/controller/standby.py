@@ -1,6 +1,7 @@
-"""A hot standby: a second incarnation that runs beside the owner all the time, on other hosts, so that nothing stops when the owner dies.
+"""A standby: a second incarnation on other hosts, in case the owner dies.
 
-It puts out what the owner puts out; who reads drops the second of each, as after any overlap. A hand-over ends it, and another follows.
+A hot one runs beside the owner, so that nothing stops: it puts out what the owner puts out, and who reads drops the second of each, as
+after any overlap. A warm one is ready and waits. A hand-over ends it, and another follows.
 """
 
 from ops.controller import vitals
@@ -11,6 +12,7 @@ from ops.model.assignment import HostState
 from ops.model.ids import Incarnation, TierName
 from ops.model.incarnation import Placement, State
 from ops.model.operation import ChangeState
+from ops.model.status import TierState, TierStatus
 from ops.model.tier import Standby
 from ops.planning.cluster import Cluster, RefusedError
 from ops.planning.placement import place_tier
@@ -18,7 +20,7 @@ from ops.planning.shares import target
 
 AGAIN_SECONDS = 30.0
 """Between the begins of two standbys of a tier: one that dies at once is not started again at once."""
-REASON = "hot standby"
+REASON = "standby"
 
 
 def keep(draft: Draft, tier: TierView) -> str | None:
@@ -27,32 +29,37 @@ def keep(draft: Draft, tier: TierView) -> str | None:
     number = draft.owners[name].standby
     unfit = None if number is None else _unfit(draft, tier, number)
     if number is not None and unfit is not None:
-        draft.tell(f"{name}: hot standby {number} is taken away: {unfit}")
+        draft.tell(f"{name}: standby {number} is taken away: {unfit}")
         draft.retire(name, number)
         draft.own(name, standby=None)
         number = None
-    if tier.spec.standby is not Standby.HOT:
+    if tier.spec.standby is Standby.NONE:
         return None
     if number is not None:
-        return f"hot standby {number} is {vitals.state(draft, name, number)} on {draft.incarnations[name][number].placement.driver}"
+        host = draft.incarnations[name][number].placement.driver
+        return f"{tier.spec.standby} standby {number} is {vitals.state(draft, name, number)} on {host}"
     return _begin(draft, tier)
 
 
-def take_over(draft: Draft, tier: TierName, owner: Incarnation, why: str) -> str | None:
+def take_over(draft: Draft, tier: TierName, owner: Incarnation, why: str) -> TierStatus | None:
     """Make a living standby the owner in place of one that died; what was being prepared goes on being prepared."""
-    number = draft.owners[tier].standby
-    if number is None or vitals.gone(draft, tier, number) or vitals.state(draft, tier, number) not in {State.RUNNING, State.PAUSED}:
+    number, hot = draft.owners[tier].standby, draft.owners[tier].standby_runs
+    fit = {State.RUNNING, State.PAUSED} if hot else {State.READY}
+    if number is None or vitals.gone(draft, tier, number) or vitals.state(draft, tier, number) not in fit:
         return None
     draft.retire(tier, owner)
     draft.own(tier, owner=number, standby=None)
-    draft.tell(f"{tier}: {why}; incarnation {number}, its hot standby, owns the tier")
-    return f"incarnation {number}, the hot standby, has taken over: {why}"
+    draft.tell(f"{tier}: {why}; incarnation {number}, its {Standby.HOT if hot else Standby.WARM} standby, owns the tier")
+    sentence = f"incarnation {number}, which stood by, has taken over: {why}"
+    return TierStatus(state=TierState.RUNNING if hot else TierState.STARTING, sentence=sentence, error=why)
 
 
 def _unfit(draft: Draft, tier: TierView, number: Incarnation) -> str | None:
     """Say why a standby cannot stay; None when it can."""
-    if tier.spec.standby is not Standby.HOT:
+    if tier.spec.standby is Standby.NONE:
         return "the tier is declared without one"
+    if draft.owners[tier.spec.name].standby_runs is not (tier.spec.standby is Standby.HOT):
+        return f"the tier is declared with a {tier.spec.standby} one"
     end = vitals.death(draft, tier.spec.name, number)
     if end is not None:
         return f"it {end.reason}"
@@ -69,18 +76,19 @@ def _begin(draft: Draft, tier: TierView) -> str:
     owning = draft.owning(name)
     changing = record.next is not None or any(change.state is ChangeState.ACTIVE for change in draft.changes.values())
     if owning is None or changing or record.paused or not vitals.confirmed(draft, name):
-        return "its hot standby is started once it runs and nothing is under way"
+        return "its standby is started once it runs and nothing is under way"
     before = [spec.created_at for spec in draft.incarnations[name].values() if spec.reason == REASON]
     if before and draft.now < max(before) + AGAIN_SECONDS:
-        return f"another hot standby is started {AGAIN_SECONDS:.0f} s after the one before"
+        return f"another standby is started {AGAIN_SECONDS:.0f} s after the one before"
     try:
         placement = _place(tier, _without(cluster(draft), owning.placement))
     except RefusedError as refused:
-        return f"runs without its hot standby: {refused}"
+        return f"runs without its standby: {refused}"
     number = draft.begin(name, placement, REASON, owning.failures)
-    draft.own(name, standby=number)
-    draft.tell(f"{name}: incarnation {number} starts as hot standby, driver on {placement.driver}, workers on {', '.join(placement.slots)}")
-    return f"hot standby {number} starts on {placement.driver}"
+    draft.own(name, standby=number, standby_runs=tier.spec.standby is Standby.HOT)
+    workers = ", ".join(placement.slots)
+    draft.tell(f"{name}: incarnation {number} starts as {tier.spec.standby} standby, driver on {placement.driver}, workers on {workers}")
+    return f"{tier.spec.standby} standby {number} starts on {placement.driver}"
 
 
 def _place(tier: TierView, now: Cluster) -> Placement:

@@ -146,9 +146,9 @@ def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: vitals.Death
     name = tier.spec.name
     record = draft.owners[name]
     why = f"incarnation {owner} {end.reason}"
-    beside = standby.take_over(draft, name, owner, why)
-    if beside is not None:
-        return TierStatus(state=TierState.RUNNING, sentence=beside, error=end.reason)
+    taken = standby.take_over(draft, name, owner, why)
+    if taken is not None:
+        return taken
     if record.next is not None:
         draft.retire(name, owner)
         draft.hand_to(name, record.next)

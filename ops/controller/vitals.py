@@ -87,11 +87,12 @@ def failures_after(draft: Draft, tier: TierName, number: Incarnation, end: Death
 
 
 def confirmed(draft: Draft, tier: TierName) -> bool:
-    """Tell whether the owner does what the fence says: runs, or is paused; and then its standby too."""
+    """Tell whether the owner does what the fence says: runs, or is paused; and then a standby that runs beside it too."""
     record = draft.owners[tier]
     if record.owner is None or draft.owning(tier) is None:
         return False
-    if record.paused and record.standby is not None and state(draft, tier, record.standby) is not State.PAUSED:
+    beside = record.standby if record.standby_runs else None
+    if record.paused and beside is not None and state(draft, tier, beside) is not State.PAUSED:
         return False
     wants = State.PAUSED if record.paused else State.RUNNING
     return state(draft, tier, record.owner) is wants and not gone(draft, tier, record.owner)

@@ -155,7 +155,9 @@ class OwnerRecord(Frozen):
     owner: Incarnation | None = None
     next: Incarnation | None = None
     standby: Incarnation | None = None
-    """Runs beside the owner all the time."""
+    """There in case the owner dies."""
+    standby_runs: bool = True
+    """Whether it runs beside the owner, or is warm and waits."""
     phase: Phase = Phase.STEADY
     paused: bool = False
     stopped: bool = False
@@ -179,6 +181,8 @@ def directive(record: OwnerRecord, me: Incarnation) -> Directive:
     """Derive what incarnation `me` has to do from the owner record alone."""
     if record.stopped:
         return Directive.EXIT
+    if me == record.standby and not record.standby_runs:
+        return Directive.STANDBY
     if me in {record.owner, record.standby}:
         return Directive.HOLD if record.paused else Directive.RUN
     if me == record.next:

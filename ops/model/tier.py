@@ -32,6 +32,8 @@ class Standby(StrEnum):
     """What waits for the tier's owner to die, besides the next cold start."""
 
     NONE = "none"
+    WARM = "warm"
+    """A second incarnation is ready on other hosts and waits: the owner's death costs the start of a query, not of its JVMs."""
     HOT = "hot"
     """A second incarnation runs beside the owner all the time, on other hosts, with as many slots."""
 

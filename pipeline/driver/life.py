@@ -36,7 +36,8 @@ class Life:
         try:
             while (told := self._follow.told()) is not Directive.EXIT:
                 self._step(told)
-                self._follow.wait(STEADY_SECONDS if self._follow.report.caught_up else QUICK_SECONDS)
+                catching_up = self._follow.report.state is State.RUNNING and not self._follow.report.caught_up
+                self._follow.wait(QUICK_SECONDS if catching_up else STEADY_SECONDS)
             self._follow.enter(State.STOPPED, stopped_at=self._receipt())
         except FencedError as error:
             self._follow.enter(State.FENCED, error=plainly(error))

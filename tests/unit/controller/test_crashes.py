@@ -19,9 +19,10 @@ pytestmark = pytest.mark.timeout(240)
 
 @cache
 def settled_world():
-    """One tier of four has a hot standby."""
-    entry, *others = TIERS
-    world = World(tiers=(entry.model_copy(update={"standby": Standby.HOT}), *others))
+    """One tier of four has a hot standby, and one a warm one."""
+    entry, *others, last = TIERS
+    ready = last.model_copy(update={"standby": Standby.WARM})
+    world = World(tiers=(entry.model_copy(update={"standby": Standby.HOT}), *others, ready))
     world.want()
     world.settle()
     return world

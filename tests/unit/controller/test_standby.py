@@ -1,4 +1,4 @@
-"""A hot standby: there when it is declared, elsewhere than the owner, and the owner as soon as the owner is dead."""
+"""A standby: there when it is declared, elsewhere than the owner, and the owner as soon as the owner is dead."""
 
 import pytest
 from simulation.world import TIERS, World, host
@@ -112,4 +112,52 @@ def test_where_there_is_no_other_host_the_tier_runs_without_and_says_so():
     world.settle()
     assert world.state("entry") is State.RUNNING
     said = world.statuses["entry"].sentence
-    assert 'runs without its hot standby: tier "entry": no host can take it (there is none); return or add one' in said
+    assert 'runs without its standby: tier "entry": no host can take it (there is none); return or add one' in said
+
+
+def test_a_warm_one_waits_until_the_owner_is_dead():
+    warm = tuple(spec.model_copy(update={"standby": Standby.WARM}) if spec.name == "outbound" else spec for spec in TIERS)
+    world = World(tiers=warm)
+    world.want()
+    world.settle()
+
+    def ready():
+        number = world.owner("outbound").standby
+        return number is not None and world.driver("outbound", number).state is State.READY
+
+    world.until(ready)
+    before = world.owner("outbound")
+    placements = [world.incarnation("outbound", number).placement.hosts for number in (before.owner, before.standby)]
+    assert not placements[0] & placements[1]
+    assert f"warm standby {before.standby} is ready on" in world.statuses["outbound"].sentence
+    world.kill_driver("outbound")
+    world.tick()  # its agent sees it
+    world.tick()
+    assert world.owner("outbound").owner == before.standby
+    world.settle()
+    assert world.state("outbound") is State.RUNNING
+    world.tick(40.0)
+    world.until(ready)
+
+
+def test_a_warm_one_is_not_paused_and_owns_a_tier_whose_owner_dies_while_paused():
+    warm = tuple(spec.model_copy(update={"standby": Standby.WARM}) if spec.name == "outbound" else spec for spec in TIERS)
+    world = World(tiers=warm)
+    world.want()
+    world.settle()
+    world.until(lambda: (number := world.owner("outbound").standby) is not None and world.driver("outbound", number).state is State.READY)
+    number = world.owner("outbound").standby
+    world.want(paused=True)
+    world.until(lambda: world.state("outbound") is State.PAUSED)
+    assert world.driver("outbound", number).state is State.READY
+    world.kill_driver("outbound")
+    world.until(lambda: world.owner("outbound").owner == number)
+    world.until(lambda: world.state("outbound") is State.PAUSED)
+
+
+def test_a_standby_of_the_other_kind_is_replaced(world):
+    number = world.owner("entry").standby
+    world.declare(world.specs["entry"].model_copy(update={"standby": Standby.WARM}))
+    world.tick(40.0)
+    world.until(lambda: (other := world.owner("entry").standby) is not None and world.driver("entry", other).state is State.READY)
+    assert world.owner("entry").standby > number
