@@ -33,6 +33,10 @@ REPORT_FAILED = SluiceNotifier(
     did="Nothing else: the pipeline is not concerned, because batch jobs only run on slots that no tier has.",
     do="Read why in the task's log; when no slot is lent, run night_shift first. Then trigger nightly_report again: it writes anew.",
 )
+HOUR_LATE = SluiceNotifier(
+    did="Records flow on. The next run tells of the hour, with its own, when it is complete.",
+    do="`sluice tiers` shows which tier is behind and by how much, `sluice audit` up to when each is complete.",
+)
 TERMINATE_FAILED = SluiceNotifier(
     did="It was tried several times. Tiers are not concerned.",
     do="Instances may be left and cost money: look at them in EC2, and clear this task, or terminate them there.",

@@ -67,7 +67,7 @@ def way(dag):
 
 def test_every_runbook_and_every_tier_has_its_dag(bag):
     tiers = {f"tier_{name}" for name in ("entry", "enrich", "counts", "outbound")}
-    assert set(bag.dags) == set(KINDS) | {"nightly_report"} | tiers
+    assert set(bag.dags) == set(KINDS) | {"nightly_report", "hour_complete"} | tiers
 
 
 def test_a_runbooks_tasks_are_the_steps_of_its_change_in_order(bag):

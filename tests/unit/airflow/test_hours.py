@@ -1,0 +1,42 @@
+"""Hours that are complete: none twice, none left out, and none before every tier is through."""
+
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.cli.figures import Audited, Figures
+from sluice_airflow.hours import HOUR, beginning, furthest_behind
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def audited(tier, complete):
+    return Audited(tier=tier, once=1, again=0, judges=True, at=0.0, complete=complete)
+
+
+def test_the_tier_furthest_behind_decides():
+    assert furthest_behind(Figures(audit=(audited("a", 20.0), audited("b", 10.0), audited("c", 30.0)))) == ("b", 10.0)
+
+
+def test_a_tier_of_which_nobody_knows_holds_all_back():
+    assert furthest_behind(Figures(audit=(audited("a", 20.0), audited("b", None)))) == ("b", None)
+    assert furthest_behind(Figures())[1] is None
+
+
+def test_the_first_time_it_is_the_last_hour_alone():
+    assert beginning(NOON, None) == NOON - HOUR
+
+
+def test_an_hour_that_was_told_of_is_not_told_again():
+    assert beginning(NOON, NOON) == NOON
+    assert beginning(NOON, NOON + 3 * HOUR) > NOON
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=20))
+def test_whatever_runs_were_missed_each_event_begins_where_the_last_one_ended(steps):
+    told = NOON
+    for step in steps:
+        until = told + step * HOUR
+        assert beginning(until, told) == told
+        told = until
