@@ -25,6 +25,7 @@ from pipeline.routing import outgoing
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 log = structlog.get_logger()
 
@@ -110,6 +111,7 @@ class IntoStreams(Engine):
             if not self._restarts.failed(now):
                 raise error
             self._query = None
+            self._setting.flow.restarts += 1
             log.warning("the query failed and is begun again in place", error=plainly(error))
         late = self._restarts.overdue(now)
         if late < 0:
@@ -167,6 +169,11 @@ class IntoStreams(Engine):
             if self._mine(seen) and seen.out.partition in found:
                 found[seen.out.partition] = max(found[seen.out.partition], seen.out.offset + 1)
         return found
+
+    def last_batch(self) -> "StreamingQueryProgress | None":
+        """Ask Spark, while there is a query."""
+        query = self._query
+        return None if query is None else query.lastProgress
 
     def close(self) -> None:
         """Its checkpoint is of no use to any other."""
