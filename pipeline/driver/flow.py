@@ -32,6 +32,19 @@ def _phases() -> Histogram:
 
 
 @dataclass
+class Commits:
+    """What only a tier with a sink knows."""
+
+    filtered: int = 0
+    """Left out on purpose."""
+    replays: int = 0
+    marks: int = 0
+    """High-water marks that the sink tells replays by: all the state that a tier has."""
+    retries: int = 0
+    """How often a batch was not taken by the sink, and tried again."""
+
+
+@dataclass
 class Flow:
     """Counts from the process's start on. Each field is set whole, so that another thread may read it."""
 
@@ -40,9 +53,7 @@ class Flow:
     records_out: dict[str, int] = field(default_factory=dict)
     """What came out, by stream or sink; not what went to quarantine."""
     quarantined: int = 0
-    filtered: int = 0
-    """Left out on purpose; known of a tier with a sink only, like replays."""
-    replays: int = 0
+    commits: Commits | None = None
     lag: dict[str, int] = field(default_factory=dict)
     """Records that wait, by stream; empty while the tier is another's, or does not run."""
     latency_ms: float | None = None
@@ -51,10 +62,6 @@ class Flow:
     """The same of each record (a tier that writes streams: of samples)."""
     last_out: float | None = None
     """When the last record came out, or the last batch was committed. Unit: epoch seconds."""
-    marks: int = 0
-    """High-water marks that a sink tells replays by: all the state that a tier has."""
-    retries: int = 0
-    """How often a batch was not taken by the sink, and tried again."""
     restarts: int = 0
     """How often the query failed, and was begun again in place."""
     phases: Histogram = field(default_factory=_phases)

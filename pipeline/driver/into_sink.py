@@ -18,7 +18,7 @@ from ops.model.incarnation import Receipt
 from pipeline import lineage
 from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, is_idle, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
-from pipeline.driver.flow import raised
+from pipeline.driver.flow import Commits, raised
 from pipeline.driver.positions import GoneError, start
 from pipeline.driver.restarts import Restarts
 from pipeline.sinks.archive import Archive
@@ -63,6 +63,7 @@ class IntoSink(Engine):
     def __init__(self, setting: Setting, sink: Sink) -> None:
         """Prepare; nothing runs yet."""
         self._setting, self._sink, name = setting, sink, setting.tier.name
+        self._commits = setting.flow.commits = Commits()
         self._ledger = Ledger(setting.postgres, name, setting.incarnation, sink)
         self._archive = Archive(setting.postgres, setting.home, name, sink) if isinstance(sink, Once) and sink.archive else None
         self._quarantine = Quarantine(setting.kafka, name, setting.incarnation)
@@ -231,7 +232,7 @@ class IntoSink(Engine):
             except MovedError as moved:
                 log.info("another has written meanwhile", moved=str(moved))
             except (psycopg.OperationalError, SinkAwayError) as error:
-                self._setting.flow.retries += 1
+                self._commits.retries += 1
                 log.warning("the sink is away; the batch is tried again", begins=batch.begins, error=plainly(error))
                 self._held.wait(AWAY_SECONDS)
             else:
@@ -287,12 +288,12 @@ class IntoSink(Engine):
             self._gap = now - max(self._before, min(arrived) / 1000)
 
     def _count(self, counts: Counts, arrived: list[int], now: float) -> None:
-        flow = self._setting.flow
+        flow, commits = self._setting.flow, self._commits
         flow.records_out = raised(flow.records_out, {self._sink.name: counts.rows_out})
         flow.quarantined += counts.quarantined
-        flow.filtered += counts.filtered
-        flow.replays += counts.replays
-        flow.marks, flow.last_out = self._ledger.marks, now
+        commits.filtered += counts.filtered
+        commits.replays += counts.replays
+        commits.marks, flow.last_out = self._ledger.marks, now
         if arrived:
             flow.latency_ms = now * 1000 - statistics.median(arrived)
             flow.waits = flow.waits.plus(now - each / 1000 for each in arrived)

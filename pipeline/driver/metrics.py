@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from pipeline.driver.flow import BOUNDS, Flow, Waits
+from pipeline.driver.flow import BOUNDS, Commits, Flow, Waits
 from pipeline.driver.follow import Follow
 
 
@@ -22,6 +22,8 @@ class DriverMetrics:
         yield from self._life()
         yield from self._records()
         yield from self._times()
+        if self._flow.commits is not None:
+            yield from _sink(self._flow.commits)
 
     def _life(self) -> Iterable[Metric]:
         report, flow = self._follow.report, self._flow
@@ -30,19 +32,13 @@ class DriverMetrics:
         yield CounterMetricFamily(
             "sluice_tier_query_restarts", "Failures of the query that were followed by a new run.", value=flow.restarts
         )
-        yield CounterMetricFamily(
-            "sluice_tier_sink_retries", "Batches that the sink did not take, and that were tried again.", value=flow.retries
-        )
 
     def _records(self) -> Iterable[Metric]:
         flow = self._flow
         yield _counted("sluice_tier_records_in", "Records of each input stream that are done.", "stream", flow.records_in)
         yield _counted("sluice_tier_records_out", "Records that came out, by stream or sink.", "to", flow.records_out)
         yield CounterMetricFamily("sluice_tier_records_quarantined", "Records that were set aside as bad.", value=flow.quarantined)
-        yield CounterMetricFamily("sluice_tier_records_filtered", "Records that were left out on purpose.", value=flow.filtered)
-        yield CounterMetricFamily("sluice_tier_records_replayed", "Records that had come before, and were dropped.", value=flow.replays)
         yield _by("sluice_tier_lag_records", "Records of each input stream that wait.", "stream", flow.lag)
-        yield GaugeMetricFamily("sluice_tier_marks", "High-water marks that replays are told by.", value=flow.marks)
 
     def _times(self) -> Iterable[Metric]:
         flow, gap = self._flow, self._follow.report.gap_seconds
@@ -50,6 +46,13 @@ class DriverMetrics:
         yield GaugeMetricFamily("sluice_tier_last_output_timestamp_seconds", "When something last came out.", value=flow.last_out)
         yield GaugeMetricFamily("sluice_tier_gap_seconds", "The largest gap in the output over the hand-over to this one.", value=gap)
         yield from flow.phases.collect()
+
+
+def _sink(commits: Commits) -> Iterable[Metric]:
+    yield CounterMetricFamily("sluice_tier_records_filtered", "Records that were left out on purpose.", value=commits.filtered)
+    yield CounterMetricFamily("sluice_tier_records_replayed", "Records that had come before, and were dropped.", value=commits.replays)
+    yield CounterMetricFamily("sluice_tier_sink_retries", "Tries again of a batch that the sink did not take.", value=commits.retries)
+    yield GaugeMetricFamily("sluice_tier_marks", "High-water marks that replays are told by.", value=commits.marks)
 
 
 def _by(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
