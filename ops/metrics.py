@@ -1,7 +1,7 @@
 """A process's figures for Prometheus: served at `/metrics`, and announced in the channel so that they are found.
 
-Drivers, agents and controllers each bring a collector, which reads at a scrape what its process knows already. `/targets` names all that
-are announced, in the form of Prometheus' HTTP service discovery. What goes wrong here is said, and never stops the process.
+Drivers, agents, controllers and the audit each bring a collector, which reads at a scrape what its process knows already. `/targets` names
+all that are announced, in the form of Prometheus' HTTP service discovery. What goes wrong here is said, and never stops the process.
 """
 
 import json

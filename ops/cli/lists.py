@@ -114,9 +114,9 @@ def shares(*, as_json: AsJson = False) -> None:
     )
 
 
-@app.command(epilog="Example: curl -s $(sluice metrics --json | jq -r '.[0].targets[0]')/metrics")
+@app.command(epilog="Example: sluice metrics --json | jq -r '.[].targets[0]'")
 def metrics(*, as_json: AsJson = False) -> None:
-    """List where Prometheus finds the figures of drivers, agents and controllers; the JSON is that of its file_sd_configs."""
+    """List where Prometheus finds the figures of drivers, agents, controllers and the audit; the JSON is that of its file_sd_configs."""
     from ops.cli.connect import open_channel  # noqa: PLC0415
     from ops.metrics import exporters  # noqa: PLC0415
     from ops.model.exporter import targets  # noqa: PLC0415

@@ -14,6 +14,7 @@ class Role(StrEnum):
     DRIVER = "driver"
     AGENT = "agent"
     CONTROLLER = "controller"
+    AUDIT = "audit"
 
 
 class Exporter(Frozen):

@@ -21,6 +21,7 @@ from ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWan
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from ops.model.status import TierState, TierStatus
 from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from pipeline.audit.metrics import AuditMetrics
 from pipeline.driver.flow import Commits, Flow
 from pipeline.driver.metrics import DriverMetrics
 from tests.unit.agent.test_reconcile import driver, slot
@@ -80,6 +81,10 @@ def controller_metrics() -> ControllerMetrics:
             pass
     metrics.passed(view(), Decision((Write(paths.result("o-cut"), cut, None),), "cut", tiers, under_way=False), epoch=3)
     return metrics
+
+
+def audit_metrics() -> AuditMetrics:
+    return AuditMetrics({"entry": True, "enrich": False}, {"entry": 1000.0}, {"entry": 1005.0})
 
 
 def scraped(collector: Any) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -78,7 +78,8 @@ def test_where_figures_are_is_announced_again_after_the_session_has_ended(channe
     assert scrape(metrics.exporters(channel)[0])["sluice_channel_connected"] == 1
     other = KazooClient(zookeeper, client_id=channel.kazoo.client_id)
     other.start()
-    other.stop()  # it closes the session that both of them have
+    other.stop()  # it ends the session that both of them have
+    other.close()
     after = _announced(channel, before)
     assert len(after) == 1
     assert metrics.exporters(channel)[0].address.startswith("127.0.1.1:")

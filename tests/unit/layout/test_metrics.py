@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ops.model.exporter import Exporter, Role
-from tests.unit.exported import agent_metrics, controller_metrics, driver_metrics, families
+from tests.unit.exported import agent_metrics, audit_metrics, controller_metrics, driver_metrics, families
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs"
 ADDED = {"job", "instance", *Exporter.model_fields} - {"address"}
@@ -26,7 +26,7 @@ Labels = dict[str, set[str]]
 def exported() -> dict[str, tuple[str, set[str]]]:
     """Return the type and the labels of each figure."""
     found = {}
-    for collector in (driver_metrics(), agent_metrics(), controller_metrics()):
+    for collector in (driver_metrics(), agent_metrics(), controller_metrics(), audit_metrics()):
         for family in families(collector):
             assert family.samples, f"{family.name}: the sample has nothing in it"
             labels = {label for sample in family.samples for label in sample.labels} - {"le"}
