@@ -95,7 +95,7 @@ def _host(host: HostView) -> HostLine:
     return HostLine(
         name=host.name,
         zone=facts.zone,
-        state=host.state,
+        state=host.record.seen(live=host.live),
         slots=tuple(unit.id for unit in units if unit.kind is UnitKind.SLOT),
         drivers=tuple(unit.id for unit in units if unit.kind is UnitKind.DRIVER),
         address=facts.address,

@@ -114,7 +114,7 @@ def _hosts(view: View) -> Iterable[Metric]:
     wanted: Counter[str] = Counter()
     running: Counter[str] = Counter()
     for name, host in view.hosts.items():
-        state.add_metric([name, host.state], 1)
+        state.add_metric([name, host.record.seen(live=host.live)], 1)
         alive = {unit.id for unit in host.observed.units if unit.state is UnitState.RUNNING} if host.live and host.observed else set()
         wanted.update(unit.kind for unit in host.assignment.units)
         running.update(unit.kind for unit in host.assignment.units if unit.id in alive)

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from ops.channel import Read
 from ops.model import paths
-from ops.model.assignment import Assignment, HostFacts, HostRecord, HostState, Observed
+from ops.model.assignment import Assignment, HostFacts, HostRecord, Observed
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, TierWanted
 from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation
@@ -53,12 +53,6 @@ class HostView:
     record: HostRecord
     assignment: Assignment
     observed: Observed | None
-
-    @property
-    def state(self) -> HostState:
-        """How people see it: without its agent it is lost, unless it is being rebooted."""
-        written = self.record.state
-        return written if self.live or written is HostState.REBOOTING else HostState.LOST
 
 
 @dataclass(frozen=True)

@@ -134,14 +134,15 @@ class Progress:
         flow.quarantined += sum(count for topic, count in grown.items() if topic not in good)
 
     def _time_batch(self) -> None:
-        """Take the last batch's phases from Spark, once; a batch that holds a pause, or minutes of records, tells nothing by its length."""
-        last, tier = self._engine.last_batch(), self._setting.tier
+        """Take the last batch's phases from Spark, once; realtime has no batches to speak of."""
+        last = self._engine.last_batch() if self._setting.tier.mode is Mode.BATCH else None
         if last is None or last.numInputRows == 0 or self._batch == last.timestamp:
             return
         self._batch = last.timestamp
-        idle = {"triggerExecution"} if tier.sink is None and tier.mode is Mode.BATCH else {"triggerExecution", "addBatch"}
+        # all of them together say nothing new, and a sink's own phase holds the pause until the next batch
+        left = {"triggerExecution"} if self._setting.tier.sink is None else {"triggerExecution", "addBatch"}
         for phase, milliseconds in last.durationMs.items():
-            if phase not in idle:
+            if phase not in left:
                 self._flow.phases.labels(phase).observe(milliseconds / 1000)
 
     def _connect(self) -> "psycopg.Connection[tuple[object, ...]]":
