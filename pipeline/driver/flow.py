@@ -56,6 +56,8 @@ class Flow:
     commits: Commits | None = None
     lag: dict[str, int] = field(default_factory=dict)
     """Records that wait, by stream; empty while the tier is another's, or does not run."""
+    looked: float | None = None
+    """When input, output and lag were last measured; None likewise. Unit: epoch seconds."""
     latency_ms: float | None = None
     """From arrival in the pipeline to the output, the median of the last samples."""
     waits: Waits = field(default_factory=Waits)

@@ -29,6 +29,7 @@ class DriverMetrics:
         report, flow = self._follow.report, self._flow
         yield _by("sluice_driver_state", "1 for the state that the driver is in.", "state", {report.state: 1})
         yield GaugeMetricFamily("sluice_driver_owner", "Whether this incarnation owns the tier.", value=self._follow.owns)
+        yield GaugeMetricFamily("sluice_driver_last_look_timestamp_seconds", "When in, out and lag were last measured.", value=flow.looked)
         yield CounterMetricFamily(
             "sluice_tier_query_restarts", "Failures of the query that were followed by a new run.", value=flow.restarts
         )

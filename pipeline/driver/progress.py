@@ -75,7 +75,7 @@ class Progress:
         while not self._stop.wait(EVERY_SECONDS):
             began = self._began()
             if began is None:
-                self._before, self._flow.lag = None, {}
+                self._before, self._flow.lag, self._flow.looked = None, {}, None
                 self._read, self._written = Growth(), Growth()
                 continue
             try:
@@ -101,12 +101,12 @@ class Progress:
         self._time_batch()
         now, done, out = time.monotonic(), sum(flow.records_in.values()), sum(flow.records_out.values())
         before = self._before or (now, done, out)
-        self._before = (now, done, out)
+        self._before, flow.looked = (now, done, out), time.time()
         seconds = max(now - before[0], 0.001)
         return TierProgress(
             tier=TierName(setting.tier.name),
             incarnation=Incarnation(setting.incarnation),
-            at=time.time(),
+            at=flow.looked,
             rate_in=round((done - before[1]) / seconds, 1),
             rate_out=round((out - before[2]) / seconds, 1),
             lag=sum(flow.lag.values()),
