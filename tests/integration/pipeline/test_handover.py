@@ -127,7 +127,7 @@ def test_figures_tell_of_all_that_came_through(flowing: Lab) -> None:
     assert counts["sluice_tier_records_replayed_total"] == flowing.ask("select sum(replays) from ledger where tier = 'counts'")[0][0]
     assert counts["sluice_tier_marks"] == flowing.ask("select count(*) from marks where tier = 'counts'")[0][0]
     assert scrape(found["counts"], phase="write")["sluice_tier_batch_phase_seconds_count"] >= 2
-    assert scrape(found["entry"])["sluice_tier_query_restarts_total"] == 1, "its executor was killed"
+    assert scrape(found["entry"])["sluice_tier_query_restarts_total"] >= 1, "its executor was killed"
 
 
 def test_bad_records_are_set_aside_with_their_reason(flowing: Lab) -> None:
