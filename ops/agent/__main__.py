@@ -13,12 +13,13 @@ from typing import IO
 import structlog
 from pydantic import ValidationError
 
-from ops import endpoints
+from ops import endpoints, metrics
 from ops.agent.commands import Installation
 from ops.agent.containers import find_containers, open_containers
 from ops.agent.facts import UnknownHostError, facts_from, facts_of, site_path
 from ops.agent.hands import Hands
 from ops.agent.loop import Agent
+from ops.agent.metrics import AgentMetrics
 from ops.agent.presence import OtherAgentError, Presence
 from ops.agent.processes import process
 from ops.agent.rebooting import Rebooter
@@ -26,6 +27,7 @@ from ops.agent.reconcile import BATCH_DEADLINE_SECONDS, GRACE_SECONDS, reconcile
 from ops.agent.store import HostFolder
 from ops.channel.client import Channel
 from ops.model.assignment import Assignment, HostFacts
+from ops.model.exporter import Exporter, Role
 from ops.model.resources import Capacity
 from ops.site import SiteError
 from ops.site import load as load_site
@@ -98,6 +100,8 @@ def serve(facts: HostFacts, site_file: Path, reboot: tuple[str, ...]) -> None:
         signal.signal(signal.SIGINT, lambda *_: agent.end())
         log.info("agent started", host=facts.name, address=facts.address, zone=facts.zone, limits=containers.limits)
         channel.kazoo.start_async()
+        exporter = Exporter(role=Role.AGENT, address=f"{facts.address}:0", host=facts.name)
+        metrics.serve(channel, exporter, AgentMetrics(hands, containers, presence))
         agent.run()
         log.info("agent ends; its units go on", host=facts.name)
 

@@ -28,6 +28,18 @@ QUIET = 0.2
 """A preparing unit has this part of its weight: little, so that what serves records comes first, and enough to be ready in minutes."""
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What a unit takes of its host."""
+
+    memory: int
+    """Without file cache that the kernel would rather give back. Unit: bytes."""
+    limit: int
+    """At this much something in it is killed. Unit: bytes."""
+    cpu: float | None
+    """Since it was started; None where the kernel does not count it. Unit: seconds."""
+
+
 class Containers(Protocol):
     """What the agent asks of the containers of one host."""
 
@@ -52,6 +64,9 @@ class Containers(Protocol):
     def ran_out_of_memory(self, unit: UnitId) -> bool:
         """Whether the kernel killed something in it because it was full."""
 
+    def usage(self, unit: UnitId) -> Usage | None:
+        """Return what it takes; None where nobody counts, or where it is gone."""
+
 
 @dataclass(frozen=True)
 class Version:
@@ -65,26 +80,41 @@ class Version:
     """The weight of one core."""
     smallest: int
     largest: int
+    memory_now: str
+    cache: str
+    """The line of `memory.stat` that is file cache of little use."""
 
 
-V1 = Version("cgroup v1", "memory.limit_in_bytes", "memory.oom_control", "cpu.shares", 1024, 2, 262_144)
-V2 = Version("cgroup v2", "memory.max", "memory.events", "cpu.weight", 100, 1, 10_000)
+V1 = Version(
+    "cgroup v1",
+    "memory.limit_in_bytes",
+    "memory.oom_control",
+    "cpu.shares",
+    1024,
+    2,
+    262_144,
+    "memory.usage_in_bytes",
+    "total_inactive_file",
+)
+V2 = Version("cgroup v2", "memory.max", "memory.events", "cpu.weight", 100, 1, 10_000, "memory.current", "inactive_file")
 
 
 class ControlGroups:
     """Containers by control groups, version 1 (one tree per controller) or 2 (one tree)."""
 
-    def __init__(self, version: Version, memory: Path, cpu: Path, installation: str, host: str) -> None:
-        """Use the trees mounted at `memory` and `cpu` (the same one in version 2)."""
+    def __init__(self, version: Version, memory: Path, cpu: Path, times: Path, installation: str, host: str) -> None:  # noqa: PLR0913, PLR0917
+        """Use the trees mounted at `memory`, `cpu` and `times`, which counts processor time (the same one in version 2)."""
         self.limits = version.name
         self._version = version
         self._roots = tuple(dict.fromkeys((memory, cpu)))
         self._memory = memory / installation / host
         self._cpu = cpu / installation / host
+        self._times = times / installation / host
+        self._groups = tuple(dict.fromkeys((self._memory, self._cpu, self._times)))
 
     def prepare(self, capacity: Capacity) -> None:
         """Make the host's group, with what the host has to give."""
-        for leaf in {self._memory, self._cpu}:
+        for leaf in self._groups:
             leaf.mkdir(parents=True, exist_ok=True)
         if self._version is V2:
             for group in (*self._roots, self._memory.parent, self._memory):
@@ -95,7 +125,7 @@ class ControlGroups:
 
     def admit(self, unit: Unit) -> tuple[Path, ...]:
         """Make the unit's group, limited to its quantum."""
-        groups = tuple(dict.fromkeys((self._memory / unit.id, self._cpu / unit.id)))
+        groups = tuple(group / unit.id for group in self._groups)
         for group in groups:
             group.mkdir(parents=True, exist_ok=True)
         (self._memory / unit.id / self._version.memory_limit).write_text(str(int(unit.quantum.memory * HEADROOM) * MEBIBYTE))
@@ -112,23 +142,23 @@ class ControlGroups:
         """Return what is in the unit's groups."""
         del session
         found: set[int] = set()
-        for group in {self._memory / unit, self._cpu / unit}:
+        for group in self._groups:
             try:
-                found.update(int(pid) for pid in (group / "cgroup.procs").read_text().split())
+                found.update(int(pid) for pid in (group / unit / "cgroup.procs").read_text().split())
             except OSError:
                 continue
         return frozenset(found)
 
     def remove(self, unit: UnitId) -> None:
         """Remove the unit's groups."""
-        for group in {self._memory / unit, self._cpu / unit}:
-            if group.exists():
-                group.rmdir()
+        for group in self._groups:
+            if (group / unit).exists():
+                (group / unit).rmdir()
         self._balance()
 
     def close(self) -> None:
         """Remove the host's groups, and the installation's with the last host."""
-        for group in (self._memory, self._cpu, self._memory.parent, self._cpu.parent):
+        for group in (*self._groups, *(group.parent for group in self._groups)):
             with suppress(OSError):
                 group.rmdir()
 
@@ -139,6 +169,22 @@ class ControlGroups:
         except OSError:
             return False
         return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines)
+
+    def usage(self, unit: UnitId) -> Usage | None:
+        """Ask the kernel's counters."""
+        memory = self._memory / unit
+        try:
+            now, limit = (int((memory / name).read_text()) for name in (self._version.memory_now, self._version.memory_limit))
+            cache = _line(memory / "memory.stat", self._version.cache)
+            return Usage(max(0, now - cache), limit, self._cpu_seconds(unit))
+        except OSError:
+            return None
+
+    def _cpu_seconds(self, unit: UnitId) -> float | None:
+        if self._version is V2:
+            return _line(self._times / unit / "cpu.stat", "usage_usec") / 1e6
+        counter = self._times / unit / "cpuacct.usage"
+        return int(counter.read_text()) / 1e9 if counter.exists() else None
 
     def _balance(self) -> None:
         weights = []
@@ -182,6 +228,10 @@ class NoContainers:
         del unit
         return False
 
+    def usage(self, unit: UnitId) -> None:
+        """Nobody counts."""
+        del unit
+
 
 def installation_of(home: Path) -> str:
     """Name the group of one installation, so that two checkouts on a machine do not meet."""
@@ -221,17 +271,22 @@ def _without(why: str, host: str) -> NoContainers:
     return NoContainers(why, host)
 
 
-def trees(mounts: Path) -> tuple[Version, Path, Path] | None:
-    """Return the version and the trees of memory and cpu, as they are mounted."""
+def _line(path: Path, name: str) -> int:
+    """Return one number of a file that has a name and a number in each line."""
+    return next((int(line.split()[1]) for line in path.read_text().splitlines() if line.split()[0] == name), 0)
+
+
+def trees(mounts: Path) -> tuple[Version, Path, Path, Path] | None:
+    """Return the version and the trees of memory, of cpu, and of the processor time that was taken, as they are mounted."""
     first: dict[str, Path] = {}
     for line in mounts.read_text().splitlines():
         _, where, kind, options, *_ = line.split()
         point = Path(where)
         if kind == "cgroup2" and {"cpu", "memory"} <= set((point / "cgroup.controllers").read_text().split()):
-            return V2, point, point
+            return V2, point, point, point
         if kind == "cgroup":
-            for controller in {"cpu", "memory"} & set(options.split(",")):
+            for controller in {"cpu", "memory", "cpuacct"} & set(options.split(",")):
                 first[controller] = point
     if first.keys() >= {"cpu", "memory"}:
-        return V1, first["memory"], first["cpu"]
+        return V1, first["memory"], first["cpu"], first.get("cpuacct", first["cpu"])
     return None

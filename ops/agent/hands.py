@@ -50,6 +50,8 @@ class Hands:
         self._boot = boot_id()
         self._children: list[subprocess.Popen[bytes]] = []
         self.troubles: dict[UnitId, str] = {}
+        self.found: tuple[Found, ...] = ()
+        """What the last look has found."""
 
     # -- finding
 
@@ -63,6 +65,7 @@ class Hands:
                 self._discard(folder)
             else:
                 found.append(self._find(folder, record))
+        self.found = tuple(found)
         return found
 
     def watched(self) -> list[Process]:

@@ -45,6 +45,8 @@ class Presence:
         self._session: int | None = None
         self._reported: Observed | None = None
         self._refused: int | None = None
+        self.refusals = 0
+        """Assignments of an older controller that were refused."""
 
     def ensure(self) -> bool:
         """Make sure that host and ephemeral node are there, in this session; return whether they are."""
@@ -71,6 +73,7 @@ class Presence:
         if read.value.epoch < last.epoch:
             if self._refused != read.value.epoch:
                 self._refused = read.value.epoch
+                self.refusals += 1
                 log.error("refused an assignment of an older controller", epoch=read.value.epoch, seen=last.epoch)
             return last
         return read.value

@@ -167,15 +167,19 @@ def _end(item: Found, now: float, batch_deadline: float, actions: list[Action], 
         looks.append(min(item.stopping_at + grace, now + 4 * SOON_SECONDS) if lends else item.stopping_at + grace)
 
 
-def _observed(item: Found) -> UnitObserved:
+def state_of(item: Found) -> UnitState:
+    """Say how a unit is; a slot that has died is about to start again."""
     if item.stopping_at is not None:
-        state, since = UnitState.STOPPING, item.stopping_at
-    elif item.alive:
-        state, since = UnitState.RUNNING, item.started_at
-    elif item.unit.kind is UnitKind.SLOT:
-        state, since = UnitState.STARTING, item.ended_at or item.started_at
-    else:
-        state, since = UnitState.EXITED, item.ended_at or item.started_at
+        return UnitState.STOPPING
+    if item.alive:
+        return UnitState.RUNNING
+    return UnitState.STARTING if item.unit.kind is UnitKind.SLOT else UnitState.EXITED
+
+
+def _observed(item: Found) -> UnitObserved:
+    state, since = state_of(item), item.stopping_at
+    if since is None:
+        since = item.started_at if item.alive else item.ended_at or item.started_at
     return UnitObserved(
         id=item.unit.id, state=state, pid=item.pid if item.alive else None, restarts=item.restarts, exit=item.exit, since=since
     )

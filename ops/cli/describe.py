@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ops.cli.figures import Figures
 from ops.cli.lines import DriverLine, HostLine, ShareLine, SlotLine, TierLine, WorkerLine
 from ops.controller.view import HostView, TierView, View
-from ops.model.assignment import HostState, Unit, UnitKind, UnitObserved, UnitState
+from ops.model.assignment import Unit, UnitKind, UnitObserved, UnitState
 from ops.model.ids import BATCH, Tenant, TierName
 from ops.model.incarnation import State
 from ops.planning.cluster import Rules
@@ -95,7 +95,7 @@ def _host(host: HostView) -> HostLine:
     return HostLine(
         name=host.name,
         zone=facts.zone,
-        state=host.record.state if host.live or host.record.state is HostState.REBOOTING else HostState.LOST,
+        state=host.record.seen(live=host.live),
         slots=tuple(unit.id for unit in units if unit.kind is UnitKind.SLOT),
         drivers=tuple(unit.id for unit in units if unit.kind is UnitKind.DRIVER),
         address=facts.address,

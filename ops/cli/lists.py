@@ -1,4 +1,4 @@
-"""The commands that look: hosts, tiers, slots, shares, operations."""
+"""The commands that look: hosts, tiers, slots, shares, metrics, operations."""
 
 from typing import Annotated
 
@@ -111,6 +111,25 @@ def shares(*, as_json: AsJson = False) -> None:
         ("tenant", "minimum", "target", "maximum", "now", "extra", "has", "where", "layer", "by"),
         ((x.tenant, x.minimum, x.target, x.maximum, x.slots, x.extra, x.held, x.where, x.layer, x.by) for x in lines),
         "No tenant has a share: name some below `shares:` in the site file.",
+    )
+
+
+@app.command(epilog="Example: sluice metrics --json | jq -r '.[].targets[0]'")
+def metrics(*, as_json: AsJson = False) -> None:
+    """List where Prometheus finds the figures of drivers, agents, controllers and the audit; the JSON is that of its file_sd_configs."""
+    from ops.cli.connect import open_channel  # noqa: PLC0415
+    from ops.metrics import exporters  # noqa: PLC0415
+    from ops.model.exporter import targets  # noqa: PLC0415
+
+    with open_channel() as channel:
+        found = exporters(channel)
+    if as_json:
+        print_json(targets(found))
+        return
+    print_table(
+        ("role", "tier", "incarnation", "host", "controller", "figures"),
+        ((x.role, x.tier, x.incarnation, x.host, x.controller, f"http://{x.address}/metrics") for x in found),
+        f"No process has said where its figures are. {NOT_UP}",
     )
 
 

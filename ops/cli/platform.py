@@ -147,7 +147,7 @@ def endpoints(as_json: AsJson = False) -> None:  # noqa: FBT002
 
 def logs(
     service: Annotated[
-        str | None, typer.Argument(help="A service's name, or a unit's such as driver-entry-1; without it: which there are.")
+        str | None, typer.Argument(help="A service's name, or a unit's such as h1/driver-entry-1; without it: which there are.")
     ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", help="How many of its last lines.")] = 40,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes.")] = False,  # noqa: FBT002

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import structlog
 
-from ops import endpoints, site
+from ops import endpoints, metrics, site
 from ops.channel import Channel, ChannelAwayError
 from ops.controller.leader import LOST_SECONDS, Controller
+from ops.model.exporter import Exporter, Role
 from ops.planning.cluster import Rules
 
 log = structlog.get_logger()
@@ -28,12 +29,22 @@ def rules_of(config: site.Site) -> Rules:
     )
 
 
+def where_to_listen(text: str) -> str:
+    """Check an address of the command line."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        message = f"{text!r}: write it like 10.0.0.5:9464"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
 def main() -> int:
     """Read the settings, connect, and serve until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="ops.controller", description=__doc__)
     parser.add_argument("--site", type=Path, default=Path(os.environ.get("SLUICE_SITE", "site.yaml")), help="the site file")
     parser.add_argument("--name", default=f"{socket.gethostname()}-{os.getpid()}", help="how this controller is called in logs and status")
     parser.add_argument("--zookeeper", help="host:port/chroot; without it, from the endpoints file")
+    parser.add_argument("--metrics", type=where_to_listen, default="127.0.0.1:0", help="host:port of its figures; port 0: a free one")
     parser.add_argument("--lost-seconds", type=float, default=LOST_SECONDS, help="how long an agent may be away before its host is lost")
     options = parser.parse_args()
     try:
@@ -51,6 +62,7 @@ def main() -> int:
     except ChannelAwayError as error:
         sys.stderr.write(f"{error}; start it, or correct `zookeeper` in the endpoints file\n")
         return 1
+    metrics.serve(channel, Exporter(role=Role.CONTROLLER, address=options.metrics, controller=options.name), controller.metrics)
     try:
         controller.run()
     finally:

@@ -13,6 +13,7 @@ from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
 from ops.channel.client import Waker
 from ops.controller.decide import Decision, decide
 from ops.controller.draft import Moment
+from ops.controller.metrics import ControllerMetrics
 from ops.controller.mirror import Mirror
 from ops.controller.prune import prune
 from ops.controller.view import View, look
@@ -64,6 +65,7 @@ class Controller:
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
         self._stopping = threading.Event()
         self._said = ""
+        self.metrics = ControllerMetrics()
 
     def stop(self) -> None:
         """End after the pass that is under way. May be called from a signal handler."""
@@ -92,6 +94,7 @@ class Controller:
                     return
             self._lead(self._take_office(self._channel.session))
         finally:
+            self.metrics.stands_by()
             self._give_back()
 
     def _acquired(self) -> bool:
@@ -132,6 +135,7 @@ class Controller:
             try:
                 under_way = self._pass(term)
             except ConflictError as conflict:
+                self.metrics.conflict()
                 self._look_into(term, conflict)
                 continue
             except ChannelAwayError as away:
@@ -153,15 +157,19 @@ class Controller:
         if session != term.session:
             message = "its session has ended"
             raise Deposed(message)
-        view = look(self._mirror)
-        decision = decide(view, Moment(now=time.time(), lost=self._absences.lost(view), rules=self._rules))
+        with self.metrics.phase("look"):
+            view = look(self._mirror)
+        with self.metrics.phase("decide"):
+            decision = decide(view, Moment(now=time.time(), lost=self._absences.lost(view), rules=self._rules))
         status = self._status(view, decision, term)
         writes = [*decision.writes, *status]
         if writes:
-            self._channel.multi([Guard(paths.EPOCH, term.version), *writes])
+            with self.metrics.phase("write"):
+                self._channel.multi([Guard(paths.EPOCH, term.version), *writes])
             for write in writes:
                 self._mirror.stale(write.path)
                 self._mirror.stale(write.path.rsplit("/", 1)[0])
+        self.metrics.passed(view, decision, term.epoch)
         self._say(decision.sentence)
         return decision.under_way or bool(decision.writes)
 

@@ -119,6 +119,10 @@ class HostRecord(Frozen):
     """The change or the person that set it."""
     since: float = 0.0
 
+    def seen(self, *, live: bool) -> HostState:
+        """Return how people see the host: without a living agent it is lost, unless it is being rebooted."""
+        return self.state if live or self.state is HostState.REBOOTING else HostState.LOST
+
 
 def slot_id(tenant: str, incarnation: int, number: int) -> UnitId:
     """Name a slot; the number tells the slots of one incarnation apart."""

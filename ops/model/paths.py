@@ -1,6 +1,6 @@
 """Where everything is in the channel, below the pipeline's chroot. One place, used by all."""
 
-ROOTS = ("/config/wanted", "/hosts", "/assignments", "/observed", "/tiers", "/operations", "/changes", "/controller/leader")
+ROOTS = ("/config/wanted", "/hosts", "/assignments", "/observed", "/tiers", "/operations", "/changes", "/controller/leader", "/exporters")
 
 SITE = "/config/site"
 LAYERS = "/config/layers"
@@ -10,6 +10,8 @@ LEADER = "/controller/leader"
 EPOCH = "/controller/epoch"
 CONTROLLER_STATUS = "/controller/status"
 """What the leader said last, for `sluice status`."""
+EXPORTERS = "/exporters"
+"""Below it, where each process serves its figures."""
 
 
 def wanted(tier: str) -> str:
@@ -90,3 +92,8 @@ def result(identity: str) -> str:
 def change(identity: str) -> str:
     """A change (`ChangeRecord`)."""
     return f"/changes/{identity}"
+
+
+def exporter(role: str) -> str:
+    """Where a process of this role serves its figures (`Exporter`); a number is added to tell it from others."""
+    return f"{EXPORTERS}/{role}-"

@@ -102,7 +102,7 @@ def _ports(where: Layout) -> Iterator[Finding]:
     for sentence in taken:
         yield Finding("ports", Verdict.BAD, sentence, "stop it, or choose others: SLUICE_PORT_BASE=28000")
     if not taken:
-        yield Finding("ports", Verdict.OK, f"{where.ports.zookeeper} to {where.ports.airflow} are free")
+        yield Finding("ports", Verdict.OK, f"{where.ports.zookeeper} to {where.ports.metrics} are free")
 
 
 def _not_running(_where: Layout) -> Iterator[Finding]:

@@ -43,6 +43,8 @@ class Ports:
     spark_page: int
     ec2: int
     airflow: int
+    metrics: int
+    """The controller's, which tells Prometheus of all others."""
 
     @classmethod
     def above(cls, base: int) -> "Ports":

@@ -23,7 +23,7 @@ def prepare(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
     found = trees(mounts)
     if found is None:
         return
-    version, _, root = found
+    version, _, root, _ = found
     with suppress(OSError):
         if version is V2:
             (root / "cgroup.subtree_control").write_text("+cpu +memory")

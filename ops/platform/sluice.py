@@ -100,7 +100,11 @@ def services(where: Layout, java: Path, site: Site) -> list[Service]:
     return [
         # Not after "pipeline": tiers that were published before are started at once, and new ones when they are published.
         Service(
-            "controller", program("ops.controller", "--site", str(where.site)), leads, needs=("zookeeper", "kafka", "postgres", "spark")
+            "controller",
+            program("ops.controller", "--site", str(where.site), "--metrics", f"{ADDRESS}:{where.ports.metrics}"),
+            leads,
+            needs=("zookeeper", "kafka", "postgres", "spark"),
+            ports=(where.ports.metrics,),
         ),
         *(agent(host.name) for host in site.hosts),
         Service("ec2-runner", program("ops.cloud.runner"), runs, needs=("ec2", "zookeeper")),

@@ -1,6 +1,7 @@
 """`python -m pipeline.audit`: look at every tier every few seconds, and say at once what is lost.
 
-Environment: SLUICE_HOME, SLUICE_ENDPOINTS, SLUICE_SITE. It starts again by itself when another pipeline is published.
+Environment: SLUICE_HOME, SLUICE_ENDPOINTS, SLUICE_SITE; SLUICE_HOST_ADDRESS, where it serves its figures (127.0.0.1 if not set). It starts
+again by itself when another pipeline is published.
 """
 
 import os
@@ -14,13 +15,15 @@ import psycopg
 import structlog
 from confluent_kafka import KafkaException
 
-from ops import endpoints, site
+from ops import endpoints, metrics, site
 from ops.channel import Channel, ChannelAwayError, ConflictError
 from ops.model import paths
+from ops.model.exporter import Exporter, Role
 from ops.model.status import Loss
 from pipeline import declare
 from pipeline.audit.book import Book, Missing
 from pipeline.audit.frontier import Frontier
+from pipeline.audit.metrics import AuditMetrics
 from pipeline.audit.stream import StreamAudit
 from pipeline.audit.table import TableAudit
 from pipeline.declare import Tier
@@ -47,6 +50,7 @@ class Auditor:
         self._channel: Channel | None = None
         self._told: dict[str, Loss] | None = None
         self._untold = False
+        self.metrics = AuditMetrics()
 
     def look(self) -> list[Missing]:
         """Look at each tier once; return what was lost."""
@@ -61,12 +65,15 @@ class Auditor:
             except (psycopg.Error, StreamError, KafkaException) as error:
                 self._again(tier.name, str(error).splitlines()[0])
                 continue
+            self.metrics.looked = {**self.metrics.looked, tier.name: time.time()}
             if tier.name in self._away:
                 self._away.discard(tier.name)
                 log.info("the audit goes on", tier=tier.name)
             for each in missing:
                 log.error("records are lost", tier=tier.name, what=each.sentence)
             lost += missing
+        frontiers = self._frontiers.items()
+        self.metrics.complete = {name: frontier.complete for name, frontier in frontiers if frontier.complete is not None}
         return lost
 
     def _advance(self, tier: Tier) -> None:
@@ -97,6 +104,8 @@ class Auditor:
         try:
             if self._channel is None:
                 self._channel = Channel(self._where.zookeeper).start(seconds=EVERY_SECONDS)
+                address = os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
+                metrics.serve(self._channel, Exporter(role=Role.AUDIT, address=f"{address}:0"), self.metrics)
             if self._told is None:
                 for gone in self._book.forget([tier.name for tier in self._tiers]):
                     log.info("the audit forgets a tier that is not declared any more", tier=gone)
@@ -112,6 +121,7 @@ class Auditor:
                 else:
                     self._channel.put(paths.loss(tier.name), loss)
             self._told = losses
+            self.metrics.lost = {tier.name: tier.name in losses for tier in self._tiers}
             self._untold = False
         except (psycopg.Error, ChannelAwayError, ConflictError) as error:
             if not self._untold:

@@ -3,16 +3,18 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ops.model.incarnation import Receipt
 from pipeline.declare import Tier
+from pipeline.driver.flow import Flow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from pipeline.driver.streams import Streams
 
@@ -44,6 +46,8 @@ class Setting:
     slots: int = 0
     label: str = ""
     """The resource of this incarnation's Workers."""
+    flow: Flow = field(default_factory=Flow)
+    """Where its engine counts what goes through."""
 
     @property
     def checkpoints(self) -> Path:
@@ -92,9 +96,9 @@ class Engine(ABC):
     def positions(self) -> dict[str, int]:
         """Return the next offset of each input partition, as far as is known now."""
 
-    def latest(self) -> tuple[int, float | None]:
-        """Return how many rows were written into a table, and how long the last ones took since they arrived (ms)."""
-        return 0, None
+    @abstractmethod
+    def last_batch(self) -> "StreamingQueryProgress | None":
+        """Return what Spark tells of the query's last batch, if it runs."""
 
     def settled(self) -> dict[str, int]:
         """Return up to where all is out for good, as far as a batch's end has told since it was asked last; empty when there is no news."""

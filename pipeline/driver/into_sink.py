@@ -18,10 +18,11 @@ from ops.model.incarnation import Receipt
 from pipeline import lineage
 from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, ends, is_idle, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
+from pipeline.driver.flow import Commits, raised
 from pipeline.driver.positions import GoneError, start
 from pipeline.driver.restarts import Restarts
 from pipeline.sinks.archive import Archive
-from pipeline.sinks.ledger import Batch, FencedError, Ledger, MovedError
+from pipeline.sinks.ledger import Batch, Counts, FencedError, Ledger, MovedError
 from pipeline.sinks.quarantine import Quarantine
 from pipeline.sinks.sink import Rows, Sink, SinkAwayError
 from pipeline.sinks.table import Once
@@ -29,6 +30,7 @@ from pipeline.sinks.table import Once
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 log = structlog.get_logger()
 
@@ -60,7 +62,8 @@ class IntoSink(Engine):
 
     def __init__(self, setting: Setting, sink: Sink) -> None:
         """Prepare; nothing runs yet."""
-        self._setting, name = setting, setting.tier.name
+        self._setting, self._sink, name = setting, sink, setting.tier.name
+        self._commits = setting.flow.commits = Commits()
         self._ledger = Ledger(setting.postgres, name, setting.incarnation, sink)
         self._archive = Archive(setting.postgres, setting.home, name, sink) if isinstance(sink, Once) and sink.archive else None
         self._quarantine = Quarantine(setting.kafka, name, setting.incarnation)
@@ -77,8 +80,6 @@ class IntoSink(Engine):
         self._waits_since: float | None = None
         self._before: float | None = None
         self._gap: float | None = None
-        self._written = 0
-        self._latency: float | None = None
 
     # -- the life of the query
 
@@ -136,6 +137,7 @@ class IntoSink(Engine):
             if isinstance(error, FencedError) or not self._restarts.failed(now):
                 raise error
             self._query = None
+            self._setting.flow.restarts += 1
             log.warning("the query failed and is begun again in place", error=plainly(error))
         if self._restarts.overdue(now) >= 0:
             self._restarts.begun()
@@ -153,9 +155,10 @@ class IntoSink(Engine):
         """Where the last batch ends that was written here, or by another before one that was to be."""
         return dict(self._done)
 
-    def latest(self) -> tuple[int, float | None]:
-        """Since this process began, and for the last batch."""
-        return self._written, self._latency
+    def last_batch(self) -> "StreamingQueryProgress | None":
+        """Ask Spark, while there is a query."""
+        query = self._query
+        return None if query is None else query.lastProgress
 
     def tick(self) -> None:
         """Do what is due between batches."""
@@ -193,7 +196,8 @@ class IntoSink(Engine):
 
     def _take(self, frame: "DataFrame", number: int) -> None:
         try:
-            rows = frame.toArrow()
+            with self._setting.flow.phases.labels("collect").time():
+                rows = frame.toArrow()
             assert self._scratch is not None  # noqa: S101 — a query that runs has one
             reached = ends(self._scratch, number)
             batch = Batch({partition: self._read.get(partition, 0) for partition in reached}, reached)
@@ -210,14 +214,17 @@ class IntoSink(Engine):
         """Write what is left of a batch when its turn has come; nothing is left once somebody else has written all of it."""
         while True:
             try:
-                rest = self._rest(batch)
+                with self._setting.flow.phases.labels("turn").time():
+                    rest = self._rest(batch)
                 if rest is not None:
                     with self._gate:
                         self._refuse_when_held()
-                        self._write(rows if rest == batch else _after(rows, rest.begins), rest)
+                        with self._setting.flow.phases.labels("write").time():
+                            self._write(rows if rest == batch else _after(rows, rest.begins), rest)
             except MovedError as moved:
                 log.info("another has written meanwhile", moved=str(moved))
             except (psycopg.OperationalError, SinkAwayError) as error:
+                self._commits.retries += 1
                 log.warning("the sink is away; the batch is tried again", begins=batch.begins, error=plainly(error))
                 self._held.wait(AWAY_SECONDS)
             else:
@@ -265,13 +272,23 @@ class IntoSink(Engine):
         origins, paths, arrived = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH), columns.pop(lineage.ARRIVED)
         del columns[lineage.FROM]
         self._quarantine.put(bad)
-        self._written += self._ledger.write(batch, Rows(columns, origins, paths), epoch=self._setting.right(), quarantined=len(bad))
+        counts = self._ledger.write(batch, Rows(columns, origins, paths), epoch=self._setting.right(), quarantined=len(bad))
         self._turn, self._done, now = True, batch.ends, time.time()
-        if arrived:
-            self._latency = now * 1000 - statistics.median(arrived)
+        self._count(counts, arrived, now)
         if arrived and self._gap is None and self._before is not None:
             # without input there is no output either: that is no gap
             self._gap = now - max(self._before, min(arrived) / 1000)
+
+    def _count(self, counts: Counts, arrived: list[int], now: float) -> None:
+        flow, commits = self._setting.flow, self._commits
+        flow.records_out = raised(flow.records_out, {self._sink.name: counts.rows_out})
+        flow.quarantined += counts.quarantined
+        commits.filtered += counts.filtered
+        commits.replays += counts.replays
+        commits.marks, flow.last_out = self._ledger.marks, now
+        if arrived:
+            flow.latency_ms = now * 1000 - statistics.median(arrived)
+            flow.waits = flow.waits.plus(now - each / 1000 for each in arrived)
 
 
 def _after(rows: pa.Table, begins: dict[str, int]) -> pa.Table:

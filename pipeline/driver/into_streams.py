@@ -26,6 +26,7 @@ from pipeline.routing import outgoing
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 log = structlog.get_logger()
 
@@ -116,6 +117,7 @@ class IntoStreams(Engine):
             if not self._restarts.failed(now):
                 raise error
             self._query = None
+            self._setting.flow.restarts += 1
             log.warning("the query failed and is begun again in place", error=plainly(error))
         late = self._restarts.overdue(now)
         if late < 0:
@@ -183,6 +185,11 @@ class IntoStreams(Engine):
         last = max((int(path.name) for path in (folder / "commits").glob("[0-9]*")), default=-1)
         self._settled = (last, time.monotonic())
         return ends(folder, last) if last > told else {}
+
+    def last_batch(self) -> "StreamingQueryProgress | None":
+        """Ask Spark, while there is a query."""
+        query = self._query
+        return None if query is None else query.lastProgress
 
     def close(self) -> None:
         """Its checkpoint is of no use to any other."""

@@ -1,4 +1,7 @@
-"""A row of `tier_progress` every two seconds: rates, lag, latency, and what each slot has read. Never in the way of data."""
+"""A row of `tier_progress` every two seconds: rates, lag, latency, and what each slot has read. Never in the way of data.
+
+What it measures it also counts in the incarnation's `flow`, so that `sluice status` and Prometheus say the same.
+"""
 
 import json
 import statistics
@@ -13,8 +16,10 @@ from py4j.protocol import Py4JError
 
 from ops.model.ids import Incarnation, TierName
 from ops.model.incarnation import TierProgress
+from ops.model.tier import Mode
+from pipeline.driver.flow import raised
 from pipeline.driver.slots import SlotCounts
-from pipeline.driver.streams import StreamError, Streams
+from pipeline.driver.streams import Seen, StreamError, Streams, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,13 +50,16 @@ class Progress:
         self._setting = setting
         self._engine = engine
         self._began = began
+        self._flow = setting.flow
         self._positions: dict[str, int] = {}
+        self._read, self._written = Growth(), Growth()
         self._slots = SlotCounts(setting.session)
         self._streams = Streams(setting.kafka)
         self._stop = threading.Event()
         self._said = False
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
         self._before: tuple[float, int, int] | None = None
+        self._batch: str | None = None
         self._thread = threading.Thread(target=self._loop, name="progress", daemon=True)
 
     def start(self) -> None:
@@ -67,7 +75,8 @@ class Progress:
         while not self._stop.wait(EVERY_SECONDS):
             began = self._began()
             if began is None:
-                self._before = None
+                self._before, self._flow.lag, self._flow.looked = None, {}, None
+                self._read, self._written = Growth(), Growth()
                 continue
             try:
                 self._write(self._measure(began))
@@ -79,46 +88,62 @@ class Progress:
                 self._connection = None
 
     def _measure(self, began: dict[str, int]) -> TierProgress:
-        setting = self._setting
+        setting, flow = self._setting, self._flow
         ends = self._streams.bounds(setting.inputs).ends
-        out, latency = self._by_output(began) if setting.tier.sink is None else self._by_commits()
+        if setting.tier.sink is None:
+            self._by_output(began)
+        else:
+            self._positions = self._engine.positions()
         positions = self._positions
-        now = time.monotonic()
-        done = sum(positions.values())
+        flow.records_in = raised(flow.records_in, self._read.to(positions))
+        lag = {name: max(0, end - positions[name]) for name, end in ends.items() if name in positions}
+        flow.lag = {topic: sum(left for name, left in lag.items() if split(name)[0] == topic) for topic in setting.inputs}
+        self._time_batch()
+        now, done, out = time.monotonic(), sum(flow.records_in.values()), sum(flow.records_out.values())
         before = self._before or (now, done, out)
-        self._before = (now, done, out)
+        self._before, flow.looked = (now, done, out), time.time()
         seconds = max(now - before[0], 0.001)
         return TierProgress(
             tier=TierName(setting.tier.name),
             incarnation=Incarnation(setting.incarnation),
-            at=time.time(),
-            rate_in=round(max(0, done - before[1]) / seconds, 1),
-            rate_out=round(max(0, out - before[2]) / seconds, 1),
-            lag=sum(max(0, end - positions[name]) for name, end in ends.items() if name in positions),
-            latency_ms=latency,
+            at=flow.looked,
+            rate_in=round((done - before[1]) / seconds, 1),
+            rate_out=round((out - before[2]) / seconds, 1),
+            lag=sum(flow.lag.values()),
+            latency_ms=flow.latency_ms,
             slots=self._slots.read(),
             details={"positions": positions},
         )
 
-    def _by_output(self, began: dict[str, int]) -> tuple[int, float | None]:
+    def _by_output(self, began: dict[str, int]) -> None:
         """A stream tells by its last records how far its tier is."""
-        topics = self._setting.outputs
+        flow, topics = self._flow, self._setting.outputs
         written = self._streams.bounds(topics).ends
         self._positions = {name: max(offset, self._positions.get(name, 0)) for name, offset in began.items()}
-        waits: list[int] = []
-        for seen in self._streams.last(topics, written, before=RECORDS):
-            if seen.out.tier != self._setting.tier.name:
-                continue
+        mine = [seen for seen in self._streams.last(topics, written, before=RECORDS) if seen.out.tier == self._setting.tier.name]
+        for seen in mine:
             if seen.out.partition in self._positions:
                 self._positions[seen.out.partition] = max(self._positions[seen.out.partition], seen.out.offset + 1)
-            if seen.arrived is not None and seen.out.at > (time.time() - FRESH_SECONDS) * 1000:
-                waits.append(seen.out.at - seen.arrived)
-        return sum(written.values()), float(statistics.median(waits)) if waits else None
+        fresh = [wait for seen in mine if (wait := _wait(seen)) is not None and seen.out.at > (time.time() - FRESH_SECONDS) * 1000]
+        flow.latency_ms = float(statistics.median(fresh)) if fresh else None
+        flow.waits = flow.waits.plus(wait / 1000 for seen in mine if self._written.is_new(seen) and (wait := _wait(seen)) is not None)
+        flow.last_out = max((seen.out.at / 1000 for seen in mine), default=flow.last_out)
+        grown = self._written.to(written)
+        good = {stream.name for stream in self._setting.tier.outputs}
+        flow.records_out = raised(flow.records_out, {topic: count for topic, count in grown.items() if topic in good})
+        flow.quarantined += sum(count for topic, count in grown.items() if topic not in good)
 
-    def _by_commits(self) -> tuple[int, float | None]:
-        """A sink's tier is as far as its last commit."""
-        self._positions = self._engine.positions()
-        return self._engine.latest()
+    def _time_batch(self) -> None:
+        """Take the last batch's phases from Spark, once; realtime has no batches to speak of."""
+        last = self._engine.last_batch() if self._setting.tier.mode is Mode.BATCH else None
+        if last is None or last.numInputRows == 0 or self._batch == last.timestamp:
+            return
+        self._batch = last.timestamp
+        # all of them together say nothing new, and a sink's own phase holds the pause until the next batch
+        left = {"triggerExecution"} if self._setting.tier.sink is None else {"triggerExecution", "addBatch"}
+        for phase, milliseconds in last.durationMs.items():
+            if phase not in left:
+                self._flow.phases.labels(phase).observe(milliseconds / 1000)
 
     def _connect(self) -> "psycopg.Connection[tuple[object, ...]]":
         if self._connection is None or self._connection.closed:
@@ -140,3 +165,30 @@ class Progress:
                 json.dumps(row.details),
             ),
         )
+
+
+class Growth:
+    """How far partitions have got from one look to the next. Pure."""
+
+    def __init__(self) -> None:
+        """Know nothing yet: the first look is what later ones are held against."""
+        self._before: dict[str, int] = {}
+
+    def is_new(self, seen: Seen) -> bool:
+        """Tell whether a record lies behind the last look."""
+        partition, _, offset = seen.place.rpartition(":")
+        return int(offset) >= self._before.get(partition, 1 << 62)
+
+    def to(self, now: dict[str, int]) -> dict[str, int]:
+        """Return by how much each stream has grown."""
+        grown: dict[str, int] = {}
+        for partition, offset in now.items():
+            topic = split(partition)[0]
+            grown[topic] = grown.get(topic, 0) + max(0, offset - self._before.get(partition, offset))
+        self._before = now
+        return grown
+
+
+def _wait(seen: Seen) -> int | None:
+    """Return how long a record took from its arrival in the pipeline to this output. Unit: ms."""
+    return None if seen.arrived is None else seen.out.at - seen.arrived

@@ -9,15 +9,18 @@ from pathlib import Path
 
 import structlog
 
-from ops import endpoints, site
+from ops import endpoints, metrics, site
 from ops.channel.client import Channel
 from ops.model.assignment import label_of
+from ops.model.exporter import Exporter, Role
 from ops.model.incarnation import Directive, IncarnationSpec, State
 from ops.model.tier import Mode, TierSpec
 from pipeline import declare
 from pipeline.driver.failure import plainly
+from pipeline.driver.flow import Flow
 from pipeline.driver.follow import Follow
 from pipeline.driver.jvm import Jvm
+from pipeline.driver.metrics import DriverMetrics
 
 log = structlog.get_logger()
 
@@ -53,12 +56,28 @@ def run(tier: str, number: int, jvm: Jvm) -> int:
     found = follow.wait_for_start()
     if found is None:
         return 0
-    code = _run(follow, where, *found, jvm)
+    flow = _export(channel, follow, found[1])
+    code = _run(follow, where, *found, jvm, flow)
     channel.stop()
     return code
 
 
-def _run(follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec, jvm: Jvm) -> int:
+def _export(channel: Channel, follow: Follow, incarnation: IncarnationSpec) -> Flow:
+    """Serve the driver's figures from now on; return where they are counted."""
+    flow, host = Flow(), incarnation.placement.driver
+    exporter = Exporter(role=Role.DRIVER, address=f"{_address()}:0", host=host, tier=incarnation.tier, incarnation=incarnation.incarnation)
+    metrics.serve(channel, exporter, DriverMetrics(follow, flow))
+    return flow
+
+
+def _address() -> str:
+    """Return where this host is reached."""
+    return os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
+
+
+def _run(  # noqa: PLR0913, PLR0917 — what one incarnation is
+    follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec, jvm: Jvm, flow: Flow
+) -> int:
     if follow.told() is Directive.EXIT:
         follow.enter(State.STOPPED)
         return 0
@@ -66,7 +85,7 @@ def _run(follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation
     begun = time.monotonic()
     try:
         declared = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tier(spec.name)
-        return _serve(follow, where, spec, incarnation, declared, jvm, begun)
+        return _serve(follow, where, spec, incarnation, declared, jvm, flow, begun)
     except Exception as error:
         log.exception("failed before it could run")
         follow.enter(State.FAILED, error=plainly(error))
@@ -74,7 +93,14 @@ def _run(follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation
 
 
 def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
-    follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec, declared: declare.Tier, jvm: Jvm, begun: float
+    follow: Follow,
+    where: endpoints.Endpoints,
+    spec: TierSpec,
+    incarnation: IncarnationSpec,
+    declared: declare.Tier,
+    jvm: Jvm,
+    flow: Flow,
+    begun: float,
 ) -> int:
     # imported here: Spark takes a second, and a driver that is not wanted should not wait for it
     from pipeline.driver.engine import Setting, engine_of  # noqa: PLC0415
@@ -93,14 +119,13 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
             f"and {slots} slots have {spec.quantum.threads * slots}; give it more slots or raise quantum.threads"
         )
         raise CapacityError(message)
-    address = os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
-    session = open_session(where.spark, settings(spec, incarnation, address, where.home), jvm)
+    session = open_session(where.spark, settings(spec, incarnation, _address(), where.home), jvm)
     session.sparkContext.setLogLevel("WARN")
     try:
         log.info("session", seconds=round(time.monotonic() - begun, 1))
         setting = Setting(
             session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home,
-            follow.started, lambda: follow.right, lambda: follow.owns, slots, label,
+            follow.started, lambda: follow.right, lambda: follow.owns, slots, label, flow,
         )  # fmt: skip
         check_tier(session, declared)
         wait_for_executors(session, slots, label)

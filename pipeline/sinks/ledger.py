@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -102,6 +102,16 @@ class Batch:
             raise MovedError(message)
 
 
+class Counts(NamedTuple):
+    """What came of a batch: rows in are all the others together."""
+
+    rows_in: int
+    rows_out: int
+    filtered: int
+    quarantined: int
+    replays: int
+
+
 @dataclass
 class Ledger:
     """Writes the batches of one incarnation of a tier."""
@@ -115,8 +125,8 @@ class Ledger:
     _connection: psycopg.Connection[Any] | None = None
     _marks: Marks | None = field(default=None)
 
-    def write(self, batch: Batch, rows: Rows, *, epoch: int, quarantined: int = 0) -> int:
-        """Write a batch that begins where the ledger ends, by the right of the owner record's `epoch`; return the rows that were new."""
+    def write(self, batch: Batch, rows: Rows, *, epoch: int, quarantined: int = 0) -> Counts:
+        """Write a batch that begins where the ledger ends, by the right of the owner record's `epoch`; return what came of it."""
         try:
             connection = self._open()
             with connection.transaction(), connection.cursor() as cursor:
@@ -128,14 +138,15 @@ class Ledger:
                 marks = dict(known)
                 written = self.sink.write(cursor, rows, before + 1, marks)
                 self._raise_marks(cursor, {path: mark for path, mark in marks.items() if known.get(path) != mark})
-                self._record(cursor, before + 1, batch, _counts(batch, len(rows), written, quarantined))
+                counts = _counts(batch, len(rows), written, quarantined)
+                self._record(cursor, before + 1, batch, counts)
             self._marks, self.number = marks, before + 1
         except MovedError:
             raise
         except BaseException:
             self.close()
             raise
-        return written.new
+        return counts
 
     def last(self) -> Last | None:
         """Return the tier's last batch, whoever wrote it."""
@@ -145,6 +156,11 @@ class Ledger:
         except psycopg.Error:
             self.close()
             raise
+
+    @property
+    def marks(self) -> int:
+        """How many marks its sink tells replays by, as of its last batch."""
+        return len(self._marks or ())
 
     def close(self) -> None:
         """Give the connection back; the next write opens a new one, and reads the marks again."""
@@ -195,7 +211,7 @@ class Ledger:
                 [(self.tier, path, list(position)) for path, position in marks.items()],
             )
 
-    def _record(self, cursor: psycopg.Cursor[Any], number: int, batch: Batch, counts: tuple[int, ...]) -> None:
+    def _record(self, cursor: psycopg.Cursor[Any], number: int, batch: Batch, counts: Counts) -> None:
         cursor.execute(
             "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
             " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
@@ -203,7 +219,8 @@ class Ledger:
         )
 
 
-def _counts(batch: Batch, kept: int, written: Written, quarantined: int) -> tuple[int, ...]:
-    """Return rows in, out, filtered, quarantined, replays. Where a record became several, `in` counts rows, and nothing is filtered."""
+def _counts(batch: Batch, kept: int, written: Written, quarantined: int) -> Counts:
+    """Count a batch. Where a record became several, `in` counts rows, and nothing is filtered."""
     rows_in = max(batch.records, kept + quarantined)
-    return rows_in, written.new, rows_in - kept - quarantined, quarantined + written.refused, kept - written.new - written.refused
+    replays = kept - written.new - written.refused
+    return Counts(rows_in, written.new, rows_in - kept - quarantined, quarantined + written.refused, replays)

@@ -33,15 +33,16 @@ def _entry_first(tier: dict[str, Any]) -> tuple[int, str]:
 
 def _host(channel: Channel, name: str) -> dict[str, Any]:
     facts = channel.read(paths.host(name), HostFacts)
-    record = channel.read(paths.host_record(name), HostRecord)
+    found = channel.read(paths.host_record(name), HostRecord)
+    record = HostRecord() if found is None else found.value
     observed = channel.read(paths.observed(name), Observed)
     live = channel.exists(paths.live(name))
     return {
         "name": name,
         "zone": "" if facts is None else facts.value.zone,
         "labels": [] if facts is None else list(facts.value.labels),
-        "state": "lost" if not live else "up" if record is None else record.value.state.value,
-        "by": "" if record is None else record.value.by,
+        "state": record.seen(live=live).value,
+        "by": record.by,
         "units": [] if observed is None else [{"id": unit.id, "state": unit.state.value} for unit in observed.value.units],
     }
 

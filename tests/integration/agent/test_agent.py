@@ -1,13 +1,17 @@
 """The agent against a real ZooKeeper, a real Spark master and real Workers."""
 
+import os
 import time
 from pathlib import Path
 
 import pytest
 
+from ops.agent.containers import find_containers
 from ops.channel.client import SESSION_SECONDS
+from ops.metrics import exporters
 from ops.model import paths
 from tests.integration.agent.conftest import Lab, application, executors, slot, until
+from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -23,6 +27,13 @@ def test_a_slot_takes_the_application_that_asks_for_its_label_and_holds_its_exec
     assert "SPARK_LOCAL_IP=127.0.1.1" in environment
     out, _ = work.communicate(timeout=120)
     assert out.strip() == "result [7]"
+    (exporter,) = exporters(lab.channel)
+    assert (exporter.host, exporter.address.partition(":")[0]) == ("h1", "127.0.1.1")
+    seen = scrape(exporter, unit=slot().id) | scrape(exporter, kind="slot", state="running")
+    assert (seen["sluice_agent_units"], seen["sluice_unit_restarts_total"]) == (1, 0)
+    if find_containers(lab.home, "h1").limits.startswith("cgroup") and os.geteuid() == 0:
+        assert seen["sluice_unit_cpu_seconds_total"] > 0.5, "a JVM has started"
+        assert 50e6 < seen["sluice_unit_memory_bytes"] < seen["sluice_unit_memory_limit_bytes"]
 
 
 def test_units_survive_their_agent_and_the_next_one_adopts_them_before_the_host_counts_as_lost(lab: Lab) -> None:

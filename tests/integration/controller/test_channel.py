@@ -1,13 +1,18 @@
 """The channel and its mirror on a real ZooKeeper."""
 
 import threading
+import time
 
 import pytest
+from kazoo.client import KazooClient
 
+from ops import metrics
 from ops.channel import Channel, ConflictError, Guard, Write
 from ops.controller.mirror import Mirror
 from ops.model import paths
+from ops.model.exporter import Exporter, Role
 from ops.model.incarnation import TierWanted
+from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -58,3 +63,34 @@ def test_the_mirror_reads_again_what_others_have_changed_and_keeps_the_last_good
         assert woken.wait(10)
         until.wait(0.2)
         assert mirror.read(path, TierWanted, watch=True) is None
+
+
+class Nothing:
+    """A process without figures of its own."""
+
+    def collect(self):
+        return []
+
+
+def test_where_figures_are_is_announced_again_after_the_session_has_ended(channel, zookeeper):
+    metrics.serve(channel, Exporter(role=Role.AGENT, address="127.0.1.1:0", host="h1"), Nothing())
+    before = _announced(channel, set())
+    assert scrape(metrics.exporters(channel)[0])["sluice_channel_connected"] == 1
+    other = KazooClient(zookeeper, client_id=channel.kazoo.client_id)
+    other.start()
+    other.stop()  # it ends the session that both of them have
+    other.close()
+    after = _announced(channel, before)
+    assert len(after) == 1
+    assert metrics.exporters(channel)[0].address.startswith("127.0.1.1:")
+
+
+def _announced(channel, before):
+    """Wait until what is announced is something, and none of what was."""
+    until = time.monotonic() + 30
+    while True:
+        found = set(channel.children(paths.EXPORTERS)) if channel.connected else set()
+        if found and not found & before:
+            return found
+        assert time.monotonic() < until, found
+        time.sleep(0.05)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from simulation.world import World
 
+from ops import metrics
 from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
 from ops.model import paths
 from ops.model.assignment import HostState
@@ -16,6 +17,7 @@ from ops.model.incarnation import IncarnationReport, State
 from ops.model.operation import ChangeKind, EpochRecord, Step
 from ops.model.share import Layers
 from ops.model.status import ControllerStatus
+from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -109,6 +111,29 @@ def test_when_the_leader_is_killed_in_the_middle_of_a_drain_the_standby_goes_on(
     assert runbook.results[Step.VERIFY].details["receipts"]
     world.check_settled()
     assert controllers.end("c2", kill=False) == 0
+
+
+def test_each_controller_is_found_by_prometheus_and_only_the_leader_shows_what_it_sees(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    controllers.start("c2")
+    world.until_true(lambda: len(metrics.exporters(world.channel)) == 2, 60)
+    leads, stands_by = metrics.exporters(world.channel)
+    assert (leads.controller, stands_by.controller) == ("c1", "c2")
+    world.until_true(lambda: scrape(leads, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
+    world.until_true(lambda: (seen := scrape(leads))["sluice_units_running"] == seen["sluice_units_wanted"] > 0, 60)
+    seen = scrape(leads)
+    assert (seen["sluice_controller_leader"], seen["sluice_channel_connected"]) == (1, 1)
+    assert seen["sluice_controller_epoch"] == world.channel.read(paths.EPOCH, EpochRecord).value.epoch
+    assert seen["sluice_host_state"] == len(world.agents)
+    assert scrape(leads, phase="decide")["sluice_controller_pass_seconds_count"] > 0
+    assert scrape(stands_by)["sluice_controller_leader"] == 0
+    assert "sluice_tier_state" not in scrape(stands_by)
+    controllers.end("c1", kill=True)
+    world.until_true(lambda: metrics.exporters(world.channel) == [stands_by], 60)
+    world.until_true(lambda: scrape(stands_by, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
 
 
 def test_a_deposed_leader_can_write_no_more(pipeline):

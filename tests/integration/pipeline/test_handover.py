@@ -9,8 +9,10 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ops.metrics import exporters
 from ops.model.incarnation import State
 from tests.lab import ROOT, Lab, until
+from tests.scrape import scrape
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
 COUNT = 12_000
@@ -110,6 +112,22 @@ def _take_turns(lab: Lab) -> None:
     assert resumed.gap_seconds is not None
     assert resumed.gap_seconds < 2.0
     lab.retire("outbound", 1)
+
+
+def test_figures_tell_of_all_that_came_through(flowing: Lab) -> None:
+    found = {exporter.tier: exporter for exporter in exporters(flowing.channel)}
+    assert found["outbound"].incarnation == 3
+    report = flowing.report("outbound", 3)
+    assert report is not None
+    assert scrape(found["outbound"])["sluice_tier_gap_seconds"] == report.gap_seconds
+    until("nothing waits", lambda: scrape(found["counts"])["sluice_tier_lag_records"] == 0)
+    counts = scrape(found["counts"])
+    assert counts["sluice_tier_records_out_total"] == COUNT
+    assert counts["sluice_tier_latency_seconds_count"] == COUNT + counts["sluice_tier_records_replayed_total"]
+    assert counts["sluice_tier_records_replayed_total"] == flowing.ask("select sum(replays) from ledger where tier = 'counts'")[0][0]
+    assert counts["sluice_tier_marks"] == flowing.ask("select count(*) from marks where tier = 'counts'")[0][0]
+    assert scrape(found["counts"], phase="write")["sluice_tier_batch_phase_seconds_count"] >= 2
+    assert scrape(found["entry"])["sluice_tier_query_restarts_total"] >= 1, "its executor was killed"
 
 
 def test_bad_records_are_set_aside_with_their_reason(flowing: Lab) -> None:

@@ -5,10 +5,12 @@ import json
 import pytest
 from confluent_kafka import Producer
 
+from ops.metrics import exporters
 from ops.model.incarnation import State
 from pipeline.driver.streams import Streams
 from tests.integration.pipeline.test_streams import once, records
 from tests.lab import Lab, until
+from tests.scrape import scrape
 
 PIPELINE_MODULE = "tests.integration.pipeline.spread"
 FIRST, ALL = 200, 600
@@ -29,6 +31,10 @@ def test_it_is_handed_over_and_killed_with_nothing_lost(lab: Lab) -> None:
     lab.cold("tell", 1, "h2")
     put(lab, range(FIRST))
     until("all are told", lambda: sum(streams.bounds(["told"]).ends.values()) >= FIRST)
+
+    (exporter,) = (each for each in exporters(lab.channel) if each.tier == "tell")
+    until("a batch is timed", lambda: scrape(exporter, phase="addBatch").get("sluice_tier_batch_phase_seconds_count"))
+    assert scrape(exporter, phase="addBatch")["sluice_tier_batch_phase_seconds_sum"] < 60
 
     lab.cut("tell", 1, 2, "h3")
     put(lab, range(FIRST, 2 * FIRST))

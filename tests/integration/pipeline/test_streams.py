@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ops.metrics import exporters
 from pipeline.driver.streams import Streams, split
 from tests.integration.pipeline.spread import GROUPED, ROUNDS
 from tests.lab import Lab, until
+from tests.scrape import scrape
 
 PIPELINE_MODULE = "tests.integration.pipeline.spread"
 PARTITIONS = range(4)
@@ -140,6 +143,19 @@ def test_what_leads_back_is_counted_and_bounded(spread: Callable[[str], list[Rec
     stuck = {record.headers["origin"]: record.headers["reason"] for record in spread("back.quarantine")}
     assert stuck.keys() == {origin(number) + "&back" * ROUNDS for number, count in turns.items() if count > ROUNDS}
     assert set(stuck.values()) == {f"it has come back on back {ROUNDS} times, which is as often as it may"}
+
+
+def test_a_driver_shows_its_flow_to_prometheus(lab: Lab, spread: Callable[[str], list[Record]]) -> None:
+    del spread
+    found = {exporter.tier: exporter for exporter in exporters(lab.channel)}
+    assert {tier: (each.incarnation, each.host) for tier, each in found.items()} == {"spread": (1, "h1"), "halve": (1, "h2")}
+    until("spread has said that nothing waits", lambda: scrape(found["spread"], stream="raw").get("sluice_tier_lag_records") == 0)
+    assert scrape(found["spread"], state="running")["sluice_driver_state"] == 1
+    seen = scrape(found["spread"])
+    assert seen["sluice_driver_owner"] == 1
+    assert time.time() - 300 < seen["sluice_tier_last_output_timestamp_seconds"] < time.time()
+    assert "sluice_tier_marks" not in seen, "a tier without a sink knows nothing of it"
+    assert scrape(found["spread"], to="said")["sluice_tier_records_out_total"] <= 160
 
 
 def test_every_stream_has_everything(spread: Callable[[str], list[Record]]) -> None:

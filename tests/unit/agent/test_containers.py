@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent.containers import QUIET, V1, V2, ControlGroups, NoContainers, find_containers, installation_of, open_containers, sweep
+from ops.agent.containers import QUIET, V1, V2, ControlGroups, NoContainers, Usage, find_containers, installation_of, open_containers, sweep
 from ops.model.resources import Capacity
 from tests.unit.agent.test_reconcile import slot
 
@@ -12,7 +12,7 @@ from tests.unit.agent.test_reconcile import slot
 def groups(tmp_path: Path) -> ControlGroups:
     (tmp_path / "memory").mkdir()
     (tmp_path / "cpu").mkdir()
-    made = ControlGroups(V1, tmp_path / "memory", tmp_path / "cpu", "sluice-x", "h1")
+    made = ControlGroups(V1, tmp_path / "memory", tmp_path / "cpu", tmp_path / "cpuacct", "sluice-x", "h1")
     made.prepare(Capacity(cpu=8, memory=8192))
     return made
 
@@ -23,7 +23,7 @@ def number(path: Path) -> int:
 
 def test_a_unit_is_limited_to_its_quantum_and_weighed_by_its_cores(groups: ControlGroups, tmp_path: Path) -> None:
     joins = groups.admit(slot())
-    assert joins == tuple(tmp_path / tree / "sluice-x/h1" / slot().id / "cgroup.procs" for tree in ("memory", "cpu"))
+    assert joins == tuple(tmp_path / tree / "sluice-x/h1" / slot().id / "cgroup.procs" for tree in ("memory", "cpu", "cpuacct"))
     limit = number(tmp_path / "memory/sluice-x/h1" / slot().id / "memory.limit_in_bytes")
     assert slot().quantum.memory <= limit / (1 << 20) < slot().quantum.memory * 1.2
     assert number(tmp_path / "cpu/sluice-x/h1" / slot().id / "cpu.shares") == 1024
@@ -46,12 +46,35 @@ def test_all_units_together_weigh_no_more_than_the_machines_cores(groups: Contro
 
 
 def test_version_2_hands_the_controllers_down(tmp_path: Path) -> None:
-    groups = ControlGroups(V2, tmp_path, tmp_path, "sluice-x", "h1")
+    groups = ControlGroups(V2, tmp_path, tmp_path, tmp_path, "sluice-x", "h1")
     groups.prepare(Capacity(cpu=8, memory=8192))
     groups.admit(slot())
     for group in (tmp_path, tmp_path / "sluice-x", tmp_path / "sluice-x/h1"):
         assert (group / "cgroup.subtree_control").read_text() == "+cpu +memory"
     assert number(tmp_path / "sluice-x/h1" / slot().id / "cpu.weight") == 100
+
+
+def test_what_a_unit_takes_is_read_from_the_kernels_counters(groups: ControlGroups, tmp_path: Path) -> None:
+    assert groups.usage(slot().id) is None, "it is not there yet"
+    groups.admit(slot())
+    memory, times = (tmp_path / tree / "sluice-x/h1" / slot().id for tree in ("memory", "cpuacct"))
+    (memory / "memory.usage_in_bytes").write_text("1000000\n")
+    (memory / "memory.stat").write_text("cache 500000\ntotal_inactive_file 200000\n")
+    limit = number(memory / "memory.limit_in_bytes")
+    assert groups.usage(slot().id) == Usage(800_000, limit, None), "a kernel that does not count processor time"
+    (times / "cpuacct.usage").write_text("2500000000\n")
+    assert groups.usage(slot().id) == Usage(800_000, limit, 2.5)
+
+
+def test_version_2_has_its_own_counters(tmp_path: Path) -> None:
+    groups = ControlGroups(V2, tmp_path, tmp_path, tmp_path, "sluice-x", "h1")
+    groups.prepare(Capacity(cpu=8, memory=8192))
+    groups.admit(slot())
+    unit = tmp_path / "sluice-x/h1" / slot().id
+    (unit / "memory.current").write_text("1000000\n")
+    (unit / "memory.stat").write_text("anon 1\ninactive_file 200000\n")
+    (unit / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
+    assert groups.usage(slot().id) == Usage(800_000, number(unit / "memory.max"), 2.5)
 
 
 def test_without_mounted_groups_there_are_no_limits_and_that_is_said(tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""What has gone through an incarnation so far: counted by its engine and by `progress`, shown to Prometheus by `metrics`."""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import add
+
+from prometheus_client import Histogram
+
+BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""From a realtime hop to a long outage. Unit: seconds."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How many records took no longer than each of BOUNDS, and how many there were in all: a histogram that takes a batch at a time."""
+
+    counts: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
+    seconds: float = 0.0
+    """What all of them took together."""
+
+    def plus(self, waits: Iterable[float]) -> "Waits":
+        """Add those of some records."""
+        ordered = sorted(waits)
+        more = (*(bisect_right(ordered, bound) for bound in BOUNDS), len(ordered))
+        return Waits(tuple(map(add, self.counts, more)), self.seconds + sum(ordered))
+
+
+def _phases() -> Histogram:
+    text = "How long each phase of a micro-batch took."
+    return Histogram("sluice_tier_batch_phase_seconds", text, ["phase"], registry=None, buckets=BOUNDS)
+
+
+@dataclass
+class Commits:
+    """What only a tier with a sink knows."""
+
+    filtered: int = 0
+    """Left out on purpose."""
+    replays: int = 0
+    marks: int = 0
+    """High-water marks that the sink tells replays by: all the state that a tier has."""
+    retries: int = 0
+    """How often a batch was not taken by the sink, and tried again."""
+
+
+@dataclass
+class Flow:
+    """Counts from the process's start on. Each field is set whole, so that another thread may read it."""
+
+    records_in: dict[str, int] = field(default_factory=dict)
+    """Input that is done, by stream."""
+    records_out: dict[str, int] = field(default_factory=dict)
+    """What came out, by stream or sink; not what went to quarantine."""
+    quarantined: int = 0
+    commits: Commits | None = None
+    lag: dict[str, int] = field(default_factory=dict)
+    """Records that wait, by stream; empty while the tier is another's, or does not run."""
+    looked: float | None = None
+    """When input, output and lag were last measured; None likewise. Unit: epoch seconds."""
+    latency_ms: float | None = None
+    """From arrival in the pipeline to the output, the median of the last samples."""
+    waits: Waits = field(default_factory=Waits)
+    """The same of each record (a tier that writes streams: of samples)."""
+    last_out: float | None = None
+    """When the last record came out, or the last batch was committed. Unit: epoch seconds."""
+    restarts: int = 0
+    """How often the query failed, and was begun again in place."""
+    phases: Histogram = field(default_factory=_phases)
+
+
+def raised(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    """Return the counts with some more."""
+    return {name: counts.get(name, 0) + more.get(name, 0) for name in (*counts, *more)}

@@ -1,0 +1,99 @@
+"""Each kind of process with something in each of its figures, as a scrape shows it."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ops.agent.containers import Usage
+from ops.agent.metrics import AgentMetrics
+from ops.agent.reconcile import Found
+from ops.channel import Write
+from ops.controller.decide import Decision
+from ops.controller.metrics import ControllerMetrics
+from ops.controller.view import HostView, OperationView, TierView, View
+from ops.metrics import registry
+from ops.model import paths
+from ops.model.assignment import Assignment, HostRecord, Observed, UnitObserved, UnitState
+from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
+from ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
+from ops.model.status import TierState, TierStatus
+from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from pipeline.audit.metrics import AuditMetrics
+from pipeline.driver.flow import Commits, Flow
+from pipeline.driver.metrics import DriverMetrics
+from tests.unit.agent.test_reconcile import driver, slot
+
+DRAIN = ChangeSpec(kind=ChangeKind.DRAIN, host=HostName("h2"))
+ENTRY, H1, H2 = TierName("entry"), HostName("h1"), HostName("h2")
+
+
+def driver_metrics(state: State = State.RUNNING, flow: Flow | None = None) -> DriverMetrics:
+    if flow is None:
+        flow = Flow({"raw": 10}, {"hits": 8}, 2, Commits(1, 1, 4, 1), {"raw": 3}, looked=1001.0, last_out=1000.0, restarts=1)
+        flow.waits = flow.waits.plus([0.004, 0.2])
+        flow.phases.labels("write").observe(0.02)
+    report = IncarnationReport(state=state, since=1.0, pid=1, gap_seconds=0.04)
+    return DriverMetrics(cast("Any", SimpleNamespace(report=report, owns=True)), flow)
+
+
+def agent_metrics(*found: Found) -> AgentMetrics:
+    units = found or (
+        Found(slot(), alive=True, others=1, started_at=1.0, restarts=2),
+        Found(driver(), alive=True, others=1, started_at=1.0),
+    )
+    containers = SimpleNamespace(usage=lambda unit: Usage(800, 1000, 2.5) if unit == slot().id else None)
+    return AgentMetrics(
+        cast("Any", SimpleNamespace(found=units, troubles={})), cast("Any", containers), cast("Any", SimpleNamespace(refusals=1))
+    )
+
+
+def view() -> View:
+    """Return one tier, two hosts, one of them lost, and a drain that is cut and waits for its verification."""
+    posted = {
+        OperationId(f"o-{step}"): OperationView(
+            Operation(id=OperationId(f"o-{step}"), change=ChangeId("c"), step=step, spec=DRAIN, by="x", posted_at=1.0), 0, None
+        )
+        for step in (Step.CUT, Step.VERIFY)
+    }
+    seen = Observed(units=(UnitObserved(id=slot().id, state=UnitState.RUNNING, since=1.0),), agent_started=1.0, limits="none")
+    both = Assignment(units=(slot(), driver()))
+    spec = TierSpec(name=ENTRY, kind=Kind.ENTRY, mode=Mode.REALTIME, delivery=Delivery.AT_LEAST_ONCE, inputs=("raw",))
+    change = ChangeRecord(id=ChangeId("c"), spec=DRAIN, plan=Plan(), state=ChangeState.ACTIVE, by="x", started_at=1.0)
+    return View(
+        tiers={ENTRY: TierView(spec, OwnerRecord(owner=Incarnation(7)), TierWanted(), {}, {})},
+        hosts={
+            H1: HostView(H1, None, live=True, record=HostRecord(), assignment=both, observed=seen),
+            H2: HostView(H2, None, live=False, record=HostRecord(), assignment=both, observed=seen),
+        },
+        operations=posted,
+        changes={ChangeId("c"): change},
+    )
+
+
+def controller_metrics() -> ControllerMetrics:
+    metrics, cut = ControllerMetrics(), Result(ok=True, sentence="cut", finished_at=2.0)
+    tiers = {ENTRY: TierStatus(state=TierState.FAILED, sentence="given up", failures=5)}
+    for phase in ("look", "decide", "write"):
+        with metrics.phase(phase):
+            pass
+    metrics.passed(view(), Decision((Write(paths.result("o-cut"), cut, None),), "cut", tiers, under_way=False), epoch=3)
+    return metrics
+
+
+def audit_metrics() -> AuditMetrics:
+    return AuditMetrics({"entry": True, "enrich": False}, {"entry": 1000.0}, {"entry": 1005.0})
+
+
+def scraped(collector: Any) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Return every sample of Sluice's own by its name and labels."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value for family in families(collector) for sample in family.samples
+    }
+
+
+def families(collector: Any) -> list[Any]:
+    text = generate_latest(registry(cast("Any", SimpleNamespace(connected=True)), collector)).decode()
+    return [family for family in text_string_to_metric_families(text) if family.name.startswith("sluice_")]

@@ -1,0 +1,134 @@
+"""What the documentation, the dashboard and the alerts name is exported, and what is exported is in all that should name it."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+from ops.model.exporter import Exporter, Role
+from tests.unit.exported import agent_metrics, audit_metrics, controller_metrics, driver_metrics, families
+
+FOLDER = Path(__file__).resolve().parents[3] / "docs"
+ADDED = {"job", "instance", *Exporter.model_fields} - {"address"}
+"""Labels that Prometheus adds to everything of a target."""
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+VARIABLES = {"$__rate_interval": "1m", "$tier": "entry"}
+
+Labels = dict[str, set[str]]
+
+
+@pytest.fixture(scope="module")
+def exported() -> dict[str, tuple[str, set[str]]]:
+    """Return the type and the labels of each figure."""
+    found = {}
+    for collector in (driver_metrics(), agent_metrics(), controller_metrics(), audit_metrics()):
+        for family in families(collector):
+            assert family.samples, f"{family.name}: the sample has nothing in it"
+            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+            found[family.name + ("_total" if family.type == "counter" else "")] = (family.type, labels)
+    return found
+
+
+@pytest.fixture(scope="module")
+def series(exported: dict[str, tuple[str, set[str]]]) -> Labels:
+    """Return the labels of each name that an expression may use."""
+    found: Labels = {}
+    for name, (kind, labels) in exported.items():
+        for suffix in SUFFIXES[kind]:
+            found[name.removesuffix("_total") + suffix] = labels | ({"le"} if suffix == "_bucket" else set())
+    return found
+
+
+def test_the_tables_list_every_figure_with_its_type_and_labels(exported: dict[str, tuple[str, set[str]]]) -> None:
+    rows = re.findall(r"^\| `(sluice_\w+)` \| (\w+) \| ([^|]*)\|", (FOLDER / "metrics.md").read_text(), re.MULTILINE)
+    assert len(rows) == len({name for name, _, _ in rows})
+    assert {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == exported
+
+
+def test_what_the_text_names_is_exported(series: Labels) -> None:
+    named = set(re.findall(r"\bsluice_\w+", (FOLDER / "metrics.md").read_text()))
+    assert named - series.keys() <= {"sluice_tier_latency_seconds", "sluice_tier_batch_phase_seconds", "sluice_controller_pass_seconds"}
+
+
+def dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / "metrics" / "dashboard.json").read_text())
+    return found
+
+
+def shown() -> list[str]:
+    return [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
+
+
+def rules() -> list[dict[str, Any]]:
+    read = yaml.safe_load((FOLDER / "metrics" / "alerts.yml").read_text())
+    return [rule for group in read["groups"] for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("expression", [*shown(), *(rule["expr"] for rule in rules())])
+def test_each_expression_can_be_read_and_asks_for_what_there_is(series: Labels, expression: str) -> None:
+    for name, labels in selected(expression):
+        assert name in series, f"{name} is not exported"
+        assert labels <= series[name] | ADDED, f"{name} has no label {labels - series[name] - ADDED}"
+    grouped = {label.strip() for listed in re.findall(r"\bby \(([^)]*)\)", expression) for label in listed.split(",")}
+    assert all(grouped <= series[name] | ADDED for name, _ in selected(expression)), grouped
+
+
+def selected(expression: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield each series that an expression asks for, with the labels that it chooses by."""
+    for variable, value in VARIABLES.items():
+        expression = expression.replace(variable, value)
+    found: list[promql_parser.VectorSelector] = []
+
+    def visit(node: object) -> bool:
+        if isinstance(node, promql_parser.VectorSelector):
+            found.append(node)
+        return True
+
+    promql_parser.walk(promql_parser.parse(expression), visit)
+    yield from ((each.name, {matcher.name for matcher in each.matchers.matchers}) for each in found)
+
+
+def test_the_dashboard_shows_every_figure(series: Labels, exported: dict[str, tuple[str, set[str]]]) -> None:
+    used = {name for expression in shown() for name, _ in selected(expression)}
+    left = {name for name in exported if name not in used and not any(f"{name}{suffix}" in used for suffix in SUFFIXES["histogram"])}
+    assert left == set()
+    assert used <= series.keys()
+
+
+def test_panels_have_a_place_of_their_own() -> None:
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert max(x for x, _ in taken) < 24
+
+
+def test_each_alert_says_what_is_wrong_and_what_to_do_with_labels_that_it_has(series: Labels) -> None:
+    for rule in rules():
+        assert rule.keys() <= {"alert", "expr", "for", "annotations"}
+        assert rule["annotations"].keys() == {"summary", "action"}, rule["alert"]
+        there = set().union(*(series[name] for name, _ in selected(rule["expr"]))) | ADDED
+        used = {label for said in rule["annotations"].values() for label in re.findall(r"\$labels\.(\w+)", said)}
+        assert used <= there, rule["alert"]
+    assert len({rule["alert"] for rule in rules()}) == len(rules())
+
+
+def test_prometheus_is_told_of_the_embedded_platforms_controller_and_of_the_alerts() -> None:
+    read = yaml.safe_load((FOLDER / "metrics" / "prometheus.yml").read_text())
+    assert read["scrape_configs"][0]["http_sd_configs"][0]["url"] == "http://127.0.0.1:27009/targets"
+    assert all((FOLDER / "metrics" / name).exists() for name in read["rule_files"])
+
+
+def test_each_role_has_its_labels_in_the_documentation() -> None:
+    text = (FOLDER / "metrics.md").read_text()
+    assert all(f"| `{role}` |" in text for role in Role)

@@ -1,0 +1,40 @@
+"""What has gone through an incarnation is counted as a plain count would have it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.driver.flow import BOUNDS, Waits, raised
+from pipeline.driver.positions import PutOut
+from pipeline.driver.progress import Growth
+from pipeline.driver.streams import Seen
+
+seconds = st.lists(st.one_of(st.sampled_from(BOUNDS), st.floats(-5, 1000)))
+
+
+@given(st.lists(seconds))
+def test_a_histogram_that_is_filled_in_batches_is_the_one_of_all_of_them(batches: list[list[float]]) -> None:
+    waits = Waits()
+    for batch in batches:
+        waits = waits.plus(batch)
+    together = [wait for batch in batches for wait in batch]
+    assert waits.counts == (*(sum(wait <= bound for wait in together) for bound in BOUNDS), len(together))
+    assert abs(waits.seconds - sum(together)) < 1e-6 * (1 + sum(map(abs, together)))
+
+
+def test_counts_grow_and_keep_what_did_not_come_again() -> None:
+    assert raised({"hits": 3}, {"hits": 2, "more": 0}) == {"hits": 5, "more": 0}
+    assert raised({"hits": 3}, {}) == {"hits": 3}
+
+
+def at(offset: int) -> Seen:
+    return Seen(PutOut("entry/1", "raw/0", 1, 0), 0, f"hits/0:{offset}")
+
+
+def test_growth_is_counted_by_stream_from_the_first_look_on() -> None:
+    growth = Growth()
+    assert not growth.is_new(at(5)), "what was there before is nobody's growth"
+    assert growth.to({"hits/0": 5, "hits/1": 7, "bad/0": 1}) == {"hits": 0, "bad": 0}
+    assert not growth.is_new(at(4))
+    assert growth.is_new(at(5))
+    assert growth.to({"hits/0": 8, "hits/1": 9, "hits/2": 100, "bad/0": 1}) == {"hits": 5, "bad": 0}
+    assert growth.to({"hits/0": 2, "hits/1": 10}) == {"hits": 1}, "a stream that was made anew takes nothing away"

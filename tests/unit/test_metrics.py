@@ -1,0 +1,182 @@
+"""What each kind of process shows to Prometheus, and how it is found."""
+
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from ops import metrics
+from ops.agent.reconcile import Found
+from ops.channel import ChannelAwayError
+from ops.controller.metrics import ControllerMetrics
+from ops.model import paths
+from ops.model.exporter import Exporter, Role, targets
+from ops.model.ids import HostName, Incarnation, TierName
+from ops.model.incarnation import State
+from pipeline.driver.flow import Flow
+from tests.simulation.memory import MemoryChannel
+from tests.unit.agent.test_reconcile import driver
+from tests.unit.exported import agent_metrics, controller_metrics, driver_metrics, scraped
+
+DRIVER = Exporter(role=Role.DRIVER, address="127.0.0.1:0", host=HostName("h1"), tier=TierName("entry"), incarnation=Incarnation(4))
+
+
+class Session(MemoryChannel):
+    """The channel in memory, with a session that can end and be away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session, self.connected, self.number = 1, True, 0
+        self._set("/exporters/none", DRIVER)
+        self.delete("/exporters/none")
+        self.nodes["/exporters"] = ("", 0, None)
+
+    def create(self, path: str, value: Any, **how: Any) -> bool:
+        assert how == {"ephemeral": True, "sequence": True}
+        self.number += 1
+        return bool(super().create(f"{path}{self.number:010d}", value))
+
+    def children(self, path: str, **watch: Any) -> list[str]:
+        if not self.connected:
+            raise ChannelAwayError
+        return list(super().children(path, **watch))
+
+
+def until(check: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 10
+    while not (found := check()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
+def get(address: str, path: str) -> str:
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+@pytest.fixture
+def channel(monkeypatch: pytest.MonkeyPatch) -> Session:
+    monkeypatch.setattr(metrics, "LOOK_SECONDS", 0.05)
+    return Session()
+
+
+def announced(channel: Session) -> Exporter:
+    (found,) = until(lambda: metrics.exporters(cast("Any", channel)))
+    return cast("Exporter", found)
+
+
+def test_a_process_is_scraped_at_a_port_that_was_free_and_found_by_its_announcement(channel: Session) -> None:
+    metrics.serve(cast("Any", channel), DRIVER, driver_metrics())
+    found = announced(channel)
+    assert found.address.startswith("127.0.0.1:")
+    assert found.address != DRIVER.address
+    assert found == DRIVER.model_copy(update={"address": found.address})
+    said = get(found.address, "/metrics")
+    assert 'sluice_tier_records_out_total{to="hits"} 8.0' in said
+    assert "sluice_channel_connected 1.0" in said
+    assert "process_cpu_seconds_total" in said
+    labels = {"role": "driver", "host": "h1", "tier": "entry", "incarnation": "4"}
+    assert json.loads(get(found.address, "/targets")) == [{"targets": [found.address], "labels": labels}]
+
+
+def test_it_is_announced_again_when_its_session_has_ended(channel: Session) -> None:
+    metrics.serve(cast("Any", channel), DRIVER, driver_metrics())
+    first = announced(channel)
+    channel.delete("/exporters")
+    channel.nodes["/exporters"] = ("", 0, None)
+    channel.session = 2
+    assert announced(channel) == first
+    assert channel.number == 2
+
+
+def test_nothing_is_announced_before_the_platform_has_made_its_part_of_the_channel(channel: Session) -> None:
+    del channel.nodes["/exporters"]
+    metrics.serve(cast("Any", channel), DRIVER, driver_metrics())
+    time.sleep(0.3)
+    assert channel.number == 0
+
+
+def test_without_zookeeper_figures_are_served_and_who_asks_for_targets_keeps_those_that_it_has(channel: Session) -> None:
+    metrics.serve(cast("Any", channel), DRIVER, driver_metrics())
+    address = announced(channel).address
+    channel.connected = False
+    assert "sluice_channel_connected 0.0" in get(address, "/metrics")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        get(address, "/targets")
+    assert refused.value.code == 503
+    refused.value.close()
+
+
+def test_a_port_that_is_taken_is_said_and_the_process_goes_on(channel: Session) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, capture_logs() as logs:
+        taken = DRIVER.model_copy(update={"address": f"127.0.0.1:{other.getsockname()[1]}"})
+        metrics.serve(cast("Any", channel), taken, driver_metrics())
+        until(lambda: logs)
+    assert logs[0]["event"] == "figures are not served; everything else goes on"
+    assert logs[0]["address"] == taken.address
+    assert channel.number == 0
+
+
+def test_targets_carry_what_tells_them_apart_and_nothing_else() -> None:
+    controller = Exporter(role=Role.CONTROLLER, address="127.0.0.1:9464", controller="c1")
+    assert targets([controller]) == [{"targets": ["127.0.0.1:9464"], "labels": {"role": "controller", "controller": "c1"}}]
+    assert paths.exporter(Role.AGENT) == "/exporters/agent-"
+
+
+def test_a_driver_shows_its_state_and_no_lag_while_the_tier_is_anothers() -> None:
+    found = scraped(driver_metrics(State.READY, Flow()))
+    assert found["sluice_driver_state", (("state", "ready"),)] == 1
+    assert not any(name == "sluice_tier_lag_records" for name, _ in found)
+    assert "sluice_tier_last_output_timestamp_seconds" not in {name for name, _ in found}
+
+
+def test_a_drivers_latency_is_a_histogram_that_adds_up() -> None:
+    found = scraped(driver_metrics())
+    assert found["sluice_tier_latency_seconds_bucket", (("le", "0.005"),)] == 1
+    assert found["sluice_tier_latency_seconds_bucket", (("le", "+Inf"),)] == found["sluice_tier_latency_seconds_count", ()] == 2
+    assert found["sluice_tier_latency_seconds_sum", ()] == pytest.approx(0.204)
+
+
+def test_an_agent_counts_its_units_by_what_they_are_and_how_and_shows_what_the_kernel_counts() -> None:
+    found = scraped(agent_metrics())
+    assert found["sluice_agent_units", (("kind", "slot"), ("state", "running"))] == 1
+    unit = (("kind", "slot"), ("tenant", "entry"), ("unit", "slot-entry-1-0"))
+    assert found["sluice_unit_restarts_total", unit] == 2
+    assert (found["sluice_unit_memory_bytes", unit], found["sluice_unit_memory_limit_bytes", unit]) == (800, 1000)
+    assert found["sluice_unit_cpu_seconds_total", unit] == 2.5
+    assert sum(name == "sluice_unit_memory_bytes" for name, _ in found) == 1, "nothing is made up for a unit that nobody counts"
+    ended = scraped(agent_metrics(Found(driver(), alive=False, others=0, started_at=1.0)))
+    assert ended["sluice_agent_units", (("kind", "driver"), ("state", "exited"))] == 1
+
+
+def test_a_leader_shows_what_it_sees() -> None:
+    found = scraped(controller_metrics())
+    assert (found["sluice_controller_leader", ()], found["sluice_controller_epoch", ()]) == (1, 3)
+    assert found["sluice_controller_pass_seconds_count", (("phase", "decide"),)] == 1
+    assert found["sluice_operations_total", (("outcome", "done"), ("step", "cut"))] == 1
+    assert found["sluice_operations_open", (("step", "verify"),)] == 1
+    assert found["sluice_changes_active", (("kind", "drain"),)] == 1
+    assert found["sluice_tier_state", (("state", "failed"), ("tier", "entry"))] == 1
+    assert (found["sluice_tier_failures", (("tier", "entry"),)], found["sluice_tier_incarnation", (("tier", "entry"),)]) == (5, 7)
+    assert found["sluice_host_state", (("host", "h2"), ("state", "lost"))] == 1
+    kinds = {kind: [found[f"sluice_units_{what}", (("kind", kind),)] for what in ("wanted", "running")] for kind in ("slot", "driver")}
+    assert kinds == {"slot": [2, 1], "driver": [2, 0]}, "what a lost host was seen to run counts no more"
+
+
+def test_a_standby_shows_nothing_that_its_leader_shows_and_keeps_its_counts() -> None:
+    metrics_of = controller_metrics()
+    metrics_of.conflict()
+    metrics_of.stands_by()
+    found = scraped(metrics_of)
+    assert found["sluice_controller_leader", ()] == 0
+    assert found["sluice_controller_conflicts_total", ()] == 1
+    assert found["sluice_operations_total", (("outcome", "done"), ("step", "cut"))] == 1
+    assert not {name for name, _ in found} & {"sluice_tier_state", "sluice_host_state", "sluice_units_wanted", "sluice_controller_epoch"}
+    assert scraped(ControllerMetrics())["sluice_controller_leader", ()] == 0
