@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ops.model.assignment import HostState
 from ops.model.ids import HostName, TierName
@@ -38,15 +39,28 @@ class Host:
         """Whether something new may be placed here."""
         return self.state is HostState.UP
 
-    @property
+    @cached_property
     def free_cpu(self) -> float:
         """Cores that nothing holds."""
         return self.capacity.cpu - self.used_cpu
 
-    @property
+    @cached_property
     def free_memory(self) -> int:
         """MiB that nothing holds."""
         return self.capacity.memory - self.used_memory
+
+    @cached_property
+    def load(self) -> float:
+        """How full it is: the larger of its two parts."""
+        return self.load_with(self.used_cpu, self.used_memory)
+
+    def load_with(self, cpu: float, memory: int) -> float:
+        """Return how full it would be with so much used."""
+        return max(cpu / self.capacity.cpu, memory / self.capacity.memory)
+
+    def takes(self, quantum: Quantum) -> bool:
+        """Tell whether one quantum of this size still fits."""
+        return self.free_cpu + TOLERANCE >= quantum.cpu and self.free_memory >= quantum.memory
 
     def fits(self, quantum: Quantum) -> int:
         """Return how many quanta of this size still fit."""
@@ -55,7 +69,8 @@ class Host:
 
     def holding(self, quantum: Quantum, count: int = 1) -> "Host":
         """Return this host with so many quanta more (or fewer, when negative)."""
-        return replace(self, used_cpu=self.used_cpu + quantum.cpu * count, used_memory=self.used_memory + quantum.memory * count)
+        cpu, memory = self.used_cpu + quantum.cpu * count, self.used_memory + quantum.memory * count
+        return Host(self.name, self.zone, self.labels, self.capacity, self.state, cpu, memory)
 
     def matches(self, to: str | None) -> bool:
         """Tell whether this host is where a locality (`zone:z`, `label:l`, a host's name, or None for anywhere) points."""
