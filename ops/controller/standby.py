@@ -12,6 +12,7 @@ from ops.model.ids import Incarnation, TierName
 from ops.model.incarnation import Placement, State
 from ops.model.operation import ChangeState
 from ops.model.tier import Standby
+from ops.model.sentence import listed
 from ops.planning.cluster import Cluster, RefusedError
 from ops.planning.placement import place_tier
 from ops.planning.shares import target
@@ -79,7 +80,7 @@ def _begin(draft: Draft, tier: TierView) -> str:
         return f"runs without its hot standby: {refused}"
     number = draft.begin(name, placement, REASON, owning.failures)
     draft.own(name, standby=number)
-    draft.tell(f"{name}: incarnation {number} starts as hot standby, driver on {placement.driver}, workers on {', '.join(placement.slots)}")
+    draft.tell(f"{name}: incarnation {number} starts as hot standby, driver on {placement.driver}, workers on {listed(placement.slots)}")
     return f"hot standby {number} starts on {placement.driver}"
 
 

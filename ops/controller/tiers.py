@@ -11,7 +11,8 @@ from ops.model.ids import HostName, Incarnation, TierName
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
 from ops.model.operation import ChangeState
 from ops.model.status import TierState, TierStatus
-from ops.planning.cluster import BURST_ZONE, RefusedError
+from ops.model.sentence import listed
+from ops.planning.cluster import RefusedError
 from ops.planning.placement import place_tier
 from ops.planning.shares import target
 
@@ -60,7 +61,7 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     away = _away(draft, old)
     if away:
         sentence = (
-            f"is started when it is clear whether {', '.join(away)} will come back: {'its' if len(away) == 1 else 'their'} agent is away"
+            f"is started when it is clear whether {listed(away)} will come back: {'its' if len(away) == 1 else 'their'} agent is away"
         )
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     for spec in draft.held(name):
@@ -75,7 +76,7 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     draft.own(name, stopped=False, paused=draft.wanted[name].paused)
     notes = "".join(f"; {note}" for note in placed.notes)
     draft.tell(
-        f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {', '.join(placement.slots)} ({reason}){notes}"
+        f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {listed(placement.slots)} ({reason}){notes}"
     )
     return TierStatus(state=TierState.STARTING, sentence=f"incarnation {number} starts: {reason}", failures=failures, error=error)
 
@@ -85,9 +86,7 @@ def _away(draft: Draft, old: IncarnationSpec | None) -> list[HostName]:
 
     When everything comes back after a stop, the first host that is there must not be given all of it.
     """
-    known = {name: host for name, host in draft.view.hosts.items() if host.facts is not None and host.facts.zone != BURST_ZONE}
-    names = known.keys() if old is None else known.keys() & old.placement.hosts
-    return sorted(name for name in names if not known[name].live and not draft.is_lost(name))
+    return sorted(draft.away if old is None else draft.away & old.placement.hosts)
 
 
 def _keep(draft: Draft, tier: TierView) -> TierStatus:

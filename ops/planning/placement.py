@@ -7,7 +7,6 @@ has only the hosts and arcs that an optimum can need (`_candidates`, `_widest`),
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import nsmallest
 from itertools import groupby
 from operator import attrgetter
 
@@ -124,7 +123,7 @@ def _ease(ask: Ask, hosts: Hosts, notes: list[str]) -> Ask:
 def _solve(asks: Sequence[Ask], hosts: Hosts) -> list[tuple[HostName, ...]]:
     """Solve one quantum: ask → host → sink, every arc one unit wide and with its cost."""
     quantum = asks[0].quantum
-    roomy = [host for host in hosts.values() if host.usable and host.takes(quantum)]
+    roomy = [host for host in hosts.values() if host.takes(quantum)]
     wanted = sum(ask.count for ask in asks)
     takers = [_candidates(ask, roomy, wanted) for ask in asks]
     columns = {name: column for column, name in enumerate(sorted({host.name for taking in takers for host in taking}), start=len(asks))}
@@ -174,7 +173,7 @@ def _candidates(ask: Ask, roomy: Sequence[Host], wanted: int) -> list[Host]:
     """
     near = {*ask.keep, *ask.beside}
     matching = [host for host in roomy if host.matches(ask.to)]
-    emptiest = {host.name: host for host in nsmallest(wanted, matching, key=attrgetter("load", "name"))}
+    emptiest = {host.name: host for host in sorted(matching, key=attrgetter("load"))[:wanted]}
     return [*emptiest.values(), *(host for host in matching if host.name in near and host.name not in emptiest)]
 
 
