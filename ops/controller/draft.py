@@ -181,7 +181,8 @@ class Draft:
 
     def _compared(self) -> Iterable[tuple[str, BaseModel | None, BaseModel | None]]:
         view = self.view
-        for name, tier in view.tiers.items():
+        for tier in self.end_first():
+            name = tier.spec.name
             for number, spec in self.incarnations[name].items():
                 yield paths.incarnation(name, number), tier.incarnations.get(number), spec
             yield paths.owner(name), tier.owner, self.owners[name]

@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 
 import structlog
 from kazoo.exceptions import KazooException, LockTimeout
@@ -14,6 +15,7 @@ from ops.channel.client import Waker
 from ops.controller.decide import Decision, decide
 from ops.controller.draft import Moment
 from ops.controller.mirror import Mirror
+from ops.controller.portions import portions
 from ops.controller.prune import prune
 from ops.controller.view import View, look
 from ops.model import paths
@@ -25,7 +27,9 @@ from ops.planning.cluster import Rules
 log = structlog.get_logger()
 
 PERIOD_SECONDS = 10.0
-"""A full pass over everything, read anew: it heals what a watch has missed."""
+"""The longest sleep. By then a part of what is known has grown old and is read anew."""
+HEAL_NODES = 1000
+"""How many nodes are read anew in each period: all of them on a hundred hosts, and on ten thousand a part, for reading takes its time."""
 BUSY_SECONDS = 1.0
 """The longest sleep while something is under way."""
 LOST_SECONDS = 12.0
@@ -64,6 +68,7 @@ class Controller:
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
         self._stopping = threading.Event()
         self._said = ""
+        self._healed = time.monotonic()
 
     def stop(self) -> None:
         """End after the pass that is under way. May be called from a signal handler."""
@@ -87,9 +92,11 @@ class Controller:
         self._give_back()
         self._say("stands by")
         try:
+            self._look()  # a standby knows all that the leader knows, and goes on from there at once
             while not self._acquired():
                 if self._stopping.is_set():
                     return
+                self._look()
             self._lead(self._take_office(self._channel.session))
         finally:
             self._give_back()
@@ -118,17 +125,13 @@ class Controller:
         record = EpochRecord(epoch=epoch, leader=self._name)
         version = None if found is None else found.version
         self._channel.multi([Write(paths.EPOCH, record, version)])
-        self._mirror.stale(None)
         self._absences.forget()
         log.info("leads", name=self._name, epoch=epoch)
         return Term(epoch, 0 if version is None else version + 1, session)
 
     def _lead(self, term: Term) -> None:
-        read_all = pruned = time.monotonic()
+        pruned = time.monotonic()
         while not self._stopping.is_set():
-            if time.monotonic() - read_all > PERIOD_SECONDS:
-                self._mirror.stale(None)
-                read_all = time.monotonic()
             try:
                 under_way = self._pass(term)
             except ConflictError as conflict:
@@ -141,8 +144,14 @@ class Controller:
                 continue
             if time.monotonic() - pruned > PRUNE_SECONDS:
                 pruned = time.monotonic()
-                prune(self._channel, look(self._mirror))
-            self._waker.wait(BUSY_SECONDS if under_way else PERIOD_SECONDS)
+                prune(self._channel, self._look())
+            self._waker.wait(min(BUSY_SECONDS if under_way else PERIOD_SECONDS, self._absences.due()))
+
+    def _look(self) -> View:
+        if time.monotonic() - self._healed > PERIOD_SECONDS:
+            self._mirror.heal(HEAL_NODES)
+            self._healed = time.monotonic()
+        return look(self._mirror)
 
     def _pass(self, term: Term) -> bool:
         """Look, decide, write; return whether something is under way."""
@@ -153,17 +162,24 @@ class Controller:
         if session != term.session:
             message = "its session has ended"
             raise Deposed(message)
-        view = look(self._mirror)
+        view = self._look()
         decision = decide(view, Moment(now=time.time(), lost=self._absences.lost(view), rules=self._rules))
         status = self._status(view, decision, term)
         writes = [*decision.writes, *status]
-        if writes:
-            self._channel.multi([Guard(paths.EPOCH, term.version), *writes])
-            for write in writes:
-                self._mirror.stale(write.path)
-                self._mirror.stale(write.path.rsplit("/", 1)[0])
+        for portion in portions(writes, view):
+            try:
+                self._channel.multi([Guard(paths.EPOCH, term.version), *portion])
+            finally:
+                self._forget(portion)
         self._say(decision.sentence)
         return decision.under_way or bool(decision.writes)
+
+    def _forget(self, writes: Iterable[Write]) -> None:
+        """Read anew what was written, or was to be: no later pass may decide on what was there before."""
+        for write in writes:
+            self._mirror.stale(write.path)
+            if write.version is None or write.value is None:
+                self._mirror.stale(write.path.rsplit("/", 1)[0])
 
     def _status(self, view: View, decision: Decision, term: Term) -> list[Write]:
         status = ControllerStatus(leader=self._name, epoch=term.epoch, at=time.time(), sentence=decision.sentence, tiers=decision.tiers)
@@ -179,7 +195,6 @@ class Controller:
             message = f"{'nobody' if found is None else found.value.leader} has taken office since"
             raise Deposed(message)
         log.info("decides again: something changed meanwhile", conflict=str(conflict))
-        self._mirror.stale(None)
         self._stopping.wait(0.02)
 
     def _say(self, sentence: str) -> None:
@@ -209,3 +224,9 @@ class Absences:
         fresh = [name for name, since in self._since.items() if now - since < self._seconds * DOUBT]
         seconds = self._seconds * (DOUBT if len(fresh) > 1 and len(fresh) * 2 > len(view.hosts) else 1.0)
         return frozenset(name for name, since in self._since.items() if now - since >= seconds)
+
+    def due(self) -> float:
+        """Return in how many seconds the next host may count as lost."""
+        now = self._clock()
+        ends = (since + seconds - now for since in self._since.values() for seconds in (self._seconds, self._seconds * DOUBT))
+        return min((left for left in ends if left > 0), default=inf)

@@ -7,7 +7,7 @@ has only the hosts and arcs that an optimum can need (`_candidates`, `_widest`),
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
@@ -126,6 +126,8 @@ def _solve(asks: Sequence[Ask], hosts: Hosts) -> list[tuple[HostName, ...]]:
     roomy = [host for host in hosts.values() if host.takes(quantum)]
     wanted = sum(ask.count for ask in asks)
     takers = [_candidates(ask, roomy, wanted) for ask in asks]
+    if len(asks) == 1 and not asks[0].keep and not asks[0].beside and len(takers[0]) == wanted:
+        return [tuple(sorted(host.name for host in takers[0]))]  # nothing to weigh: the emptiest hosts, one unit on each
     columns = {name: column for column, name in enumerate(sorted({host.name for taking in takers for host in taking}), start=len(asks))}
     sink = len(asks) + len(columns)
     arcs: list[tuple[int, int, int]] = []
@@ -167,14 +169,16 @@ def _flowing(arcs: Sequence[tuple[int, int, int]], supplies: Sequence[int], sink
 
 
 def _candidates(ask: Ask, roomy: Sequence[Host], wanted: int) -> list[Host]:
-    """Return where an optimum can put an ask: where it is, beside what it wants to be, or on the emptiest `wanted` hosts.
+    """Return where an optimum can put an ask: where it is, or on the emptiest `wanted` hosts, or on the emptiest of those that it is to be beside.
 
-    One of those is left alone by any result that goes elsewhere, and taking it instead costs no more.
+    One of so many is left alone by any result that goes elsewhere, and taking it instead costs no more.
     """
-    near = {*ask.keep, *ask.beside}
-    matching = [host for host in roomy if host.matches(ask.to)]
-    emptiest = {host.name: host for host in sorted(matching, key=attrgetter("load"))[:wanted]}
-    return [*emptiest.values(), *(host for host in matching if host.name in near and host.name not in emptiest)]
+    matching = sorted((host for host in roomy if host.matches(ask.to)), key=attrgetter("load"))
+    found = {host.name: host for host in matching[:wanted]}
+    keep, beside = {*ask.keep}, {*ask.beside}
+    found |= {host.name: host for host in matching if host.name in keep} if keep else {}
+    found |= {host.name: host for host in islice((host for host in matching if host.name in beside), wanted)} if beside else {}
+    return list(found.values())
 
 
 def _widest(ask: Ask, host: Host, kept: int, plenty: bool) -> int:  # noqa: FBT001 - as it was found
