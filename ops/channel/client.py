@@ -15,8 +15,8 @@ from typing import Any, Generic, Self, TypeVar
 import structlog
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
-from kazoo.interfaces import IAsyncResult
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState, WatchedEvent
 from pydantic import BaseModel, ValidationError
 

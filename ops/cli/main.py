@@ -107,8 +107,8 @@ def simulate(
     """Measure how far the control plane carries: real controllers on a ZooKeeper of their own, with simulated agents.
 
     It measures how long planning takes, how soon a lost host's slots are assigned elsewhere, how soon a standby controller takes over from
-    one that is killed, and the memory, nodes and watches that all this holds. The agents do no work, and share some hundred sessions. It takes
-    two to ten minutes and touches no running platform; measure on a machine that does nothing else. What was measured is in docs/scale.md.
+    one that is killed, and the memory, nodes and watches that all this holds. The agents do no work and share some sessions. It takes
+    one to ten minutes and touches no running platform; measure on a machine that does nothing else. What was measured is in docs/scale.md.
     """
     from ops.cli.simulate import simulate as measure  # noqa: PLC0415
 

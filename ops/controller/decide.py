@@ -8,8 +8,8 @@ from ops.controller.draft import Draft, Moment
 from ops.controller.view import View
 from ops.model.ids import TierName
 from ops.model.operation import ChangeState
-from ops.model.status import TierState, TierStatus
 from ops.model.sentence import listed
+from ops.model.status import TierState, TierStatus
 
 
 @dataclass(frozen=True)

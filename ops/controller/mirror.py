@@ -52,7 +52,9 @@ class Mirror:
         """Return the values at many paths, likewise."""
 
         def fetch(missing: Sequence[str]) -> Iterable[Any]:
-            return [self._keep(path, found) for path, found in zip(missing, self._channel.read_many(missing, model, watch=watch), strict=True)]
+            return [
+                self._keep(path, found) for path, found in zip(missing, self._channel.read_many(missing, model, watch=watch), strict=True)
+            ]
 
         return cast("list[Read[M] | None]", self._once("value", paths, fetch))
 

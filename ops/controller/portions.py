@@ -1,4 +1,4 @@
-"""A pass writes all or nothing as long as ZooKeeper takes it in one request; what is larger is written in portions. Pure; called by `leader`.
+"""A pass writes all or nothing as long as ZooKeeper takes it in one request; what is larger goes in portions. Pure; called by `leader`.
 
 Every portion leaves a state that a pass could have decided by itself, so that whoever leads next goes on from there: first the tiers, each
 whole, in the order of the decisions, for one may take the room that an earlier one gave up; then the assignments, which only follow from

@@ -11,8 +11,8 @@ from ops.model.assignment import HostState
 from ops.model.ids import Incarnation, TierName
 from ops.model.incarnation import Placement, State
 from ops.model.operation import ChangeState
-from ops.model.tier import Standby
 from ops.model.sentence import listed
+from ops.model.tier import Standby
 from ops.planning.cluster import Cluster, RefusedError
 from ops.planning.placement import place_tier
 from ops.planning.shares import target

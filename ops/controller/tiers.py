@@ -10,8 +10,8 @@ from ops.controller.view import TierView
 from ops.model.ids import HostName, Incarnation, TierName
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
 from ops.model.operation import ChangeState
-from ops.model.status import TierState, TierStatus
 from ops.model.sentence import listed
+from ops.model.status import TierState, TierStatus
 from ops.planning.cluster import RefusedError
 from ops.planning.placement import place_tier
 from ops.planning.shares import target
@@ -75,9 +75,7 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     draft.hand_to(name, number)
     draft.own(name, stopped=False, paused=draft.wanted[name].paused)
     notes = "".join(f"; {note}" for note in placed.notes)
-    draft.tell(
-        f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {listed(placement.slots)} ({reason}){notes}"
-    )
+    draft.tell(f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {listed(placement.slots)} ({reason}){notes}")
     return TierStatus(state=TierState.STARTING, sentence=f"incarnation {number} starts: {reason}", failures=failures, error=error)
 
 

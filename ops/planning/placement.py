@@ -1,7 +1,7 @@
 """Placement: slots and drivers on hosts, as an integer min-cost flow in which staying is cheaper than moving.
 
 What asks for the same quantum is solved together, the largest quantum first. Within one quantum the result is optimal and stable. The flow
-has only the hosts and arcs that an optimum can need (`_candidates`, `_widest`), so that one slot is placed on ten thousand hosts in milliseconds.
+has only the hosts and arcs that an optimum can need (`_candidates`, `_widest`): a slot is placed on ten thousand hosts in milliseconds.
 """
 
 from collections import Counter
@@ -169,7 +169,7 @@ def _flowing(arcs: Sequence[tuple[int, int, int]], supplies: Sequence[int], sink
 
 
 def _candidates(ask: Ask, roomy: Sequence[Host], wanted: int) -> list[Host]:
-    """Return where an optimum can put an ask: where it is, or on the emptiest `wanted` hosts, or on the emptiest of those that it is to be beside.
+    """Return where an optimum can put an ask: where it is, on the emptiest `wanted` hosts, or on the emptiest that it is to be beside.
 
     One of so many is left alone by any result that goes elsewhere, and taking it instead costs no more.
     """

@@ -47,6 +47,10 @@ class Board:
         self.now[published.host] = published.units
         self.appeared.extend((published.at, published.host, unit) for unit in fresh)
 
+    def since(self, at: float) -> list[tuple[float, HostName, Held]]:
+        """Return what has appeared from then on."""
+        return [seen for seen in self.appeared if seen[0] >= at]
+
     def slots(self) -> int:
         """Count what is assigned, without the drivers."""
         return sum(unit.id.startswith("slot-") for units in self.now.values() for unit in units)

@@ -92,6 +92,10 @@ class Agents:
         with self._lock:
             return ask(self._board)
 
+    def holds(self, host: HostName) -> frozenset[Held]:
+        """Return what a host has been assigned."""
+        return self.board(lambda board: board.now.get(host, frozenset()))
+
     @property
     def ended(self) -> bool:
         """Whether it has ended by itself."""

@@ -25,7 +25,9 @@ def cost_of_one(ask, host, number):
 
 
 def balance(host, number):
-    return round(BALANCE_COST * max((host.used_cpu + number) / host.capacity.cpu, (host.used_memory + 1024 * number) / host.capacity.memory))
+    return round(
+        BALANCE_COST * max((host.used_cpu + number) / host.capacity.cpu, (host.used_memory + 1024 * number) / host.capacity.memory)
+    )
 
 
 def cheapest(asks, hosts):

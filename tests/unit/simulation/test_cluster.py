@@ -46,11 +46,15 @@ def test_what_cannot_be_simulated_is_refused_with_what_can(hosts, slots, reason)
 def test_a_machine_that_is_too_small_is_told_before_anything_starts(monkeypatch):
     size = Size(1000, 8000)
     monkeypatch.setattr(machine, "available", lambda: 300)
-    with pytest.raises(machine.PlatformError, match=r"1000 hosts take about \d+ MiB, 300 MiB are free: simulate fewer hosts or stop something"):
+    with pytest.raises(
+        machine.PlatformError, match=r"1000 hosts take about \d+ MiB, 300 MiB are free: simulate fewer hosts or stop something"
+    ):
         machine.check(size)
     monkeypatch.setattr(machine, "available", lambda: 1_000_000)
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (256, 4096))
-    with pytest.raises(machine.PlatformError, match=r"200 sessions take 800 open files in one process, `ulimit -n` is 256: set it to 800 first"):
+    with pytest.raises(
+        machine.PlatformError, match=r"200 sessions take 800 open files in one process, `ulimit -n` is 256: set it to 800 first"
+    ):
         machine.check(size)
 
 

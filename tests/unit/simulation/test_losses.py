@@ -11,7 +11,14 @@ A, B, DRIVER = Held("slot-t-1-0", "t", 1), Held("slot-t-1-1", "t", 1), Held("dri
 
 def test_a_loss_is_answered_when_its_last_slot_is_published_elsewhere():
     board = Board()
-    for at, host, units in [(1.0, "h1", {A, B}), (2.0, "h2", set()), (20.0, "h2", {A}), (21.0, "h3", {B}), (22.0, "h3", {B}), (23.0, "h1", set())]:
+    for at, host, units in [
+        (1.0, "h1", {A, B}),
+        (2.0, "h2", set()),
+        (20.0, "h2", {A}),
+        (21.0, "h3", {B}),
+        (22.0, "h3", {B}),
+        (23.0, "h1", set()),
+    ]:
         board.take(Published(host, at, frozenset(units)))
     loss = Loss("h1", 10.0, frozenset({A, B}))
     assert answered(loss, board.appeared) == 21.0
