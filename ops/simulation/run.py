@@ -27,6 +27,8 @@ def simulate(size: Size, java_homes: Path, say: Say) -> Figures:
     cluster.check(size)
     machine.check(size)
     say(f"{size.hosts} hosts with {size.slots} slots in {size.tiers} tiers; planning them {PLANS} times")
+    collect_seldom()  # as the controller does, whose decisions these are
+    _plan(Size(cluster.FEWEST_TIERS, cluster.FEWEST_TIERS))  # the first one loads the solver
     planned = max(_plan(size) for _ in range(PLANS))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="sluice-simulate-")))
@@ -68,7 +70,6 @@ def simulate(size: Size, java_homes: Path, say: Say) -> Figures:
 
 
 def _plan(size: Size) -> float:
-    collect_seldom()  # as the controller does, whose decision this is
     view, moment = cluster.unplanned(size)
     began = time.perf_counter()
     decide(view, moment)
