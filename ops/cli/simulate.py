@@ -61,9 +61,9 @@ def _print(figures: Figures, held: list[Target]) -> None:
         "",
     )
     typer.echo(
-        f"{figures.hosts} hosts, {figures.slots} slots, {figures.tiers} tiers. Controllers and ZooKeeper were real; the agents did no work, but held\n"
-        f"in the channel what real ones hold, {figures.sessions} sessions for all of them. A loss counts from when the host's node is gone\n"
-        f"(its session's {figures.session_seconds:g} s are before that), less the {figures.lost_seconds:g} s that the controller gives an agent."
+        f"{figures.hosts} hosts, {figures.slots} slots, {figures.tiers} tiers. Controllers and ZooKeeper were real; the agents did no work but\n"
+        f"held in the channel what real ones hold, {figures.sessions} sessions for all of them. A loss counts from when the host's\n"
+        f"node is gone ({figures.session_seconds:g} s after its last word), less the {figures.lost_seconds:g} s that an agent is given."
     )
 
 

@@ -1,6 +1,7 @@
 """What the hosts hold now, as planning wants to see it: capacity less every unit of every incarnation that is not retired."""
 
 from collections import defaultdict
+from functools import cache
 from itertools import chain
 
 from ops.controller.draft import Draft
@@ -37,11 +38,17 @@ def _count(draft: Draft) -> Hosts:
     return {host.name: host for host in found if host is not None}
 
 
+@cache
+def _capacity(cpu: float, memory: int) -> Capacity:
+    """Return a capacity; hosts come in few sizes."""
+    return Capacity(cpu=cpu, memory=memory)
+
+
 def _host(draft: Draft, name: HostName, cpu: float, memory: int) -> Host | None:
     """Return a registered host with what is used of it; one whose agent is away takes nothing new, lost or not yet."""
     seen = draft.view.hosts[name]
     if seen.facts is None:
         return None
     state = draft.state_of(name) if seen.live else HostState.LOST
-    capacity = Capacity(cpu=seen.facts.cpu, memory=seen.facts.memory)
+    capacity = _capacity(seen.facts.cpu, seen.facts.memory)
     return Host(name, seen.facts.zone, seen.facts.labels, capacity, state, cpu, memory)

@@ -17,7 +17,7 @@ from ops.simulation.processes import Agents, Controllers, SimulationError
 
 Say = Callable[[str], None]
 
-LOSS_PERIOD = 0.5
+LOSS_PERIOD = 1.0
 """Between one loss and the next: hosts die on their own."""
 PATIENCE = 300.0
 """How long any step may take before the simulation is given up."""
@@ -72,7 +72,9 @@ class Stage:
         """Lose hosts one after the other; return each with how long its answer took beyond the controller's wait."""
         dice = random.Random(self.size.hosts)  # noqa: S311 - the same hosts are lost in every run of a size
         names = dice.sample([cluster.host_name(number) for number in range(self.size.hosts)], self.size.losses)
-        self.say(f"losing {len(names)} hosts, one each {LOSS_PERIOD} s; the controller gives each agent {LOST_SECONDS:.0f} s to come back")
+        self.say(
+            f"losing {len(names)} hosts, one each {LOSS_PERIOD:g} s; the controller gives each agent {LOST_SECONDS:.0f} s to come back"
+        )
         lost: list[Loss] = []
         for name in names:
             lost.append(Loss(name, time.time(), self.agents.holds(name)))
