@@ -61,9 +61,10 @@ def _print(figures: Figures, held: list[Target]) -> None:
         "",
     )
     typer.echo(
-        f"{figures.hosts} hosts, {figures.slots} slots, {figures.tiers} tiers. Controllers and ZooKeeper were real; the agents did no work but\n"
-        f"held in the channel what real ones hold, {figures.sessions} sessions for all of them. A loss counts from when the host's\n"
-        f"node is gone ({figures.session_seconds:g} s after its last word), less the {figures.lost_seconds:g} s that an agent is given."
+        f"{figures.hosts} hosts, {figures.slots} slots, {figures.tiers} tiers. The controllers and ZooKeeper were real; the agents did no\n"
+        f"work, but held in the channel what real ones hold, with {figures.sessions} sessions for all of them. A loss counts\n"
+        f"from when the host's node is gone ({figures.session_seconds:g} s after its last word), less the {figures.lost_seconds:g} s "
+        "that an agent is given."
     )
 
 
