@@ -24,7 +24,8 @@ def simulate(hosts: int, slots: int, *, as_json: bool) -> None:
     began = time.monotonic()
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="No chroot path exists")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         home = layout().home / "java"
         figures = run(Size(hosts, slots), home, lambda said: typer.echo(f"{time.monotonic() - began:6.1f} s  {said}", err=True))
@@ -41,6 +42,13 @@ def simulate(hosts: int, slots: int, *, as_json: bool) -> None:
         print_json({**asdict(figures), "targets": {each.figure: {"target": each.target, "met": each.met} for each in held}})
         return
     _print(figures, held)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """End it, and do not let a second Ctrl-C disturb the clearing up."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _print(figures: Figures, held: list[Target]) -> None:

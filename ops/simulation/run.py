@@ -35,6 +35,7 @@ def simulate(size: Size, java_homes: Path, say: Say) -> Figures:
         say("starting a ZooKeeper of its own")
         server = Server(folder, java_homes, machine.heap(size))
         stack.callback(server.stop)
+        server.wait()
         agents = Agents(size, machine.sessions(size), server.address, folder / "agents.log")
         stack.callback(agents.stop)
         channel = stack.enter_context(Channel(server.address))

@@ -30,27 +30,29 @@ class Server:
     """One ZooKeeper of its own."""
 
     def __init__(self, folder: Path, java_homes: Path, heap: int) -> None:
-        """Start it in `folder` with so many MiB, and wait until it answers."""
+        """Start it in `folder` with so many MiB."""
         self._port = free_port()
         where = Layout(home=folder, ports=replace(Ports.above(LOWEST_BASE), zookeeper=self._port), site=folder / "site.yaml")
         where.make_folders()
-        service = zookeeper.service(where, java.find(java_homes), CHROOT, heap)
-        service.prepare()
-        log = where.logs / "zookeeper.log"
-        with log.open("w") as out:
-            self._process = subprocess.Popen(service.program.command, stdout=out, stderr=out, start_new_session=True)
-        end = time.monotonic() + service.patience
+        self._service = zookeeper.service(where, java.find(java_homes), CHROOT, heap)
+        self._service.prepare()
+        self._log = where.logs / "zookeeper.log"
+        with self._log.open("w") as out:
+            self._process = subprocess.Popen(self._service.program.command, stdout=out, stderr=out, start_new_session=True)
+
+    def wait(self) -> None:
+        """Wait until it answers, and make the chroot."""
+        end = time.monotonic() + self._service.patience
         while True:
             try:
-                service.ready()
+                self._service.ready()
                 break
             except (OSError, NotReadyError) as error:
                 if self._process.poll() is not None or time.monotonic() > end:
-                    self.stop()
-                    message = f"the simulation's ZooKeeper does not start: {error}; its log ends with\n{log.read_text()[-1000:]}"
+                    message = f"the simulation's ZooKeeper does not start: {error}; its log ends with\n{self._log.read_text()[-1000:]}"
                     raise PlatformError(message) from error
                 time.sleep(0.05)
-        service.after()
+        self._service.after()
 
     @property
     def address(self) -> str:
