@@ -19,7 +19,7 @@ from ops.simulation.stage import Say, Stage
 from ops.simulation.targets import Figures
 
 PLANS = 3
-FAILOVERS = 3
+FAILOVERS = 2
 
 
 def simulate(size: Size, java_homes: Path, say: Say) -> Figures:
