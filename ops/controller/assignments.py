@@ -17,8 +17,8 @@ def project(draft: Draft) -> None:
             held[host].append(part)
     for name, parts in held.items():
         before = draft.assignments[name]
-        if [(unit.id, unit.quiet) for unit in before.units] != [(identity, like.quiet) for identity, like in parts]:
-            draft.assignments[name] = before.model_copy(update={"units": tuple(_units(parts, before))})
+        if before.parts != [(identity, like.quiet) for identity, like in parts]:
+            draft.assignments[name] = Assignment(epoch=before.epoch, units=tuple(_units(parts, before)), reboot=before.reboot)
 
 
 _Part = tuple[UnitId, Unit]

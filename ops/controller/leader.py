@@ -104,6 +104,7 @@ class Controller:
         self._say("stands by")
         try:
             self._look()  # a standby knows all that the leader knows, and goes on from there at once
+            gc.freeze()  # and nobody looks for garbage in what it knows
             while not self._acquired():
                 if self._stopping.is_set():
                     return
