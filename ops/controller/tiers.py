@@ -19,6 +19,8 @@ from ops.planning.shares import target
 GIVE_UP = 5
 """Failures in a row after which a tier is given up until its wanted attempt is raised."""
 LONGEST_WAIT = 30.0
+FEW_AWAY = 0.1
+"""The share of a tier's hosts that it is started without, rather than wait until it is clear whether they will come back."""
 STOP_SECONDS = 60.0
 """A stopped tier's driver that has not ended after this long is taken away by its agent."""
 
@@ -82,9 +84,12 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
 def _away(draft: Draft, old: IncarnationSpec | None) -> list[HostName]:
     """Name the hosts that a placement should wait for: where the tier was, or else any, with an agent away and not yet lost.
 
-    When everything comes back after a stop, the first host that is there must not be given all of it.
+    When everything comes back after a stop, the first host that is there must not be given all of it. On many hosts, some of which are
+    always away, the others are enough.
     """
-    return sorted(draft.away if old is None else draft.away & old.placement.hosts)
+    hosts = frozenset(draft.view.hosts) if old is None else old.placement.hosts
+    away = draft.away & hosts
+    return sorted(away) if len(away) > FEW_AWAY * len(hosts) else []
 
 
 def _keep(draft: Draft, tier: TierView) -> TierStatus:

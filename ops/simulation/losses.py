@@ -65,12 +65,16 @@ def answered(loss: Loss, appeared: Iterable[tuple[float, HostName, Held]]) -> fl
     times: list[float] = []
     for lost in loss.units:
         same = [at for at, unit in after if unit.id == lost.id]
-        later = [(unit.incarnation, at) for at, unit in after if unit.tenant == lost.tenant and unit.incarnation > lost.incarnation]
+        later = [(at, unit) for at, unit in after if unit.tenant == lost.tenant and unit.incarnation > lost.incarnation]
         if same:
             times.append(min(same))
         elif later:
-            following = min(incarnation for incarnation, _ in later)
-            times.append(max(at for incarnation, at in later if incarnation == following))
+            following = min(unit.incarnation for _, unit in later)
+            first: dict[UnitId, float] = {}
+            for at, unit in later:
+                if unit.incarnation == following:
+                    first[unit.id] = min(at, first.get(unit.id, at))
+            times.append(max(first.values()))
         else:
             return None
     return max(times, default=loss.at)

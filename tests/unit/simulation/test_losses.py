@@ -32,7 +32,7 @@ def test_what_was_published_before_the_loss_or_on_the_lost_host_is_no_answer():
 
 def test_a_lost_driver_is_answered_when_all_of_its_tiers_next_incarnation_is_published():
     following = [(30.0 + number, "h2", Held(f"slot-t-2-{number}", "t", 2)) for number in range(3)]
-    later = [(50.0, "h3", Held("slot-t-3-0", "t", 3))]
+    later = [(50.0, "h3", Held("slot-t-3-0", "t", 3)), (51.0, "h3", Held("slot-t-2-0", "t", 2))]
     assert answered(Loss("h1", 10.0, frozenset({DRIVER, A})), [*following, *later]) == 32.0
 
 
