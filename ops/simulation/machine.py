@@ -23,7 +23,7 @@ def heap(size: Size) -> int:
 
 def memory(size: Size) -> int:
     """Return MiB for everything: ZooKeeper, two controllers, the agents and the measuring process."""
-    return heap(size) + 100 + 4 * (100 + size.hosts // 64 + size.slots // 200)
+    return heap(size) + 100 + 4 * (100 + size.hosts // 64 + size.slots // 400)
 
 
 def check(size: Size) -> None:
