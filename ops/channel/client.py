@@ -8,13 +8,15 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import structlog
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState, WatchedEvent
 from pydantic import BaseModel, ValidationError
 
@@ -26,6 +28,8 @@ M = TypeVar("M", bound=BaseModel)
 
 CALL_SECONDS = 10.0
 """How long one request may take before the channel counts as away."""
+UNDER_WAY = 1000
+"""Requests that are sent before the first of them is waited for."""
 SESSION_SECONDS = 6.0
 """A process that is gone for this long has lost its ephemeral nodes."""
 
@@ -53,6 +57,11 @@ class Write:
     path: str
     value: BaseModel | None
     version: int | None
+
+    @cached_property
+    def data(self) -> bytes:
+        """What is written; nothing where it deletes."""
+        return b"" if self.value is None else _written(self.value)
 
 
 @dataclass(frozen=True)
@@ -147,10 +156,40 @@ class Channel:
 
         A node that does not parse is refused as if it were absent, and said once: the reader keeps its last good value.
         """
-        found = self._call(lambda: self._get(path, watch=watch))
-        if found is None or not found[0]:
+        return self.read_many((path,), model, watch=watch)[0]
+
+    def read_many(self, paths: Sequence[str], model: type[M], *, watch: bool = False) -> list[Read[M] | None]:
+        """Return the values at many paths, as `read` does one, with the requests under way together."""
+        answers = self._call(lambda: self._all(self._client.get_async, paths, watch=watch))
+        return [
+            None if answer is None else self._parsed(path, answer[0], answer[1].version, model)
+            for path, answer in zip(paths, answers, strict=True)
+        ]
+
+    def _all(self, ask: Callable[..., IAsyncResult], paths: Sequence[str], *, watch: bool) -> list[Any]:
+        """Return the answer for each path, None where there is no node; a watch tells of that being made too."""
+        answers = self._ask(ask, paths, watch=watch)
+        absent = [number for number, answer in enumerate(answers) if answer is None] if watch else []
+        there = self._ask(self._client.exists_async, [paths[number] for number in absent], watch=True)
+        for number, stat in zip(absent, there, strict=True):
+            if stat is not None:  # it was made in between, and nothing would tell
+                (answers[number],) = self._all(ask, (paths[number],), watch=True)
+        return answers
+
+    def _ask(self, ask: Callable[..., IAsyncResult], paths: Sequence[str], *, watch: bool) -> list[Any]:
+        answers: list[Any] = []
+        for begin in range(0, len(paths), UNDER_WAY):
+            asked = [ask(path, watch=self._wake if watch else None) for path in paths[begin : begin + UNDER_WAY]]
+            for each in asked:
+                try:
+                    answers.append(each.get(timeout=CALL_SECONDS))
+                except NoNodeError:
+                    answers.append(None)
+        return answers
+
+    def _parsed(self, path: str, data: bytes, version: int, model: type[M]) -> Read[M] | None:
+        if not data:
             return None
-        data, version = found
         try:
             value = model.model_validate_json(data)
         except ValidationError as error:
@@ -161,26 +200,14 @@ class Channel:
         self._refused.discard(path)
         return Read(value, version)
 
-    def _get(self, path: str, *, watch: bool) -> tuple[bytes, int] | None:
-        while True:
-            try:
-                data, stat = self._client.get(path, watch=self._wake if watch else None)
-            except NoNodeError:
-                if watch and self._client.exists(path, watch=self._wake) is not None:
-                    continue  # it was made in between, and nothing would tell
-                return None
-            return data, stat.version
-
     def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Return the names below `path`, sorted; none where the node is absent."""
+        return self.children_many((path,), watch=watch)[0]
 
-        def ask() -> list[str]:
-            try:
-                return sorted(self._client.get_children(path, watch=self._wake if watch else None))
-            except NoNodeError:
-                return []
-
-        return self._call(ask)
+    def children_many(self, paths: Sequence[str], *, watch: bool = False) -> list[list[str]]:
+        """Return the names below many paths, as `children` does one, with the requests under way together."""
+        found = self._call(lambda: self._all(self._client.get_children_async, paths, watch=watch))
+        return [sorted(names or ()) for names in found]
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
         """Tell whether there is a node at `path`."""
@@ -232,12 +259,9 @@ class Channel:
         """Do all of it or nothing; ConflictError when any guard fails."""
 
         def send() -> None:
-            for write in writes:
-                if isinstance(write, Guard):
-                    continue
-                parent = write.path.rsplit("/", 1)[0]
-                if write.version is None and parent:
-                    self._client.ensure_path(parent)
+            created = [write.path for write in writes if isinstance(write, Write) and write.version is None]
+            for parent in sorted({path.rsplit("/", 1)[0] for path in created} - {""}):
+                self._client.ensure_path(parent)
             request = self._client.transaction()
             for write in writes:
                 if isinstance(write, Guard):
@@ -245,9 +269,9 @@ class Channel:
                 elif write.value is None:
                     request.delete(write.path, version=-1 if write.version is None else write.version)
                 elif write.version is None:
-                    request.create(write.path, _written(write.value))
+                    request.create(write.path, write.data)
                 else:
-                    request.set_data(write.path, _written(write.value), version=write.version)
+                    request.set_data(write.path, write.data, version=write.version)
             failures = [answer for answer in request.commit() if isinstance(answer, Exception)]
             if failures:
                 reasons = ", ".join(sorted({type(failure).__name__ for failure in failures}))

@@ -13,6 +13,8 @@ FAILED = 1
 WRONG_USAGE = 2
 AWAY = 3
 """The platform, or the part of it that the command needs, does not answer."""
+INTERRUPTED = 130
+"""Ctrl-C."""
 
 CODES = "Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 3 the platform is away."
 

@@ -97,6 +97,24 @@ def replay(  # noqa: PLR0913 — each is a choice of the caller
     os.execvp(words[0], words)  # noqa: S606 - it becomes the replay, so that signals reach it
 
 
+@app.command(epilog="Example: sluice simulate --hosts 2300 --slots 18400")
+def simulate(
+    hosts: Annotated[int, typer.Option(help="How many hosts, each with an agent.")],
+    slots: Annotated[int, typer.Option(help="How many slots in all, spread over tiers of 1,000 at most.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how far the control plane carries: real controllers on a ZooKeeper of their own, with simulated agents.
+
+    It measures how long planning takes, how soon a lost host's slots are assigned elsewhere, how soon a standby controller takes over from
+    one that is killed, and the memory, nodes and watches that all this holds. The agents do no work and share some sessions. It takes
+    one to ten minutes and touches no running platform; measure on a machine that does nothing else. What was measured is in docs/scale.md.
+    """
+    from ops.cli.simulate import simulate as measure  # noqa: PLC0415
+
+    measure(hosts, slots, as_json=as_json)
+
+
 for command in (platform.up, platform.down, platform.clean, platform.doctor, platform.endpoints, platform.logs):
     app.command()(command)
 for part in (lists.app, runbooks.app):

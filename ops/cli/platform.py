@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ops.cli.ending import WrongUsageError
+from ops.cli.ending import INTERRUPTED, WrongUsageError
 from ops.cli.output import AsJson, print_json, print_table
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 BAR = 30
 """Characters of the longest bar in the table of where the time went."""
-INTERRUPTED = 130
 
 
 def _told(timing: "Timing") -> str:

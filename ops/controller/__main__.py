@@ -11,7 +11,7 @@ import structlog
 
 from ops import endpoints, metrics, site
 from ops.channel import Channel, ChannelAwayError
-from ops.controller.leader import LOST_SECONDS, Controller
+from ops.controller.leader import LOST_SECONDS, Controller, collect_seldom
 from ops.model.exporter import Exporter, Role
 from ops.planning.cluster import Rules
 
@@ -53,6 +53,7 @@ def main() -> int:
     except (site.SiteError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
+    collect_seldom()
     channel = Channel(address)
     controller = Controller(channel, options.name, rules_of(config), options.lost_seconds)
     for number in (signal.SIGTERM, signal.SIGINT):

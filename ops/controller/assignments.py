@@ -4,45 +4,60 @@ from collections.abc import Iterable
 
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
-from ops.model.assignment import Unit, UnitKind, driver_id, label_of, slot_id
-from ops.model.ids import BATCH, HostName, Incarnation, Tenant
+from ops.model.assignment import Assignment, Unit, UnitKind, driver_id, label_of, slot_id
+from ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
 from ops.model.incarnation import IncarnationSpec, Phase
 
 
 def project(draft: Draft) -> None:
     """Write every host's assignment anew from what holds now."""
-    units: dict[HostName, list[Unit]] = {name: [] for name in draft.view.hosts}
-    for host, unit in _all_units(draft):
-        if host in units:
-            units[host].append(unit)
-    for name, held in units.items():
+    held: dict[HostName, list[_Part]] = {name: [] for name in draft.view.hosts}
+    for host, part in _parts(draft):
+        if host in held:
+            held[host].append(part)
+    for name, parts in held.items():
         before = draft.assignments[name]
-        # A unit that runs keeps the size that it was started with, whatever is declared by now.
-        sizes = {unit.id: unit.quantum for unit in before.units}
-        kept = tuple(unit.model_copy(update={"quantum": sizes.get(unit.id, unit.quantum)}) for unit in held)
-        draft.assignments[name] = before.model_copy(update={"units": kept})
+        if before.parts != [(identity, like.quiet) for identity, like in parts]:
+            draft.assignments[name] = Assignment(epoch=before.epoch, units=tuple(_units(parts, before)), reboot=before.reboot)
 
 
-def _all_units(draft: Draft) -> Iterable[tuple[HostName, Unit]]:
-    for tier in draft.end_first():
-        record = draft.owners[tier.spec.name]
-        for spec in sorted(draft.held(tier.spec.name), key=lambda held: held.incarnation):
-            yield from _units(tier, spec, quiet=spec.incarnation == record.next and record.phase is Phase.PREPARE)
-    for number, host in sorted(draft.batch.items()):
-        yield (
-            host,
-            Unit(
-                id=slot_id(BATCH, 0, number),
-                kind=UnitKind.SLOT,
-                tenant=BATCH,
-                incarnation=Incarnation(0),
-                quantum=draft.rules.batch_quantum,
-                label=label_of(BATCH, 0),
-            ),
+_Part = tuple[UnitId, Unit]
+"""A unit's name, and one that is like it in everything else: of ten thousand hosts few change in a pass, and only those get units made."""
+
+
+def _units(parts: Iterable[_Part], before: Assignment) -> Iterable[Unit]:
+    """Make a host's units; one that runs keeps the size that it was started with, whatever is declared by now."""
+    sizes = {unit.id: unit.quantum for unit in before.units}
+    for identity, like in parts:
+        yield Unit(
+            id=identity,
+            kind=like.kind,
+            tenant=like.tenant,
+            incarnation=like.incarnation,
+            quantum=sizes.get(identity, like.quantum),
+            label=like.label,
+            quiet=like.quiet,
         )
 
 
-def _units(tier: TierView, spec: IncarnationSpec, *, quiet: bool) -> Iterable[tuple[HostName, Unit]]:
+def _parts(draft: Draft) -> Iterable[tuple[HostName, _Part]]:
+    for tier in draft.end_first():
+        record = draft.owners[tier.spec.name]
+        for spec in sorted(draft.held(tier.spec.name), key=lambda held: held.incarnation):
+            yield from _incarnation(tier, spec, quiet=spec.incarnation == record.next and record.phase is Phase.PREPARE)
+    lent = Unit(
+        id=slot_id(BATCH, 0, 0),
+        kind=UnitKind.SLOT,
+        tenant=BATCH,
+        incarnation=Incarnation(0),
+        quantum=draft.rules.batch_quantum,
+        label=label_of(BATCH, 0),
+    )
+    for number, host in sorted(draft.batch.items()):
+        yield host, (slot_id(BATCH, 0, number), lent)
+
+
+def _incarnation(tier: TierView, spec: IncarnationSpec, *, quiet: bool) -> Iterable[tuple[HostName, _Part]]:
     name, number = spec.tier, spec.incarnation
     driver = Unit(
         id=driver_id(name, number),
@@ -53,6 +68,7 @@ def _units(tier: TierView, spec: IncarnationSpec, *, quiet: bool) -> Iterable[tu
         label=label_of(name, number),
         quiet=quiet,
     )
-    yield spec.placement.driver, driver
+    worker = driver.model_copy(update={"kind": UnitKind.SLOT, "quantum": tier.spec.quantum})
+    yield spec.placement.driver, (driver.id, driver)
     for slot, host in enumerate(spec.placement.slots):
-        yield host, driver.model_copy(update={"id": slot_id(name, number, slot), "kind": UnitKind.SLOT, "quantum": tier.spec.quantum})
+        yield host, (slot_id(name, number, slot), worker)

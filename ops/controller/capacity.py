@@ -1,33 +1,54 @@
 """What the hosts hold now, as planning wants to see it: capacity less every unit of every incarnation that is not retired."""
 
+from collections import defaultdict
+from functools import cache
+from itertools import chain
+
 from ops.controller.draft import Draft
 from ops.model.assignment import HostState
-from ops.model.ids import HostName
+from ops.model.ids import HostName, TierName
 from ops.model.resources import Capacity
-from ops.planning.cluster import Cluster, Host, Hosts, TierNow, holding
+from ops.planning.cluster import Cluster, Host, Hosts, TierNow, units
 
 
 def cluster(draft: Draft) -> Cluster:
     """Return the cluster as this pass has it so far."""
-    rules = draft.rules_now()
-    hosts: Hosts = {name: host for name in draft.view.hosts if (host := _host(draft, name)) is not None}
-    for name in draft.batch.values():
-        if name in hosts:
-            hosts = {**hosts, name: hosts[name].holding(rules.batch_quantum)}
-    tiers: dict[str, TierNow] = {}
-    for tier in draft.view.tiers.values():
-        owning = draft.owning(tier.spec.name)
-        tiers[tier.spec.name] = TierNow(tier.spec, None if owning is None else owning.placement)
-        for incarnation in draft.held(tier.spec.name):
-            hosts = holding(hosts, tier.spec, incarnation.placement)
-    return Cluster(hosts, {tier.spec.name: tier for tier in tiers.values()}, tuple(sorted(draft.batch.values())), rules)
+    if draft.room is None:
+        draft.room = _count(draft)
+    tiers: dict[TierName, TierNow] = {}
+    for name, tier in draft.view.tiers.items():
+        owning = draft.owning(name)
+        tiers[name] = TierNow(tier.spec, None if owning is None else owning.placement)
+    return Cluster(draft.room, tiers, tuple(sorted(draft.batch.values())), draft.rules_now())
 
 
-def _host(draft: Draft, name: HostName) -> Host | None:
-    """Return a registered host; one whose agent is away takes nothing new, lost or not yet."""
+def _count(draft: Draft) -> Hosts:
+    """Count from the beginning what every registered host holds."""
+    cpu: dict[HostName, float] = defaultdict(float)
+    memory: dict[HostName, int] = defaultdict(int)
+    held = [(tier.spec, spec.placement) for name, tier in draft.view.tiers.items() for spec in draft.held(name)]
+    parts = chain(
+        ((host, draft.rules.batch_quantum) for host in draft.batch.values()),
+        chain.from_iterable(units(spec, placement) for spec, placement in held),
+    )
+    for host, quantum in parts:
+        cpu[host] += quantum.cpu
+        memory[host] += quantum.memory
+    found = (_host(draft, name, cpu[name], memory[name]) for name in draft.view.hosts)
+    return {host.name: host for host in found if host is not None}
+
+
+@cache
+def _capacity(cpu: float, memory: int) -> Capacity:
+    """Return a capacity; hosts come in few sizes."""
+    return Capacity(cpu=cpu, memory=memory)
+
+
+def _host(draft: Draft, name: HostName, cpu: float, memory: int) -> Host | None:
+    """Return a registered host with what is used of it; one whose agent is away takes nothing new, lost or not yet."""
     seen = draft.view.hosts[name]
     if seen.facts is None:
         return None
     state = draft.state_of(name) if seen.live else HostState.LOST
-    capacity = Capacity(cpu=seen.facts.cpu, memory=seen.facts.memory)
-    return Host(name, seen.facts.zone, seen.facts.labels, capacity, state)
+    capacity = _capacity(seen.facts.cpu, seen.facts.memory)
+    return Host(name, seen.facts.zone, seen.facts.labels, capacity, state, cpu, memory)

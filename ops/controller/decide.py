@@ -8,6 +8,7 @@ from ops.controller.draft import Draft, Moment
 from ops.controller.view import View
 from ops.model.ids import TierName
 from ops.model.operation import ChangeState
+from ops.model.sentence import listed
 from ops.model.status import TierState, TierStatus
 
 
@@ -53,7 +54,7 @@ def _sentence(draft: Draft, waits: list[str]) -> str:
     if said:
         return "; ".join(said)
     odd = [f"{name} {status.sentence}" for name, status in draft.statuses.items() if status.state is not TierState.RUNNING]
-    lost = f"; lost: {', '.join(sorted(draft.lost))}" if draft.lost else ""
+    lost = f"; lost: {listed(sorted(draft.lost))}" if draft.lost else ""
     if odd:
         return f"{'; '.join(odd)}{lost}"
     return f"{len(draft.statuses)} tiers run, nothing is being changed{lost}" if draft.statuses else f"no tier is published yet{lost}"

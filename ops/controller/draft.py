@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pydantic import BaseModel
 
@@ -14,7 +15,7 @@ from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement
 from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Result
 from ops.model.share import Layers
 from ops.model.status import TierStatus
-from ops.planning.cluster import Rules
+from ops.planning.cluster import BURST_ZONE, Hosts, Rules, holding
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ class Draft:
         self.events: list[str] = []
         """What this pass has decided, for the log and for the journals of what is open."""
         self.results: dict[OperationId, Result] = {}
+        self.room: Hosts | None = None
+        """What the hosts hold by now, once `capacity` has counted it; kept true by what this draft decides."""
+        self._sound: frozenset[HostName] | None = None
         self._lines: dict[OperationId, list[str]] = {}
 
     def rules_now(self) -> Rules:
@@ -92,6 +96,7 @@ class Draft:
             failures=failures,
             attempt=self.wanted[tier].attempt,
         )
+        self._hold(tier, placement, 1)
         return number
 
     def retire(self, tier: TierName, number: Incarnation) -> None:
@@ -99,10 +104,18 @@ class Draft:
         spec = self.incarnations[tier].get(number)
         if spec is not None and not spec.retired:
             self.incarnations[tier][number] = spec.model_copy(update={"retired": True})
+            self._hold(tier, spec.placement, -1)
 
     def place(self, tier: TierName, number: Incarnation, placement: Placement) -> None:
         """Move slots of a living incarnation: those that were lost with their host."""
-        self.incarnations[tier][number] = self.incarnations[tier][number].model_copy(update={"placement": placement})
+        before = self.incarnations[tier][number]
+        self.incarnations[tier][number] = before.model_copy(update={"placement": placement})
+        self._hold(tier, before.placement, -1)
+        self._hold(tier, placement, 1)
+
+    def _hold(self, tier: TierName, placement: Placement, count: int) -> None:
+        if self.room is not None:
+            self.room = holding(self.room, self.view.tiers[tier].spec, placement, count)
 
     def own(self, tier: TierName, **changes: object) -> None:
         """Change a tier's fence."""
@@ -122,10 +135,26 @@ class Draft:
         """Return a host's state: lost when its agent is gone, else what was written."""
         return HostState.LOST if self.is_lost(name) else self.records.get(name, HostRecord()).state
 
+    def sound(self) -> frozenset[HostName]:
+        """Return the hosts that are up and not lost."""
+        if self._sound is None:
+            self._sound = frozenset(name for name in self.view.hosts if name not in self.lost and self.records[name].state is HostState.UP)
+        return self._sound
+
+    @cached_property
+    def away(self) -> frozenset[HostName]:
+        """The site's own hosts whose agent is away, and not for so long that they are lost."""
+        return frozenset(
+            name
+            for name, host in self.view.hosts.items()
+            if not host.live and name not in self.lost and host.facts is not None and host.facts.zone != BURST_ZONE
+        )
+
     def set_state(self, name: HostName, state: HostState, by: str) -> None:
         """Write a host's state."""
         if self.records.get(name, HostRecord()).state is not state:
             self.records[name] = HostRecord(state=state, by=by, since=self.now)
+            self.room = self._sound = None
 
     def change_of(self, identity: ChangeId, **changes: object) -> None:
         """Change a change's record."""
@@ -147,12 +176,13 @@ class Draft:
 
     def writes(self) -> list[Write]:
         """Return what differs from the snapshot, each guarded by the version that was read."""
-        changed = [(path, _raised(before, after)) for path, before, after in self._compared() if before != after]
+        changed = [(path, _raised(before, after)) for path, before, after in self._compared() if before is not after and before != after]
         return [Write(path, value, self.view.versions.get(path)) for path, value in (*changed, *self._words())]
 
     def _compared(self) -> Iterable[tuple[str, BaseModel | None, BaseModel | None]]:
         view = self.view
-        for name, tier in view.tiers.items():
+        for tier in self.end_first():
+            name = tier.spec.name
             for number, spec in self.incarnations[name].items():
                 yield paths.incarnation(name, number), tier.incarnations.get(number), spec
             yield paths.owner(name), tier.owner, self.owners[name]

@@ -1,9 +1,11 @@
 """The process around `decide`: elected, fenced by an epoch, woken by watches, and stopping at once when its session is in doubt."""
 
+import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 
 import structlog
 from kazoo.exceptions import KazooException, LockTimeout
@@ -15,6 +17,7 @@ from ops.controller.decide import Decision, decide
 from ops.controller.draft import Moment
 from ops.controller.metrics import ControllerMetrics
 from ops.controller.mirror import Mirror
+from ops.controller.portions import portions
 from ops.controller.prune import prune
 from ops.controller.view import View, look
 from ops.model import paths
@@ -26,7 +29,9 @@ from ops.planning.cluster import Rules
 log = structlog.get_logger()
 
 PERIOD_SECONDS = 10.0
-"""A full pass over everything, read anew: it heals what a watch has missed."""
+"""The longest sleep. By then a part of what is known has grown old and is read anew."""
+HEAL_NODES = 1000
+"""How many nodes are read anew in each period: all of them on a hundred hosts, and on ten thousand a part, for reading takes its time."""
 BUSY_SECONDS = 1.0
 """The longest sleep while something is under way."""
 LOST_SECONDS = 12.0
@@ -36,6 +41,16 @@ DOUBT = 5.0
 PRUNE_SECONDS = 60.0
 ELECTION_SECONDS = 2.0
 """How often a standby looks up from the queue, to see whether it is told to stop."""
+
+
+NEW_OBJECTS = 100_000
+"""How many are made before Python looks for cycles among them. A pass on thousands of hosts makes that many, without a cycle, and with the
+usual 700 a third of its time went into looking."""
+
+
+def collect_seldom() -> None:
+    """Have this process look for garbage as seldom as suits passes over many hosts."""
+    gc.set_threshold(NEW_OBJECTS)
 
 
 @dataclass(frozen=True)
@@ -65,6 +80,7 @@ class Controller:
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
         self._stopping = threading.Event()
         self._said = ""
+        self._healed = time.monotonic()
         self.metrics = ControllerMetrics()
 
     def stop(self) -> None:
@@ -89,9 +105,12 @@ class Controller:
         self._give_back()
         self._say("stands by")
         try:
+            self._look()  # a standby knows all that the leader knows, and goes on from there at once
+            gc.freeze()  # and nobody looks for garbage in what it knows
             while not self._acquired():
                 if self._stopping.is_set():
                     return
+                self._look()
             self._lead(self._take_office(self._channel.session))
         finally:
             self.metrics.stands_by()
@@ -121,17 +140,13 @@ class Controller:
         record = EpochRecord(epoch=epoch, leader=self._name)
         version = None if found is None else found.version
         self._channel.multi([Write(paths.EPOCH, record, version)])
-        self._mirror.stale(None)
         self._absences.forget()
         log.info("leads", name=self._name, epoch=epoch)
         return Term(epoch, 0 if version is None else version + 1, session)
 
     def _lead(self, term: Term) -> None:
-        read_all = pruned = time.monotonic()
+        pruned = time.monotonic()
         while not self._stopping.is_set():
-            if time.monotonic() - read_all > PERIOD_SECONDS:
-                self._mirror.stale(None)
-                read_all = time.monotonic()
             try:
                 under_way = self._pass(term)
             except ConflictError as conflict:
@@ -145,8 +160,14 @@ class Controller:
                 continue
             if time.monotonic() - pruned > PRUNE_SECONDS:
                 pruned = time.monotonic()
-                prune(self._channel, look(self._mirror))
-            self._waker.wait(BUSY_SECONDS if under_way else PERIOD_SECONDS)
+                prune(self._channel, self._look())
+            self._waker.wait(min(BUSY_SECONDS if under_way else PERIOD_SECONDS, self._absences.due()))
+
+    def _look(self) -> View:
+        if time.monotonic() - self._healed > PERIOD_SECONDS:
+            self._mirror.heal(HEAL_NODES)
+            self._healed = time.monotonic()
+        return look(self._mirror)
 
     def _pass(self, term: Term) -> bool:
         """Look, decide, write; return whether something is under way."""
@@ -158,20 +179,30 @@ class Controller:
             message = "its session has ended"
             raise Deposed(message)
         with self.metrics.phase("look"):
-            view = look(self._mirror)
+            view = self._look()
         with self.metrics.phase("decide"):
             decision = decide(view, Moment(now=time.time(), lost=self._absences.lost(view), rules=self._rules))
-        status = self._status(view, decision, term)
-        writes = [*decision.writes, *status]
+        writes = [*decision.writes, *self._status(view, decision, term)]
         if writes:
             with self.metrics.phase("write"):
-                self._channel.multi([Guard(paths.EPOCH, term.version), *writes])
-            for write in writes:
-                self._mirror.stale(write.path)
-                self._mirror.stale(write.path.rsplit("/", 1)[0])
+                self._write(writes, view, term)
         self.metrics.passed(view, decision, term.epoch)
         self._say(decision.sentence)
         return decision.under_way or bool(decision.writes)
+
+    def _write(self, writes: list[Write], view: View, term: Term) -> None:
+        for portion in portions(writes, view):
+            try:
+                self._channel.multi([Guard(paths.EPOCH, term.version), *portion])
+            finally:
+                self._forget(portion)
+
+    def _forget(self, writes: Iterable[Write]) -> None:
+        """Read anew what was written, or was to be: no later pass may decide on what was there before."""
+        for write in writes:
+            self._mirror.stale(write.path)
+            if write.version is None or write.value is None:
+                self._mirror.stale(write.path.rsplit("/", 1)[0])
 
     def _status(self, view: View, decision: Decision, term: Term) -> list[Write]:
         status = ControllerStatus(leader=self._name, epoch=term.epoch, at=time.time(), sentence=decision.sentence, tiers=decision.tiers)
@@ -187,7 +218,6 @@ class Controller:
             message = f"{'nobody' if found is None else found.value.leader} has taken office since"
             raise Deposed(message)
         log.info("decides again: something changed meanwhile", conflict=str(conflict))
-        self._mirror.stale(None)
         self._stopping.wait(0.02)
 
     def _say(self, sentence: str) -> None:
@@ -217,3 +247,9 @@ class Absences:
         fresh = [name for name, since in self._since.items() if now - since < self._seconds * DOUBT]
         seconds = self._seconds * (DOUBT if len(fresh) > 1 and len(fresh) * 2 > len(view.hosts) else 1.0)
         return frozenset(name for name, since in self._since.items() if now - since >= seconds)
+
+    def due(self) -> float:
+        """Return in how many seconds the next host may count as lost."""
+        now = self._clock()
+        ends = (since + seconds - now for since in self._since.values() for seconds in (self._seconds, self._seconds * DOUBT))
+        return min((left for left in ends if left > 0), default=inf)

@@ -1,7 +1,8 @@
 """A copy of what was read, kept true by watches: after one report has changed, a pass reads one node and not all of them."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
@@ -14,13 +15,14 @@ _KINDS = ("value", "names", "there")
 
 
 class Mirror:
-    """Reads through to the channel only what has changed since; `stale(None)` has everything read anew. For one reading thread."""
+    """Reads through to the channel only what has changed since, all of it together. For one reading thread."""
 
     def __init__(self, channel: Channel) -> None:
         """Follow `channel`."""
         self._channel = channel
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str], Any] = {}
+        """In the order of reading."""
         self._reading: set[tuple[str, str]] = set()
         self._good: dict[str, Any] = {}
         channel.on_change(self.stale)
@@ -36,36 +38,55 @@ class Mirror:
                 self._known.pop((kind, path), None)
                 self._reading.discard((kind, path))
 
+    def heal(self, most: int) -> None:
+        """Have so many nodes read anew, those that were read longest ago: it mends what a watch has missed."""
+        with self._lock:
+            for key in list(islice(self._known, most)):
+                del self._known[key]
+
     def read(self, path: str, model: type[M], *, watch: bool = False) -> Read[M] | None:
         """Return the value at `path`; a node that no longer parses keeps its last good value."""
+        return self.read_many((path,), model, watch=watch)[0]
 
-        def fetch() -> Read[M] | None:
-            found = self._channel.read(path, model, watch=watch)
-            if found is not None:
-                self._good[path] = found
-            elif not self._channel.exists(path):
-                self._good.pop(path, None)
-            return cast("Read[M] | None", self._good.get(path))
+    def read_many(self, paths: Sequence[str], model: type[M], *, watch: bool = False) -> list[Read[M] | None]:
+        """Return the values at many paths, likewise."""
 
-        return cast("Read[M] | None", self._once("value", path, fetch))
+        def fetch(missing: Sequence[str]) -> Iterable[Any]:
+            return [
+                self._keep(path, found) for path, found in zip(missing, self._channel.read_many(missing, model, watch=watch), strict=True)
+            ]
+
+        return cast("list[Read[M] | None]", self._once("value", paths, fetch))
+
+    def _keep(self, path: str, found: Any) -> Any:
+        if found is not None:
+            self._good[path] = found
+        elif path in self._good and not self._channel.exists(path):
+            del self._good[path]
+        return self._good.get(path)
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Return the names below `path`."""
-        return cast("list[str]", self._once("names", path, lambda: self._channel.children(path, watch=watch)))
+        return self.children_many((path,), watch=watch)[0]
+
+    def children_many(self, paths: Sequence[str], *, watch: bool = False) -> list[list[str]]:
+        """Return the names below many paths."""
+        return self._once("names", paths, lambda missing: self._channel.children_many(missing, watch=watch))
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
         """Tell whether there is a node at `path`."""
-        return bool(self._once("there", path, lambda: self._channel.exists(path, watch=watch)))
+        return bool(self._once("there", (path,), lambda missing: [self._channel.exists(path, watch=watch) for path in missing])[0])
 
-    def _once(self, kind: str, path: str, fetch: Callable[[], Any]) -> Any:
-        key = (kind, path)
+    def _once(self, kind: str, paths: Sequence[str], fetch: Callable[[Sequence[str]], Iterable[Any]]) -> list[Any]:
         with self._lock:
-            if key in self._known:
-                return self._known[key]
-            self._reading.add(key)
-        value = fetch()
-        with self._lock:
-            if key in self._reading:  # no watch has fired in between: it may be used again
-                self._reading.discard(key)
-                self._known[key] = value
-        return value
+            found = {path: self._known[kind, path] for path in paths if (kind, path) in self._known}
+            missing = [path for path in paths if path not in found]
+            self._reading.update((kind, path) for path in missing)
+        if missing:
+            fetched = dict(zip(missing, fetch(missing), strict=True))
+            with self._lock:
+                still = [path for path in missing if (kind, path) in self._reading]  # no watch has fired in between: it may be used again
+                self._reading.difference_update((kind, path) for path in still)
+                self._known.update(((kind, path), fetched[path]) for path in still)
+            found |= fetched
+        return [found[path] for path in paths]

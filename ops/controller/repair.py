@@ -12,6 +12,7 @@ from ops.controller.view import TierView
 from ops.model.assignment import HostState, UnitState, slot_id
 from ops.model.ids import HostName
 from ops.model.incarnation import IncarnationSpec
+from ops.model.sentence import listed
 from ops.planning.cluster import RefusedError
 from ops.planning.placement import Ask, place
 from ops.planning.shares import target
@@ -22,17 +23,18 @@ def replace_lost_slots(draft: Draft, tier: TierView) -> str | None:
     name = tier.spec.name
     record = draft.owners[name]
     for spec in draft.held(name):
-        lost = dict(_lost(draft, spec))
+        lost = {} if draft.sound().issuperset(spec.placement.slots) else dict(_lost(draft, spec))
         if not lost or spec.incarnation not in {record.owner, record.next}:
             continue
         now = cluster(draft)
         try:
             placed = place([Ask(name, len(lost), tier.spec.quantum, target(name, now.rules).to)], now.hosts)
         except RefusedError as refused:
-            return f"runs without its slots on {', '.join(sorted(set(lost.values())))}: {refused}"
+            return f"runs without its slots on {listed(sorted(set(lost.values())))}: {refused}"
         slots = list(spec.placement.slots)
+        went = [f"slot {number} from {slots[number]} to {host}" for number, host in zip(lost, placed.where[name, "slots"], strict=True)]
+        draft.tell(f"{name}: of incarnation {spec.incarnation} goes {listed(went)}")
         for number, host in zip(lost, placed.where[name, "slots"], strict=True):
-            draft.tell(f"{name}: slot {number} of incarnation {spec.incarnation} goes from {slots[number]} to {host}")
             slots[number] = host
         draft.place(name, spec.incarnation, spec.placement.model_copy(update={"slots": tuple(slots)}))
     return None

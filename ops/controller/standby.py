@@ -12,6 +12,7 @@ from ops.model.assignment import HostState
 from ops.model.ids import Incarnation, TierName
 from ops.model.incarnation import Placement, State
 from ops.model.operation import ChangeState
+from ops.model.sentence import listed
 from ops.model.status import TierState, TierStatus
 from ops.model.tier import Standby
 from ops.planning.cluster import Cluster, RefusedError
@@ -86,7 +87,7 @@ def _begin(draft: Draft, tier: TierView) -> str:
         return f"runs without its standby: {refused}"
     number = draft.begin(name, placement, REASON, owning.failures)
     draft.own(name, standby=number, standby_runs=tier.spec.standby is Standby.HOT)
-    workers = ", ".join(placement.slots)
+    workers = listed(placement.slots)
     draft.tell(f"{name}: incarnation {number} starts as {tier.spec.standby} standby, driver on {placement.driver}, workers on {workers}")
     return f"{tier.spec.standby} standby {number} starts on {placement.driver}"
 

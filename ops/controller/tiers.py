@@ -10,14 +10,17 @@ from ops.controller.view import TierView
 from ops.model.ids import HostName, Incarnation, TierName
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
 from ops.model.operation import ChangeState
+from ops.model.sentence import listed
 from ops.model.status import TierState, TierStatus
-from ops.planning.cluster import BURST_ZONE, RefusedError
+from ops.planning.cluster import RefusedError
 from ops.planning.placement import place_tier
 from ops.planning.shares import target
 
 GIVE_UP = 5
 """Failures in a row after which a tier is given up until its wanted attempt is raised."""
 LONGEST_WAIT = 30.0
+FEW_AWAY = 0.1
+"""The share of a tier's hosts that it is started without, rather than wait until it is clear whether they will come back."""
 STOP_SECONDS = 60.0
 """A stopped tier's driver that has not ended after this long is taken away by its agent."""
 
@@ -60,7 +63,7 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     away = _away(draft, old)
     if away:
         sentence = (
-            f"is started when it is clear whether {', '.join(away)} will come back: {'its' if len(away) == 1 else 'their'} agent is away"
+            f"is started when it is clear whether {listed(away)} will come back: {'its' if len(away) == 1 else 'their'} agent is away"
         )
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     for spec in draft.held(name):
@@ -74,20 +77,19 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     draft.hand_to(name, number)
     draft.own(name, stopped=False, paused=draft.wanted[name].paused)
     notes = "".join(f"; {note}" for note in placed.notes)
-    draft.tell(
-        f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {', '.join(placement.slots)} ({reason}){notes}"
-    )
+    draft.tell(f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {listed(placement.slots)} ({reason}){notes}")
     return TierStatus(state=TierState.STARTING, sentence=f"incarnation {number} starts: {reason}", failures=failures, error=error)
 
 
 def _away(draft: Draft, old: IncarnationSpec | None) -> list[HostName]:
     """Name the hosts that a placement should wait for: where the tier was, or else any, with an agent away and not yet lost.
 
-    When everything comes back after a stop, the first host that is there must not be given all of it.
+    When everything comes back after a stop, the first host that is there must not be given all of it. On many hosts, some of which are
+    always away, the others are enough.
     """
-    known = {name: host for name, host in draft.view.hosts.items() if host.facts is not None and host.facts.zone != BURST_ZONE}
-    names = known.keys() if old is None else known.keys() & old.placement.hosts
-    return sorted(name for name in names if not known[name].live and not draft.is_lost(name))
+    hosts = frozenset(draft.view.hosts) if old is None else old.placement.hosts
+    away = draft.away & hosts
+    return sorted(away) if len(away) > FEW_AWAY * len(hosts) else []
 
 
 def _keep(draft: Draft, tier: TierView) -> TierStatus:

@@ -1,6 +1,6 @@
 """One snapshot of the channel as frozen values: the only place of the controller that reads."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -25,8 +25,14 @@ class Reader(Protocol):
     def read(self, path: str, model: type[M], *, watch: bool = False) -> Read[M] | None:
         """Return the value at `path`."""
 
+    def read_many(self, paths: Sequence[str], model: type[M], *, watch: bool = False) -> list[Read[M] | None]:
+        """Return the values at many paths."""
+
     def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Return the names below `path`."""
+
+    def children_many(self, paths: Sequence[str], *, watch: bool = False) -> list[list[str]]:
+        """Return the names below many paths."""
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
         """Tell whether there is a node at `path`."""
@@ -86,11 +92,12 @@ class _Look:
         self.versions: dict[str, int] = {}
 
     def value(self, path: str, model: type[M]) -> M | None:
-        found = self.reader.read(path, model, watch=True)
-        if found is None:
-            return None
-        self.versions[path] = found.version
-        return found.value
+        return self.values((path,), model)[0]
+
+    def values(self, paths: Sequence[str], model: type[M]) -> list[M | None]:
+        found = self.reader.read_many(paths, model, watch=True)
+        self.versions.update((path, each.version) for path, each in zip(paths, found, strict=True) if each is not None)
+        return [None if each is None else each.value for each in found]
 
     def names(self, path: str) -> list[str]:
         return self.reader.children(path, watch=True)
@@ -101,7 +108,7 @@ def look(reader: Reader) -> View:
     at = _Look(reader)
     return View(
         tiers={TierName(name): tier for name in at.names("/tiers") if (tier := _tier(at, name)) is not None},
-        hosts={HostName(name): _host(at, name) for name in sorted({*at.names("/hosts"), *at.names("/assignments")})},
+        hosts={host.name: host for host in _hosts(at)},
         operations={OperationId(name): found for name in at.names("/operations") if (found := _operation(at, name)) is not None},
         changes={
             ChangeId(name): change
@@ -131,15 +138,24 @@ def _tier(at: _Look, name: str) -> TierView | None:
     )
 
 
-def _host(at: _Look, name: str) -> HostView:
-    return HostView(
-        name=HostName(name),
-        facts=at.value(paths.host(name), HostFacts),
-        live=at.reader.exists(paths.live(name), watch=True),
-        record=at.value(paths.host_record(name), HostRecord) or HostRecord(),
-        assignment=at.value(paths.assignment(name), Assignment) or Assignment(),
-        observed=at.value(paths.observed(name), Observed),
-    )
+def _hosts(at: _Look) -> Iterable[HostView]:
+    """Yield all hosts by name; each question is put for all of them together."""
+    names = sorted({*at.names("/hosts"), *at.names("/assignments")})
+    below = at.reader.children_many([paths.host(name) for name in names], watch=True)
+    recorded = [name for name, nodes in zip(names, below, strict=True) if paths.RECORD in nodes]
+    records = dict(zip(recorded, at.values([paths.host_record(name) for name in recorded], HostRecord), strict=True))
+    facts = at.values([paths.host(name) for name in names], HostFacts)
+    assigned = at.values([paths.assignment(name) for name in names], Assignment)
+    observed = at.values([paths.observed(name) for name in names], Observed)
+    for number, name in enumerate(names):
+        yield HostView(
+            name=HostName(name),
+            facts=facts[number],
+            live=paths.LIVE in below[number],
+            record=records.get(name) or HostRecord(),
+            assignment=assigned[number] or Assignment(),
+            observed=observed[number],
+        )
 
 
 def _operation(at: _Look, name: str) -> OperationView | None:

@@ -1,8 +1,9 @@
 """What the controller wants on one host, and what its agent observes there."""
 
 from enum import StrEnum
+from functools import cached_property
 
-from ops.model.ids import HostName, Incarnation, Tenant, UnitId
+from ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
 from ops.model.resources import Frozen, Quantum
 
 
@@ -35,6 +36,16 @@ class Assignment(Frozen):
     units: tuple[Unit, ...] = ()
     reboot: str | None = None
     """The id of the operation that asks for a reboot; the agent does it once for each id."""
+
+    @cached_property
+    def parts(self) -> list[tuple[UnitId, bool]]:
+        """What the controller holds an assignment against, once for each: its units by name, and whether each is quiet."""
+        return [(unit.id, unit.quiet) for unit in self.units]
+
+    @cached_property
+    def batch(self) -> tuple[UnitId, ...]:
+        """The slots of the tenant `batch`."""
+        return tuple(unit.id for unit in self.units if unit.tenant == BATCH)
 
 
 class UnitState(StrEnum):

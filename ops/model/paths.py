@@ -8,6 +8,8 @@ LOCK = "/changes/lock"
 """Holds the id of the change that has the maintenance lock; absent when nobody has it."""
 LEADER = "/controller/leader"
 EPOCH = "/controller/epoch"
+LIVE, RECORD = "live", "record"
+"""What may be below a host."""
 CONTROLLER_STATUS = "/controller/status"
 """What the leader said last, for `sluice status`."""
 EXPORTERS = "/exporters"
@@ -26,12 +28,12 @@ def host(name: str) -> str:
 
 def live(name: str) -> str:
     """The ephemeral node of a host's agent."""
-    return f"/hosts/{name}/live"
+    return f"/hosts/{name}/{LIVE}"
 
 
 def host_record(name: str) -> str:
     """The controller's word on a host (`HostRecord`)."""
-    return f"/hosts/{name}/record"
+    return f"/hosts/{name}/{RECORD}"
 
 
 def assignment(name: str) -> str:
@@ -47,6 +49,12 @@ def observed(name: str) -> str:
 def tier(name: str) -> str:
     """A tier's declaration (`TierSpec`)."""
     return f"/tiers/{name}"
+
+
+def tier_of(path: str) -> str | None:
+    """Return the tier that a path below `/tiers` belongs to."""
+    root, _, rest = path[1:].partition("/")
+    return rest.split("/", 1)[0] if root == "tiers" else None
 
 
 def owner(name: str) -> str:

@@ -32,21 +32,31 @@ class Host:
     state: HostState = HostState.UP
     used_cpu: float = 0.0
     used_memory: int = 0
+    free_cpu: float = field(init=False)
+    """Cores that nothing holds."""
+    free_memory: int = field(init=False)
+    """MiB that nothing holds."""
+    load: float = field(init=False)
+    """How full it is: the larger of its two parts."""
+
+    def __post_init__(self) -> None:
+        """Reckon once what placement asks of ten thousand hosts for every tier."""
+        object.__setattr__(self, "free_cpu", self.capacity.cpu - self.used_cpu)
+        object.__setattr__(self, "free_memory", self.capacity.memory - self.used_memory)
+        object.__setattr__(self, "load", self.load_with(self.used_cpu, self.used_memory))
 
     @property
     def usable(self) -> bool:
         """Whether something new may be placed here."""
         return self.state is HostState.UP
 
-    @property
-    def free_cpu(self) -> float:
-        """Cores that nothing holds."""
-        return self.capacity.cpu - self.used_cpu
+    def load_with(self, cpu: float, memory: int) -> float:
+        """Return how full it would be with so much used."""
+        return max(cpu / self.capacity.cpu, memory / self.capacity.memory)
 
-    @property
-    def free_memory(self) -> int:
-        """MiB that nothing holds."""
-        return self.capacity.memory - self.used_memory
+    def takes(self, quantum: Quantum) -> bool:
+        """Tell whether one quantum of this size may be placed here."""
+        return self.state is HostState.UP and self.free_memory >= quantum.memory and self.free_cpu + TOLERANCE >= quantum.cpu
 
     def fits(self, quantum: Quantum) -> int:
         """Return how many quanta of this size still fit."""
@@ -55,7 +65,8 @@ class Host:
 
     def holding(self, quantum: Quantum, count: int = 1) -> "Host":
         """Return this host with so many quanta more (or fewer, when negative)."""
-        return replace(self, used_cpu=self.used_cpu + quantum.cpu * count, used_memory=self.used_memory + quantum.memory * count)
+        cpu, memory = self.used_cpu + quantum.cpu * count, self.used_memory + quantum.memory * count
+        return Host(self.name, self.zone, self.labels, self.capacity, self.state, cpu, memory)
 
     def matches(self, to: str | None) -> bool:
         """Tell whether this host is where a locality (`zone:z`, `label:l`, a host's name, or None for anywhere) points."""

@@ -30,8 +30,15 @@ def make_chroot(hosts: str, chroot: str) -> None:
         client.close()
 
 
-def service(where: Layout, java: Path, pipeline: str) -> Service:
-    """Describe the server, with the chroot of `pipeline`."""
+def ask(port: int, word: str) -> str:
+    """Ask the server one of its four-letter words."""
+    with socket.create_connection((ADDRESS, port), timeout=5) as link:
+        link.sendall(word.encode())
+        return b"".join(iter(lambda: link.recv(65536), b"")).decode()
+
+
+def service(where: Layout, java: Path, pipeline: str, heap: int = 96) -> Service:
+    """Describe the server, with the chroot of `pipeline` and `heap` MiB."""
     config, port = where.conf / "zoo.cfg", where.ports.zookeeper
 
     def prepare() -> None:
@@ -42,17 +49,15 @@ def service(where: Layout, java: Path, pipeline: str) -> Service:
         )
 
     def ready() -> None:
-        with socket.create_connection((ADDRESS, port), timeout=2) as link:
-            link.sendall(b"ruok")
-            if link.recv(16) != b"imok":
-                message = "ruok was not answered with imok"
-                raise NotReadyError(message)
+        if ask(port, "ruok") != "imok":
+            message = "ruok was not answered with imok"
+            raise NotReadyError(message)
 
     def after() -> None:
         make_chroot(f"{ADDRESS}:{port}", f"/sluice/{pipeline}")
 
     command = (
-        str(java / "bin" / "java"), *jvm.options(where, "zookeeper", 96), "-cp", jvm.classpath(where.spark_jars, *JARS),
+        str(java / "bin" / "java"), *jvm.options(where, "zookeeper", heap), "-cp", jvm.classpath(where.spark_jars, *JARS),
         "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
     )  # fmt: skip
     return Service("zookeeper", Program(command, nice=-5), ready, prepare, after, ports=(port,))

@@ -22,8 +22,14 @@ class MemoryChannel:
             self.nodes[path] = (data, version, parsed)
         return Read(parsed, version)
 
+    def read_many(self, many, model, **_watch):
+        return [self.read(path, model) for path in many]
+
     def children(self, path, **_watch):
         return sorted(self.below.get(path, ()))
+
+    def children_many(self, many, **_watch):
+        return [self.children(path) for path in many]
 
     def exists(self, path, **_watch):
         return path in self.nodes

@@ -9,6 +9,7 @@ from ops.model.assignment import HostState
 from ops.model.ids import ChangeId, Incarnation, TierName
 from ops.model.incarnation import IncarnationSpec, Phase, Placement, State
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, Move, Operation
+from ops.model.sentence import listed
 from ops.planning.cluster import Cluster, RefusedError
 from ops.planning.placement import fits, place_tier
 from ops.planning.plan import aftermath, has_to_move, plan
@@ -143,7 +144,7 @@ def _begin(draft: Draft, identity: ChangeId, tier: TierName, placement: Placemen
         incarnations={**change.incarnations, tier: number},
         receipts={**change.receipts, tier: {"old": old, "new": number}},
     )
-    draft.tell(f"{tier}: incarnation {number} is prepared, driver on {placement.driver}, workers on {', '.join(placement.slots)}")
+    draft.tell(f"{tier}: incarnation {number} is prepared, driver on {placement.driver}, workers on {listed(placement.slots)}")
     return number
 
 

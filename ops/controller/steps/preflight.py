@@ -6,6 +6,7 @@ from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.steps.outcome import Done, Failed, Outcome
 from ops.model.operation import ChangeRecord, ChangeSpec, ChangeState, MaintenanceLock, Operation, Plan
+from ops.model.sentence import listed
 from ops.planning.checker import violations
 from ops.planning.cluster import Cluster, RefusedError
 from ops.planning.plan import aftermath, plan
@@ -49,7 +50,7 @@ def check(planned: Plan, spec: ChangeSpec, now: Cluster) -> list[str]:
 
 def describe(planned: Plan) -> str:
     """Say a plan in one sentence."""
-    moves = [f"{move.tier} → driver on {move.after.driver}, workers on {', '.join(move.after.slots)}" for move in planned.moves]
+    moves = [f"{move.tier} → driver on {move.after.driver}, workers on {listed(move.after.slots)}" for move in planned.moves]
     if moves:
         moves.append(f"about {planned.predicted_seconds:.0f} s, with a gap of about {planned.predicted_gap_seconds:g} s")
     return "; ".join((*moves, *planned.notes)) or "nothing has to be moved"

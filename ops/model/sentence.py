@@ -1,0 +1,13 @@
+"""Names in sentences for people: the first few, and how many more there are, so that a sentence stays one on ten thousand hosts."""
+
+from collections.abc import Iterable
+
+MOST = 12
+"""Names in one sentence."""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Write names with commas."""
+    all_names = list(names)
+    more = f" and {len(all_names) - MOST} more" if len(all_names) > MOST else ""
+    return ", ".join(all_names[:MOST]) + more

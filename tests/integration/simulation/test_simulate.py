@@ -1,0 +1,74 @@
+"""`sluice simulate` on a small cluster: it measures what it says, and leaves nothing behind, also when it is interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+SLUICE = str(Path(sys.executable).with_name("sluice"))
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def begin(tmp_path, *words):
+    return subprocess.Popen(
+        [SLUICE, "simulate", *words],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def left_behind(tmp_path):
+    here = str(tmp_path)
+    return [each.pid for each in psutil.process_iter(["cmdline"]) if any(here in word for word in each.info["cmdline"] or ())]
+
+
+def test_fifty_hosts_are_measured_and_their_losses_answered(tmp_path):
+    process = begin(tmp_path, "--hosts", "50", "--slots", "400", "--json")
+    out, said = process.communicate()
+    assert process.returncode == 0, said
+    measured = json.loads(out)
+    assert (measured["hosts"], measured["slots"], measured["sessions"]) == (50, 400, 50)
+    assert 0 < measured["plan_seconds"] < 5
+    assert measured["losses"] == 2
+    assert 0 <= measured["loss_to_assignment_p99_seconds"] < 8, "it used to wait for the next full pass"
+    assert 2 < measured["failover_seconds"] < 30
+    assert 20 * 2**20 < measured["controller_peak_bytes"] < 2**30
+    assert measured["znodes"] > 50 * 4
+    assert 40 < measured["ephemerals"] <= 60
+    assert measured["watches"] > 50 * 4
+    assert set(measured["targets"]) == {"plan_seconds", "loss_to_assignment_p99_seconds", "failover_seconds", "controller_peak_bytes"}
+    assert "all hosts are registered" in said
+    assert not list(tmp_path.iterdir())
+    assert not left_behind(tmp_path)
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path):
+    process = begin(tmp_path, "--hosts", "50", "--slots", "400")
+    while "starts and reads everything" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Interrupted: the simulation is stopped, nothing of it is left." in said
+    assert not list(tmp_path.iterdir())
+    assert not left_behind(tmp_path)
+
+
+def test_wrong_numbers_are_refused_at_once(tmp_path):
+    began = time.monotonic()
+    process = begin(tmp_path, "--hosts", "2", "--slots", "400")
+    _, said = process.communicate()
+    assert process.returncode == 2
+    assert said == "--hosts 2: from 4 to 20000 can be simulated\n"
+    assert time.monotonic() - began < 20

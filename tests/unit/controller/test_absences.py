@@ -1,0 +1,42 @@
+"""Hosts whose agents are away: when they count as lost, and how long a start waits for them."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from ops.controller.decide import decide
+from ops.controller.leader import DOUBT, Absences
+from ops.model.status import TierState
+from ops.simulation.cluster import Size, unplanned
+
+
+def with_away(count, hosts=40):
+    view, moment = unplanned(Size(hosts, hosts * 2))
+    away = set(list(view.hosts)[:count])
+    return replace(view, hosts={name: replace(host, live=name not in away) for name, host in view.hosts.items()}), moment, away
+
+
+def test_the_leader_is_due_when_the_next_host_counts_as_lost():
+    now = 0.0
+    absences = Absences(12.0, lambda: now)
+    view, _, away = with_away(1)
+    assert absences.due() == inf
+    assert absences.lost(view) == frozenset()
+    now = 5.0
+    assert absences.due() == pytest.approx(7.0)
+    now = 12.0
+    assert absences.lost(view) == away
+    now = 12.5
+    assert absences.due() == pytest.approx(12.0 * DOUBT - 12.5), "in case that most hosts were away"
+    now = 100.0
+    assert absences.due() == inf
+
+
+def test_a_start_waits_for_many_hosts_and_not_for_a_few():
+    view, moment, away = with_away(4)
+    decided = decide(view, moment)
+    assert {status.state for status in decided.tiers.values()} == {TierState.STARTING}
+    assert not {write.path.rsplit("/", 1)[1] for write in decided.writes} & away, "what is away is given nothing"
+    view, moment, _ = with_away(5)
+    assert {status.state for status in decide(view, moment).tiers.values()} == {TierState.WAITING}

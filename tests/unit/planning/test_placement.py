@@ -1,0 +1,114 @@
+"""Placement leaves out of its flow what no optimum needs: held against the same flow with every host and every arc."""
+
+from itertools import product
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ops.model.assignment import HostState
+from ops.model.resources import Capacity, Quantum
+from ops.planning import placement
+from ops.planning.cluster import Host, RefusedError
+from ops.planning.placement import APART_COST, BALANCE_COST, CROWD, DRIVER, NEW_COST, SPREAD_COST, Ask
+
+QUANTUM = Quantum(cpu=1, memory=1024)
+NAMES = [f"h{number}" for number in range(7)]
+
+
+def cost_of_one(ask, host, number):
+    """Price a unit of an ask on a host that has `number` of it already."""
+    kept = ask.keep.count(host.name)
+    apart = APART_COST if ask.beside and host.name not in ask.beside else 0
+    return SPREAD_COST * min(number, CROWD) + (0 if number < kept else NEW_COST) + apart
+
+
+def balance(host, number):
+    return round(
+        BALANCE_COST * max((host.used_cpu + number) / host.capacity.cpu, (host.used_memory + 1024 * number) / host.capacity.memory)
+    )
+
+
+def cheapest(asks, hosts):
+    """Solve the whole flow by another library; None where not everything fits."""
+    graph = nx.MultiDiGraph()
+    wanted = sum(ask.count for ask in asks)
+    graph.add_node("sink", demand=wanted)
+    for row, ask in enumerate(asks):
+        graph.add_node(row, demand=-ask.count)
+    for host in hosts.values():
+        for number in range(host.fits(QUANTUM) if host.usable else 0):
+            graph.add_edge(host.name, "sink", capacity=1, weight=balance(host, number))
+    for (row, ask), host in product(enumerate(asks), hosts.values()):
+        if host.usable and host.matches(ask.to):
+            for number in range(min(ask.count, host.fits(QUANTUM))):
+                graph.add_edge(row, host.name, capacity=1, weight=cost_of_one(ask, host, number))
+    try:
+        return nx.min_cost_flow_cost(graph)
+    except nx.NetworkXUnfeasible:
+        return None
+
+
+def price(asks, hosts, found):
+    total, placed = 0, dict.fromkeys(hosts, 0)
+    for ask in asks:
+        names = found[ask.tenant, ask.part]
+        for name in set(names):
+            assert hosts[name].usable
+            assert hosts[name].matches(ask.to)
+            total += sum(cost_of_one(ask, hosts[name], number) for number in range(names.count(name)))
+            placed[name] += names.count(name)
+    for name, count in placed.items():
+        assert count <= hosts[name].fits(QUANTUM)
+        total += sum(balance(hosts[name], number) for number in range(count))
+    return total
+
+
+@st.composite
+def hosts_of(draw):
+    return {
+        name: Host(
+            name,
+            draw(st.sampled_from(["onprem", "ec2"])),
+            draw(st.sampled_from([(), ("fast",)])),
+            Capacity(cpu=8, memory=8192),
+            draw(st.sampled_from([HostState.UP] * 5 + [HostState.CORDONED])),
+            used,
+            used * 1024,
+        )
+        for name in NAMES[: draw(st.integers(2, 7))]
+        for used in [draw(st.integers(0, 7))]
+    }
+
+
+@st.composite
+def asks_of(draw, part="slots"):
+    names = st.sampled_from(NAMES)
+    return [
+        Ask(
+            f"t{number}",
+            1 if part == DRIVER else draw(st.integers(1, 5)),
+            QUANTUM,
+            draw(st.sampled_from([None, None, "label:fast", "zone:ec2"])),
+            tuple(draw(st.lists(names, max_size=4))),
+            part,
+            tuple(draw(st.lists(names, max_size=4))) if part == DRIVER else (),
+        )
+        for number in range(draw(st.integers(1, 3)))
+    ]
+
+
+@pytest.mark.parametrize("part", ["slots", DRIVER])
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_what_is_left_out_makes_no_placement_dearer(part, data):
+    hosts, asks = data.draw(hosts_of()), data.draw(asks_of(part))
+    expected = cheapest(asks, hosts)
+    try:
+        solved = placement._solve(asks, hosts)
+    except RefusedError:
+        assert expected is None
+        return
+    assert expected is not None
+    assert price(asks, hosts, {(ask.tenant, ask.part): names for ask, names in zip(asks, solved, strict=True)}) == expected

@@ -1,0 +1,62 @@
+"""The made-up cluster: it is as large as was asked, everything finds a place, and what cannot be simulated is refused."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ops.controller.decide import decide
+from ops.model.assignment import Assignment
+from ops.simulation import machine
+from ops.simulation.cluster import LARGEST_TIER, Size, SizeError, check, facts, tiers, unplanned
+from ops.simulation.targets import plan_seconds
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(4, 60), st.data())
+def test_one_decision_places_every_slot_and_no_host_holds_too_much(hosts, data):
+    size = Size(hosts, data.draw(st.integers(4, hosts * 8)))
+    check(size)
+    decided = decide(*unplanned(size))
+    assigned = {write.path: write.value.units for write in decided.writes if isinstance(write.value, Assignment)}
+    slots = Counter(unit.tenant for units in assigned.values() for unit in units if unit.kind == "slot")
+    assert slots == {name: count for name, (_, count) in tiers(size).items()}
+    assert slots.total() == size.slots
+    assert max(slots.values()) <= LARGEST_TIER
+    for units in assigned.values():
+        assert sum(unit.quantum.cpu for unit in units) <= facts(size, 0).cpu
+        assert sum(unit.quantum.memory for unit in units) <= facts(size, 0).memory
+
+
+@pytest.mark.parametrize(
+    ("hosts", "slots", "reason"),
+    [
+        (3, 10, "--hosts 3: from 4 to 20000 can be simulated"),
+        (30_000, 10, "--hosts 30000: from 4 to 20000"),
+        (10, 0, r"--slots 0: 10 hosts are simulated with 4 to 640 slots \(64 on each\)"),
+        (10, 641, "--slots 641"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_with_what_can(hosts, slots, reason):
+    with pytest.raises(SizeError, match=reason):
+        check(Size(hosts, slots))
+
+
+def test_a_machine_that_is_too_small_is_told_before_anything_starts(monkeypatch):
+    size = Size(1000, 8000)
+    monkeypatch.setattr(machine, "available", lambda: 300)
+    with pytest.raises(
+        machine.PlatformError, match=r"1000 hosts take about \d+ MiB, 300 MiB are free: simulate fewer hosts or stop something"
+    ):
+        machine.check(size)
+    monkeypatch.setattr(machine, "available", lambda: 1_000_000)
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (256, 4096))
+    with pytest.raises(
+        machine.PlatformError, match=r"200 sessions take 800 open files in one process, `ulimit -n` is 256: set it to 800 first"
+    ):
+        machine.check(size)
+
+
+def test_the_target_of_planning_grows_with_the_hosts():
+    assert [plan_seconds(hosts) for hosts in (50, 1000, 5500, 10_000)] == [0.15, 0.15, pytest.approx(1.075), 2.0]

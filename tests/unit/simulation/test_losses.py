@@ -1,0 +1,53 @@
+"""How soon a loss was answered, from what was published."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.simulation.losses import Board, Held, Loss, Published, answered, percentile
+
+A, B, DRIVER = Held("slot-t-1-0", "t", 1), Held("slot-t-1-1", "t", 1), Held("driver-t-1", "t", 1)
+
+
+def test_a_loss_is_answered_when_its_last_slot_is_published_elsewhere():
+    board = Board()
+    for at, host, units in [
+        (1.0, "h1", {A, B}),
+        (2.0, "h2", set()),
+        (20.0, "h2", {A}),
+        (21.0, "h3", {B}),
+        (22.0, "h3", {B}),
+        (23.0, "h1", set()),
+    ]:
+        board.take(Published(host, at, frozenset(units)))
+    loss = Loss("h1", 10.0, frozenset({A, B}))
+    assert answered(loss, board.appeared) == 21.0
+    assert answered(loss, [seen for seen in board.appeared if seen[0] < 21]) is None
+    assert board.slots() == 2
+
+
+def test_what_was_published_before_the_loss_or_on_the_lost_host_is_no_answer():
+    assert answered(Loss("h1", 10.0, frozenset({A})), [(9.0, "h2", A), (11.0, "h1", A)]) is None
+
+
+def test_a_lost_driver_is_answered_when_all_of_its_tiers_next_incarnation_is_published():
+    following = [(30.0 + number, "h2", Held(f"slot-t-2-{number}", "t", 2)) for number in range(3)]
+    later = [(50.0, "h3", Held("slot-t-3-0", "t", 3)), (51.0, "h3", Held("slot-t-2-0", "t", 2))]
+    assert answered(Loss("h1", 10.0, frozenset({DRIVER, A})), [*following, *later]) == 32.0
+
+
+def test_a_host_that_held_nothing_needs_no_answer():
+    assert answered(Loss("h1", 10.0, frozenset()), []) == 10.0
+
+
+@given(st.lists(st.floats(0, 100), min_size=1), st.floats(0.01, 1))
+def test_a_percentile_is_a_value_that_the_share_does_not_exceed(values, share):
+    found = percentile(values, share)
+    assert found in values
+    assert sum(value <= found for value in values) >= share * len(values)
+    assert sum(value < found for value in values) < max(1, share * len(values))
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.99, 99), (1.0, 100)])
+def test_percentiles_of_a_hundred(share, expected):
+    assert percentile(range(1, 101), share) == expected
