@@ -50,7 +50,7 @@ def load(lab: Lab, seconds: float) -> "subprocess.Popen[str]":
 
 
 def test_three_realtime_tiers(chain: Lab) -> None:
-    load(chain, 30).communicate()  # what the JVMs compile, they have compiled
+    load(chain, 90).communicate()  # what the JVMs compile, they have compiled
     consumer = Consumer({"bootstrap.servers": chain.where.kafka, "group.id": "bench", "fetch.wait.max.ms": 5, "fetch.min.bytes": 1})
     parts = [TopicPartition("three", number) for number in range(4)]
     consumer.assign([TopicPartition("three", part.partition, consumer.get_watermark_offsets(part)[1]) for part in parts])
