@@ -10,7 +10,6 @@ import statistics
 import subprocess
 import sys
 import time
-from itertools import pairwise
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -18,11 +17,12 @@ from confluent_kafka import Consumer, TopicPartition
 from ops.model.incarnation import Phase, State
 from pipeline.driver.engine import INTERVAL
 from tests.bench.conftest import keep
+from tests.bench.figures import widest
 from tests.lab import ROOT, Lab, until
 
 pytestmark = pytest.mark.timeout(3600)
 
-MOVES = int(os.environ.get("SLUICE_BENCH_MOVES", "20"))
+MOVES = int(os.environ.get("SLUICE_BENCH_MOVES", "12"))
 KILLS = max(1, MOVES // 4)
 RATE = 1_000
 HOSTS = ("h1", "h2")
@@ -98,11 +98,6 @@ def figures(gaps: list[float]) -> dict[str, float]:
         "p95": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))], 3),
         "most": round(ordered[-1], 3),
     }
-
-
-def widest(times: list[float], begun: float, over: float) -> float:
-    inside = [at for at in times if begun <= at <= over]
-    return max(later - earlier for earlier, later in pairwise([begun, *inside, over]))
 
 
 def test_hand_overs_and_kills_in_a_row(flowing: Lab) -> None:
