@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
+from itertools import pairwise
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -18,6 +19,7 @@ from ops.model.incarnation import Phase, State
 from pipeline.driver.engine import INTERVAL
 from tests.bench.conftest import keep
 from tests.bench.figures import widest
+from tests.bench.peers.ours import SEEN_SECONDS
 from tests.lab import ROOT, Lab, until
 
 pytestmark = pytest.mark.timeout(3600)
@@ -30,8 +32,6 @@ STREAM_P95 = 0.1
 SINK_P95 = 0.5
 KILLED_HOT = 0.3
 KILLED_WARM = 2.0
-SEEN_SECONDS = 0.5
-"""So long after a kill the standby owns the tier: what its agent and the controller take."""
 COMMITS = "select extract(epoch from at)::float8, incarnation from ledger where tier = 'outbound' order by batch"
 
 

@@ -1,4 +1,4 @@
-"""Sluice's own chain behind the same face; the bench plays the controller, which here decides at once."""
+"""Sluice's own chain behind the same face; the bench plays the controller."""
 
 import signal
 import time
@@ -16,6 +16,8 @@ from tests.lab import HOSTS, Lab
 TIERS = ("first", "second", "third")
 PLACES = ("h1", "h2")
 """Where the incarnations of the tier in the middle run, in turn."""
+SEEN_SECONDS = 0.5
+"""So long after a kill another incarnation owns the tier: what its agent and the controller take."""
 
 
 class Ours:
@@ -52,26 +54,37 @@ class Ours:
         return cut
 
     def kills(self) -> Mapping[str, Deed]:
-        return {"driver": self._kill_driver, "driver with a hot standby": self._kill_hot, "executor": self._kill_executor}
+        return {
+            "driver": self._kill_driver,
+            "driver with a warm standby": lambda: self._kill_standby(hot=False),
+            "driver with a hot standby": lambda: self._kill_standby(hot=True),
+            "executor": self._kill_executor,
+        }
 
     def _kill_driver(self) -> float:
         begun = time.time()
         self._die()
+        time.sleep(SEEN_SECONDS)
         old, self._now = self._now, self._now + 1
         self._lab.cold("second", self._now, PLACES[old % 2])
         self.ready()
         self._lab.retire("second", old)
         return begun
 
-    def _kill_hot(self) -> float:
+    def _kill_standby(self, *, hot: bool) -> float:
         old, standby = self._now, self._now + 1
-        self._lab.own("second", old, standby=standby)
+        self._lab.own("second", old, standby=standby, standby_runs=hot)
         self._lab.start("second", standby, PLACES[old % 2])
-        self._lab.caught_up("second", standby)
+        if hot:
+            self._lab.caught_up("second", standby)
+        else:
+            self._lab.wait("second", standby, State.READY)
         begun = time.time()
         self._die()
+        time.sleep(SEEN_SECONDS)
         self._now = standby
         self._lab.own("second", standby)
+        self.ready()
         self._lab.retire("second", old)
         return begun
 
