@@ -56,6 +56,18 @@ def free_base() -> int:
     pytest.fail("no ten free ports between 21600 and 21990")
 
 
+def free_ports(count: int) -> list[int]:
+    """Find ports that are free now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
 @dataclass
 class Lab:
     """One home with real services, and the incarnations that a test has started."""
@@ -124,6 +136,17 @@ class Lab:
                 process.kill()
                 process.wait()
 
+    def end(self) -> None:
+        """End every incarnation."""
+        for process in self.running.values():
+            process.terminate()
+        for process in self.running.values():
+            try:
+                process.wait(timeout=40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
     # -- the controller's part
 
     def own(self, tier: str, owner: int, following: int | None = None, phase: Phase = Phase.STEADY, **more: Any) -> None:
@@ -183,15 +206,9 @@ def opened(home: Path, pipeline: str | None = None) -> Iterator[Lab]:
         where = endpoints.Endpoints.model_validate_json((home / "endpoints.json").read_text())
         with Channel(where.zookeeper) as channel:
             lab = Lab(home, env, where, channel)
-            yield lab
-            for process in lab.running.values():
-                with suppress(ProcessLookupError):
-                    process.terminate()
-            for process in lab.running.values():
-                try:
-                    process.wait(timeout=40)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+            try:
+                yield lab
+            finally:
+                lab.end()
     finally:
         subprocess.run([*services, "down"], env=env, cwd=ROOT, check=False)

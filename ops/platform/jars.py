@@ -47,7 +47,7 @@ def locked(text: str) -> list[Jar]:
     return jars
 
 
-def wrong(jars: list[Jar], home: Path) -> dict[Jar, str]:
+def wrong(jars: list[Jar], home: Path, lock: Path = LOCK) -> dict[Jar, str]:
     """Return the jars that are not as locked, and why."""
     found = {}
     for jar in jars:
@@ -55,7 +55,7 @@ def wrong(jars: list[Jar], home: Path) -> dict[Jar, str]:
         if not path.exists():
             found[jar] = "is missing"
         elif hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
-            found[jar] = f"differs from its checksum in {LOCK.name}"
+            found[jar] = f"differs from its checksum in {lock.name}"
     return found
 
 
@@ -73,11 +73,11 @@ def module(jars: list[Jar]) -> str:
     )
 
 
-def fetch(where: Layout, java: Path, halt: threading.Event) -> None:
-    """Bring the jars; those that are there already, and whole, are not asked for again."""
-    jars = locked(LOCK.read_text())
-    marker, state = where.home / "jars" / ".verified", hashlib.sha256(LOCK.read_bytes()).hexdigest()
-    if marker.exists() and marker.read_text() == state and all((where.home / "jars" / jar.folder / jar.file).exists() for jar in jars):
+def fetch(where: Layout, java: Path, halt: threading.Event, lock: Path = LOCK) -> None:
+    """Bring the jars; those that are there already, and whole, are not asked for again. The benches have a lock of their own."""
+    jars = locked(lock.read_text())
+    marker = where.home / "jars" / f".verified-{hashlib.sha256(lock.read_bytes()).hexdigest()}"
+    if marker.exists() and all((where.home / "jars" / jar.folder / jar.file).exists() for jar in jars):
         return
     if wrong(jars, where.home) and where.home != CHECKOUT / ".sluice":
         borrow(jars, CHECKOUT / ".sluice", where.home)
@@ -85,13 +85,13 @@ def fetch(where: Layout, java: Path, halt: threading.Event) -> None:
         for folder in {jar.folder for jar in jars}:
             shutil.rmtree(where.home / "jars" / folder, ignore_errors=True)
         _retrieve(where, java, jars, halt)
-    amiss = wrong(jars, where.home)
+    amiss = wrong(jars, where.home, lock)
     if amiss:
         listed = "; ".join(f"{jar.file} {why}" for jar, why in amiss.items())
         caches = f"{where.home / 'jars'} and {CACHE}"
         message = f"jars: {listed}. Remove {caches} and try again; if it stays so, your mirror serves other files"
         raise PlatformError(message)
-    marker.write_text(state)
+    marker.touch()
 
 
 def borrow(jars: list[Jar], lender: Path, borrower: Path) -> None:

@@ -18,11 +18,13 @@ from confluent_kafka import Consumer, TopicPartition
 from ops.model.incarnation import Phase, State
 from pipeline.driver.engine import INTERVAL
 from tests.bench.conftest import keep
+from tests.bench.figures import widest
+from tests.bench.peers.ours import SEEN_SECONDS
 from tests.lab import ROOT, Lab, until
 
 pytestmark = pytest.mark.timeout(3600)
 
-MOVES = int(os.environ.get("SLUICE_BENCH_MOVES", "20"))
+MOVES = int(os.environ.get("SLUICE_BENCH_MOVES", "12"))
 KILLS = max(1, MOVES // 4)
 RATE = 1_000
 HOSTS = ("h1", "h2")
@@ -30,8 +32,6 @@ STREAM_P95 = 0.1
 SINK_P95 = 0.5
 KILLED_HOT = 0.3
 KILLED_WARM = 2.0
-SEEN_SECONDS = 0.5
-"""So long after a kill the standby owns the tier: what its agent and the controller take."""
 COMMITS = "select extract(epoch from at)::float8, incarnation from ledger where tier = 'outbound' order by batch"
 
 
@@ -98,11 +98,6 @@ def figures(gaps: list[float]) -> dict[str, float]:
         "p95": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))], 3),
         "most": round(ordered[-1], 3),
     }
-
-
-def widest(times: list[float], begun: float, over: float) -> float:
-    inside = [at for at in times if begun <= at <= over]
-    return max(later - earlier for earlier, later in pairwise([begun, *inside, over]))
 
 
 def test_hand_overs_and_kills_in_a_row(flowing: Lab) -> None:

@@ -1,0 +1,41 @@
+"""The peers' jars and the few lines of Java that put them to work, fetched and compiled below `.sluice`."""
+
+import subprocess
+import threading
+from pathlib import Path
+
+from ops.platform import jars, java
+from ops.platform.layout import CHECKOUT, DEFAULT_BASE, Layout, PlatformError, Ports
+
+HERE = Path(__file__).parent
+LOCK = HERE / "jars.lock"
+HOME = CHECKOUT / ".sluice"
+
+
+def home() -> Path:
+    """Return the JDK."""
+    found = java.find(HOME / "java")
+    if not (found / "bin" / "javac").exists():
+        message = (
+            f"the other systems' jobs are compiled with javac, and {found} is a Java without one: "
+            "install a JDK (Debian and Ubuntu: apt install openjdk-17-jdk-headless), or set JAVA_HOME to one"
+        )
+        raise PlatformError(message)
+    return found
+
+
+def fetched(folder: str) -> Path:
+    """Return the folder of one system's jars, which are fetched when they are not there."""
+    where = Layout(home=HOME, ports=Ports.above(DEFAULT_BASE), site=CHECKOUT / "site.yaml")
+    where.make_folders()
+    jars.fetch(where, home(), threading.Event(), LOCK)
+    return HOME / "jars" / folder
+
+
+def compiled(name: str, needs: Path, into: Path) -> Path:
+    """Compile one source beside this file; return its jar."""
+    classes, jar = into / "classes", into / f"{name}.jar"
+    tools = home() / "bin"
+    subprocess.run([tools / "javac", "-nowarn", "-cp", f"{needs}/*", "-d", classes, HERE / f"{name}.java"], check=True)
+    subprocess.run([tools / "jar", "cf", jar, "-C", classes, "."], check=True)
+    return jar

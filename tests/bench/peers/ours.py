@@ -1,0 +1,119 @@
+"""Sluice's own chain behind the same face; the bench plays the controller."""
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import psutil
+from confluent_kafka import Message
+
+from ops.model.incarnation import Phase, State
+from pipeline.sinks.marks import Marks, first_seen
+from tests.bench.peers.system import Deed
+from tests.lab import HOSTS, Lab
+
+TIERS = ("first", "second", "third")
+PLACES = ("h1", "h2")
+"""Where the incarnations of the tier in the middle run, in turn."""
+SEEN_SECONDS = 0.5
+"""So long after a kill another incarnation owns the tier: what its agent and the controller take."""
+
+
+class Ours:
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._now = 1
+        """The incarnation that owns the tier in the middle."""
+
+    def start(self) -> None:
+        for host, tier in zip(HOSTS, TIERS, strict=True):
+            self._lab.cold(tier, 1, host)
+        for tier in TIERS:
+            self._lab.wait(tier, 1, State.RUNNING)
+
+    def ready(self) -> None:
+        self._lab.wait("second", self._now, State.RUNNING)
+        self._lab.caught_up("second", self._now)
+
+    def moves(self) -> Mapping[str, Deed]:
+        return {"overlap": self._move}
+
+    def _move(self) -> float:
+        old, new = self._now, self._now + 1
+        self._lab.own("second", old, new, Phase.PREPARE)
+        self._lab.start("second", new, PLACES[old % 2])
+        self._lab.wait("second", new, State.READY)
+        cut = time.time()
+        self._lab.own("second", old, new, Phase.CUT)
+        self._lab.caught_up("second", new)
+        self._lab.own("second", new)
+        self._lab.wait("second", old, State.STOPPED)
+        self._now = new
+        self._lab.retire("second", old)
+        return cut
+
+    def kills(self) -> Mapping[str, Deed]:
+        return {
+            "driver": self._kill_driver,
+            "driver with a warm standby": lambda: self._kill_standby(hot=False),
+            "driver with a hot standby": lambda: self._kill_standby(hot=True),
+            "executor": self._kill_executor,
+        }
+
+    def _kill_driver(self) -> float:
+        begun = time.time()
+        self._die()
+        time.sleep(SEEN_SECONDS)
+        old, self._now = self._now, self._now + 1
+        self._lab.cold("second", self._now, PLACES[old % 2])
+        self.ready()
+        self._lab.retire("second", old)
+        return begun
+
+    def _kill_standby(self, *, hot: bool) -> float:
+        old, standby = self._now, self._now + 1
+        self._lab.own("second", old, standby=standby, standby_runs=hot)
+        self._lab.start("second", standby, PLACES[old % 2])
+        if hot:
+            self._lab.caught_up("second", standby)
+        else:
+            self._lab.wait("second", standby, State.READY)
+        begun = time.time()
+        self._die()
+        time.sleep(SEEN_SECONDS)
+        self._now = standby
+        self._lab.own("second", standby)
+        self.ready()
+        self._lab.retire("second", old)
+        return begun
+
+    def _die(self) -> None:
+        driver = self._lab.driver("second", self._now)
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+
+    def _kill_executor(self) -> float:
+        begun = time.time()
+        self._lab.kill_executor("second", self._now)
+        return begun
+
+    def reader(self) -> Callable[[Message], bool]:
+        marks: Marks = {}
+
+        def new(message: Message) -> bool:
+            headers = {name: value.decode() for name, value in message.headers()}
+            return bool(first_seen(marks, [f"{headers['path']}/{message.partition()}"], [headers["origin"]]))
+
+        return new
+
+    def processes(self) -> list[psutil.Process]:
+        found = []
+        for unit in self._lab.running.values():
+            with suppress(psutil.NoSuchProcess):
+                main = psutil.Process(unit.pid)
+                found += [main, *main.children(recursive=True)]
+        return found
+
+    def stop(self) -> None:
+        """Nothing here: the lab ends what it has started."""

@@ -1,0 +1,100 @@
+"""What the benches ask of a system, and the programs that one consists of."""
+
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Protocol
+
+import psutil
+from confluent_kafka import Message
+
+Deed = Callable[[], float]
+"""Does something to a system; returns when it set in (seconds since 1970): what was prepared before disturbs less."""
+
+
+class System(Protocol):
+    """A chain of three stages from `raw` to `three` that passes records on as they are."""
+
+    def start(self) -> None:
+        """Start all of it; return when it can take records."""
+
+    def ready(self) -> None:
+        """Return when all stages run, after a deed too."""
+
+    def processes(self) -> list[psutil.Process]:
+        """Return what counts for processor time, and is gone after `stop`."""
+
+    def moves(self) -> Mapping[str, Deed]:
+        """Return the ways of a planned move of its middle stage."""
+
+    def kills(self) -> Mapping[str, Deed]:
+        """Return what can be killed with -9."""
+
+    def reader(self) -> Callable[[Message], bool]:
+        """Return what tells new records from replays; one that knows no replays says yes to all."""
+
+    def stop(self) -> None:
+        """End every process."""
+
+
+def everything_is_new(_message: Message) -> bool:
+    return True
+
+
+class Programs:
+    """Processes whose command lines all name one folder, so that grandchildren are found too."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._started: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, name: str, command: list[str], stdin: int | None = None) -> "subprocess.Popen[str]":
+        with self.log(name).open("w") as log:
+            self._started[name] = subprocess.Popen(command, cwd=self.folder, stdin=stdin, stdout=log, stderr=log, text=True)
+        return self._started[name]
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def input(self, name: str) -> IO[str]:
+        found = self._started[name].stdin
+        assert found is not None
+        return found
+
+    def check(self) -> None:
+        """Fail when one of them has ended by itself."""
+        for name, process in self._started.items():
+            assert process.poll() is None, f"{name} has ended: {self.log(name).read_text()[-3000:]}"
+
+    def kill(self, name: str) -> None:
+        process = self._started.pop(name)
+        process.kill()
+        process.wait()
+
+    def all(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if any(f"{self.folder}/" in word for word in process.cmdline()):
+                    found.append(process)
+        return found
+
+    def stop(self) -> None:
+        while left := self.all():
+            for process in left:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(left, timeout=5)
+        for process in self._started.values():
+            process.communicate()
+
+
+def processor_seconds(system: System) -> float:
+    """Return what its processes have spent until now."""
+    total = 0.0
+    for process in system.processes():
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total

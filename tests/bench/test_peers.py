@@ -1,0 +1,172 @@
+"""Our chain beside the same chain on other systems: one system's processes at a time, in turns, each on a fresh broker of the same making.
+
+`-k flink`, `-k latency` and so on choose; results are kept apart, and `python -m tests.bench.peers.report` lays them side by side.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Message
+
+from tests.bench.conftest import keep
+from tests.bench.figures import disturbance, first_of_each, highest_sustained, milliseconds
+from tests.bench.flow import LATE_SECONDS, Flow, ends, load
+from tests.bench.peers.flink import Flink
+from tests.bench.peers.ours import Ours
+from tests.bench.peers.storm import Storm
+from tests.bench.peers.system import Deed, System, processor_seconds
+from tests.lab import Lab, opened, until
+
+pytestmark = pytest.mark.timeout(1800)
+
+ROUNDS = int(os.environ.get("SLUICE_BENCH_ROUNDS", "2"))
+WINDOW = float(os.environ.get("SLUICE_BENCH_WINDOW", "30"))
+"""Of each rate. Unit: seconds."""
+WARM_SECONDS = 20.0
+WARM_RATE = 2_000
+RATES = (250, 1_000, 5_000)
+MOVE_RATE = 1_000
+SETTLE_SECONDS = 5.0
+"""Load before a move or a kill, and after it."""
+FIRST_RATE = 5_000
+RUNG_SECONDS = 10.0
+START_SECONDS = 2.0
+"""Of the load's own process, until it is connected."""
+BEHIND_SECONDS = 1.0
+"""A rate is sustained when no more than this much of it is not sent, or has not come out, in time."""
+
+
+def ours(lab: Lab, _folder: Path) -> System:
+    return Ours(lab)
+
+
+def flink(lab: Lab, folder: Path) -> System:
+    return Flink(folder, lab.where.kafka, lab.where.zookeeper)
+
+
+def storm(lab: Lab, folder: Path) -> System:
+    return Storm(folder, lab.where.kafka, lab.where.zookeeper)
+
+
+MAKERS = {"sluice": ours, "flink": flink, "storm": storm}
+
+
+@dataclass
+class Bench:
+    """A system that runs, and where its records are."""
+
+    name: str
+    turn: int
+    system: System
+    kafka: str
+
+    def keep(self, question: str, results: dict[str, object]) -> None:
+        keep(f"peers-{question}-{self.name}-{self.turn}", {"system": self.name, "turn": self.turn, **results})
+
+    def flow(self, rate: int, seconds: float = 3600.0, new: Callable[[Message], bool] = lambda _: True) -> Flow:
+        return Flow(self.kafka, rate, seconds, new)
+
+
+@pytest.fixture(scope="module", params=[f"{name}-{turn}" for turn in range(1, ROUNDS + 1) for name in MAKERS])
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    name, turn = request.param.rsplit("-", 1)
+    with opened(tmp_path_factory.mktemp("lab"), "tests.bench.chain") as lab:
+        system = MAKERS[name](lab, tmp_path_factory.mktemp(name))
+        try:
+            system.start()
+            made = Bench(name, int(turn), system, lab.where.kafka)
+            with made.flow(WARM_RATE, WARM_SECONDS) as flow:
+                sent = flow.wait()
+            assert len(first_of_each(flow.arrivals)) == sent
+            yield made
+        finally:
+            system.stop()
+
+
+def test_latency(bench: Bench) -> None:
+    results = {}
+    for rate in RATES:
+        before, begun = processor_seconds(bench.system), time.monotonic()
+        with bench.flow(rate, WINDOW) as flow:
+            sent = flow.wait()
+        spent, seconds = processor_seconds(bench.system) - before, time.monotonic() - begun
+        first = first_of_each(flow.arrivals)
+        results[rate] = {
+            "sent": sent,
+            "came": len(first),
+            "milliseconds": milliseconds(first),
+            "processor_seconds_per_million": round(spent / sent * 1e6),
+            "processors": round(spent / seconds, 2),
+        }
+        assert len(first) == sent
+    bench.keep("latency", {"window_seconds": WINDOW, "rates": results})
+
+
+def test_highest_rate(bench: Bench) -> None:
+    rungs: list[dict[str, float]] = []
+
+    def sustains(rate: int) -> bool:
+        rungs.append(offered(bench, rate))
+        return rungs[-1]["behind"] <= rate * BEHIND_SECONDS
+
+    highest = highest_sustained(sustains, FIRST_RATE)
+    bench.keep("rate", {"highest": highest, "rung_seconds": RUNG_SECONDS, "rungs": rungs})
+    assert highest
+
+
+def offered(bench: Bench, rate: int) -> dict[str, float]:
+    """Offer a rate for a while; return how much had not come out at its end, and what it cost. It has all come out when this returns."""
+
+    def count(stream: str) -> int:
+        return sum(ends(bench.kafka, stream).values())
+
+    sent, came, spent, begun = count("raw"), count("three"), processor_seconds(bench.system), time.monotonic()
+    load(bench.kafka, rate, RUNG_SECONDS).communicate()
+    sent, out, seconds = count("raw") - sent, count("three") - came, time.monotonic() - begun
+    spent = processor_seconds(bench.system) - spent
+    until("the rest comes out", lambda: count("three") - came >= sent, 300)
+    return {
+        "rate": rate,
+        "sent": sent,
+        "seconds": round(seconds, 1),
+        "behind": max(sent - out, round(rate * (seconds - RUNG_SECONDS - START_SECONDS))),
+        "processor_seconds_per_million": round(spent / max(out, 1) * 1e6),
+    }
+
+
+def deeds_done(bench: Bench, deeds: "dict[str, Deed]") -> dict[str, object]:
+    results: dict[str, object] = {}
+    for name, deed in deeds.items():
+        with bench.flow(MOVE_RATE, new=bench.system.reader()) as flow:
+            time.sleep(SETTLE_SECONDS)
+            asked = time.time()
+            set_in = deed()
+            bench.system.ready()
+            time.sleep(LATE_SECONDS * 2)  # a kill shows in what was due since
+            until(f"after {name}, what was due comes in time again", flow.level)
+            done = time.time() - LATE_SECONDS
+            time.sleep(SETTLE_SECONDS)
+            over = time.time()
+            sent = flow.end()
+        results[name] = {
+            "took_seconds": round(done - asked, 2),
+            **disturbance(flow.arrivals, sent, set_in, over),
+            "gap_seconds_with_preparation": disturbance(flow.arrivals, sent, asked, over)["gap_seconds"],
+        }
+    return results
+
+
+def test_planned_moves(bench: Bench) -> None:
+    results = deeds_done(bench, dict(bench.system.moves()))
+    bench.keep("moves", {"rate": MOVE_RATE, "deeds": results})
+    assert {name: told for name, told in results.items() if told["lost"]} == {}
+
+
+def test_kills(bench: Bench) -> None:
+    results = deeds_done(bench, dict(bench.system.kills()))
+    bench.keep("kills", {"rate": MOVE_RATE, "deeds": results})
+    assert {name: told for name, told in results.items() if told["lost"]} == {}
