@@ -1,7 +1,8 @@
 """What the life of an incarnation asks of the query that it runs, whatever the tier's mode."""
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,6 +92,10 @@ class Engine(ABC):
     def positions(self) -> dict[str, int]:
         """Return the next offset of each input partition, as far as is known now."""
 
+    def internal_state(self, receipt: Receipt) -> bytes:
+        """Describe where it stopped, for a tier that has no more to say."""
+        return json.dumps({"positions": receipt.positions}).encode()
+
     def latest(self) -> tuple[int, float | None]:
         """Return how many rows were written into a table, and how long the last ones took since they arrived (ms)."""
         return 0, None
@@ -112,7 +117,11 @@ def engine_of(setting: Setting) -> Engine:
 
         return IntoStreams(setting)
     from pipeline.driver.into_sink import IntoSink  # noqa: PLC0415
+    from pipeline.driver.with_state import WithState  # noqa: PLC0415
+    from pipeline.sinks.table import Latest  # noqa: PLC0415
 
+    if isinstance(setting.tier.sink, Latest):
+        return WithState(setting, setting.tier.sink)
     return IntoSink(setting, setting.tier.sink)
 
 
@@ -125,12 +134,12 @@ def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
     return chosen
 
 
-def source(setting: Setting, options: dict[str, str]) -> "DataFrame":
-    """Read the tier's inputs."""
+def source(setting: Setting, options: dict[str, str], topics: Sequence[str] = ()) -> "DataFrame":
+    """Read the tier's inputs, or those that are named."""
     reader = setting.session.readStream.format("kafka").options(
         **{
             "kafka.bootstrap.servers": setting.kafka,
-            "subscribe": ",".join(setting.inputs),
+            "subscribe": ",".join(topics or setting.inputs),
             "includeHeaders": "true",
             **options,
         }

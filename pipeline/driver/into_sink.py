@@ -16,12 +16,14 @@ import structlog
 
 from ops.model.incarnation import Receipt
 from pipeline import lineage
+from pipeline.driver.checkpoints import ends
 from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, is_idle, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.positions import GoneError, start
 from pipeline.driver.restarts import Restarts
+from pipeline.driver.streams import Bounds
 from pipeline.sinks.archive import Archive
-from pipeline.sinks.ledger import Batch, FencedError, Ledger, MovedError
+from pipeline.sinks.ledger import Batch, FencedError, Last, Ledger, MovedError
 from pipeline.sinks.quarantine import Quarantine
 from pipeline.sinks.sink import Rows, Sink, SinkAwayError
 from pipeline.sinks.table import Once
@@ -61,11 +63,13 @@ class IntoSink(Engine):
     def __init__(self, setting: Setting, sink: Sink) -> None:
         """Prepare; nothing runs yet."""
         self._setting, name = setting, setting.tier.name
+        self._called = f"{name} {setting.incarnation}"
+        """The query's name."""
         self._ledger = Ledger(setting.postgres, name, setting.incarnation, sink)
         self._archive = Archive(setting.postgres, setting.home, name, sink) if isinstance(sink, Once) and sink.archive else None
         self._quarantine = Quarantine(setting.kafka, name, setting.incarnation)
         self._query: StreamingQuery | None = None
-        self._scratch: Path | None = None
+        self._folder: Path | None = None
         """Where the query that runs has its checkpoint."""
         self._gate = threading.Lock()
         self._held = threading.Event()
@@ -89,9 +93,10 @@ class IntoSink(Engine):
 
         def discard(frame: "DataFrame", _number: int) -> None:
             nonlocal done
-            self._quarantine.split(frame.toArrow())
+            frame.toArrow()
             done += 1
 
+        self._folder = self._scratch()
         query = self._start(begins, discard, records=WARM_RECORDS)
         begun = time.monotonic()
         while go_on() and query.exception() is None and not is_warm(time.monotonic() - begun, done, wanted):
@@ -107,7 +112,8 @@ class IntoSink(Engine):
         setting = self._setting
         last = self._ledger.last()
         bounds = setting.streams.bounds(setting.inputs)
-        begins = start(bounds.oldest, bounds.ends, [last.ends] if last is not None else [], [])
+        self._clear()
+        begins = self._begin(last, bounds)
         if last is not None:
             self._refuse_shorter(last.ends, bounds.ends)
         self._held.clear()
@@ -177,42 +183,45 @@ class IntoSink(Engine):
 
     # -- the query itself
 
-    def _start(self, begins: dict[str, int], take: "Callable[[DataFrame, int], None]", *, records: int) -> "StreamingQuery":
-        setting, tier = self._setting, self._setting.tier
-        self._clear()
-        self._scratch = Path(tempfile.mkdtemp(prefix=f"sluice-{tier.name}-"))
+    def _begin(self, last: Last | None, bounds: Bounds) -> dict[str, int]:
+        """Make the folder of a run's checkpoint, and return where the run begins."""
+        self._folder = self._scratch()
+        return start(bounds.oldest, bounds.ends, [last.ends] if last is not None else [], [])
+
+    def _made(self, begins: dict[str, int], records: int) -> tuple["DataFrame", str]:
+        """Return what the query puts out, and its output mode."""
         options = {"startingOffsets": json.dumps(offsets_option(begins)), "maxOffsetsPerTrigger": str(records)}
-        made = lineage.collected(lineage.transformed(source(setting, options), tier), tier)
-        writer = made.writeStream.foreachBatch(take).queryName(f"{tier.name} {setting.incarnation}").outputMode("append")
-        return writer.option("checkpointLocation", str(self._scratch)).trigger(processingTime="0 seconds").start()
+        tier = self._setting.tier
+        return lineage.collected(lineage.transformed(source(self._setting, options), tier), tier), "append"
+
+    def _start(self, begins: dict[str, int], take: "Callable[[DataFrame, int], None]", *, records: int) -> "StreamingQuery":
+        made, mode = self._made(begins, records)
+        writer = made.writeStream.foreachBatch(take).queryName(self._called).outputMode(mode)
+        return writer.option("checkpointLocation", str(self._folder)).trigger(processingTime="0 seconds").start()
+
+    def _scratch(self) -> Path:
+        return Path(tempfile.mkdtemp(prefix=f"sluice-{self._setting.tier.name}-"))
 
     def _clear(self) -> None:
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            self._scratch = None
+        """Drop a checkpoint that is of no use to any other."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
     def _take(self, frame: "DataFrame", number: int) -> None:
         try:
             rows = frame.toArrow()
-            ends = self._ends(number)
-            batch = Batch({partition: self._read.get(partition, 0) for partition in ends}, ends)
+            assert self._folder is not None  # noqa: S101 — a query that runs has one
+            read = ends(self._folder, number)
+            batch = Batch({partition: self._read.get(partition, 0) for partition in read}, read)
             self._put(rows, batch)
-            self._read = ends
+            self._read = read
         except BaseException as error:
             self._error = error
             raise
         if batch.records < self._setting.tier.max_offsets:
             behind = 0.0 if self._is_mine() else BEHIND_SECONDS
             self._held.wait(INTERVAL - (time.time() - behind) % INTERVAL)
-
-    def _ends(self, number: int) -> dict[str, int]:
-        """Return where a batch ends, as the query's checkpoint has it."""
-        assert self._scratch is not None  # noqa: S101 — a query that runs has one
-        found: dict[str, int] = {}
-        for line in (self._scratch / "offsets" / str(number)).read_text().splitlines()[2:]:
-            for topic, partitions in json.loads(line).items():
-                found |= {f"{topic}/{partition}": int(offset) for partition, offset in partitions.items()}
-        return found
 
     def _put(self, rows: pa.Table, batch: Batch) -> None:
         """Write what is left of a batch when its turn has come; nothing is left once somebody else has written all of it."""
@@ -222,7 +231,7 @@ class IntoSink(Engine):
                 if rest is not None:
                     with self._gate:
                         self._refuse_when_held()
-                        self._write(rows if rest == batch else _after(rows, rest.begins), rest)
+                        self._write(rows if rest == batch else self._after(rows, rest.begins), rest)
             except MovedError as moved:
                 log.info("another has written meanwhile", moved=str(moved))
             except (psycopg.OperationalError, SinkAwayError) as error:
@@ -281,11 +290,11 @@ class IntoSink(Engine):
             # without input there is no output either: that is no gap
             self._gap = now - max(self._before, min(arrived) / 1000)
 
-
-def _after(rows: pa.Table, begins: dict[str, int]) -> pa.Table:
-    """Return the rows that were made of records from `begins` on."""
-    keep = []
-    for place in rows.column(lineage.FROM).to_pylist():
-        partition, _, offset = place.rpartition(":")
-        keep.append(int(offset) >= begins[partition])
-    return rows.filter(pa.array(keep, pa.bool_()))
+    @staticmethod
+    def _after(rows: pa.Table, begins: dict[str, int]) -> pa.Table:
+        """Return the rows that were made of records from `begins` on."""
+        keep = []
+        for place in rows.column(lineage.FROM).to_pylist():
+            partition, _, offset = place.rpartition(":")
+            keep.append(int(offset) >= begins[partition])
+        return rows.filter(pa.array(keep, pa.bool_()))
