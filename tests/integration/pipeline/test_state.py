@@ -1,13 +1,15 @@
 """Tiers that hold state, on real Kafka and PostgreSQL: handed over, and ended anywhere, they say what the input says by hand."""
 
+import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 
 import psycopg
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from ops.model.ids import HostName, Incarnation
@@ -19,6 +21,7 @@ from pipeline.driver.jvm import launch
 from pipeline.driver.session import open_session, settings
 from pipeline.driver.streams import Streams
 from pipeline.driver.with_state import WithState
+from pipeline.sinks.ledger import FencedError
 from pipeline.sinks.table import Latest
 from tests.integration.pipeline.given import Feed, ends, equation, table, windows
 from tests.lab import Lab, until
@@ -42,6 +45,8 @@ def session(lab: Lab) -> Iterator[SparkSession]:
     chosen = settings(spec, mine, "127.0.0.1", lab.home)
     for key in [key for key in chosen if ".resource." in key or key == "spark.cores.max"]:
         del chosen[key]
+    # a JVM of its own, with the connector, whatever another test has started
+    others, SparkContext._gateway, SparkContext._jvm = (SparkContext._gateway, SparkContext._jvm), None, None
     process = launch(900, lab.home)
     made = open_session("local[4]", chosen, process)
     made.sparkContext.setLogLevel("ERROR")
@@ -51,6 +56,9 @@ def session(lab: Lab) -> Iterator[SparkSession]:
     assert gateway is not None
     gateway.shutdown()
     process.end(30)
+    SparkContext._gateway, SparkContext._jvm = others
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+        del os.environ[name]
 
 
 @dataclass
@@ -62,6 +70,7 @@ class Runs:
     tier: str
     owner: int = 0
     epoch: int = 0
+    engines: list[WithState] = field(default_factory=list)
 
     def start(self, number: int) -> WithState:
         tier, where = PIPELINE.tier(self.tier), self.lab.where
@@ -71,6 +80,7 @@ class Runs:
         )  # fmt: skip
         assert isinstance(tier.sink, Latest)
         engine = WithState(setting, tier.sink)
+        self.engines.append(engine)
         engine.run()
         return engine
 
@@ -92,18 +102,45 @@ class Runs:
         until(f"{self.tier} is level", done, 60)
 
 
-def test_windows_are_those_of_the_input_whoever_counts_them(lab: Lab, session: SparkSession, feed: Feed) -> None:
-    runs = Runs(lab, session, "by-window")
+def overtake(first: WithState, second: WithState, give: Callable[[], None]) -> None:
+    """Wait until the second has taken its turn; the first is refused then, and holds."""
+
+    def written() -> bool:
+        give()
+        with suppress(FencedError):
+            first.check()
+        second.check()
+        return second.caught_up()
+
+    until("the second has written", written, 60)
+    first.hold()
+
+
+@pytest.fixture
+def begin(lab: Lab, session: SparkSession) -> Iterator[Callable[[str, int], Runs]]:
+    """Return what makes the runs of a tier, beginning with an owner's number; they are ended afterwards."""
+    made: list[Runs] = []
+
+    def runs(tier: str, owner: int) -> Runs:
+        made.append(Runs(lab, session, tier, owner, owner))
+        return made[-1]
+
+    yield runs
+    for engine in (engine for each in made for engine in each.engines):
+        engine.hold()
+        engine.close()
+
+
+def test_windows_are_those_of_the_input_whoever_counts_them(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+    runs = begin("by-window", 1)
     feed.hits(1000)
-    runs.own(1)
     first = runs.start(1)
     runs.level(first)
     assert table(lab, "windows", 2) == windows(feed.given["hits"])
 
     # the next one runs beside the owner, and takes its turn
     second = runs.start(2)
-    until("the second has written", lambda: (feed.hits(50), first.check(), second.caught_up())[2], 60)
-    first.hold()
+    overtake(first, second, lambda: feed.hits(50))
     runs.own(2)
     assert second.gap() is not None
     feed.hits(500)
@@ -124,7 +161,7 @@ def test_windows_are_those_of_the_input_whoever_counts_them(lab: Lab, session: S
     # so it is when Spark has not heard any more that a batch is written
     second.hold()
     folder = max((lab.home / "checkpoints" / "by-window").iterdir())
-    max((folder / "commits").iterdir(), key=lambda path: int(path.name)).unlink()
+    max((folder / "commits").glob("[0-9]*"), key=lambda path: int(path.name)).unlink()
     feed.hits(200)
     second.run()
     runs.level(second)
@@ -133,8 +170,8 @@ def test_windows_are_those_of_the_input_whoever_counts_them(lab: Lab, session: S
     assert equation(lab, "by-window") == feed.equation()
 
 
-def test_a_lost_checkpoint_is_made_again_from_the_input(lab: Lab, session: SparkSession, feed: Feed) -> None:
-    runs = Runs(lab, session, "by-window", owner=9, epoch=9)
+def test_a_lost_checkpoint_is_made_again_from_the_input(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+    runs = begin("by-window", 9)
     (lab.home / "checkpoints" / "by-window").rename(lab.home / "elsewhere")
     engine = runs.start(9)
     feed.hits(500)
@@ -144,8 +181,8 @@ def test_a_lost_checkpoint_is_made_again_from_the_input(lab: Lab, session: Spark
     assert equation(lab, "by-window") == feed.equation()
 
 
-def test_the_audit_finds_it_balanced_and_misses_a_row(lab: Lab, session: SparkSession, feed: Feed) -> None:
-    runs, tier = Runs(lab, session, "by-window", owner=10, epoch=10), PIPELINE.tier("by-window")
+def test_the_audit_finds_it_balanced_and_misses_a_row(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+    runs, tier = begin("by-window", 10), PIPELINE.tier("by-window")
     with closing(Auditor((tier,), lab.where)) as auditor:
         assert auditor.look() == []
         engine = runs.start(10)
@@ -161,8 +198,8 @@ def test_the_audit_finds_it_balanced_and_misses_a_row(lab: Lab, session: SparkSe
     assert "rows, and" in missing.sentence
 
 
-def test_a_state_of_its_own_goes_along(lab: Lab, session: SparkSession, feed: Feed) -> None:
-    runs = Runs(lab, session, "summed", owner=1, epoch=1)
+def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+    runs = begin("summed", 1)
     first = runs.start(1)
     runs.level(first)
     feed.hits(100)
@@ -181,8 +218,8 @@ def test_a_state_of_its_own_goes_along(lab: Lab, session: SparkSession, feed: Fe
     assert equation(lab, "summed") == feed.equation()
 
 
-def test_a_join_gives_each_result_once_and_for_all_though_it_moves(lab: Lab, session: SparkSession, feed: Feed) -> None:
-    runs = Runs(lab, session, "bought", owner=1, epoch=1)
+def test_a_join_gives_each_result_once_and_for_all_though_it_moves(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+    runs = begin("bought", 1)
     feed.sold(300)
     first = runs.start(1)
     runs.level(first)
@@ -190,8 +227,7 @@ def test_a_join_gives_each_result_once_and_for_all_though_it_moves(lab: Lab, ses
     feed.sold(100)
     settled = len(feed.given["hits"])
     feed.number += 60_000  # ten minutes later, it is settled which hits have no buy
-    until("the second has written", lambda: (feed.sold(50), first.check(), second.caught_up())[2], 60)
-    first.hold()
+    overtake(first, second, lambda: feed.sold(50))
     runs.own(2)
     for _ in range(2):
         feed.sold(50)
