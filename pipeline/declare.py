@@ -7,6 +7,9 @@ and writes around it. Four columns have a meaning of their own when a transform 
 - `index`: a number that tells records apart that were made of the same one (after an explode);
 - `to`: where a tier has several outputs, the name of the stream that the record goes to;
 - `lineage`: has to be kept, as it came. In a tier that reads a stream with `rounds`, `lineage.round` says how often it has come back.
+
+The transform of a tier with state (decision record 0016) gets one DataFrame for each input, with a column `time` and without `lineage`, and
+returns the rows of its table: they are made of many records.
 """
 
 import importlib
@@ -19,13 +22,14 @@ from ops.model.ids import TierName
 from ops.model.resources import Quantum
 from ops.model.tier import Delivery, Kind, Mode, Standby, TierSpec
 from pipeline.grouping import Grouping, Local
+from pipeline.hooks import Hooks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pipeline.sinks.sink import Sink
 
-Transform = Callable[["DataFrame"], "DataFrame"]
+Transform = Callable[..., "DataFrame"]
 
 QUARANTINE = ".quarantine"
 """What is added to a stream's name for the records of it that no tier could use."""
@@ -54,6 +58,16 @@ class Stream:
 
 
 @dataclass(frozen=True)
+class State:
+    """What a tier says that holds state in Spark."""
+
+    lateness: int
+    """A record that arrives longer than this after its time is left out, and counted as late. Unit: seconds."""
+    time: str | None = None
+    """The inputs' column that says when a record happened, in epoch ms: the column `time` is made of it. None: when it arrived."""
+
+
+@dataclass(frozen=True)
 class Tier:
     """One stage of the pipeline: what it reads, what it makes of it, where that goes."""
 
@@ -66,12 +80,16 @@ class Tier:
     """The streams that it writes; or give `sink`."""
     sink: "Sink | None" = None
     """Where it ends, in mode `batch`: a table (`pipeline.sinks.table`) or a service (`pipeline.sinks.http`)."""
+    state: State | None = None
+    """Its transform aggregates by window, joins its inputs or keeps a state of its own; its sink is a table `Latest`."""
     mode: Mode = Mode.BATCH
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     filters: bool = False
     """Its transform leaves records out on purpose (`where`, an inner join): the audit then does not take them for lost."""
     standby: Standby = Standby.NONE
     """What is on other hosts in case its driver dies: `WARM` is ready to begin; `HOT`, for realtime tiers, runs too, and leaves no gap."""
+    hooks: Hooks = field(default_factory=Hooks)
+    """What it does itself where it is held and where it goes on."""
     max_offsets: int = 20_000
     """The most records of one micro-batch, so that a backlog does not become one huge batch. Unit: records."""
     quantum: Quantum = field(default_factory=Quantum)
@@ -146,6 +164,7 @@ def _spec(tier: Tier, distance: int) -> TierSpec:
         inputs=tuple(stream.name for stream in tier.inputs),
         outputs=tuple(stream.name for stream in tier.outputs),
         standby=tier.standby,
+        state=tier.state is not None,
         quantum=tier.quantum,
         driver=tier.driver,
         distance=distance,
@@ -162,7 +181,16 @@ def _problems(tier: Tier) -> list[str]:
         "exactly-once needs a sink that is a table; a stream or a service is at-least-once (replays can be told by their names)": (
             tier.delivery is Delivery.EXACTLY_ONCE and not (tier.sink is not None and tier.sink.transactional)
         ),
-        "its inputs have different columns; read them in tiers of their own": len({stream.columns for stream in tier.inputs}) > 1,
+        "its inputs have different columns; read them in tiers of their own, or give it state": (
+            tier.state is None and len({stream.columns for stream in tier.inputs}) > 1
+        ),
+        "state goes together with a table that keeps the newest row of each key: give it both state and a sink `Latest`, or neither": (
+            (tier.state is not None) != (tier.sink is not None and tier.sink.replaces)
+        ),
+        "state.lateness is a number of seconds, at least 0": tier.state is not None and tier.state.lateness < 0,
+        f"state.time is {tier.state and tier.state.time!r}, which is no column of every input": (
+            tier.state is not None and tier.state.time is not None and not all(_has(stream, tier.state.time) for stream in tier.inputs)
+        ),
         "a hot standby is for realtime tiers; set standby=Standby.WARM, or mode=Mode.REALTIME": (
             tier.standby is Standby.HOT and tier.mode is not Mode.REALTIME
         ),
@@ -172,6 +200,11 @@ def _problems(tier: Tier) -> list[str]:
         ),
     }
     return [name + problem for problem, wrong in checks.items() if wrong]
+
+
+def _has(stream: Stream, column: str) -> bool:
+    """Tell whether a stream's records have a column, as far as its declaration says; those from outside have none."""
+    return stream.columns is not None and re.search(rf"(^|,)\s*`?{re.escape(column)}`?[\s:]", stream.columns) is not None
 
 
 def _followers(tier: Tier, tiers: tuple[Tier, ...]) -> list[Tier]:

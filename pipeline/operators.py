@@ -2,8 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
+
 from ops.model.tier import Mode
+from pipeline.absorbing import absorbed, output_mode
 from pipeline.declare import DeclarationError, Tier
+from pipeline.driver.failure import plainly
 from pipeline.lineage import transformed
 
 if TYPE_CHECKING:
@@ -16,6 +22,13 @@ RECORD_BY_RECORD = frozenset(
     }
 )  # fmt: skip
 """Operators that keep records in order and hold no state: all that a realtime tier, or a tier that writes a stream, may use."""
+STATEFUL = frozenset(
+    {
+        "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "EventTimeWatermark", "TransformWithState",
+        "TransformWithStateInPySpark",
+    }
+)  # fmt: skip
+"""What a tier with state may use besides: Spark keeps it in the state store."""
 PYTHON = ("PythonUDF", "PythonUDAF", "PythonUDTF", "PythonFuncExpression")
 
 
@@ -27,7 +40,37 @@ KAFKA = (
 
 def check_tier(session: "SparkSession", tier: Tier) -> None:
     """Run the tier's transform on no records at all, and check the plan that comes out."""
-    check(transformed(session.createDataFrame([], KAFKA), tier), tier)
+    if tier.state is None:
+        check(transformed(session.createDataFrame([], KAFKA), tier), tier)
+        return
+    fields = session.createDataFrame([], KAFKA).schema
+    ticks = session.readStream.format("rate").load()
+    nothing = ticks.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in fields))
+    check_state(absorbed([nothing for _ in tier.inputs], tier), tier)
+
+
+def check_state(made: "DataFrame", tier: Tier) -> None:
+    """Refuse a transform that Spark cannot keep the state of, naming the operator."""
+    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001 — there is no public way to the analysed plan
+    for node in _nodes(plan):
+        name = node.getClass().getSimpleName()
+        if name not in RECORD_BY_RECORD | STATEFUL:
+            message = (
+                f'tier "{tier.name}": {name} cannot run on a stream; a tier with state may aggregate by window or key, join its inputs, '
+                f"drop duplicates and transformWithState"
+            )
+            raise DeclarationError(message)
+    mode = output_mode(made)
+    jvm = made.sparkSession._jvm  # noqa: SLF001 — Spark has this check for itself alone
+    assert jvm is not None  # noqa: S101 — the session runs
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    try:
+        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
+            plan, modes.Append() if mode == "append" else modes.Update()
+        )
+    except (Py4JJavaError, AnalysisException) as error:
+        message = f'tier "{tier.name}": Spark refuses its transform in output mode {mode}: {plainly(error).splitlines()[0]}'
+        raise DeclarationError(message) from error
 
 
 def check(made: "DataFrame", tier: Tier) -> None:
@@ -63,7 +106,7 @@ def _refuse(tier: Tier, operator: str) -> None:
     else:
         message = (
             f'tier "{tier.name}": {operator} does not keep records one by one and in order, so their replays could not be told '
-            f"from new ones; let the sink add up (pipeline.sinks.table.Totals), or do without it"
+            f"from new ones; let the sink add up (pipeline.sinks.table.Totals), or give the tier state and a table `Latest`"
         )
     raise DeclarationError(message)
 

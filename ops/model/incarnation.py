@@ -111,6 +111,15 @@ def advance(before: State, after: State) -> State:
     return after
 
 
+class Internal(Frozen):
+    """What an incarnation has left for whoever goes on: a file in the tier's folder of checkpoints, below `internal/`."""
+
+    name: str
+    size: int
+    """Unit: bytes."""
+    sha256: str
+
+
 class Receipt(Frozen):
     """Proof of where an incarnation stopped or started: offsets per input partition, `stream/partition` → offset."""
 
@@ -118,6 +127,8 @@ class Receipt(Frozen):
     """Next offset to read for each input partition: everything before it is done."""
     batch: int | None = None
     """The last batch in the ledger, for a tier with a sink."""
+    internal: Internal | None = None
+    """Where it stopped: what it has left."""
     at: float
 
 

@@ -48,6 +48,8 @@ class TierSpec(Frozen):
     inputs: tuple[str, ...]
     outputs: tuple[str, ...] = ()
     standby: Standby = Standby.NONE
+    state: bool = False
+    """It holds state in Spark."""
     quantum: Quantum = Quantum()
     driver: Quantum = Quantum(cpu=0.5, memory=1200, threads=1)
     """Resources of the tier's driver process."""

@@ -1,4 +1,7 @@
-"""Audits a tier that fills a table: its batches follow on each other, they add up, and what they were given is in the table."""
+"""Audits a tier that fills a table: its batches follow on each other, they add up, and what they were given is in the table.
+
+Of a tier with state the table has no row of a record's own: its batches are held against each other, and the last one against the table.
+"""
 
 from dataclasses import dataclass
 
@@ -8,7 +11,7 @@ from pipeline import origins
 from pipeline.audit.book import Book, Line, Missing
 from pipeline.declare import Tier
 from pipeline.driver.streams import Streams, split
-from pipeline.sinks.table import Once
+from pipeline.sinks.table import Latest, Once
 
 BATCHES = 30
 """The most of one look, so that a backlog does not become one huge look."""
@@ -101,6 +104,8 @@ class TableAudit:
     def _look_up(self, entries: list[Entry]) -> list[Missing]:
         """Look into the table itself: each record that was given is there."""
         table = self._tier.sink
+        if isinstance(table, Latest):
+            return self._newest(sql.Identifier(table.name))
         if not isinstance(table, Once):
             return []
         name = sql.Identifier(table.name)
@@ -120,6 +125,25 @@ class TableAudit:
         where = f"in batches {entries[0].batch} to {entries[-1].batch}"
         sentence = f"{count} records that {self._tier.name} was given {where} are not in {table.name}"
         return [Missing(first, count, f"{sentence}; the first may be {first}; they are still in the stream")]
+
+    def _newest(self, table: sql.Identifier) -> list[Missing]:
+        """Of a tier with state, hold the last batch against itself and the table, where nothing has taken its rows' place yet."""
+        query = sql.SQL(
+            "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined, extract(epoch from at)::float8, late, written,"
+            " (SELECT count(*) FROM {} AS rows WHERE rows.batch = ledger.batch) FROM ledger WHERE tier = %s ORDER BY batch DESC LIMIT 1"
+        ).format(table)
+        found = self._book.open().execute(query, (self._tier.name,)).fetchone()
+        if found is None:
+            return []
+        *row, late, written, there = found
+        entry, lost = Entry(*row), list[Missing]()
+        if there < written:
+            sentence = f"batch {entry.batch} of {self._tier.name} wrote {written} rows, and {there} are in the table"
+            lost.append(Missing(entry.first, written - there, sentence))
+        if late < 0:
+            sentence = f"the state of {self._tier.name} has taken in {-late} records more than batch {entry.batch} was given"
+            lost.append(Missing(entry.first, -late, sentence))
+        return lost
 
     def _absent(self, given: dict[str, str], table: sql.Identifier) -> set[str]:
         query = sql.SQL("SELECT given FROM unnest(%s::text[]) AS given WHERE NOT EXISTS (SELECT FROM {} WHERE origin = given)").format(

@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,6 +104,10 @@ class Engine(ABC):
         """Return up to where all is out for good, as far as a batch's end has told since it was asked last; empty when there is no news."""
         return {}
 
+    def internal_state(self, receipt: Receipt) -> bytes:
+        """Describe where it stopped, for a tier that has no more to say."""
+        return json.dumps({"positions": receipt.positions}).encode()
+
     def tick(self) -> None:  # noqa: B027 — not every engine has something to do
         """Do what is due between two looks."""
 
@@ -121,7 +125,11 @@ def engine_of(setting: Setting) -> Engine:
 
         return IntoStreams(setting)
     from pipeline.driver.into_sink import IntoSink  # noqa: PLC0415
+    from pipeline.driver.with_state import WithState  # noqa: PLC0415
+    from pipeline.sinks.table import Latest  # noqa: PLC0415
 
+    if isinstance(setting.tier.sink, Latest):
+        return WithState(setting, setting.tier.sink)
     return IntoSink(setting, setting.tier.sink)
 
 
@@ -134,21 +142,12 @@ def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
     return chosen
 
 
-def ends(checkpoint: Path, batch: int) -> dict[str, int]:
-    """Return where a batch ends, as the query's checkpoint has it."""
-    found: dict[str, int] = {}
-    for line in (checkpoint / "offsets" / str(batch)).read_text().splitlines()[2:]:
-        for topic, partitions in json.loads(line).items():
-            found |= {f"{topic}/{partition}": int(offset) for partition, offset in partitions.items()}
-    return found
-
-
-def source(setting: Setting, options: dict[str, str]) -> "DataFrame":
-    """Read the tier's inputs."""
+def source(setting: Setting, options: dict[str, str], topics: Sequence[str] = ()) -> "DataFrame":
+    """Read the tier's inputs, or those that are named."""
     reader = setting.session.readStream.format("kafka").options(
         **{
             "kafka.bootstrap.servers": setting.kafka,
-            "subscribe": ",".join(setting.inputs),
+            "subscribe": ",".join(topics or setting.inputs),
             "includeHeaders": "true",
             **options,
         }

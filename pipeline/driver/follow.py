@@ -29,7 +29,7 @@ class Follow:
         """Follow `tier` as incarnation `me`; `leaving` tells whether the process was asked to end."""
         self._channel = channel
         self._tier = tier
-        self._me = Incarnation(me)
+        self.me = Incarnation(me)
         self._leaving = leaving
         self._waker = Waker(channel)
         self._record = OwnerRecord()
@@ -51,11 +51,11 @@ class Follow:
                 if not self._channel.connected:
                     self._channel.start(seconds=5.0)
                 spec = self._channel.read(paths.tier(self._tier), TierSpec)
-                mine = self._channel.read(paths.incarnation(self._tier, self._me), IncarnationSpec)
+                mine = self._channel.read(paths.incarnation(self._tier, self.me), IncarnationSpec)
                 if spec is not None and mine is not None:
                     self.look()
                     return spec.value, mine.value
-                missing = f"tier {self._tier!r}" if spec is None else f"incarnation {self._me} of {self._tier!r}"
+                missing = f"tier {self._tier!r}" if spec is None else f"incarnation {self.me} of {self._tier!r}"
                 reason = f"{missing} is not in the channel"
             except (ChannelAwayError, ConflictError) as error:
                 reason = str(error)
@@ -71,12 +71,12 @@ class Follow:
         """Return what to do now, from the owner record as it was read last."""
         if self._leaving():
             return Directive.EXIT
-        return directive(self._record, self._me)
+        return directive(self._record, self.me)
 
     @property
     def owns(self) -> bool:
         """Whether this incarnation owns the tier."""
-        return self._record.owner == self._me
+        return self._record.owner == self.me
 
     @property
     def hands_over(self) -> bool:
@@ -111,7 +111,7 @@ class Follow:
         self._away = False
         if found is not None:
             self._record = found.value
-            if directive(found.value, self._me) is Directive.RUN:
+            if directive(found.value, self.me) is Directive.RUN:
                 self._right = found.value.epoch
         if self._said != self.report and time.monotonic() - self._tried > RETRY_SECONDS:
             self._send()
@@ -126,6 +126,17 @@ class Follow:
         except (ChannelAwayError, ConflictError):
             log.warning("the channel is away; where earlier incarnations started is not known, the output has to tell")
         return found + _said(self.report)
+
+    def left(self) -> Receipt | None:
+        """Return the last receipt that an incarnation of the tier has left, this one included, as far as is known."""
+        found = [self.report.stopped_at]
+        try:
+            for number in self._channel.children(paths.incarnations(self._tier)):
+                report = self._channel.read(paths.report(self._tier, int(number)), IncarnationReport)
+                found.append(None if report is None else report.value.stopped_at)
+        except (ChannelAwayError, ConflictError):
+            log.warning("the channel is away; what earlier incarnations have left is not known")
+        return max((receipt for receipt in found if receipt is not None), key=lambda receipt: receipt.at, default=None)
 
     def began(self) -> dict[str, int] | None:
         """Return where this incarnation started, while it runs and owns the tier."""
@@ -158,7 +169,7 @@ class Follow:
     def _send(self) -> None:
         self._tried = time.monotonic()
         try:
-            self._channel.put(paths.report(self._tier, self._me), self.report)
+            self._channel.put(paths.report(self._tier, self.me), self.report)
             self._said = self.report
         except (ChannelAwayError, ConflictError) as error:
             log.warning("the report could not be written; it is tried again", error=str(error))

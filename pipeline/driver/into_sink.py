@@ -16,13 +16,15 @@ import structlog
 
 from ops.model.incarnation import Receipt
 from pipeline import lineage
-from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, ends, is_idle, is_warm, offsets_option, recent, source
+from pipeline.driver.checkpoints import ends
+from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, is_idle, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.flow import Commits, raised
 from pipeline.driver.positions import GoneError, start
 from pipeline.driver.restarts import Restarts
+from pipeline.driver.streams import Bounds
 from pipeline.sinks.archive import Archive
-from pipeline.sinks.ledger import Batch, Counts, FencedError, Ledger, MovedError
+from pipeline.sinks.ledger import Batch, Counts, FencedError, Last, Ledger, MovedError
 from pipeline.sinks.quarantine import Quarantine
 from pipeline.sinks.sink import Rows, Sink, SinkAwayError
 from pipeline.sinks.table import Once
@@ -64,11 +66,13 @@ class IntoSink(Engine):
         """Prepare; nothing runs yet."""
         self._setting, self._sink, name = setting, sink, setting.tier.name
         self._commits = setting.flow.commits = Commits()
+        self._called = f"{name} {setting.incarnation}"
+        """The query's name."""
         self._ledger = Ledger(setting.postgres, name, setting.incarnation, sink)
         self._archive = Archive(setting.postgres, setting.home, name, sink) if isinstance(sink, Once) and sink.archive else None
         self._quarantine = Quarantine(setting.kafka, name, setting.incarnation)
         self._query: StreamingQuery | None = None
-        self._scratch: Path | None = None
+        self._folder: Path | None = None
         """Where the query that runs has its checkpoint."""
         self._gate = threading.Lock()
         self._held = threading.Event()
@@ -90,9 +94,10 @@ class IntoSink(Engine):
 
         def discard(frame: "DataFrame", _number: int) -> None:
             nonlocal done
-            self._quarantine.split(frame.toArrow())
+            frame.toArrow()
             done += 1
 
+        self._folder = self._scratch()
         query = self._start(begins, discard, records=WARM_RECORDS)
         begun = time.monotonic()
         while go_on() and query.exception() is None and not is_warm(time.monotonic() - begun, done, wanted):
@@ -108,7 +113,8 @@ class IntoSink(Engine):
         setting = self._setting
         last = self._ledger.last()
         bounds = setting.streams.bounds(setting.inputs)
-        begins = start(bounds.oldest, bounds.ends, [last.ends] if last is not None else [], [])
+        self._clear()
+        begins = self._begin(last, bounds)
         if last is not None:
             self._refuse_shorter(last.ends, bounds.ends)
         self._held.clear()
@@ -180,29 +186,40 @@ class IntoSink(Engine):
 
     # -- the query itself
 
-    def _start(self, begins: dict[str, int], take: "Callable[[DataFrame, int], None]", *, records: int) -> "StreamingQuery":
-        setting, tier = self._setting, self._setting.tier
-        self._clear()
-        self._scratch = Path(tempfile.mkdtemp(prefix=f"sluice-{tier.name}-"))
+    def _begin(self, last: Last | None, bounds: Bounds) -> dict[str, int]:
+        """Make the folder of a run's checkpoint, and return where the run begins."""
+        self._folder = self._scratch()
+        return start(bounds.oldest, bounds.ends, [last.ends] if last is not None else [], [])
+
+    def _made(self, begins: dict[str, int], records: int) -> tuple["DataFrame", str]:
+        """Return what the query puts out, and its output mode."""
         options = {"startingOffsets": json.dumps(offsets_option(begins)), "maxOffsetsPerTrigger": str(records)}
-        made = lineage.collected(lineage.transformed(source(setting, options), tier), tier)
-        writer = made.writeStream.foreachBatch(take).queryName(f"{tier.name} {setting.incarnation}").outputMode("append")
-        return writer.option("checkpointLocation", str(self._scratch)).trigger(processingTime="0 seconds").start()
+        tier = self._setting.tier
+        return lineage.collected(lineage.transformed(source(self._setting, options), tier), tier), "append"
+
+    def _start(self, begins: dict[str, int], take: "Callable[[DataFrame, int], None]", *, records: int) -> "StreamingQuery":
+        made, mode = self._made(begins, records)
+        writer = made.writeStream.foreachBatch(take).queryName(self._called).outputMode(mode)
+        return writer.option("checkpointLocation", str(self._folder)).trigger(processingTime="0 seconds").start()
+
+    def _scratch(self) -> Path:
+        return Path(tempfile.mkdtemp(prefix=f"sluice-{self._setting.tier.name}-"))
 
     def _clear(self) -> None:
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            self._scratch = None
+        """Drop a checkpoint that is of no use to any other."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
     def _take(self, frame: "DataFrame", number: int) -> None:
         try:
             with self._setting.flow.phases.labels("collect").time():
                 rows = frame.toArrow()
-            assert self._scratch is not None  # noqa: S101 — a query that runs has one
-            reached = ends(self._scratch, number)
-            batch = Batch({partition: self._read.get(partition, 0) for partition in reached}, reached)
+            assert self._folder is not None  # noqa: S101 — a query that runs has one
+            read = ends(self._folder, number)
+            batch = Batch({partition: self._read.get(partition, 0) for partition in read}, read)
             self._put(rows, batch)
-            self._read = reached
+            self._read = read
         except BaseException as error:
             self._error = error
             raise
@@ -220,7 +237,7 @@ class IntoSink(Engine):
                     with self._gate:
                         self._refuse_when_held()
                         with self._setting.flow.phases.labels("write").time():
-                            self._write(rows if rest == batch else _after(rows, rest.begins), rest)
+                            self._write(rows if rest == batch else self._after(rows, rest.begins), rest)
             except MovedError as moved:
                 log.info("another has written meanwhile", moved=str(moved))
             except (psycopg.OperationalError, SinkAwayError) as error:
@@ -281,7 +298,7 @@ class IntoSink(Engine):
 
     def _count(self, counts: Counts, arrived: list[int], now: float) -> None:
         flow, commits = self._setting.flow, self._commits
-        flow.records_out = raised(flow.records_out, {self._sink.name: counts.rows_out})
+        flow.records_out = raised(flow.records_out, {self._sink.name: counts.written})
         flow.quarantined += counts.quarantined
         commits.filtered += counts.filtered
         commits.replays += counts.replays
@@ -290,11 +307,11 @@ class IntoSink(Engine):
             flow.latency_ms = now * 1000 - statistics.median(arrived)
             flow.waits = flow.waits.plus(now - each / 1000 for each in arrived)
 
-
-def _after(rows: pa.Table, begins: dict[str, int]) -> pa.Table:
-    """Return the rows that were made of records from `begins` on."""
-    keep = []
-    for place in rows.column(lineage.FROM).to_pylist():
-        partition, _, offset = place.rpartition(":")
-        keep.append(int(offset) >= begins[partition])
-    return rows.filter(pa.array(keep, pa.bool_()))
+    @staticmethod
+    def _after(rows: pa.Table, begins: dict[str, int]) -> pa.Table:
+        """Return the rows that were made of records from `begins` on."""
+        keep = []
+        for place in rows.column(lineage.FROM).to_pylist():
+            partition, _, offset = place.rpartition(":")
+            keep.append(int(offset) >= begins[partition])
+        return rows.filter(pa.array(keep, pa.bool_()))

@@ -12,22 +12,29 @@ from pipeline.sinks.ledger import FencedError
 if TYPE_CHECKING:
     from pipeline.driver.engine import Engine
     from pipeline.driver.follow import Follow
+    from pipeline.driver.internal import InternalStates
 
 log = structlog.get_logger()
 
 QUICK_SECONDS = 0.05
 """Between two looks at the query until it has caught up."""
 STEADY_SECONDS = 0.25
+LEFT_SECONDS = 1.0
+"""Between two looks for the receipt of the owner that was taken over from."""
 EXIT_CODES = {State.STOPPED: 0, State.FAILED: 1, State.FENCED: 3}
 
 
 class Life:
     """One incarnation, from its session on."""
 
-    def __init__(self, follow: "Follow", engine: "Engine") -> None:
-        """Tie the two together."""
+    def __init__(self, follow: "Follow", engine: "Engine", states: "InternalStates") -> None:
+        """Tie them together."""
         self._follow = follow
         self._engine = engine
+        self._states = states
+        self._beside = False
+        """It was begun beside an owner that has not left its internal state yet."""
+        self._looked = 0.0
         self._refused: int | None = None
         """The right that was not good enough: the next incarnation has taken over, and the owner record does not say so yet."""
 
@@ -63,6 +70,7 @@ class Life:
                 self._run()
             self._engine.check()
             self._engine.tick()
+            self._take_over()
             self._measure()
         except FencedError as error:
             refused = self._follow.right
@@ -88,19 +96,41 @@ class Life:
         return self._follow.told() is Directive.STANDBY
 
     def _run(self) -> None:
+        self._beside = self._states.wanted and not self._follow.owns
+        if self._states.wanted and (left := self._follow.left()) is not None:
+            self._states.take(left.internal)
         receipt = self._engine.run()
         self._follow.note(started_from=receipt, caught_up=False)
         self._follow.enter(State.RUNNING)
 
     def _hold(self, state: State) -> None:
-        receipt = self._engine.hold() if state is State.RUNNING else None
+        receipt = self._halt() if state is State.RUNNING else None
         self._follow.enter(State.PAUSED, stopped_at=receipt)
         self._engine.rest()
 
     def _receipt(self) -> Receipt | None:
         if self._follow.report.state is State.RUNNING:
-            return self._engine.hold()
+            return self._halt()
         return self._follow.report.stopped_at
+
+    def _halt(self) -> Receipt:
+        """Have the query and the tier stop; return the receipt, with what the tier has left."""
+        self._states.hooks.pause()
+        receipt = self._engine.hold()
+        content = self._states.hooks.get_internal_state()
+        left = self._states.leave(self._follow.me, self._engine.internal_state(receipt) if content is None else content)
+        return receipt.model_copy(update={"internal": left})
+
+    def _take_over(self) -> None:
+        """Take what the owner has left, beside which this one ran, once that has stopped."""
+        now, started = time.monotonic(), self._follow.report.started_from
+        if not self._beside or not self._follow.owns or now < self._looked + LEFT_SECONDS or started is None:
+            return
+        self._looked = now
+        left = self._follow.left()
+        if left is not None and left.at > started.at:
+            self._states.take(left.internal)
+            self._beside = False
 
     def _measure(self) -> None:
         if not self._follow.report.caught_up and self._engine.caught_up():

@@ -104,6 +104,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
 ) -> int:
     # imported here: Spark takes a second, and a driver that is not wanted should not wait for it
     from pipeline.driver.engine import Setting, engine_of  # noqa: PLC0415
+    from pipeline.driver.internal import InternalStates  # noqa: PLC0415
     from pipeline.driver.life import Life  # noqa: PLC0415
     from pipeline.driver.progress import Progress  # noqa: PLC0415
     from pipeline.driver.session import open_session, settings, wait_for_executors  # noqa: PLC0415
@@ -133,7 +134,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         engine = engine_of(setting)
         progress = Progress(setting, engine, follow.began)
         progress.start()
-        code = Life(follow, engine).live()
+        code = Life(follow, engine, InternalStates(setting.checkpoints / "internal", declared.hooks)).live()
         progress.stop()
         _finish(engine.close)
     finally:

@@ -45,8 +45,9 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         "spark.testing.reservedMemory": str(RESERVED),
         "spark.decommission.enabled": "true",
         # a task that Spark began again by itself would write again from the batch's begin, in realtime minutes ago: the driver begins the
-        # query again, from what is put out
-        "spark.task.maxFailures": "1" if spec.outputs else "4",
+        # query again, from what is put out; where state is held, records that were read twice would be counted twice
+        "spark.task.maxFailures": "1" if spec.outputs or spec.state else "4",
+        "spark.stage.maxConsecutiveAttempts": "1" if spec.state else "4",
         "spark.executor.heartbeatInterval": "2s",
         "spark.locality.wait": "0s",
         "spark.cleaner.periodicGC.interval": "6h",

@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from pipeline.sinks.marks import Marks
-from pipeline.sinks.sink import Rows, Sink, Written
+from pipeline.sinks.sink import Absorbed, Rows, Sink, Written
 
 STATEMENTS: tuple[sql.SQL, ...] = (
     sql.SQL(
@@ -29,6 +29,11 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " PRIMARY KEY (tier, batch), CHECK (rows_in = rows_out + filtered + quarantined + replays))"
     ),
     sql.SQL("CREATE INDEX IF NOT EXISTS ledger_at ON ledger (tier, at)"),
+    sql.SQL(  # tiers without state were all there was: nothing was late, and each row that came out was written
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'ledger' AND column_name = 'late') THEN"
+        " ALTER TABLE ledger ADD COLUMN late bigint NOT NULL DEFAULT 0, ADD COLUMN written bigint, DROP CONSTRAINT ledger_check,"
+        " ADD CONSTRAINT ledger_check CHECK (rows_in = rows_out + filtered + quarantined + replays + late); END IF; END $$"
+    ),
     sql.SQL("CREATE TABLE IF NOT EXISTS marks (tier text, path text, position bigint[] NOT NULL, PRIMARY KEY (tier, path))"),
     sql.SQL(  # a position was an offset and one index, before records could become several more than once on their way
         "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'marks' AND column_name = 'index') THEN"
@@ -47,6 +52,11 @@ STATEMENTS: tuple[sql.SQL, ...] = (
     ),
 )
 """Tables of the platform itself; `pipeline.publish` creates them."""
+
+LAST = (
+    "SELECT batch, ends, extract(epoch FROM at)::float8, extract(epoch FROM clock_timestamp() - at)::float8 FROM ledger"
+    " WHERE tier = %s ORDER BY batch DESC"
+)
 
 
 class FencedError(Exception):
@@ -95,6 +105,10 @@ class Batch:
         ends = {partition: max(end, begins[partition]) for partition, end in self.ends.items()}
         return Batch(begins, ends) if ends != begins else None
 
+    def reaches(self, done: dict[str, int]) -> bool:
+        """Tell whether it ends nowhere before `done`: a state as of its end has then everything that is written."""
+        return all(end >= done.get(partition, 0) for partition, end in self.ends.items())
+
     def expect(self, last: Last | None) -> None:
         """Refuse to be written anywhere but right after `last`."""
         if last is not None and self.rest(last.ends) != self:
@@ -103,13 +117,16 @@ class Batch:
 
 
 class Counts(NamedTuple):
-    """What came of a batch: rows in are all the others together."""
+    """What came of a batch: rows in are all the others together, but for those written."""
 
     rows_in: int
     rows_out: int
     filtered: int
     quarantined: int
     replays: int
+    late: int
+    written: int
+    """Rows that the sink got; of a tier without state, those that came out."""
 
 
 @dataclass
@@ -125,8 +142,11 @@ class Ledger:
     _connection: psycopg.Connection[Any] | None = None
     _marks: Marks | None = field(default=None)
 
-    def write(self, batch: Batch, rows: Rows, *, epoch: int, quarantined: int = 0) -> Counts:
-        """Write a batch that begins where the ledger ends, by the right of the owner record's `epoch`; return what came of it."""
+    def write(self, batch: Batch, rows: Rows, *, epoch: int, quarantined: int = 0, absorbed: Absorbed | None = None) -> Counts:
+        """Write a batch that begins where the ledger ends, by the right of the owner record's `epoch`; return what came of it.
+
+        Of a tier with state, `absorbed` says what became of the batch's records, for the rows are made of many.
+        """
         try:
             connection = self._open()
             with connection.transaction(), connection.cursor() as cursor:
@@ -138,7 +158,7 @@ class Ledger:
                 marks = dict(known)
                 written = self.sink.write(cursor, rows, before + 1, marks)
                 self._raise_marks(cursor, {path: mark for path, mark in marks.items() if known.get(path) != mark})
-                counts = _counts(batch, len(rows), written, quarantined)
+                counts = _counts(batch, len(rows), written, quarantined) if absorbed is None else _absorbed(batch, absorbed, written)
                 self._record(cursor, before + 1, batch, counts)
             self._marks, self.number = marks, before + 1
         except MovedError:
@@ -161,6 +181,24 @@ class Ledger:
     def marks(self) -> int:
         """How many marks its sink tells replays by, as of its last batch."""
         return len(self._marks or ())
+
+    def endings(self, most: int) -> list[Last]:
+        """Return the tier's last batches, the newest first."""
+        rows = self._open().execute(f"{LAST} LIMIT %s", (self.tier, most)).fetchall()
+        return [Last(*row) for row in rows]
+
+    def begins(self) -> dict[str, int]:
+        """Return where the tier's first batch began."""
+        row = self._open().execute("SELECT begins FROM ledger WHERE tier = %s ORDER BY batch LIMIT 1", (self.tier,)).fetchone()
+        return {} if row is None else dict(row[0])
+
+    def absorbed(self, after: int) -> Absorbed:
+        """Return what a tier with state has taken in by batches after that number."""
+        sums = self._open().execute(
+            "SELECT coalesce(sum(rows_out), 0)::bigint, coalesce(sum(replays), 0)::bigint FROM ledger WHERE tier = %s AND batch > %s",
+            (self.tier, after),
+        )
+        return Absorbed(*(sums.fetchone() or (0, 0)))
 
     def close(self) -> None:
         """Give the connection back; the next write opens a new one, and reads the marks again."""
@@ -192,11 +230,7 @@ class Ledger:
             cursor.execute("UPDATE tier_epochs SET epoch = %s, incarnation = %s, at = now() WHERE tier = %s", (*mine, self.tier))
 
     def _last(self, cursor: psycopg.Cursor[Any]) -> Last | None:
-        row = cursor.execute(
-            "SELECT batch, ends, extract(epoch FROM at)::float8, extract(epoch FROM clock_timestamp() - at)::float8 FROM ledger"
-            " WHERE tier = %s ORDER BY batch DESC LIMIT 1",
-            (self.tier,),
-        ).fetchone()
+        row = cursor.execute(f"{LAST} LIMIT 1", (self.tier,)).fetchone()
         return None if row is None else Last(*row)
 
     def _read_marks(self, cursor: psycopg.Cursor[Any]) -> Marks:
@@ -213,8 +247,8 @@ class Ledger:
 
     def _record(self, cursor: psycopg.Cursor[Any], number: int, batch: Batch, counts: Counts) -> None:
         cursor.execute(
-            "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays,"
+            " late, written) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (self.tier, self.incarnation, number, json.dumps(batch.begins), json.dumps(batch.ends), *counts),
         )
 
@@ -223,4 +257,10 @@ def _counts(batch: Batch, kept: int, written: Written, quarantined: int) -> Coun
     """Count a batch. Where a record became several, `in` counts rows, and nothing is filtered."""
     rows_in = max(batch.records, kept + quarantined)
     replays = kept - written.new - written.refused
-    return Counts(rows_in, written.new, rows_in - kept - quarantined, quarantined + written.refused, replays)
+    return Counts(rows_in, written.new, rows_in - kept - quarantined, quarantined + written.refused, replays, 0, written.new)
+
+
+def _absorbed(batch: Batch, absorbed: Absorbed, written: Written) -> Counts:
+    """Count a batch of a tier with state: `out` is what the state has taken in."""
+    late = batch.records - absorbed.taken - absorbed.replays
+    return Counts(batch.records, absorbed.taken, 0, 0, absorbed.replays, late, written.new)

@@ -37,11 +37,30 @@ class Written:
 
 
 @dataclass(frozen=True)
+class Absorbed:
+    """What became of the records that a tier with state was given; all others were late."""
+
+    taken: int = 0
+    """The state has them."""
+    replays: int = 0
+
+    def __add__(self, other: "Absorbed") -> "Absorbed":
+        """Add up."""
+        return Absorbed(self.taken + other.taken, self.replays + other.replays)
+
+    def __sub__(self, other: "Absorbed") -> "Absorbed":
+        """Take away what is counted already."""
+        return Absorbed(self.taken - other.taken, self.replays - other.replays)
+
+
+@dataclass(frozen=True)
 class Sink:
     """Takes the rows of a tier."""
 
     transactional: ClassVar[bool] = False
     """Whether its rows are a part of the transaction, so that a batch is written wholly or not at all."""
+    replaces: ClassVar[bool] = False
+    """Whether a row takes the place of the one before it with its key: what a tier with state fills."""
 
     name: str
     columns: dict[str, str]

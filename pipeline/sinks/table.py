@@ -1,7 +1,7 @@
 """Tables that a tier fills, batch by batch, in one transaction with its ledger row (`pipeline.sinks.ledger`). Replays change nothing.
 
 `Once` takes each record one time: its origin is the primary key. `Totals` adds records up: replays are told from new records by a
-high-water mark for each path (`pipeline.sinks.marks`).
+high-water mark for each path (`pipeline.sinks.marks`). `Latest` keeps the newest row of each key, for tiers with state.
 """
 
 from collections.abc import Sequence
@@ -103,3 +103,39 @@ class Totals(Table):
             )
             cursor.execute(upsert, [lists[name] for name in self.columns])
         return Written(len(new))
+
+
+@dataclass(frozen=True)
+class Latest(Table):
+    """The newest row of each key: the results of a tier with state (decision record 0016)."""
+
+    replaces: ClassVar[bool] = True
+
+    key: tuple[str, ...] = field(default=())
+    """Columns that are never null."""
+
+    def statements(self) -> list[sql.Composed]:
+        """Make the key the primary one, and keep the batch that each row is of."""
+        key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
+        index = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (batch)").format(
+            sql.Identifier(f"{self.name}_batch"), sql.Identifier(self.name)
+        )
+        return [*self._define([sql.SQL("batch bigint NOT NULL"), sql.SQL("PRIMARY KEY ({})").format(key)]), index]
+
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
+        """Put each row in the place of the one before it."""
+        del marks
+        others = [name for name in (*self.columns, "batch") if name not in self.key]
+        upsert = sql.SQL(
+            "INSERT INTO {table} ({names}, batch) SELECT given.*, {batch} FROM unnest({typed}) AS given"
+            " ON CONFLICT ({key}) DO UPDATE SET {replaced}"
+        ).format(
+            table=sql.Identifier(self.name),
+            names=self._names(),
+            batch=sql.Literal(batch),
+            typed=self._typed(),
+            key=sql.SQL(", ").join(sql.Identifier(name) for name in self.key),
+            replaced=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others),
+        )
+        cursor.execute(upsert, [list(rows.columns[name]) for name in self.columns])
+        return Written(cursor.rowcount)

@@ -106,6 +106,34 @@ def test_a_batch_tier_may_call_python(session: SparkSession) -> None:
     check_tier(session, tier(calls_python, Mode.BATCH))
 
 
+HOLDING = declare.load("tests.integration.pipeline.holding")
+
+
+@pytest.mark.parametrize("name", ["by-window", "bought", "summed"])
+def test_a_tier_with_state_may_keep_it(session: SparkSession, name: str) -> None:
+    check_tier(session, HOLDING.tier(name))
+
+
+def summary(counted: DataFrame) -> DataFrame:
+    return counted.select("who", *(F.lit(None).alias(name) for name in ("since", "hits", "ids")))
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (lambda hits: summary(hits.orderBy("id")), 'tier "by-window": Sort cannot run on a stream'),
+        (lambda hits: summary(hits.limit(3)), "GlobalLimit cannot run on a stream"),
+        (lambda hits: summary(hits.join(hits.select("id"), "id", "full")), "refuses its transform in output mode append.*FullOuter"),
+        (lambda hits: summary(hits.groupBy("who").count().groupBy("who").count()), "refuses its transform in output mode update"),
+        (lambda hits: hits.groupBy("who").count(), 'its table "windows" has since, hits, ids, its transform returns who, count'),
+        (lambda _hits: None, "its transform returned NoneType"),
+    ],
+)
+def test_what_spark_cannot_keep_is_refused_by_name(session: SparkSession, transform, message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        check_tier(session, replace(HOLDING.tier("by-window"), transform=transform))
+
+
 @pytest.mark.parametrize("name", ["entry", "enrich", "counts", "outbound"])
 def test_the_shipped_tiers_pass(session: SparkSession, name: str) -> None:
     check_tier(session, declare.load("pipeline.hits").tier(name))

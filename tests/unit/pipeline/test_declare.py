@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from ops.model.tier import Delivery, Kind, Mode, Standby
-from pipeline.declare import DeclarationError, Pipeline, Stream, Tier, load
+from pipeline.declare import DeclarationError, Pipeline, State, Stream, Tier, load
 from pipeline.grouping import Shuffle
-from pipeline.sinks.table import Once
+from pipeline.sinks.table import Latest, Once
 
 A, B, C = Stream("a"), Stream("b", "id string"), Stream("c", "id string")
 TABLE = Once("rows", {"id": "text"})
 OTHER = Once("others", {"id": "text"})
+NEWEST = Latest("newest", {"id": "text"}, key=("id",))
 BACK = Stream("back", "id string", rounds=3)
 
 
@@ -45,11 +46,23 @@ def tier(name="first", inputs=(A,), **more):
         ),
         ([tier(inputs=(replace(A, grouping=Shuffle()),), outputs=(B,))], 'stream "a": who writes it from outside chooses its partitions'),
         ([tier(inputs=(BACK,), outputs=(BACK, C))], "a stream that leads back must not be its first input"),
+        ([tier(sink=NEWEST)], "give it both state and a sink `Latest`, or neither"),
+        ([tier(sink=TABLE, state=State(60))], "give it both state and a sink `Latest`, or neither"),
+        ([tier(outputs=(B,), state=State(60), mode=Mode.REALTIME)], "give it both state and a sink `Latest`, or neither"),
+        ([tier(sink=NEWEST, state=State(-1))], "state.lateness is a number of seconds, at least 0"),
+        ([tier(outputs=(B,)), tier("second", (B,), sink=NEWEST, state=State(60, "at"))], "state.time is 'at', which is no column of every"),
+        ([tier(sink=NEWEST, state=State(60, "id"))], "state.time is 'id', which is no column of every input"),
     ],
 )
 def test_a_wrong_declaration_is_refused_by_name(tiers, message):
     with pytest.raises(DeclarationError, match=message):
         Pipeline(tuple(tiers))
+
+
+def test_inputs_of_a_tier_with_state_may_have_different_columns():
+    timed = Stream("timed", "at bigint, `n` int")
+    pipeline = Pipeline((tier(outputs=(C,)), tier("second", outputs=(timed,)), tier("third", (timed, C), sink=NEWEST, state=State(60))))
+    assert [spec.state for spec in pipeline.specs()] == [False, False, True]
 
 
 def test_distance_counts_hops_to_the_end_by_the_longest_way():

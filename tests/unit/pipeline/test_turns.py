@@ -1,7 +1,9 @@
 """Who writes a sink, and from where: every offset once, whoever interleaves with whom."""
 
+from collections import Counter
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.driver.into_sink import may_take_over
@@ -47,6 +49,57 @@ def test_batches_follow_on_each_other_whoever_writes_them(script):
         assert all(batch.ends[name] >= batch.begins[name] for name in PARTITIONS)
         assert batch.records > 0
         before = batch.ends
+
+
+class Holder:
+    """One incarnation with state: how many records of each key it has read, and which of these numbers are not written."""
+
+    def __init__(self, ends, counts):
+        self.level, self.ends, self.counts, self.changes = ends, ends, Counter(counts), {}
+
+    def read(self, more):
+        for name, count in zip(PARTITIONS, more, strict=True):
+            for offset in range(self.ends[name], self.ends[name] + count):
+                self.counts[offset % 3] += 1
+                self.changes[offset % 3] = self.counts[offset % 3]
+        self.ends = {name: self.ends[name] + count for name, count in zip(PARTITIONS, more, strict=True)}
+
+    def write(self, done, table):
+        """Write as a tier with state does, and return where the ledger ends then."""
+        batch = Batch(self.level, self.ends)
+        rest = batch.rest(done)
+        if rest is None:
+            self.level = self.ends
+        elif batch.reaches(rest.begins):
+            table.update(self.changes)
+            self.level, self.changes = self.ends, {}
+            return rest.ends
+        return done
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("read", "read", "write", "write", "begin")), st.integers(0, 1), st.tuples(st.integers(0, 2), st.integers(0, 2))
+        ),
+        min_size=4,
+    )
+)
+def test_results_are_those_of_the_records_up_to_the_ledgers_end_whoever_writes_them(script):
+    nothing = dict.fromkeys(PARTITIONS, 0)
+    done, table, vouched = nothing, {}, (nothing, Counter())
+    holders = [Holder(nothing, {}) for _ in range(2)]
+    for what, who, more in script:
+        if what == "begin":
+            holders[who] = Holder(*vouched)
+        elif what == "read":
+            holders[who].read(more)
+        else:
+            before, done = done, holders[who].write(done, table)
+            if done != before:
+                vouched = (done, Counter(holders[who].counts))
+            assert table == Counter(offset % 3 for end in done.values() for offset in range(end))
 
 
 def test_a_batch_that_would_leave_a_hole_is_refused():

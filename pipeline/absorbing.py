@@ -1,0 +1,82 @@
+"""What a tier with state makes of its inputs: late records and replays are left out before the state sees them (decision record 0016)."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
+
+from pipeline.declare import DeclarationError, State, Stream, Tier
+from pipeline.lineage import COLUMN, incoming
+from pipeline.sinks.sink import Absorbed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+TIME = "time"
+NAME = "_origin"
+APART = 300
+"""So far apart the partitions of a tier's inputs may be read, by the time of arrival. Unit: seconds."""
+DROPS = "StreamingDeduplicateWithinWatermarkExec"
+"""The operator that drops replays, by its name in Spark's plan."""
+
+
+def absorbed(records: "list[DataFrame]", tier: Tier) -> "DataFrame":
+    """Run the transform of a tier with state on what Kafka gives of each input, and check what it returns."""
+    assert tier.state is not None  # noqa: S101 — who calls has asked
+    assert tier.sink is not None  # noqa: S101
+    made = tier.transform(*(_given(each, stream, tier, tier.state) for each, stream in zip(records, tier.inputs, strict=True)))
+    if not hasattr(made, "columns"):
+        message = f'tier "{tier.name}": its transform returned {type(made).__name__}; return a DataFrame'
+        raise DeclarationError(message)
+    if missing := [name for name in tier.sink.columns if name not in made.columns]:
+        message = (
+            f'tier "{tier.name}": its table "{tier.sink.name}" has {", ".join(missing)}, its transform returns {", ".join(made.columns)}; '
+            f"return a column for each of the table's"
+        )
+        raise DeclarationError(message)
+    return made.select(*tier.sink.columns)
+
+
+def _given(records: "DataFrame", stream: Stream, tier: Tier, state: State) -> "DataFrame":
+    """Return the records of an input that are neither late nor replays, with their `time` and without their lineage."""
+    rows = incoming(records, replace(tier, inputs=(stream,)))
+    arrived = F.timestamp_millis(F.col(COLUMN)["t0"].cast("bigint"))
+    # no later than the arrival, or one sender's clock would make everybody else late
+    said = F.least(F.timestamp_millis(F.col(state.time).cast("bigint")), arrived) if state.time is not None else arrived
+    timed = rows.withColumn(TIME, F.coalesce(said, arrived)).withColumn(NAME, F.col(COLUMN)["origin"])
+    fresh = timed.where(F.col(TIME) >= arrived - F.make_dt_interval(secs=F.lit(state.lateness))).drop(COLUMN)
+    return fresh.withWatermark(TIME, f"{state.lateness + APART} seconds").dropDuplicatesWithinWatermark([NAME]).drop(NAME)
+
+
+def output_mode(made: "DataFrame") -> str:
+    """Return the mode in which Spark gives the results: once and for all where streams are joined, else whenever they change."""
+    return "append" if _joins(made._jdf.queryExecution().analyzed()) else "update"  # noqa: SLF001 — there is no public way to the plan
+
+
+def _joins(plan: Any) -> bool:
+    children = _children(plan)
+    if plan.getClass().getSimpleName() == "Join" and all(child.isStreaming() for child in children):
+        return True
+    return any(_joins(child) for child in children)
+
+
+def counted(query: "StreamingQuery") -> Absorbed:
+    """Return what the query's last batch has taken in, and what it has dropped as replays."""
+    plan = query._jsq.streamingQuery().lastExecution().executedPlan()  # noqa: SLF001 — Python's progress comes after the commit
+    found = [each.metrics() for each in _drops(plan)]
+    return Absorbed(
+        sum(metrics.apply("numOutputRows").value() for metrics in found),
+        sum(metrics.apply("numDroppedDuplicateRows").value() for metrics in found),
+    )
+
+
+def _drops(plan: Any) -> list[Any]:
+    """Return the operators that drop replays; one that the transform has put on top is its own."""
+    below = [each for child in _children(plan) for each in _drops(child)]
+    return below or ([plan] if plan.getClass().getSimpleName() == DROPS else [])
+
+
+def _children(plan: Any) -> list[Any]:
+    children = plan.children()
+    return [children.apply(index) for index in range(children.size())]

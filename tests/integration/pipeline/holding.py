@@ -1,0 +1,100 @@
+"""A pipeline for tests: tiers that hold state in Spark, by window, by join and on their own."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from ops.model.resources import Quantum
+from ops.model.tier import Kind, Mode
+from pipeline.declare import Pipeline, State, Stream, Tier
+from pipeline.hooks import Hooks
+from pipeline.sinks.table import Latest
+
+log = structlog.get_logger()
+
+LATENESS = 60
+RAW = Stream("raw")
+HITS = Stream("hits", "id bigint, who string, at bigint")
+BUYS = Stream("buys", "id bigint, hit bigint, at bigint")
+SLOT = Quantum(cpu=1, memory=950, threads=4)
+DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
+
+
+def entered(raw: DataFrame) -> DataFrame:
+    """Nobody runs this tier: the test plays it."""
+    return raw.select(F.from_json("value", HITS.columns or "").alias("read"), F.lit("hits").alias("to"), "lineage").select(
+        "read.*", "to", "lineage"
+    )
+
+
+def by_window(hits: DataFrame) -> DataFrame:
+    """Count hits by who and ten seconds."""
+    counted = hits.groupBy("who", F.window("time", "10 seconds")).agg(F.count("*").alias("hits"), F.sum("id").alias("ids"))
+    return counted.select("who", F.col("window.start").alias("since"), "hits", "ids")
+
+
+def bought(hits: DataFrame, buys: DataFrame) -> DataFrame:
+    """Find the buy within ten seconds after each hit; none where there is none."""
+    left, right = hits.alias("hits"), buys.alias("buys")
+    near = F.expr("hits.id = buys.hit AND buys.time >= hits.time AND buys.time <= hits.time + INTERVAL 10 SECONDS")
+    return left.join(right, near, "left").select(F.col("hits.id").alias("id"), F.col("buys.id").alias("buy"))
+
+
+class Sum(StatefulProcessor):
+    """Keeps how many hits somebody had, and the sum of their ids."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state."""
+        self._sums = handle.getValueState("sums", "hits bigint, ids bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
+        """Add up."""
+        hits, ids = self._sums.get() if self._sums.exists() else (0, 0)
+        for row in rows:
+            hits, ids = hits + 1, ids + row.id
+        self._sums.update((hits, ids))
+        yield Row(who=key[0], hits=hits, ids=ids)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def summed(hits: DataFrame) -> DataFrame:
+    """Keep a state of its own."""
+    return hits.groupBy("who").transformWithState(Sum(), "who string, hits bigint, ids bigint", "Update", "None")
+
+
+class Says(Hooks):
+    """Says in the driver's log what it is asked and told."""
+
+    def pause(self) -> None:
+        """Say so."""
+        log.info("hook: pause")
+
+    def get_internal_state(self) -> bytes:
+        """Leave something that only this process knows."""
+        return f"left by {os.getpid()}".encode()
+
+    def resume_execution(self, state: bytes) -> None:
+        """Say what was left."""
+        log.info("hook: resumed", state=state.decode())
+
+
+WINDOWS = Latest("windows", {"who": "text", "since": "timestamptz", "hits": "bigint", "ids": "bigint"}, key=("who", "since"))
+BOUGHT = Latest("bought", {"id": "bigint", "buy": "bigint"}, key=("id",))
+SUMS = Latest("sums", {"who": "text", "hits": "bigint", "ids": "bigint"}, key=("who",))
+STATE = State(LATENESS, time="at")
+
+PIPELINE = Pipeline(
+    (
+        Tier("enter", Kind.ENTRY, (RAW,), entered, (HITS, BUYS), mode=Mode.BATCH, quantum=SLOT, driver=DRIVER),
+        Tier("by-window", Kind.PROCESSING, (HITS,), by_window, sink=WINDOWS, state=STATE, hooks=Says(), quantum=SLOT, driver=DRIVER),
+        Tier("bought", Kind.PROCESSING, (HITS, BUYS), bought, sink=BOUGHT, state=STATE, quantum=SLOT, driver=DRIVER),
+        Tier("summed", Kind.PROCESSING, (HITS,), summed, sink=SUMS, state=STATE, quantum=SLOT, driver=DRIVER),
+    )
+)
