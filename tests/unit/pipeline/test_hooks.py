@@ -59,6 +59,9 @@ class Query(Engine):
     def positions(self):
         return {}
 
+    def last_batch(self):
+        return None
+
 
 class Told:
     """The channel's end, of one incarnation among others whose receipts lie there."""
