@@ -88,17 +88,23 @@ class Session:
         if isinstance(answer.exception, NoNodeError):
             path = paths.assignment(host)
             self._client.exists_async(path, watch=partial(self._look, host)).rawlink(partial(self._made, host))
-        elif answer.exception is None and host in self._seen:
+        elif answer.exception is not None:
+            self._look(host)  # the connection was lost under it
+        else:
             data, stat = answer.value
-            self._run(host, Assignment.model_validate_json(data), stat.mtime / 1000)
+            assignment, at = Assignment.model_validate_json(data), stat.mtime / 1000
+            if host in self._seen:
+                self._run(host, assignment, at)
+            # a host that was lost a moment ago does nothing with it, but it was published
+            tell({"host": host, "at": at, "units": [[unit.id, unit.tenant, unit.incarnation] for unit in assignment.units]})
 
     def _made(self, host: HostName, found: IAsyncResult) -> None:
-        """Look again when the assignment was made in between, for then no watch was set on its absence."""
-        if found.exception is None and found.value is not None:
+        """Look again when the assignment was made in between, for then no watch was set on its absence, or when the connection was lost."""
+        if found.exception is not None or found.value is not None:
             self._look(host)
 
     def _run(self, host: HostName, assignment: Assignment, at: float) -> None:
-        before = self._seen[host]
+        before = self._seen.get(host, {})
         for unit in assignment.units:
             if unit.kind is UnitKind.DRIVER and unit.id not in before:
                 report = IncarnationReport(state=State.RUNNING, since=at, pid=1, caught_up=True, history=((State.RUNNING, at),))
@@ -107,7 +113,6 @@ class Session:
             unit.id: before.get(unit.id) or UnitObserved(id=unit.id, state=UnitState.RUNNING, pid=1, since=at) for unit in assignment.units
         }
         self._client.set_async(paths.observed(host), _written(self._observed(host, assignment)))
-        tell({"host": host, "at": at, "units": [[unit.id, unit.tenant, unit.incarnation] for unit in assignment.units]})
 
     def _observed(self, host: HostName, assignment: Assignment) -> Observed:
         units = tuple(self._seen.get(host, {}).values())

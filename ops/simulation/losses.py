@@ -59,13 +59,14 @@ class Board:
 def answered(loss: Loss, appeared: Iterable[tuple[float, HostName, Held]]) -> float | None:
     """Return when the last of a lost host's units was published elsewhere; None while one is missing.
 
-    A slot goes on under its own name. A driver takes its whole tier along: that is answered when all of the next incarnation is published.
+    A slot goes on under its own name. A driver takes its whole tier along: that is answered when all of the next incarnation is published,
+    which may have begun before this loss.
     """
-    after = [(at, unit) for at, host, unit in appeared if at >= loss.at and host != loss.host]
+    elsewhere = [(at, unit) for at, host, unit in appeared if host != loss.host]
     times: list[float] = []
     for lost in loss.units:
-        same = [at for at, unit in after if unit.id == lost.id]
-        later = [(at, unit) for at, unit in after if unit.tenant == lost.tenant and unit.incarnation > lost.incarnation]
+        same = [at for at, unit in elsewhere if unit.id == lost.id and at >= loss.at]
+        later = [(at, unit) for at, unit in elsewhere if unit.tenant == lost.tenant and unit.incarnation > lost.incarnation]
         if same:
             times.append(min(same))
         elif later:
@@ -74,7 +75,7 @@ def answered(loss: Loss, appeared: Iterable[tuple[float, HostName, Held]]) -> fl
             for at, unit in later:
                 if unit.incarnation == following:
                     first[unit.id] = min(at, first.get(unit.id, at))
-            times.append(max(first.values()))
+            times.append(max(loss.at, *first.values()))
         else:
             return None
     return max(times, default=loss.at)

@@ -36,6 +36,12 @@ def test_a_lost_driver_is_answered_when_all_of_its_tiers_next_incarnation_is_pub
     assert answered(Loss("h1", 10.0, frozenset({DRIVER, A})), [*following, *later]) == 32.0
 
 
+def test_a_host_that_is_lost_while_its_tier_is_started_anew_is_answered_by_what_began_before():
+    begun = [(9.0, "h2", Held("slot-t-2-0", "t", 2)), (11.0, "h3", Held("slot-t-2-1", "t", 2)), (70.0, "h4", Held("slot-t-2-0", "t", 2))]
+    assert answered(Loss("h1", 10.0, frozenset({A})), begun) == 11.0
+    assert answered(Loss("h1", 12.0, frozenset({A})), begun) == 12.0
+
+
 def test_a_host_that_held_nothing_needs_no_answer():
     assert answered(Loss("h1", 10.0, frozenset()), []) == 10.0
 
