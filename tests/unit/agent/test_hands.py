@@ -72,10 +72,12 @@ def test_a_unit_outlives_its_agent_and_is_adopted(hands: Hands, folder: HostFold
     assert os.getsid(adopted.pid or 0) != os.getsid(0), "a session of its own"
 
 
-def test_killing_the_main_process_leaves_others_that_are_then_killed(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killing_the_main_process_leaves_others_that_are_then_killed(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, *SLEEPER)
     hands.do(Start(driver()))
-    until(lambda: only(hands).others == 1)
+    until(lambda: only(hands).others == 1 and folder.unit(driver().id).last_line() == "ready")
     os.kill(only(hands).pid or 0, signal.SIGKILL)
     until(lambda: not only(hands).alive)
     ended = only(hands)
