@@ -24,7 +24,7 @@ from tests.lab import ROOT, Lab, until
 
 pytestmark = pytest.mark.timeout(3600)
 
-MOVES = int(os.environ.get("SLUICE_BENCH_MOVES", "12"))
+MOVES = int(os.environ.get("SLUICE_BENCH_MOVES", "20"))
 KILLS = max(1, MOVES // 4)
 RATE = 1_000
 HOSTS = ("h1", "h2")
