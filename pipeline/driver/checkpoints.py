@@ -11,20 +11,11 @@ from pathlib import Path
 
 import structlog
 
+from pipeline.driver.engine import ends
 from pipeline.driver.vouched import QUERY, Committed, Vouched, manifest, vouched
 from pipeline.sinks.ledger import Last
 
 log = structlog.get_logger()
-
-
-def ends(folder: Path, batch: int) -> dict[str, int]:
-    """Return where a batch ends, as a query's checkpoint has it."""
-    found: dict[str, int] = {}
-    for line in (folder / "offsets" / str(batch)).read_text().splitlines()[2:]:
-        if line != "-":
-            for topic, partitions in json.loads(line).items():
-                found |= {f"{topic}/{partition}": int(offset) for partition, offset in partitions.items()}
-    return found
 
 
 @dataclass(frozen=True)

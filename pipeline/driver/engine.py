@@ -142,6 +142,16 @@ def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
     return chosen
 
 
+def ends(checkpoint: Path, batch: int) -> dict[str, int]:
+    """Return where a batch ends, as the query's checkpoint has it."""
+    found: dict[str, int] = {}
+    for line in (checkpoint / "offsets" / str(batch)).read_text().splitlines()[2:]:
+        if line != "-":  # an input of which nothing is known yet
+            for topic, partitions in json.loads(line).items():
+                found |= {f"{topic}/{partition}": int(offset) for partition, offset in partitions.items()}
+    return found
+
+
 def source(setting: Setting, options: dict[str, str], topics: Sequence[str] = ()) -> "DataFrame":
     """Read the tier's inputs, or those that are named."""
     reader = setting.session.readStream.format("kafka").options(

@@ -39,7 +39,7 @@ class Commits:
     """Left out on purpose."""
     replays: int = 0
     marks: int = 0
-    """High-water marks that the sink tells replays by: all the state that a tier has."""
+    """High-water marks that the sink tells replays by."""
     retries: int = 0
     """How often a batch was not taken by the sink, and tried again."""
 

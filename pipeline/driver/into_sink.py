@@ -16,8 +16,7 @@ import structlog
 
 from ops.model.incarnation import Receipt
 from pipeline import lineage
-from pipeline.driver.checkpoints import ends
-from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, is_idle, is_warm, offsets_option, recent, source
+from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, ends, is_idle, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.flow import Commits, raised
 from pipeline.driver.positions import GoneError, start
@@ -216,10 +215,10 @@ class IntoSink(Engine):
             with self._setting.flow.phases.labels("collect").time():
                 rows = frame.toArrow()
             assert self._folder is not None  # noqa: S101 — a query that runs has one
-            read = ends(self._folder, number)
-            batch = Batch({partition: self._read.get(partition, 0) for partition in read}, read)
+            reached = ends(self._folder, number)
+            batch = Batch({partition: self._read.get(partition, 0) for partition in reached}, reached)
             self._put(rows, batch)
-            self._read = read
+            self._read = reached
         except BaseException as error:
             self._error = error
             raise

@@ -14,8 +14,7 @@ from confluent_kafka import KafkaException
 from ops.model.incarnation import Receipt
 from ops.model.tier import Mode
 from pipeline import lineage
-from pipeline.driver.checkpoints import ends
-from pipeline.driver.engine import INTERVAL, Engine, Setting, is_idle, is_warm, offsets_option, recent, source
+from pipeline.driver.engine import INTERVAL, Engine, Setting, ends, is_idle, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, settled, start

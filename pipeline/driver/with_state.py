@@ -58,7 +58,7 @@ class WithState(IntoSink):
     def __init__(self, setting: Setting, sink: Latest) -> None:
         """Prepare; nothing runs yet."""
         super().__init__(setting, sink)
-        self._table = sink
+        self._latest = sink
         self._checkpoints = Checkpoints(setting.checkpoints)
         self._changes = Changes(sink)
         self._absorbed = Absorbed()
@@ -88,7 +88,7 @@ class WithState(IntoSink):
     def _begin(self, last: Last | None, bounds: Bounds) -> dict[str, int]:
         endings = self._ledger.endings(VOUCH) if last is not None else []
         self._folder, found = self._checkpoints.begin(self._setting.incarnation, endings)
-        self._changes, self._absorbed, self._kept = Changes(self._table), Absorbed(), None
+        self._changes, self._absorbed, self._kept = Changes(self._latest), Absorbed(), None
         self._since = -1 if found is None else found.number
         if found is not None:
             known = [dict(found.committed.ends)]
@@ -153,10 +153,10 @@ class WithState(IntoSink):
         del rows  # they are among the changes
         taken = self._absorbed - self._ledger.absorbed(self._since)
         counts = self._ledger.write(batch, self._changes.rows(), epoch=self._setting.right(), absorbed=taken)
+        self._count(counts, [], time.time())
         self._turn, self._done, self._level = True, batch.ends, batch.ends
-        self._changes, self._absorbed, self._since = Changes(self._table), Absorbed(), self._ledger.number
+        self._changes, self._absorbed, self._since = Changes(self._latest), Absorbed(), self._ledger.number
         gap = time.time() - (self._before or 0)
         if self._gap is None and gap < QUIET_SECONDS:
             # after a longer time it was the input that was quiet, or the owner that died
             self._gap = gap
-        self._count(counts, [], time.time())

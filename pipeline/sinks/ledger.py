@@ -117,7 +117,7 @@ class Batch:
 
 
 class Counts(NamedTuple):
-    """What came of a batch: rows in are all the others together, but for those written."""
+    """What came of a batch: rows in are rows out, filtered, quarantined, replays and late together."""
 
     rows_in: int
     rows_out: int
@@ -126,7 +126,7 @@ class Counts(NamedTuple):
     replays: int
     late: int
     written: int
-    """Rows that the sink got; of a tier without state, those that came out."""
+    """Rows that the sink got: those out, or of a tier with state those that have changed."""
 
 
 @dataclass
