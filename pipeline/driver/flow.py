@@ -38,6 +38,8 @@ class Commits:
     filtered: int = 0
     """Left out on purpose."""
     replays: int = 0
+    late: int = 0
+    """Of a tier with state: behind its watermark."""
     marks: int = 0
     """High-water marks that the sink tells replays by."""
     retries: int = 0
@@ -56,6 +58,8 @@ class Flow:
     commits: Commits | None = None
     lag: dict[str, int] = field(default_factory=dict)
     """Records that wait, by stream; empty while the tier is another's, or does not run."""
+    state: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Rows and bytes of memory of Spark's state, by operator, at the end of the last batch; empty likewise."""
     looked: float | None = None
     """When input, output and lag were last measured; None likewise. Unit: epoch seconds."""
     latency_ms: float | None = None

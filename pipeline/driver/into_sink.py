@@ -301,6 +301,7 @@ class IntoSink(Engine):
         flow.quarantined += counts.quarantined
         commits.filtered += counts.filtered
         commits.replays += counts.replays
+        commits.late += counts.late
         commits.marks, flow.last_out = self._ledger.marks, now
         if arrived:
             flow.latency_ms = now * 1000 - statistics.median(arrived)

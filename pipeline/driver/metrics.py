@@ -22,6 +22,7 @@ class DriverMetrics:
         yield from self._life()
         yield from self._records()
         yield from self._times()
+        yield from _state(self._flow.state)
         if self._flow.commits is not None:
             yield from _sink(self._flow.commits)
 
@@ -49,9 +50,17 @@ class DriverMetrics:
         yield from flow.phases.collect()
 
 
+def _state(held: Mapping[str, tuple[int, int]]) -> Iterable[Metric]:
+    rows = {operator: rows for operator, (rows, _) in held.items()}
+    memory = {operator: memory for operator, (_, memory) in held.items()}
+    yield _by("sluice_tier_state_rows", "Rows that each of Spark's operators holds.", "operator", rows)
+    yield _by("sluice_tier_state_bytes", "Memory that each of Spark's operators holds its state in.", "operator", memory)
+
+
 def _sink(commits: Commits) -> Iterable[Metric]:
     yield CounterMetricFamily("sluice_tier_records_filtered", "Records that were left out on purpose.", value=commits.filtered)
     yield CounterMetricFamily("sluice_tier_records_replayed", "Records that had come before, and were dropped.", value=commits.replays)
+    yield CounterMetricFamily("sluice_tier_records_late", "Records that came behind the watermark of the state.", value=commits.late)
     yield CounterMetricFamily("sluice_tier_sink_retries", "Tries again of a batch that the sink did not take.", value=commits.retries)
     yield GaugeMetricFamily("sluice_tier_marks", "High-water marks that replays are told by.", value=commits.marks)
 

@@ -24,6 +24,8 @@ from pipeline.driver.streams import Seen, StreamError, Streams, split
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
     from pipeline.driver.engine import Engine, Setting
 
 log = structlog.get_logger()
@@ -75,7 +77,7 @@ class Progress:
         while not self._stop.wait(EVERY_SECONDS):
             began = self._began()
             if began is None:
-                self._before, self._flow.lag, self._flow.looked = None, {}, None
+                self._before, self._flow.lag, self._flow.state, self._flow.looked = None, {}, {}, None
                 self._read, self._written = Growth(), Growth()
                 continue
             try:
@@ -98,7 +100,7 @@ class Progress:
         flow.records_in = raised(flow.records_in, self._read.to(positions))
         lag = {name: max(0, end - positions[name]) for name, end in ends.items() if name in positions}
         flow.lag = {topic: sum(left for name, left in lag.items() if split(name)[0] == topic) for topic in setting.inputs}
-        self._time_batch()
+        self._look_at_batch()
         now, done, out = time.monotonic(), sum(flow.records_in.values()), sum(flow.records_out.values())
         before = self._before or (now, done, out)
         self._before, flow.looked = (now, done, out), time.time()
@@ -133,10 +135,13 @@ class Progress:
         flow.records_out = raised(flow.records_out, {topic: count for topic, count in grown.items() if topic in good})
         flow.quarantined += sum(count for topic, count in grown.items() if topic not in good)
 
-    def _time_batch(self) -> None:
-        """Take the last batch's phases from Spark, once; realtime has no batches to speak of."""
+    def _look_at_batch(self) -> None:
+        """Take the state and, once, the phases of the last batch from Spark; realtime has no batches to speak of."""
         last = self._engine.last_batch() if self._setting.tier.mode is Mode.BATCH else None
-        if last is None or last.numInputRows == 0 or self._batch == last.timestamp:
+        if last is None:
+            return
+        self._flow.state = held(last)
+        if last.numInputRows == 0 or self._batch == last.timestamp:
             return
         self._batch = last.timestamp
         # all of them together say nothing new, and a sink's own phase holds the pause until the next batch
@@ -187,6 +192,15 @@ class Growth:
             grown[topic] = grown.get(topic, 0) + max(0, offset - self._before.get(partition, offset))
         self._before = now
         return grown
+
+
+def held(batch: "StreamingQueryProgress") -> dict[str, tuple[int, int]]:
+    """Return the rows and the bytes of memory that each of Spark's operators holds; those of one name together."""
+    found: dict[str, tuple[int, int]] = {}
+    for operator in batch.stateOperators:
+        rows, memory = found.get(operator.operatorName, (0, 0))
+        found[operator.operatorName] = rows + operator.numRowsTotal, memory + operator.memoryUsedBytes
+    return found
 
 
 def _wait(seen: Seen) -> int | None:

@@ -32,7 +32,17 @@ ENTRY, H1, H2 = TierName("entry"), HostName("h1"), HostName("h2")
 
 def driver_metrics(state: State = State.RUNNING, flow: Flow | None = None) -> DriverMetrics:
     if flow is None:
-        flow = Flow({"raw": 10}, {"hits": 8}, 2, Commits(1, 1, 4, 1), {"raw": 3}, looked=1001.0, last_out=1000.0, restarts=1)
+        flow = Flow(
+            {"raw": 10},
+            {"hits": 8},
+            2,
+            Commits(1, 1, 1, 4, 1),
+            {"raw": 3},
+            {"dedupe": (7, 900)},
+            looked=1001.0,
+            last_out=1000.0,
+            restarts=1,
+        )
         flow.waits = flow.waits.plus([0.004, 0.2])
         flow.phases.labels("write").observe(0.02)
     report = IncarnationReport(state=state, since=1.0, pid=1, gap_seconds=0.04)

@@ -2,10 +2,11 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from pipeline.driver.flow import BOUNDS, Waits, raised
 from pipeline.driver.positions import PutOut
-from pipeline.driver.progress import Growth
+from pipeline.driver.progress import Growth, held
 from pipeline.driver.streams import Seen
 
 seconds = st.lists(st.one_of(st.sampled_from(BOUNDS), st.floats(-5, 1000)))
@@ -38,3 +39,32 @@ def test_growth_is_counted_by_stream_from_the_first_look_on() -> None:
     assert growth.is_new(at(5))
     assert growth.to({"hits/0": 8, "hits/1": 9, "hits/2": 100, "bad/0": 1}) == {"hits": 5, "bad": 0}
     assert growth.to({"hits/0": 2, "hits/1": 10}) == {"hits": 1}, "a stream that was made anew takes nothing away"
+
+
+def operator(name: str, rows: int, memory: int) -> dict[str, object]:
+    counts = dict.fromkeys(("numRowsUpdated", "allUpdatesTimeMs", "numRowsRemoved", "allRemovalsTimeMs", "commitTimeMs"), 0)
+    more = {"numRowsDroppedByWatermark": 0, "numShufflePartitions": 2, "numStateStoreInstances": 2, "customMetrics": {}}
+    return {"operatorName": name, "numRowsTotal": rows, "memoryUsedBytes": memory, **counts, **more}
+
+
+def test_state_is_added_up_by_operator_from_what_spark_tells() -> None:
+    run = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+    source = {"description": "", "startOffset": "", "endOffset": "", "latestOffset": "", "numInputRows": 1}
+    rates = {"inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0}
+    said = {
+        "id": run,
+        "runId": run,
+        "name": "x",
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "batchId": 1,
+        "batchDuration": 1,
+        "durationMs": {},
+        "eventTime": {},
+        "numInputRows": 1,
+        "observedMetrics": {},
+        "sources": [source | rates],
+        "stateOperators": [operator("join", 3, 100), operator("join", 4, 50), operator("dedupe", 1, 8)],
+        "sink": {"description": "", "numOutputRows": 1},
+    }
+    assert held(StreamingQueryProgress.fromJson(said | rates)) == {"join": (7, 150), "dedupe": (1, 8)}
+    assert held(StreamingQueryProgress.fromJson(said | rates | {"stateOperators": []})) == {}
