@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-CHOSEN = "-XX:+UseSerialGC -Xss512k -XX:-UsePerfData -XX:ReservedCodeCacheSize=64m"
+CHOSEN = "-XX:+UseSerialGC -XX:-UsePerfData -XX:ReservedCodeCacheSize=64m"
 STARTED_OFTEN = " -XX:TieredStopAtLevel=1"
 """The first compiler only: these programs are mostly started and idle; see decision record 0007 for the figures."""
 CLASS_DATA = Path("cds") / "tier.jsa"
