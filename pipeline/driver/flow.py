@@ -39,7 +39,7 @@ class Commits:
     """Left out on purpose."""
     replays: int = 0
     late: int = 0
-    """Of a tier with state: behind its watermark."""
+    """Of a tier with state: later than it takes them."""
     marks: int = 0
     """High-water marks that the sink tells replays by."""
     retries: int = 0
