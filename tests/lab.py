@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 HOSTS = {"h1": "127.0.1.1", "h2": "127.0.1.2", "h3": "127.0.1.3"}
 SECONDS = 240
 """A driver is ready in 20 s on a machine of its own; one that does much else may take its time."""
+SEEN_SECONDS = 0.5
+"""So long after a kill another incarnation owns the tier: what its agent and the controller take."""
 T = TypeVar("T")
 
 
@@ -153,12 +155,25 @@ class Lab:
         record = OwnerRecord(owner=owner, next=following, phase=phase, epoch=next(self.epochs), **more)
         self.channel.put(paths.owner(tier), record)
 
-    def cut(self, tier: str, owner: int, following: int, host: str) -> None:
-        """Prepare the next incarnation on a host, and let it take over."""
+    def prepare(self, tier: str, owner: int, following: int, host: str) -> None:
+        """Have the next incarnation ready on a host."""
         self.own(tier, owner, following, Phase.PREPARE)
         self.start(tier, following, host)
         self.wait(tier, following, State.READY)
+
+    def cut(self, tier: str, owner: int, following: int, host: str) -> None:
+        """Prepare the next incarnation on a host, and let it take over."""
+        self.prepare(tier, owner, following, host)
         self.own(tier, owner, following, Phase.CUT)
+
+    def stand_by(self, tier: str, owner: int, standby: int, host: str, *, hot: bool) -> None:
+        """Have a standby on a host that runs beside the owner, or is ready."""
+        self.own(tier, owner, standby=standby, standby_runs=hot)
+        self.start(tier, standby, host)
+        if hot:
+            self.caught_up(tier, standby)
+        else:
+            self.wait(tier, standby, State.READY)
 
     def report(self, tier: str, number: int) -> IncarnationReport | None:
         found = self.channel.read(paths.report(tier, number), IncarnationReport)

@@ -19,8 +19,7 @@ from ops.model.incarnation import Phase, State
 from pipeline.driver.engine import INTERVAL
 from tests.bench.conftest import keep
 from tests.bench.figures import widest
-from tests.bench.peers.ours import SEEN_SECONDS
-from tests.lab import ROOT, Lab, until
+from tests.lab import ROOT, SEEN_SECONDS, Lab, until
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -38,9 +37,7 @@ COMMITS = "select extract(epoch from at)::float8, incarnation from ledger where 
 def move(lab: Lab, tier: str, number: int) -> tuple[float, float]:
     """Hand a tier over from incarnation `number` to the next one, on the other host; return when it began and when it was over."""
     following = number + 1
-    lab.own(tier, number, following, Phase.PREPARE)
-    lab.start(tier, following, HOSTS[number % 2])
-    lab.wait(tier, following, State.READY)
+    lab.prepare(tier, number, following, HOSTS[number % 2])
     time.sleep(3.0)
     begun = time.time()
     lab.own(tier, number, following, Phase.CUT)
@@ -56,12 +53,7 @@ def move(lab: Lab, tier: str, number: int) -> tuple[float, float]:
 def kill(lab: Lab, tier: str, owner: int, *, hot: bool) -> tuple[float, float]:
     """Kill the driver of a tier that has the next incarnation as its standby, which then owns it."""
     standby = owner + 1
-    lab.own(tier, owner, standby=standby, standby_runs=hot)
-    lab.start(tier, standby, HOSTS[owner % 2])
-    if hot:
-        lab.caught_up(tier, standby)
-    else:
-        lab.wait(tier, standby, State.READY)
+    lab.stand_by(tier, owner, standby, HOSTS[owner % 2], hot=hot)
     time.sleep(3.0)
     begun = time.time()
     lab.driver(tier, owner).send_signal(signal.SIGKILL)

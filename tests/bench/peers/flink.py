@@ -1,16 +1,14 @@
 """Flink: one job for each stage on a session cluster, with no linger in its producers and its adaptive scheduler set to act at once."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
-from confluent_kafka import Message
 
 from tests.bench.peers import java
-from tests.bench.peers.system import Deed, Programs, everything_is_new
+from tests.bench.peers.system import Deed, Peer, Programs
 from tests.lab import free_ports, until
 
 STAGES = {"first": ("raw", "one"), "second": ("one", "two"), "third": ("two", "three")}
@@ -71,7 +69,7 @@ PLACES = ("here", "there")
 """Two TaskManagers with room for all stages each: every stage begins on the first, the second is the spare."""
 
 
-class Flink:
+class Flink(Peer):
     def __init__(self, folder: Path, kafka: str, _zookeeper: str) -> None:
         self._programs = Programs(folder)
         self._kafka = kafka
@@ -171,12 +169,6 @@ class Flink:
         self.ready()
         return begun
 
-    def reader(self) -> Callable[[Message], bool]:
-        return everything_is_new
-
-    def processes(self) -> list[psutil.Process]:
-        return self._programs.all()
-
     def stop(self) -> None:
         self._rest.close()
-        self._programs.stop()
+        super().stop()

@@ -11,13 +11,11 @@ from confluent_kafka import Message
 from ops.model.incarnation import Phase, State
 from pipeline.sinks.marks import Marks, first_seen
 from tests.bench.peers.system import Deed
-from tests.lab import HOSTS, Lab
+from tests.lab import HOSTS, SEEN_SECONDS, Lab
 
 TIERS = ("first", "second", "third")
 PLACES = ("h1", "h2")
 """Where the incarnations of the tier in the middle run, in turn."""
-SEEN_SECONDS = 0.5
-"""So long after a kill another incarnation owns the tier: what its agent and the controller take."""
 
 
 class Ours:
@@ -41,9 +39,7 @@ class Ours:
 
     def _move(self) -> float:
         old, new = self._now, self._now + 1
-        self._lab.own("second", old, new, Phase.PREPARE)
-        self._lab.start("second", new, PLACES[old % 2])
-        self._lab.wait("second", new, State.READY)
+        self._lab.prepare("second", old, new, PLACES[old % 2])
         cut = time.time()
         self._lab.own("second", old, new, Phase.CUT)
         self._lab.caught_up("second", new)
@@ -73,12 +69,7 @@ class Ours:
 
     def _kill_standby(self, *, hot: bool) -> float:
         old, standby = self._now, self._now + 1
-        self._lab.own("second", old, standby=standby, standby_runs=hot)
-        self._lab.start("second", standby, PLACES[old % 2])
-        if hot:
-            self._lab.caught_up("second", standby)
-        else:
-            self._lab.wait("second", standby, State.READY)
+        self._lab.stand_by("second", old, standby, PLACES[old % 2], hot=hot)
         begun = time.time()
         self._die()
         time.sleep(SEEN_SECONDS)

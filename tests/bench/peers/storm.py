@@ -1,15 +1,14 @@
 """Storm: one topology for the whole chain, with ackers, on a Nimbus and two supervisors that use the bench's ZooKeeper."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from subprocess import PIPE
 
 import psutil
-from confluent_kafka import Message
 
 from tests.bench.peers import java
-from tests.bench.peers.system import Deed, Programs, everything_is_new
+from tests.bench.peers.system import Deed, Peer, Programs
 from tests.lab import free_ports, until
 
 WORKERS = 2
@@ -50,7 +49,7 @@ WORKER_LOG = DAEMON_LOG.replace(
 WORKER_LOG = WORKER_LOG.replace("</Console>", "</File>")
 
 
-class Storm:
+class Storm(Peer):
     def __init__(self, folder: Path, kafka: str, zookeeper: str) -> None:
         self._programs = Programs(folder)
         self._kafka = kafka
@@ -137,12 +136,3 @@ class Storm:
         begun = time.time()
         victim.kill()
         return begun
-
-    def reader(self) -> Callable[[Message], bool]:
-        return everything_is_new
-
-    def processes(self) -> list[psutil.Process]:
-        return self._programs.all()
-
-    def stop(self) -> None:
-        self._programs.stop()

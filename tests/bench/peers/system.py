@@ -90,6 +90,21 @@ class Programs:
             process.communicate()
 
 
+class Peer:
+    """What is the same of every other system: it consists of programs, and knows no replays."""
+
+    _programs: Programs
+
+    def reader(self) -> Callable[[Message], bool]:
+        return everything_is_new
+
+    def processes(self) -> list[psutil.Process]:
+        return self._programs.all()
+
+    def stop(self) -> None:
+        self._programs.stop()
+
+
 def processor_seconds(system: System) -> float:
     """Return what its processes have spent until now."""
     total = 0.0
