@@ -20,6 +20,7 @@ from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState, WatchedEvent
 from pydantic import BaseModel, ValidationError
 
+from ops.channel.interrupts import held_back
 from ops.model import paths
 
 log = structlog.get_logger()
@@ -105,8 +106,9 @@ class Channel:
 
     def stop(self) -> None:
         """Disconnect: the ephemeral nodes of this process go at once."""
-        self._client.stop()
-        self._client.close()
+        with held_back():
+            self._client.stop()
+            self._client.close()
 
     def __enter__(self) -> Self:
         """Connect."""
@@ -287,7 +289,8 @@ class Channel:
             message = f"ZooKeeper at {self.hosts} is away"
             raise ChannelAwayError(message)
         try:
-            return request()
+            with held_back():
+                return request()
         except (BadVersionError, NodeExistsError, NoNodeError) as error:
             raise ConflictError(repr(error)) from error
         except (KazooException, KazooTimeoutError) as error:

@@ -1,7 +1,9 @@
 """The channel and its mirror on a real ZooKeeper."""
 
+import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from kazoo.client import KazooClient
@@ -31,6 +33,21 @@ def test_a_multi_is_all_or_nothing(channel):
         channel.multi([Guard("/config/wanted/b", 3), Write("/config/wanted/a", TierWanted(), 0)])
     assert channel.read("/config/wanted/a", TierWanted).value.running
     channel.multi([Guard("/config/wanted/b", 0), Write("/config/wanted/a", None, 0)])
+    assert channel.read("/config/wanted/a", TierWanted) is None
+
+
+def test_a_ctrl_c_in_the_middle_of_a_request_is_not_taken_for_a_channel_that_is_away(channel, monkeypatch):
+    send = channel.kazoo._connection._write_sock.send
+
+    def disturbed(woken):
+        signal.raise_signal(signal.SIGINT)
+        return send(woken)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(channel.kazoo._connection, "_write_sock", SimpleNamespace(send=disturbed))
+        with pytest.raises(KeyboardInterrupt):
+            channel.read("/config/wanted/a", TierWanted)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert channel.read("/config/wanted/a", TierWanted) is None
 
 

@@ -59,7 +59,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     assert "Interrupted: the simulation is stopped, nothing of it is left." in said
     assert not list(tmp_path.iterdir())
     assert not left_behind(tmp_path)
