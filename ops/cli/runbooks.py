@@ -35,6 +35,7 @@ class Kind(StrEnum):
     SHIFT = "shift"
     PAUSE = "pause"
     RESUME = "resume"
+    WRITE_OFF = "write-off"
 
 
 _NEEDS: dict[Kind, tuple[str, ...]] = {
@@ -46,6 +47,7 @@ _NEEDS: dict[Kind, tuple[str, ...]] = {
     Kind.BURST: ("tier", "k"),
     Kind.SHIFT: ("shift",),
 }
+_MAY_NAME: dict[Kind, tuple[str, ...]] = {Kind.WRITE_OFF: ("host",)}
 
 
 def spec_of(kind: Kind, words: list[str]) -> "ChangeSpec":
@@ -54,13 +56,13 @@ def spec_of(kind: Kind, words: list[str]) -> "ChangeSpec":
 
     from ops.model.operation import ChangeSpec  # noqa: PLC0415
 
-    needs = _NEEDS.get(kind, ())
-    if len(words) != len(needs):
-        usage = " ".join(word.upper() for word in (kind.value.lower(), *needs)[1:])
-        message = f"usage: {kind.value} {usage}".rstrip()
+    needs, may = _NEEDS.get(kind, ()), _MAY_NAME.get(kind, ())
+    if not len(needs) <= len(words) <= len(needs + may):
+        usage = " ".join((kind.value, *(word.upper() for word in needs), *(f"[{word.upper()}]" for word in may)))
+        message = f"usage: {usage}"
         raise WrongUsageError(message)
     try:
-        return ChangeSpec.model_validate({"kind": kind.value, **dict(zip(needs, words, strict=True))})
+        return ChangeSpec.model_validate({"kind": kind.value, **dict(zip(needs + may, words, strict=False))})
     except ValidationError as error:
         wrong = error.errors()[0]
         message = f"{kind.value}: {'.'.join(str(part) for part in wrong['loc'])}: {wrong['msg']}"
@@ -94,6 +96,19 @@ def drain(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False,
 def return_(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Let a host be used again, after a look at its health."""
     _run(Kind.RETURN, host, deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command("write-off", epilog="Example: sluice write-off h2")
+def write_off(
+    host: Annotated[str | None, typer.Argument(help="The host's name; without it, all that the brake holds.")] = None,
+    *,
+    deadline: Deadline = DEADLINE,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say that a lost host will not come back: what was on it goes on elsewhere, though many were lost at once."""
+    words = () if host is None else (host,)
+    _run(Kind.WRITE_OFF, *words, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice reboot h2")

@@ -18,7 +18,7 @@ STAYS = frozenset({HostState.UP, HostState.CORDONED})
 def keep(draft: Draft) -> None:
     """Begin the pass with the batch slots that stay; the others are taken back before any tier looks for room."""
     now = {_number(unit): host for host, held in draft.assignments.items() for unit in held.batch}
-    fit = {number: host for number, host in sorted(now.items()) if draft.state_of(host) in STAYS}
+    fit = {number: host for number, host in sorted(now.items()) if draft.state_of(host) in STAYS or host in draft.braked}
     draft.batch = dict(list(fit.items())[: _limit(draft)])
     gone = {number: host for number, host in now.items() if number not in draft.batch}
     if gone:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from ops.channel import Write
-from ops.controller import assignments, batch, operations, tiers
+from ops.controller import assignments, batch, brake, operations, tiers
 from ops.controller.draft import Draft, Moment
 from ops.controller.view import View
-from ops.model.ids import TierName
+from ops.model.ids import HostName, TierName
 from ops.model.operation import ChangeState
 from ops.model.sentence import listed
 from ops.model.status import TierState, TierStatus
@@ -22,11 +22,14 @@ class Decision:
     tiers: dict[TierName, TierStatus]
     under_way: bool
     """Something is to happen soon: look again in about a second, woken or not."""
+    braked: tuple[HostName, ...] = ()
+    """Lost hosts from which nothing is moved."""
 
 
 def decide(view: View, moment: Moment) -> Decision:
     """Decide what to write now."""
     draft = Draft(view, moment)
+    brake.engage(draft)
     batch.keep(draft)
     for tier in draft.end_first():
         tiers.step(draft, tier)
@@ -38,6 +41,7 @@ def decide(view: View, moment: Moment) -> Decision:
         sentence=_sentence(draft, waits),
         tiers=dict(draft.statuses),
         under_way=bool(waits) or _is_restless(draft),
+        braked=tuple(sorted(draft.braked)),
     )
 
 
@@ -53,6 +57,8 @@ def _sentence(draft: Draft, waits: list[str]) -> str:
     said = [*draft.events, *(f"{identity}: {result.sentence}" for identity, result in draft.results.items()), *waits]
     if said:
         return "; ".join(said)
+    if draft.braked:
+        return brake.sentence(draft)
     odd = [f"{name} {status.sentence}" for name, status in draft.statuses.items() if status.state is not TierState.RUNNING]
     lost = f"; lost: {listed(sorted(draft.lost))}" if draft.lost else ""
     if odd:

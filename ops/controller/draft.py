@@ -48,6 +48,8 @@ class Draft:
         self.layers: Layers = view.layers
         self.batch: dict[int, HostName] = {}
         """The batch tenant's slots, by number."""
+        self.braked: frozenset[HostName] = frozenset()
+        """Lost hosts from which nothing is moved."""
         self.deaths: dict[tuple[TierName, Incarnation], str] = {}
         """Incarnations that this pass has found dead before they took over, and why."""
         self.statuses: dict[TierName, TierStatus] = {}

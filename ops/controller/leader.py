@@ -36,8 +36,6 @@ BUSY_SECONDS = 1.0
 """The longest sleep while something is under way."""
 LOST_SECONDS = 12.0
 """How long a host's agent may be away, its session ended, before the host counts as lost: an agent that was killed is back by then."""
-DOUBT = 5.0
-"""When most hosts are away at once it is hardly the hosts' fault (a starved machine, a network): then wait so many times longer."""
 PRUNE_SECONDS = 60.0
 ELECTION_SECONDS = 2.0
 """How often a standby looks up from the queue, to see whether it is told to stop."""
@@ -205,7 +203,14 @@ class Controller:
                 self._mirror.stale(write.path.rsplit("/", 1)[0])
 
     def _status(self, view: View, decision: Decision, term: Term) -> list[Write]:
-        status = ControllerStatus(leader=self._name, epoch=term.epoch, at=time.time(), sentence=decision.sentence, tiers=decision.tiers)
+        status = ControllerStatus(
+            leader=self._name,
+            epoch=term.epoch,
+            at=time.time(),
+            sentence=decision.sentence,
+            tiers=decision.tiers,
+            braked=decision.braked,
+        )
         before = view.status
         if before is not None and before.model_copy(update={"at": status.at}) == status:
             return []
@@ -244,12 +249,10 @@ class Absences:
         now = self._clock()
         away = {name for name, host in view.hosts.items() if not host.live}
         self._since = {name: self._since.get(name, now) for name in away}
-        fresh = [name for name, since in self._since.items() if now - since < self._seconds * DOUBT]
-        seconds = self._seconds * (DOUBT if len(fresh) > 1 and len(fresh) * 2 > len(view.hosts) else 1.0)
-        return frozenset(name for name, since in self._since.items() if now - since >= seconds)
+        return frozenset(name for name, since in self._since.items() if now - since >= self._seconds)
 
     def due(self) -> float:
         """Return in how many seconds the next host may count as lost."""
         now = self._clock()
-        ends = (since + seconds - now for since in self._since.values() for seconds in (self._seconds, self._seconds * DOUBT))
+        ends = (since + self._seconds - now for since in self._since.values())
         return min((left for left in ends if left > 0), default=inf)

@@ -81,6 +81,8 @@ class ControllerMetrics:
         if last is not None:
             yield GaugeMetricFamily("sluice_controller_epoch", "The epoch that guards its writes.", value=last.epoch)
             yield GaugeMetricFamily("sluice_controller_last_pass_timestamp_seconds", "When its last pass was through.", value=last.at)
+            braked = "Lost hosts from which nothing is moved, because many were lost at once."
+            yield GaugeMetricFamily("sluice_braked_hosts", braked, value=len(last.decision.braked))
             yield from _work(last.view)
             yield from _tiers(last)
             yield from _hosts(last.view)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ops.controller.draft import Draft
 from ops.controller.steps.abort import abort, undo
 from ops.controller.steps.handover import cut, prepare
-from ops.controller.steps.hosts import cordon, give_back, health, reboot
+from ops.controller.steps.hosts import cordon, give_back, health, reboot, write_off
 from ops.controller.steps.outcome import Failed, Outcome, Waiting
 from ops.controller.steps.pausing import pause_or_resume
 from ops.controller.steps.preflight import preflight
@@ -25,6 +25,7 @@ _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.RETURN: give_back,
     Step.PAUSE: pause_or_resume,
     Step.RESUME: pause_or_resume,
+    Step.WRITE_OFF: write_off,
     Step.ABORT: abort,
 }
 ABANDONED_SECONDS = 3600.0

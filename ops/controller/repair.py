@@ -26,6 +26,9 @@ def replace_lost_slots(draft: Draft, tier: TierView) -> str | None:
         lost = {} if draft.sound().issuperset(spec.placement.slots) else dict(_lost(draft, spec))
         if not lost or spec.incarnation not in {record.owner, record.next}:
             continue
+        held = draft.braked.intersection(lost.values())
+        if held:
+            return f"runs without its slots on {listed(sorted(held))}: too many hosts are lost at once, and nothing is moved"
         now = cluster(draft)
         try:
             placed = place([Ask(name, len(lost), tier.spec.quantum, target(name, now.rules).to)], now.hosts)

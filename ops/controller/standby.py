@@ -78,6 +78,8 @@ def _begin(draft: Draft, tier: TierView) -> str:
     changing = record.next is not None or any(change.state is ChangeState.ACTIVE for change in draft.changes.values())
     if owning is None or changing or record.paused or not vitals.confirmed(draft, name):
         return "its standby is started once it runs and nothing is under way"
+    if draft.braked:
+        return "its standby is started when the brake is off"
     before = [spec.created_at for spec in draft.incarnations[name].values() if spec.reason == REASON]
     if before and draft.now < max(before) + AGAIN_SECONDS:
         return f"another standby is started {AGAIN_SECONDS:.0f} s after the one before"

@@ -129,6 +129,8 @@ class HostRecord(Frozen):
     by: str = ""
     """The change or the person that set it."""
     since: float = 0.0
+    written_off: bool = False
+    """A person has said that it will not come back; forgotten when it does."""
 
     def seen(self, *, live: bool) -> HostState:
         """Return how people see the host: without a living agent it is lost, unless it is being rebooted."""

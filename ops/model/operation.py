@@ -27,6 +27,7 @@ class ChangeKind(StrEnum):
     SHIFT = "shift"
     PAUSE = "pause"
     RESUME = "resume"
+    WRITE_OFF = "write-off"
 
 
 class Step(StrEnum):
@@ -52,6 +53,8 @@ class Step(StrEnum):
     """Let the host be used again; ends the change."""
     PAUSE = "pause"
     RESUME = "resume"
+    WRITE_OFF = "write-off"
+    """Have what is on lost hosts go on elsewhere, whatever the brake says; ends the change."""
     ABORT = "abort"
     """Undo what is not finished: back to the owners that run; ends the change."""
 
@@ -69,6 +72,7 @@ STEPS: dict[ChangeKind, tuple[Step, ...]] = {
     ChangeKind.SHIFT: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.PAUSE: (Step.PREFLIGHT, Step.PAUSE),
     ChangeKind.RESUME: (Step.PREFLIGHT, Step.RESUME),
+    ChangeKind.WRITE_OFF: (Step.PREFLIGHT, Step.WRITE_OFF),
 }  # fmt: skip
 """The steps of each kind of change, in order. The last one ends the change and gives the maintenance lock back."""
 

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from ops.model.ids import TierName
+from ops.model.ids import HostName, TierName
 from ops.model.resources import Frozen
 
 
@@ -48,3 +48,5 @@ class ControllerStatus(Frozen):
     at: float
     sentence: str
     tiers: dict[TierName, TierStatus] = Field(default_factory=dict)
+    braked: tuple[HostName, ...] = ()
+    """Hosts that were lost together: nothing of theirs is moved before they are back, or a person writes them off."""

@@ -175,6 +175,16 @@ def _running(tier: TierNow) -> Iterable[str]:
     return [] if tier.placement is not None else [f"{tier.spec.name} does not run: it will be so from its next start on"]
 
 
+def _check_write_off(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    if spec.host is None:
+        return []
+    name = _host_of(spec, cluster)
+    if cluster.hosts[name].state is not HostState.LOST:
+        message = f"host {name} is {cluster.hosts[name].state}: its agent is there; `sluice drain {name}` moves everything off"
+        raise RefusedError(message)
+    return []
+
+
 _CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
     ChangeKind.DRAIN: _check_drain,
     ChangeKind.REBOOT: _check_drain,
@@ -186,4 +196,5 @@ _CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
     ChangeKind.SHIFT: _check_shift,
     ChangeKind.PAUSE: _check_pause,
     ChangeKind.RESUME: _check_pause,
+    ChangeKind.WRITE_OFF: _check_write_off,
 }

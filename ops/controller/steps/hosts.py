@@ -1,4 +1,4 @@
-"""The steps that concern one host: cordon, reboot, health and return."""
+"""The steps that concern hosts: cordon, reboot, health, return and write-off."""
 
 from ops.controller.draft import Draft
 from ops.controller.steps.ending import end
@@ -7,6 +7,7 @@ from ops.controller.view import HostView
 from ops.model.assignment import HostState
 from ops.model.ids import HostName
 from ops.model.operation import ChangeState, Operation
+from ops.model.sentence import listed
 
 
 def _host(draft: Draft, operation: Operation) -> HostView | Failed:
@@ -74,3 +75,16 @@ def give_back(draft: Draft, operation: Operation) -> Outcome:
     draft.set_state(HostName(seen.name), HostState.UP, operation.change)
     end(draft, operation.change, ChangeState.DONE)
     return Done(f"{seen.name} is up: it may be used again")
+
+
+def write_off(draft: Draft, operation: Operation) -> Outcome:
+    """Hold a lost host to be gone, or all that the brake holds; the next pass has what was on them go on elsewhere."""
+    names = sorted(draft.braked) if operation.spec.host is None else [operation.spec.host]
+    living = [name for name in names if (seen := draft.host(name)) is not None and seen.live]
+    if living or not names:
+        end(draft, operation.change, ChangeState.DONE)
+        return Done(f"{listed(living)} came back meanwhile" if living else "the brake holds no host: there is nothing to write off")
+    for name in names:
+        draft.records[name] = draft.records[name].model_copy(update={"written_off": True})
+    end(draft, operation.change, ChangeState.DONE)
+    return Done(f"{listed(names)} {'is' if len(names) == 1 else 'are'} written off: what was there goes on elsewhere")

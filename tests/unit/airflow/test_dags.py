@@ -22,6 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::p
 KINDS = {
     "drain_host": ChangeKind.DRAIN,
     "return_host": ChangeKind.RETURN,
+    "write_off_host": ChangeKind.WRITE_OFF,
     "reboot_host": ChangeKind.REBOOT,
     "migrate_tier": ChangeKind.MIGRATE,
     "scale_tier": ChangeKind.SCALE,
@@ -35,6 +36,7 @@ KINDS = {
 FORMS = {
     "drain_host": {"host"},
     "return_host": {"host"},
+    "write_off_host": {"host"},
     "reboot_host": {"host"},
     "migrate_tier": {"tier", "to"},
     "scale_tier": {"tier", "k"},

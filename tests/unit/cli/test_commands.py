@@ -14,7 +14,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from ops.channel import ChannelAwayError
-from ops.cli.ending import AWAY, FAILED, WRONG_USAGE, Commands, explain
+from ops.cli.ending import AWAY, FAILED, WRONG_USAGE, Commands, WrongUsageError, explain
 from ops.cli.figures import Audited, Figures, Found
 from ops.cli.main import app
 from ops.cli.runbooks import Kind, spec_of
@@ -158,3 +158,7 @@ def test_what_was_typed_becomes_a_change() -> None:
     assert spec_of(Kind.SCALE, ["entry", "2"]) == ChangeSpec.model_validate({"kind": ChangeKind.SCALE, "tier": "entry", "k": 2})
     assert spec_of(Kind.MIGRATE, ["entry", "zone:ec2"]).to == "zone:ec2"
     assert spec_of(Kind.PAUSE, []).kind is ChangeKind.PAUSE
+    assert spec_of(Kind.WRITE_OFF, []).host is None
+    assert spec_of(Kind.WRITE_OFF, ["h1"]).host == "h1"
+    with pytest.raises(WrongUsageError, match=r"usage: write-off \[HOST\]"):
+        spec_of(Kind.WRITE_OFF, ["h1", "h2"])

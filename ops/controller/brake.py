@@ -1,0 +1,56 @@
+"""The brake: when many hosts are lost at once, what is on them stays theirs until they are back, or a person writes them off.
+
+So many do not die together: a network or a power supply is to blame, and what seems lost often runs on. Moving half a pipeline onto the
+other half would then do the damage.
+"""
+
+from ops.controller.draft import Draft
+from ops.model.ids import HostName
+from ops.model.sentence import listed
+
+MOST_HOSTS = 10
+MOST_PART = 0.4
+"""More lost hosts than either engage the brake; one alone never does."""
+
+
+def engage(draft: Draft) -> None:
+    """Begin the pass with what may not be moved, and say so when that changes."""
+    _forget_returned(draft)
+    draft.braked = _braked(draft)
+    before = () if draft.view.status is None else draft.view.status.braked
+    if draft.braked and not before:
+        draft.tell(sentence(draft))
+    elif before and not draft.braked:
+        draft.tell(f"the brake is off: {listed(before)} came back, or were written off")
+
+
+def sentence(draft: Draft) -> str:
+    """Say what is held, and what a person can do about it."""
+    return (
+        f"BRAKE: {len(draft.braked)} hosts are lost at once ({listed(sorted(draft.braked))}); what is on them is moved nowhere until their "
+        "agents are back, or `sluice write-off` says that they will not be"
+    )
+
+
+def _forget_returned(draft: Draft) -> None:
+    for name, host in draft.view.hosts.items():
+        if host.live and host.record.written_off:
+            draft.records[name] = host.record.model_copy(update={"written_off": False})
+
+
+def _braked(draft: Draft) -> frozenset[HostName]:
+    """Return the lost hosts that hold something, when they and those that are just going are too many."""
+    gone = [name for name, host in draft.view.hosts.items() if (name in draft.lost or not host.live) and not host.record.written_off]
+    if len(gone) < 2:  # noqa: PLR2004 - one alone
+        return frozenset()
+    holding = _holding(draft)
+    gone = [name for name in gone if name in holding]
+    alive = sum(host.live for host in draft.view.hosts.values())
+    if len(gone) > 1 and (len(gone) > MOST_HOSTS or len(gone) > MOST_PART * (len(gone) + alive)):
+        return draft.lost.intersection(gone)
+    return frozenset()
+
+
+def _holding(draft: Draft) -> set[HostName]:
+    held = {host for tier in draft.view.tiers for spec in draft.held(tier) for host in spec.placement.hosts}
+    return held | {name for name, host in draft.view.hosts.items() if host.assignment.batch}

@@ -1,0 +1,118 @@
+"""The brake: many hosts lost at once keep what is on them, until they are back or a person writes them off."""
+
+import pytest
+from simulation.world import HOSTS, RULES, World, host
+
+from ops.model.operation import ChangeKind, Step
+from ops.model.share import Share
+
+MANY = (*HOSTS, *(host(f"h{number}") for number in range(4, 11)))
+WIDE = {name: Share(minimum=1, target=4, maximum=8) for name in ("entry", "enrich", "counts", "outbound")}
+
+
+def spread_world(hosts=MANY):
+    """All tiers on all hosts."""
+    made = World(hosts=hosts, rules=RULES.__class__(shares={**RULES.shares, **WIDE}, shifts=RULES.shifts, partitions=8))
+    made.want()
+    made.settle()
+    return made
+
+
+@pytest.fixture
+def world():
+    return spread_world()
+
+
+def placements(world):
+    return {name: world.placement(name) for name in world.specs}
+
+
+def lose(world, *names):
+    for name in names:
+        world.agents[name].die()
+    for _ in range(20):
+        world.tick()
+
+
+def used(world):
+    return sorted({name for placement in placements(world).values() for name in placement.hosts})
+
+
+def test_a_few_lost_hosts_are_replaced(world):
+    lost = used(world)[:2]
+    lose(world, *lost)
+    world.settle()
+    assert not {*used(world)} & {*lost}
+
+
+def test_many_keep_what_is_on_them_and_go_on_when_they_are_back(world):
+    before, lost = placements(world), used(world)[:5]
+    lose(world, *lost)
+    assert placements(world) == before
+    assert "BRAKE: 5 hosts are lost at once" in world.sentences[-1]
+    assert "sluice write-off" in world.sentences[-1]
+    for name in lost:
+        world.agents[name].register()
+    world.settle()
+    assert {name: placement.slots for name, placement in placements(world).items()} == {name: each.slots for name, each in before.items()}
+
+
+def test_the_brake_is_off_as_soon_as_few_are_left(world):
+    lost = used(world)[:5]
+    lose(world, *lost)
+    for name in lost[:3]:
+        world.agents[name].register()
+    world.settle()
+    assert not {*used(world)} & {*lost[3:]}
+
+
+def test_those_that_go_one_after_the_other_are_counted_together(world):
+    before, lost = placements(world), used(world)[:5]
+    for name in lost:
+        world.agents[name].die()
+        world.tick()
+    for _ in range(20):
+        world.tick()
+    assert placements(world) == before
+
+
+def test_a_person_writes_all_of_them_off(world):
+    lost = used(world)[:5]
+    lose(world, *lost)
+    runbook = world.begin("w1", kind=ChangeKind.WRITE_OFF)
+    world.until(lambda: runbook.ended)
+    assert runbook.ok
+    assert runbook.results[Step.WRITE_OFF].sentence.startswith(f"{', '.join(sorted(lost))} are written off")
+    world.settle()
+    assert not {*used(world)} & {*lost}
+    for name in lost:
+        world.agents[name].register()
+    world.settle()
+    lose(world, *used(world)[:5])
+    assert "BRAKE" in world.sentences[-1], "what came back is not written off any more"
+
+
+def test_writing_off_makes_sense_for_lost_hosts_only(world):
+    runbook = world.begin("w1", kind=ChangeKind.WRITE_OFF, host="h1")
+    world.until(lambda: runbook.ended)
+    assert "its agent is there" in runbook.results[Step.PREFLIGHT].sentence
+    runbook = world.begin("w2", kind=ChangeKind.WRITE_OFF)
+    world.until(lambda: runbook.ended)
+    assert "nothing to write off" in runbook.results[Step.WRITE_OFF].sentence
+    world.settle()
+    world.check_settled()
+
+
+def test_hosts_that_hold_nothing_do_not_count():
+    world = spread_world(hosts=(*HOSTS, *(host(f"e{number}", zone="ec2") for number in range(20))))
+    lose(world, *(f"e{number}" for number in range(20)))
+    assert "BRAKE" not in world.sentences[-1]
+
+
+def test_one_of_two_hosts_is_replaced():
+    world = World(hosts=(host("h1"), host("h2")))
+    world.want()
+    world.settle()
+    lose(world, "h1")
+    world.settle()
+    assert used(world) == ["h2"]
