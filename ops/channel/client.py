@@ -193,7 +193,7 @@ class Channel:
         if not data:
             return None
         try:
-            value = model.model_validate_json(data)
+            value = model.model_validate_json(data, extra="ignore")  # what a newer version has added says nothing to this one
         except ValidationError as error:
             if path not in self._refused:
                 self._refused.add(path)
@@ -299,7 +299,7 @@ class Channel:
 
 
 def _written(value: BaseModel) -> bytes:
-    """Leave out what has its default: a reader of an older version refuses a key that it does not know."""
+    """Leave out what has its default."""
     return value.model_dump_json(exclude_defaults=True).encode()
 
 

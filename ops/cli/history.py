@@ -1,10 +1,12 @@
-"""The steps that were posted to the channel, and what became of them."""
+"""The changes and their steps that were posted to the channel, and what became of them."""
 
 from ops.channel import Channel
 from ops.cli.connect import open_channel
-from ops.cli.lines import OperationLine
+from ops.cli.lines import ChangeLine, OperationLine
 from ops.model import paths
-from ops.model.operation import ChangeSpec, Operation
+from ops.model.ids import ChangeId
+from ops.model.operation import ChangeRecord, ChangeSpec, Operation
+from ops.planning.pace import widest_gap
 from ops.runbook import read_journal, read_result
 
 
@@ -27,6 +29,31 @@ def history(change: str | None, last: int) -> list[OperationLine]:
         if change is not None:
             found = [operation for operation in found if change in {operation.change, operation.id}]
         return [_line(channel, operation, journal=change is not None) for operation in found[-last:]]
+
+
+def changes(last: int) -> list[ChangeLine]:
+    """Return the newest changes, the newest last."""
+    with open_channel() as channel:
+        names = [name for name in channel.children("/changes") if paths.change(ChangeId(name)) != paths.LOCK]
+        found = [
+            each.value for each in channel.read_many([paths.change(ChangeId(name)) for name in names], ChangeRecord) if each is not None
+        ]
+    return [_change(record) for record in sorted(found, key=lambda record: record.started_at)[-last:]]
+
+
+def _change(record: ChangeRecord) -> ChangeLine:
+    return ChangeLine(
+        id=record.id,
+        what=f"{record.spec.kind} {subject(record.spec)}".strip(),
+        by=record.by,
+        state=record.state,
+        started_at=record.started_at,
+        predicted_seconds=record.plan.predicted_seconds,
+        seconds=None if record.ended_at is None else record.ended_at - record.started_at,
+        predicted_gap_seconds=record.plan.predicted_gap_seconds,
+        gap_seconds=widest_gap(record),
+        steps={str(step): round(seconds, 1) for step, seconds in record.took.items()},
+    )
 
 
 def _line(channel: Channel, operation: Operation, *, journal: bool) -> OperationLine:

@@ -101,6 +101,25 @@ class ShareLine(Frozen):
     """Slots that it has now."""
 
 
+class ChangeLine(Frozen):
+    """One change: what was predicted of it, and what it took."""
+
+    id: str
+    what: str
+    by: str
+    state: str
+    """active, done or aborted."""
+    started_at: float
+    predicted_seconds: float
+    seconds: float | None
+    """None while it is under way."""
+    predicted_gap_seconds: float
+    gap_seconds: float | None
+    """The widest gap that it left in the output of a tier."""
+    steps: dict[str, float]
+    """How long each step took. Unit: seconds."""
+
+
 class OperationLine(Frozen):
     """One posted step of a change."""
 

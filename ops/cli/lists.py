@@ -1,4 +1,4 @@
-"""The commands that look: hosts, tiers, slots, shares, metrics, operations."""
+"""The commands that look: hosts, tiers, slots, shares, metrics, changes, operations."""
 
 from typing import Annotated
 
@@ -130,6 +130,39 @@ def metrics(*, as_json: AsJson = False) -> None:
         ("role", "tier", "incarnation", "host", "controller", "figures"),
         ((x.role, x.tier, x.incarnation, x.host, x.controller, f"http://{x.address}/metrics") for x in found),
         f"No process has said where its figures are. {NOT_UP}",
+    )
+
+
+@app.command(epilog="Example: sluice changes --last 5")
+def changes(
+    *,
+    last: Annotated[int, typer.Option(help="How many to show.", min=1)] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the changes, newest last: how long each took and the gap that it left, beside what was predicted."""
+    from ops.cli.history import changes as read  # noqa: PLC0415
+
+    lines = read(last)
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("started", "change", "what", "by", "state", "predicted", "took", "predicted gap", "gap"),
+        (
+            (
+                f"{ago(x.started_at)} ago",
+                x.id,
+                x.what,
+                x.by,
+                x.state,
+                f"{x.predicted_seconds:.0f} s",
+                None if x.seconds is None else f"{x.seconds:.0f} s",
+                f"{x.predicted_gap_seconds:.2f} s",
+                None if x.gap_seconds is None else f"{x.gap_seconds:.2f} s",
+            )
+            for x in lines
+        ),
+        "Nothing has been changed yet. Try `sluice drain h2 --dry-run`.",
     )
 
 

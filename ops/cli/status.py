@@ -15,6 +15,7 @@ from ops.cli.history import subject
 from ops.cli.lines import HostLine, TierLine
 from ops.cli.output import ago, print_json, print_table, text
 from ops.cli.snapshot import snapshot
+from ops.controller.progress import progress
 from ops.controller.view import View
 from ops.platform import disk
 
@@ -71,16 +72,16 @@ def _status(view: View | None, tiers: list[TierLine], figures: Figures, notes: l
         "zookeeper": view is not None,
         "postgres": figures.missing is None,
         "controller": None if view is None or view.status is None else view.status.model_dump(mode="json", exclude={"tiers"}),
-        "doing": [] if view is None else _doing(view),
+        "doing": [] if view is None else [_dumped(step) for step in _doing(view, time.time())],
         "hosts": [] if view is None else [line.model_dump(mode="json") for line in describe.hosts(view)],
         "tiers": [line.model_dump(mode="json") for line in tiers],
         "notes": notes,
     }
 
 
-def _doing(view: View) -> list[dict[str, Any]]:
+def _doing(view: View, now: float) -> list[dict[str, Any]]:
     """Return the steps that wait for their result, and the change that holds the maintenance lock between its steps."""
-    steps = [
+    steps: list[dict[str, Any]] = [
         {
             "change": seen.operation.change,
             "what": f"{seen.operation.spec.kind} {subject(seen.operation.spec)}".strip(),
@@ -97,7 +98,12 @@ def _doing(view: View) -> list[dict[str, Any]]:
         what = f"{record.spec.kind} {subject(record.spec)}".strip() if record else "a change"
         idle = {"change": lock.change, "what": what, "step": None, "by": lock.by, "since": lock.since}
         steps.append({**idle, "sentence": "holds the maintenance lock and waits for its next step; `sluice abort` ends it"})
-    return steps
+    return [{**step, "progress": progress(view, step["change"], now)} for step in steps]
+
+
+def _dumped(step: dict[str, Any]) -> dict[str, Any]:
+    found = step["progress"]
+    return {**step, "progress": None if found is None else found.model_dump(mode="json")}
 
 
 def _print(view: View, hosts: list[HostLine], tiers: list[TierLine]) -> None:
@@ -105,10 +111,13 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine]) -> None:
         typer.echo("No controller has said anything yet: nothing is decided. `sluice logs controller` may tell why.")
     else:
         typer.echo(f"Controller {view.status.leader}: {view.status.sentence} ({ago(view.status.at)} ago)")
-    doing = _doing(view)
+    now = time.time()
+    doing = _doing(view, now)
     for step in doing:
         at = f"step {step['step']}" if step["step"] else "between steps"
         typer.echo(f"Being done: {step['what']}, {at} for {ago(step['since'])}, by {step['by']}: {step['sentence']}")
+        if step["progress"] is not None and (said := step["progress"].sentence(now)):
+            typer.echo(f"  {said}")
     if not doing:
         typer.echo("Nothing is being changed.")
     print_table(

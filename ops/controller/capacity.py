@@ -19,7 +19,7 @@ def cluster(draft: Draft) -> Cluster:
     for name, tier in draft.view.tiers.items():
         owning = draft.owning(name)
         tiers[name] = TierNow(tier.spec, None if owning is None else owning.placement)
-    return Cluster(draft.room, tiers, tuple(sorted(draft.batch.values())), draft.rules_now())
+    return Cluster(draft.room, tiers, tuple(sorted(draft.batch.values())), draft.rules_now(), draft.pace)
 
 
 def _count(draft: Draft) -> Hosts:

@@ -16,6 +16,7 @@ from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Res
 from ops.model.share import Layers
 from ops.model.status import TierStatus
 from ops.planning.cluster import BURST_ZONE, Hosts, Rules, holding
+from ops.planning.pace import Pace, pace
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,11 @@ class Draft:
             for name, host in self.view.hosts.items()
             if not host.live and name not in self.lost and host.facts is not None and host.facts.zone != BURST_ZONE
         )
+
+    @cached_property
+    def pace(self) -> Pace:
+        """How long changes take here."""
+        return pace(self.view.changes.values())
 
     def set_state(self, name: HostName, state: HostState, by: str) -> None:
         """Write a host's state."""

@@ -54,7 +54,8 @@ def carry_out(draft: Draft) -> list[str]:
             ok=not isinstance(outcome, Failed), sentence=outcome.sentence, finished_at=draft.now, details=outcome.details
         )
         if operation.change in draft.changes:
-            draft.change_of(operation.change, stepped_at=draft.now)
+            took = {**draft.changes[operation.change].took, operation.step: draft.now - operation.posted_at}
+            draft.change_of(operation.change, stepped_at=draft.now, took=took)
     return [*waits, *_idle(draft)]
 
 

@@ -68,6 +68,8 @@ class OperationView:
     operation: Operation
     lines: int
     last: str | None
+    last_at: float | None
+    """When its journal last had something new to say."""
 
 
 @dataclass(frozen=True)
@@ -167,4 +169,4 @@ def _operation(at: _Look, name: str) -> OperationView | None:
         return None
     lines = at.names(paths.journal(name))
     last = at.value(f"{paths.journal(name)}/{lines[-1]}", JournalEntry) if lines else None
-    return OperationView(operation, len(lines), None if last is None else last.sentence)
+    return OperationView(operation, len(lines), None if last is None else last.sentence, None if last is None else last.at)

@@ -132,6 +132,8 @@ class ChangeRecord(Frozen):
     incarnations: dict[TierName, int] = Field(default_factory=dict)
     """The incarnation that this change has started for each tier that it moves."""
     receipts: dict[TierName, dict[str, Any]] = Field(default_factory=dict)
+    took: dict[Step, float] = Field(default_factory=dict)
+    """How long each of its steps has taken so far. Unit: seconds."""
     stepped_at: float = 0.0
     """When one of its steps last got its result: a change that nobody goes on with is aborted after a while."""
 

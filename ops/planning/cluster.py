@@ -9,6 +9,7 @@ from ops.model.incarnation import Placement
 from ops.model.resources import Capacity, Quantum
 from ops.model.share import Layers, Share
 from ops.model.tier import TierSpec
+from ops.planning.pace import Pace
 
 BURST_ZONE = "ec2"
 """Hosts of this zone come and go: they take only what asks for them by name, zone or label."""
@@ -108,6 +109,7 @@ class Cluster:
     tiers: Mapping[TierName, TierNow]
     batch: tuple[HostName, ...]
     rules: Rules
+    pace: Pace = field(default_factory=Pace)
 
     def end_first(self) -> list[TierNow]:
         """Return the tiers nearest the pipeline's end first: the order of stops and cuts."""

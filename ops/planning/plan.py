@@ -12,13 +12,6 @@ from ops.planning.placement import Ask, place, place_tier
 from ops.planning.refusals import check
 from ops.planning.shares import Target, target
 
-PREPARE_SECONDS = 55.0
-"""Starting and warming one incarnation, one after the other: measured on two cores that serve 500 records/s; an idle machine takes 15."""
-CUT_SECONDS = 15.0
-"""One hand-over, from the decision to the confirmation, measured likewise."""
-GAP_SECONDS = 0.5
-"""The gap in a tier's output that a hand-over leaves, measured likewise."""
-
 MOVING = frozenset(
     {ChangeKind.DRAIN, ChangeKind.REBOOT, ChangeKind.MIGRATE, ChangeKind.SCALE, ChangeKind.BURST, ChangeKind.LEAVE, ChangeKind.SHIFT}
 )
@@ -38,8 +31,8 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         moves=tuple(moves),
         batch_slots=batch,
         notes=tuple(notes),
-        predicted_seconds=(PREPARE_SECONDS + CUT_SECONDS) * len(moves),
-        predicted_gap_seconds=GAP_SECONDS if moves else 0.0,
+        predicted_seconds=cluster.pace.seconds(len(moves), len(moves)),
+        predicted_gap_seconds=cluster.pace.gap if moves else 0.0,
     )
 
 

@@ -64,7 +64,7 @@ def view() -> View:
     """Return one tier, two hosts, one of them lost, and a drain that is cut and waits for its verification."""
     posted = {
         OperationId(f"o-{step}"): OperationView(
-            Operation(id=OperationId(f"o-{step}"), change=ChangeId("c"), step=step, spec=DRAIN, by="x", posted_at=1.0), 0, None
+            Operation(id=OperationId(f"o-{step}"), change=ChangeId("c"), step=step, spec=DRAIN, by="x", posted_at=1.0), 0, None, None
         )
         for step in (Step.CUT, Step.VERIFY)
     }

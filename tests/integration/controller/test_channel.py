@@ -36,6 +36,13 @@ def test_a_multi_is_all_or_nothing(channel):
     assert channel.read("/config/wanted/a", TierWanted) is None
 
 
+def test_what_a_newer_version_has_added_to_a_node_is_passed_over(channel):
+    channel.kazoo.create("/config/wanted/a", b'{"running": true, "colour": "blue"}', makepath=True)
+    assert channel.read("/config/wanted/a", TierWanted).value == TierWanted(running=True)
+    channel.kazoo.set("/config/wanted/a", b'{"running": "perhaps"}')
+    assert channel.read("/config/wanted/a", TierWanted) is None
+
+
 def test_a_ctrl_c_in_the_middle_of_a_request_is_not_taken_for_a_channel_that_is_away(channel, monkeypatch):
     send = channel.kazoo._connection._write_sock.send
 

@@ -1,0 +1,71 @@
+"""How far a change has come, and whether it is slow or stuck, seen on a pipeline that is drained."""
+
+import pytest
+from simulation.world import World
+
+from ops.controller.progress import STUCK_SECONDS, Verdict, progress
+from ops.controller.view import look
+from ops.model import paths
+from ops.model.operation import ChangeKind, ChangeRecord, Step
+
+
+@pytest.fixture
+def world():
+    made = World()
+    made.want()
+    made.settle()
+    return made
+
+
+def seen(world, change="d1"):
+    return progress(look(world.channel), change, world.now)
+
+
+def test_it_grows_to_the_end_and_what_is_left_shrinks(world):
+    assert seen(world) is None
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("entry").driver)
+    far, left = [], []
+    while not runbook.ended:
+        world.tick()
+        now = seen(world)
+        if now is not None:
+            far.append((now.prepared, now.handed_over))
+            left.append(now.seconds_left)
+            assert now.verdict is Verdict.ON_TIME
+    assert far == sorted(far)
+    assert left[:-1] == sorted(left[:-1], reverse=True), "the last one knows what this change took"
+    assert (far[-1], left[-1]) == ((seen(world).moves,) * 2, 0.0)
+
+
+def test_what_it_took_is_kept_and_predicts_the_next_one(world):
+    drained = world.placement("entry").driver
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+    world.until(lambda: runbook.ended)
+    done = world.channel.read(paths.change("d1"), ChangeRecord).value
+    assert {Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE} <= {*done.took}
+    each = (done.took[Step.PREPARE] + done.took[Step.CUT]) / len(done.plan.moves)
+    world.settle()
+    free = next(name for name in world.agents if name not in {drained, world.placement("counts").driver})
+    again = world.begin("d2", kind=ChangeKind.MIGRATE, tier="counts", to=free)
+    world.until(lambda: again.ended)
+    planned = world.channel.read(paths.change("d2"), ChangeRecord).value.plan
+    assert planned.predicted_seconds == pytest.approx(each * len(planned.moves))
+
+
+def test_one_that_waits_for_the_same_thing_for_long_is_stuck_and_says_for_what(world):
+    host = world.placement("entry").driver
+    before = world.begin("d1", kind=ChangeKind.DRAIN, host=host)
+    world.until(lambda: before.ended)
+    back = world.begin("r1", kind=ChangeKind.RETURN, host=host)
+    world.until(lambda: back.ended)
+    runbook = world.begin("d2", kind=ChangeKind.DRAIN, host=world.placement("entry").driver, deadline=10_000.0)
+    world.until(lambda: world.next_driver("entry") is not None)
+    world.next_driver("entry").stuck = True
+    world.until(lambda: seen(world, "d2").verdict is Verdict.SLOW, int(STUCK_SECONDS))
+    world.until(lambda: seen(world, "d2").verdict is Verdict.STUCK)
+    found = seen(world, "d2")
+    assert "entry/3 to be ready" in found.waits_for
+    assert world.now - found.waits_since > STUCK_SECONDS
+    assert "STUCK" in found.sentence(world.now)
+    assert "sluice abort" in found.sentence(world.now)
+    assert not runbook.ended

@@ -1,0 +1,55 @@
+"""Predictions follow what the last changes took."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.model.incarnation import Placement
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Move, Plan, Step
+from ops.planning.pace import LAST, Pace, pace, widest_gap
+
+PLACE = Placement(driver="h1", slots=("h1",))
+TIMES = st.floats(0.1, 1000.0)
+
+
+def change(number, moves=1, prepare=10.0, cut=2.0, gaps=(), state=ChangeState.DONE):  # noqa: PLR0913, PLR0917 - what is asked of it
+    return ChangeRecord(
+        id=f"c{number}",
+        spec=ChangeSpec(kind=ChangeKind.DRAIN, host="h1"),
+        plan=Plan(moves=tuple(Move(tier=f"t{index}", before=PLACE, after=PLACE) for index in range(moves))),
+        state=state,
+        by="test",
+        started_at=float(number),
+        took={Step.PREPARE: prepare, Step.CUT: cut},
+        receipts={f"t{index}": {"gap_seconds": gap} for index, gap in enumerate(gaps)},
+    )
+
+
+def test_before_anything_was_done_it_is_what_was_measured_once():
+    assert pace([]) == Pace()
+    assert pace([change(1, moves=0), change(2, state=ChangeState.ABORTED), change(3, state=ChangeState.ACTIVE)]) == Pace()
+
+
+def test_it_is_the_median_of_the_last_ones_for_each_move():
+    found = pace(
+        [change(1, moves=2, prepare=20.0, cut=8.0, gaps=(0.2, 0.4)), change(2, prepare=12.0, cut=3.0, gaps=(0.1,)), change(3, prepare=90.0)]
+    )
+    assert found == Pace(prepare=12.0, cut=3.0, gap=0.25)
+    assert found.seconds(2, 3) == 2 * 12.0 + 3 * 3.0
+
+
+def test_what_was_long_ago_does_not_count():
+    old = [change(number, prepare=500.0) for number in range(LAST * 2)]
+    new = [change(100 + number, prepare=5.0) for number in range(LAST)]
+    assert pace([*new, *old]).prepare == 5.0
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), TIMES, TIMES), min_size=1, max_size=30))
+def test_it_is_never_beyond_what_was_seen(seen):
+    found = pace(change(number, moves, prepare, cut) for number, (moves, prepare, cut) in enumerate(seen))
+    each = [prepare / moves for moves, prepare, _ in seen]
+    assert min(each) <= found.prepare <= max(each)
+
+
+def test_the_widest_gap_is_the_tier_that_suffered_most():
+    assert widest_gap(change(1, gaps=(0.2, None, 0.7))) == 0.7
+    assert widest_gap(change(1, gaps=(None,))) is None
