@@ -15,6 +15,7 @@ app = typer.Typer()
 
 Host = Annotated[str, typer.Argument(help="The host's name, as `sluice hosts` lists it.")]
 Tier = Annotated[str, typer.Argument(help="The tier's name, as `sluice tiers` lists it.")]
+OneTier = Annotated[str | None, typer.Argument(metavar="[TIER]", help="The tier's name; without it, all of them.")]
 Deadline = Annotated[float, typer.Option(help="Seconds until the change is given up and undone.", min=1)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; move nothing.")]
 Workers = Annotated[int, typer.Argument(help="How many workers, each of one quantum.", min=1, max=1000)]
@@ -47,7 +48,7 @@ _NEEDS: dict[Kind, tuple[str, ...]] = {
     Kind.BURST: ("tier", "k"),
     Kind.SHIFT: ("shift",),
 }
-_MAY_NAME: dict[Kind, tuple[str, ...]] = {Kind.WRITE_OFF: ("host",)}
+_MAY_NAME: dict[Kind, tuple[str, ...]] = {Kind.PAUSE: ("tier",), Kind.RESUME: ("tier",), Kind.WRITE_OFF: ("host",)}
 
 
 def spec_of(kind: Kind, words: list[str]) -> "ChangeSpec":
@@ -67,6 +68,10 @@ def spec_of(kind: Kind, words: list[str]) -> "ChangeSpec":
         wrong = error.errors()[0]
         message = f"{kind.value}: {'.'.join(str(part) for part in wrong['loc'])}: {wrong['msg']}"
         raise WrongUsageError(message) from error
+
+
+def _named(name: str | None) -> tuple[str, ...]:
+    return () if name is None else (name,)
 
 
 def _run(kind: Kind, *words: str, deadline: float, dry_run: bool, as_json: bool) -> None:
@@ -107,8 +112,7 @@ def write_off(
     as_json: AsJson = False,
 ) -> None:
     """Say that a lost host will not come back: what was on it goes on elsewhere, though many were lost at once."""
-    words = () if host is None else (host,)
-    _run(Kind.WRITE_OFF, *words, deadline=deadline, dry_run=dry_run, as_json=as_json)
+    _run(Kind.WRITE_OFF, *_named(host), deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice reboot h2")
@@ -148,16 +152,16 @@ def shift(
     _run(Kind.SHIFT, name, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
-@app.command(epilog="Example: sluice pause --deadline 60")
-def pause(*, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Pause the pipeline, nearest its end first; slots and sessions stay."""
-    _run(Kind.PAUSE, deadline=deadline, dry_run=dry_run, as_json=as_json)
+@app.command(epilog="Example: sluice pause outbound --deadline 60")
+def pause(tier: OneTier = None, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Pause a tier, or the pipeline, nearest its end first; slots and sessions stay, records wait in the streams."""
+    _run(Kind.PAUSE, *_named(tier), deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice resume")
-def resume(*, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Resume a paused pipeline where it stopped."""
-    _run(Kind.RESUME, deadline=deadline, dry_run=dry_run, as_json=as_json)
+def resume(tier: OneTier = None, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Resume a paused tier, or the pipeline, where it stopped."""
+    _run(Kind.RESUME, *_named(tier), deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice burst enrich 2")

@@ -166,9 +166,7 @@ def _check_nothing(_spec: ChangeSpec, _cluster: Cluster) -> Iterable[str]:
 
 
 def _check_pause(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-    if spec.tier is not None:
-        return _running(_tier_of(spec, cluster))
-    return []
+    return [] if spec.tier is None else _running(_tier_of(spec, cluster))
 
 
 def _running(tier: TierNow) -> Iterable[str]:

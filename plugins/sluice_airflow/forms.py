@@ -53,6 +53,12 @@ def tier(default: str | None = None) -> Param:
     return Param(default if default in names else NOTSET, type="string", title="Tier", enum=names, description="The tier to change.")
 
 
+def one_tier() -> Param:
+    """Ask for a tier, or for none, which means all."""
+    names = [*tiers(), None]
+    return Param(None, type=["null", "string"], title="Tier", enum=names, description="One tier alone; if not given, all of them.")
+
+
 def to() -> Param:
     """Ask where a tier has to go."""
     known = the_site()

@@ -41,6 +41,8 @@ FORMS = {
     "migrate_tier": {"tier", "to"},
     "scale_tier": {"tier", "k"},
     "burst_to_ec2": {"tier", "k"},
+    "pause_pipeline": {"tier"},
+    "resume_pipeline": {"tier"},
 }
 WITHOUT_INPUT = {"leave_ec2", "pause_pipeline", "resume_pipeline", "night_shift", "day_shift", "nightly_report", "burst_to_ec2"}
 BEFORE = {"burst_to_ec2": ["quota", "launch", "wait_for_host"]}

@@ -158,6 +158,7 @@ def test_what_was_typed_becomes_a_change() -> None:
     assert spec_of(Kind.SCALE, ["entry", "2"]) == ChangeSpec.model_validate({"kind": ChangeKind.SCALE, "tier": "entry", "k": 2})
     assert spec_of(Kind.MIGRATE, ["entry", "zone:ec2"]).to == "zone:ec2"
     assert spec_of(Kind.PAUSE, []).kind is ChangeKind.PAUSE
+    assert spec_of(Kind.PAUSE, ["counts"]).tier == "counts"
     assert spec_of(Kind.WRITE_OFF, []).host is None
     assert spec_of(Kind.WRITE_OFF, ["h1"]).host == "h1"
     with pytest.raises(WrongUsageError, match=r"usage: write-off \[HOST\]"):

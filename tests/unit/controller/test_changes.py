@@ -129,6 +129,20 @@ def test_a_pause_goes_nearest_the_end_first_one_at_a_time_and_a_resume_likewise(
     assert resume.ok, sentences(resume)
 
 
+def test_one_tier_is_paused_and_resumed_alone(world):
+    pause = world.begin("p1", kind=ChangeKind.PAUSE, tier="outbound")
+    world.settle()
+    assert pause.ok, sentences(pause)
+    assert [name for name in world.specs if world.state(name) is State.PAUSED] == ["outbound"]
+    wrong = world.begin("p2", kind=ChangeKind.PAUSE, tier="outbond")
+    world.settle()
+    assert 'there is no tier "outbond"' in sentences(wrong)[Step.PREFLIGHT]
+    resume = world.begin("p3", kind=ChangeKind.RESUME, tier="outbound")
+    world.settle()
+    assert resume.ok, sentences(resume)
+    assert {world.state(name) for name in world.specs} == {State.RUNNING}
+
+
 def test_a_paused_pipeline_can_be_drained_and_stays_paused(world):
     world.begin("p1", kind=ChangeKind.PAUSE)
     world.settle()
