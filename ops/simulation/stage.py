@@ -17,8 +17,8 @@ from ops.simulation.processes import Agents, Controllers, SimulationError
 
 Say = Callable[[str], None]
 
-LOSS_PERIOD = 1.0
-"""Between one loss and the next: hosts die on their own."""
+LOSS_PERIOD = 2.0
+"""Between one loss and the next: hosts die on their own, and so few of them are away at a time that the brake stays off."""
 PATIENCE = 300.0
 """How long any step may take before the simulation is given up."""
 QUIET_SECONDS = 3.0

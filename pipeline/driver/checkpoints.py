@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from pipeline.driver.engine import ends
+from pipeline.driver.engine import ends, folder_of_run
 from pipeline.driver.vouched import QUERY, Committed, Vouched, manifest, vouched
 from pipeline.sinks.ledger import Last
 
@@ -26,15 +26,7 @@ class Checkpoints:
 
     def begin(self, incarnation: int, endings: Sequence[Last]) -> tuple[Path, Vouched | None]:
         """Make the folder of a new run, with the newest state that the ledger vouches for, or empty where there is none."""
-        number = 0
-        while True:
-            run = self.folder / f"{incarnation}.{number}"
-            try:
-                run.mkdir(parents=True)
-            except FileExistsError:
-                number += 1
-                continue
-            break
+        run, _ = folder_of_run(self.folder, incarnation)
         for each in vouched([(last.number, last.ends) for last in endings], self._committed()):
             if self._link(each.committed, run):
                 # a query of its own: Spark takes two of one id for one that is begun again

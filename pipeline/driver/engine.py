@@ -48,6 +48,8 @@ class Setting:
     """The resource of this incarnation's Workers."""
     flow: Flow = field(default_factory=Flow)
     """Where its engine counts what goes through."""
+    relieved: Callable[[], bool] = lambda: False
+    """Whether another incarnation could take over at once."""
 
     @property
     def checkpoints(self) -> Path:
@@ -150,6 +152,18 @@ def ends(checkpoint: Path, batch: int) -> dict[str, int]:
             for topic, partitions in json.loads(line).items():
                 found |= {f"{topic}/{partition}": int(offset) for partition, offset in partitions.items()}
     return found
+
+
+def folder_of_run(checkpoints: Path, incarnation: int, number: int = 0) -> tuple[Path, int]:
+    """Make the folder of a run, by the first number from `number` on that none of this incarnation has had, in any process of it."""
+    while True:
+        folder = checkpoints / f"{incarnation}.{number}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        else:
+            return folder, number
 
 
 def source(setting: Setting, options: dict[str, str], topics: Sequence[str] = ()) -> "DataFrame":

@@ -78,6 +78,17 @@ class Follow:
         """Whether this incarnation owns the tier."""
         return self._record.owner == self.me
 
+    def relieved(self) -> bool:
+        """Tell whether a warm standby could take over at once."""
+        number = self._record.standby
+        if not self.owns or number is None or self._record.standby_runs:
+            return False
+        try:
+            report = self._channel.read(paths.report(self._tier, number), IncarnationReport)
+        except (ChannelAwayError, ConflictError):
+            return False
+        return report is not None and report.value.state is State.READY
+
     @property
     def hands_over(self) -> bool:
         """Whether another may take the tier over now."""

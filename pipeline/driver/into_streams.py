@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from ops.model.incarnation import Receipt
 from ops.model.tier import Mode
 from pipeline import lineage
-from pipeline.driver.engine import INTERVAL, Engine, Setting, ends, is_idle, is_warm, offsets_option, recent, source
+from pipeline.driver.engine import INTERVAL, Engine, Setting, ends, folder_of_run, is_idle, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, settled, start
@@ -111,10 +111,14 @@ class IntoStreams(Engine):
         return Receipt(positions=self.positions(), at=time.time())
 
     def check(self) -> None:
-        """Begin again in place when the query has failed: an executor that died takes the query with it, not the session."""
+        """Begin again in place when the query has failed: an executor that died takes the query with it, not the session.
+
+        An executor takes longer to come back than a warm standby takes to begin: where there is one, this incarnation fails.
+        """
         now, error = time.monotonic(), self._failure()
         if error is not None:
-            if not self._restarts.failed(now):
+            short = len(executors(self._setting.session)) < self._setting.slots
+            if (short and self._setting.relieved()) or not self._restarts.failed(now):
                 raise error
             self._query = None
             self._setting.flow.restarts += 1
@@ -199,17 +203,11 @@ class IntoStreams(Engine):
         return str(self._setting.checkpoints / f"{self._setting.incarnation}.{self._run}")
 
     def _next_run(self) -> tuple[str, str]:
-        """Take the first number that no run of this incarnation has had, in this process or an earlier one."""
+        """Return where it has its checkpoint, and the name that its records carry."""
         setting = self._setting
-        while True:
-            self._run += 1
-            folder = setting.checkpoints / f"{setting.incarnation}.{self._run}"
-            try:
-                folder.mkdir(parents=True)
-            except FileExistsError:
-                continue
-            by = f"{setting.tier.name}/{setting.incarnation}"
-            return str(folder), by if self._run == 0 else f"{by}.{self._run}"
+        folder, self._run = folder_of_run(setting.checkpoints, setting.incarnation, self._run + 1)
+        by = f"{setting.tier.name}/{setting.incarnation}"
+        return str(folder), by if self._run == 0 else f"{by}.{self._run}"
 
     def _tail(self, ends: dict[str, int], partitions: set[str]) -> list[PutOut]:
         streams, outputs = self._setting.streams, self._setting.outputs

@@ -126,7 +126,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         log.info("session", seconds=round(time.monotonic() - begun, 1))
         setting = Setting(
             session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home,
-            follow.started, lambda: follow.right, lambda: follow.owns, slots, label, flow,
+            follow.started, lambda: follow.right, lambda: follow.owns, slots, label, flow, follow.relieved,
         )  # fmt: skip
         check_tier(session, declared)
         wait_for_executors(session, slots, label)

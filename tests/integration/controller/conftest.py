@@ -20,19 +20,24 @@ def java():
     return found
 
 
-PORT = int(os.environ.get("SLUICE_TEST_ZOOKEEPER_PORT", "22810"))
+@pytest.fixture(scope="session")
+def zookeeper_port():
+    """Find a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="session")
-def zookeeper(zookeeper_process):  # noqa: ARG001 - it has to run
+def zookeeper(zookeeper_process, zookeeper_port):  # noqa: ARG001 - it has to run
     """Give the address of a ZooKeeper that serves."""
-    return f"127.0.0.1:{PORT}"
+    return f"127.0.0.1:{zookeeper_port}"
 
 
 @pytest.fixture(scope="session")
-def zookeeper_process(tmp_path_factory):
+def zookeeper_process(tmp_path_factory, zookeeper_port):
     """Start ZooKeeper."""
-    port = PORT
+    port = zookeeper_port
     data = tmp_path_factory.mktemp("zookeeper")
     config = data / "zoo.cfg"
     config.write_text(f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=1000\nadmin.enableServer=false\n")

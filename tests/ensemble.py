@@ -1,0 +1,166 @@
+"""Three ZooKeeper servers that vote, and links to them that a test can cut."""
+
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pyspark
+from kazoo.client import KazooClient
+
+JARS = Path(pyspark.__file__).parent / "jars/*"
+SERVERS = (1, 2, 3)
+CONFIG = """dataDir={data}
+clientPort={client}
+clientPortAddress=127.0.0.1
+tickTime=1000
+initLimit=10
+syncLimit=5
+admin.enableServer=false
+4lw.commands.whitelist=srvr
+"""
+
+
+def free_ports(count):
+    """Return ports that nobody listens on."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+class Ensemble:
+    """Three servers, by number."""
+
+    def __init__(self, folder):
+        ports = free_ports(9)
+        self.folder, self.running = folder, {}
+        self.clients = dict(zip(SERVERS, ports, strict=False))
+        peers = "".join(f"server.{number}=127.0.0.1:{ports[2 + number]}:{ports[5 + number]}\n" for number in SERVERS)
+        for number in SERVERS:
+            data = folder / str(number)
+            data.mkdir()
+            (data / "myid").write_text(str(number))
+            (data / "zoo.cfg").write_text(CONFIG.format(data=data, client=self.clients[number]) + peers)
+            self.start(number)
+
+    @property
+    def address(self):
+        return ",".join(f"127.0.0.1:{port}" for port in self.clients.values())
+
+    def start(self, number):
+        java = shutil.which("java") or "java"
+        words = [java, "-Xmx96m", "-cp", str(JARS), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
+        with (self.folder / f"server{number}.log").open("a") as log:
+            self.running[number] = subprocess.Popen([*words, str(self.folder / str(number) / "zoo.cfg")], stdout=log, stderr=log)
+
+    def kill(self, *numbers):
+        for number in numbers:
+            process = self.running.pop(number)
+            process.kill()
+            process.wait()
+
+    def signal(self, which, *numbers):
+        for number in numbers:
+            self.running[number].send_signal(which)
+
+    def mode(self, number):
+        """Return `leader`, `follower`, or None for one that does not serve."""
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.clients[number]), timeout=1) as link:
+            link.sendall(b"srvr")
+            said = b"".join(iter(lambda: link.recv(65536), b"")).decode()
+            return next((line.split()[1] for line in said.splitlines() if line.startswith("Mode:")), None)
+        return None
+
+    def leader(self, seconds=60):
+        """Return which one leads, once one does."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            found = [number for number in self.running if self.mode(number) == "leader"]
+            if found:
+                return found[0]
+            time.sleep(0.1)
+        message = "no server leads: " + "; ".join(log.read_text()[-500:] for log in self.folder.glob("*.log"))
+        raise AssertionError(message)
+
+    def whole(self, seconds=60):
+        """Wait until all three serve."""
+        until = time.monotonic() + seconds
+        while not all(self.mode(number) for number in SERVERS):
+            assert time.monotonic() < until, "not all servers serve"
+            time.sleep(0.1)
+
+    def make(self, chroot):
+        client = KazooClient(hosts=self.address)
+        client.start(timeout=30)
+        client.ensure_path(chroot)
+        client.stop()
+        client.close()
+
+    def stop(self):
+        self.kill(*self.running)
+
+
+class Link:
+    """A way to one server that can be cut, with all connections that go over it."""
+
+    def __init__(self, target):
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._open = set()
+        self._lock = threading.Lock()
+        self.whole = True
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self):
+        with self._lock:
+            self.whole = False
+            left, self._open = self._open, set()
+        for each in left:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def mend(self):
+        self.whole = True
+
+    def close(self):
+        self.cut()
+        self._listener.close()
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near):
+        with near, suppress(OSError):
+            if not self.whole:
+                return
+            with socket.create_connection(("127.0.0.1", self._target), timeout=5) as far:
+                far.settimeout(None)
+                with self._lock:
+                    self._open |= {near, far}
+                back = threading.Thread(target=self._carry, args=(far, near))
+                back.start()
+                self._carry(near, far)
+                back.join()
+                with self._lock:
+                    self._open -= {near, far}
+
+    @staticmethod
+    def _carry(source, sink):
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        for each in (source, sink):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
