@@ -122,7 +122,7 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine]) -> None:
         typer.echo("Nothing is being changed.")
     print_table(
         ("host", "zone", "state", "runs"),
-        ((host.name, host.zone, host.state, _runs(host.name, tiers, host)) for host in hosts),
+        ((host.name, host.zone, host.state, _runs(host, tiers)) for host in hosts),
         "\nNo host has registered: `make up` starts three on this machine; elsewhere start `python -m ops.agent --host NAME`.",
     )
     print_table(
@@ -143,20 +143,19 @@ def troubles(tiers: list[TierLine]) -> list[str]:
     ]
 
 
-def _runs(name: str, tiers: list[TierLine], host: HostLine) -> str:
+def _runs(host: HostLine, tiers: list[TierLine]) -> str:
+    """Say what a host runs: of each tier its owner, what is being prepared, and its standby; then what is none of these."""
     parts = []
-    shown: set[str] = set()
+    left = [*host.drivers, *host.slots]
     for tier in tiers:
-        workers = [worker for worker in tier.workers if worker.host == name]
-        shown.update(worker.slot for worker in workers)
-        roles = ["driver"] if tier.driver.host == name else []
-        shown.update(unit for unit in host.drivers if tier.driver.host == name and unit == f"driver-{tier.name}-{tier.incarnation}")
-        if workers:
-            roles.append(f"{len(workers)} worker" + ("s" if len(workers) > 1 else ""))
-        if roles:
-            parts.append(f"{tier.name} ({' + '.join(roles)})")
-    others = [unit for unit in (*host.drivers, *host.slots) if unit not in shown]
-    return ", ".join(parts + others) or "nothing"
+        for number, what in ((tier.incarnation, ""), (tier.next, "next "), (tier.standby, "standby ")):
+            drivers = [unit for unit in left if unit == f"driver-{tier.name}-{number}"]
+            slots = [unit for unit in left if unit.startswith(f"slot-{tier.name}-{number}-")]
+            workers = [] if not slots else [f"{len(slots)} worker" + ("s" if len(slots) > 1 else "")]
+            if drivers or slots:
+                parts.append(f"{tier.name} ({what}{' + '.join((*('driver' for _ in drivers), *workers))})")
+            left = [unit for unit in left if unit not in {*drivers, *slots}]
+    return ", ".join(parts + left) or "nothing"
 
 
 def _tier_cells(tier: TierLine) -> tuple[object, ...]:

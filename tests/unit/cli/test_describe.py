@@ -86,6 +86,13 @@ def test_the_slots_of_an_incarnation_that_prepares_are_not_the_tiers_workers() -
     assert line.next == 3
 
 
+def test_a_host_is_told_with_what_runs_there_and_what_prepares_beside_it() -> None:
+    seen = view(host("h1", DRIVER, FIRST, SECOND, unit(UnitKind.SLOT, incarnation=3)), following=3)
+    (line,) = describe.hosts(seen)
+    assert status._runs(line, describe.tiers(seen, Figures())) == "enrich (driver + 2 workers), enrich (next 1 worker)"
+    assert status._runs(line, []) == ", ".join((*line.drivers, *line.slots))
+
+
 def test_workers_are_as_their_host_their_slot_and_their_driver_are() -> None:
     def state(seen: View) -> str:
         return describe.tiers(seen, Figures())[0].workers[0].state
