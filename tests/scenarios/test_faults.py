@@ -15,11 +15,20 @@ pytestmark = [pytest.mark.timeout(900)]
 LONG = pytest.mark.long
 
 WHOLE_SECONDS = 30
+SERVICE_SECONDS = 90
+"""After a service that all of them need."""
 RATE = 250
 
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
+
+
+def runs_anew(live: Live, service: str, before: int) -> bool:
+    try:
+        return live.service_pid(service) != before
+    except AssertionError:  # it does not run yet
+        return False
 
 
 def driver_of(live: Live, tier: str) -> int:
@@ -116,6 +125,40 @@ def test_zookeeper_is_stopped_for_a_minute(live: Live) -> None:
         assert {name: tier["incarnation"] for name, tier in live.tiers().items()} == {
             name: tier["incarnation"] for name, tier in before.items()
         }, "nothing moved"
+    load.check()
+
+
+@LONG
+@pytest.mark.parametrize("service", ["kafka", "postgres"])
+def test_a_service_is_killed_while_records_flow(live: Live, service: str) -> None:
+    with Load(live, RATE) as load:
+        pid = live.service_pid(service)
+        kill(pid)
+        killed = time.monotonic()
+        until(f"{service} runs again", SERVICE_SECONDS, lambda: runs_anew(live, service, pid), every=0.2)
+        time.sleep(5)  # whoever gives up has noticed
+        until("the pipeline is whole again", SERVICE_SECONDS, live.whole)
+        fed = max(load.raw.first_seen)
+        until("what was fed meanwhile is put out", SERVICE_SECONDS, lambda: load.enriched.has_all(load.raw, fed), every=0.2)
+        print(f"{service}: whole again after {time.monotonic() - killed:.1f} s")  # noqa: T201
+    load.check()
+
+
+@LONG
+def test_the_database_is_stopped_for_a_minute(live: Live) -> None:
+    with Load(live, RATE) as load:
+        postmaster = psutil.Process(live.service_pid("postgres"))
+        stopped = [postmaster, *postmaster.children(recursive=True)]
+        for process in stopped:
+            process.suspend()
+        try:
+            since = time.time()
+            time.sleep(60)
+            assert max(load.enriched.first_seen.values()) > since + 55, "tiers that do not need it flow on"
+        finally:
+            for process in stopped:
+                process.resume()
+        until("the pipeline is whole again", SERVICE_SECONDS, live.whole)
     load.check()
 
 
