@@ -69,6 +69,8 @@ def shares(view: View, rules: Rules) -> list[ShareLine]:
                 where=where,
                 layer=aim.layer.name.lower(),
                 by=aim.owner,
+                since=aim.since,
+                until=aim.until,
                 held=held,
             )
         )

@@ -97,6 +97,10 @@ class ShareLine(Frozen):
     where: str | None
     layer: str
     by: str
+    """Who set what holds now, and when; the site file has no time."""
+    since: float | None
+    until: float | None
+    """When its time is over; None: it stays until somebody changes it."""
     held: int
     """Slots that it has now."""
 

@@ -12,7 +12,7 @@ from ops.model import paths
 from ops.model.assignment import Assignment, HostRecord, HostState
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, TierWanted
-from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Result
+from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation, Result
 from ops.model.share import Layers
 from ops.model.status import TierStatus
 from ops.planning.cluster import BURST_ZONE, Hosts, Rules, holding
@@ -57,6 +57,8 @@ class Draft:
         self.events: list[str] = []
         """What this pass has decided, for the log and for the journals of what is open."""
         self.results: dict[OperationId, Result] = {}
+        self.posted: dict[OperationId, Operation] = {}
+        """Steps of the controller's own changes that this pass posts; the next one carries them out."""
         self.room: Hosts | None = None
         """What the hosts hold by now, once `capacity` has counted it; kept true by what this draft decides."""
         self._sound: frozenset[HostName] | None = None
@@ -207,6 +209,8 @@ class Draft:
         for identity, lines in self._lines.items():
             for number, sentence in enumerate(lines, self.view.operations[identity].lines):
                 yield f"{paths.journal(identity)}/{number:010d}", JournalEntry(at=self.now, sentence=sentence)
+        for identity, operation in self.posted.items():
+            yield paths.operation(identity), operation
         for identity, result in self.results.items():
             yield paths.result(identity), result
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ops.model.ids import ChangeId, HostName, OperationId, TierName
+from ops.model.ids import ChangeId, HostName, OperationId, Tenant, TierName
 from ops.model.incarnation import Placement
 from ops.model.resources import Frozen
 
@@ -25,6 +25,8 @@ class ChangeKind(StrEnum):
     BURST = "burst"
     LEAVE = "leave"
     SHIFT = "shift"
+    EXPIRE = "expire"
+    """The time of a tenant's number is over. The controller's own: it posts the steps itself."""
     PAUSE = "pause"
     RESUME = "resume"
     WRITE_OFF = "write-off"
@@ -70,6 +72,7 @@ STEPS: dict[ChangeKind, tuple[Step, ...]] = {
     ChangeKind.BURST: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.LEAVE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.SHIFT: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
+    ChangeKind.EXPIRE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.PAUSE: (Step.PREFLIGHT, Step.PAUSE),
     ChangeKind.RESUME: (Step.PREFLIGHT, Step.RESUME),
     ChangeKind.WRITE_OFF: (Step.PREFLIGHT, Step.WRITE_OFF),
@@ -83,11 +86,19 @@ class ChangeSpec(Frozen):
     kind: ChangeKind
     host: HostName | None = None
     tier: TierName | None = None
+    """A tier; a change of numbers may also name the tenant `batch`."""
     to: str | None = None
     """Where a tier is to go: a host's name, `zone:ec2`, or `label:fast`."""
     k: int | None = None
     shift: str | None = None
     """A shift's name in the site file: `night` or `day`."""
+    until: float | None = None
+    """Until when a number is to hold; None: until somebody changes it."""
+
+    @property
+    def tenant(self) -> Tenant:
+        """Whose number it is about."""
+        return Tenant(self.tier or "")
 
 
 class Move(Frozen):

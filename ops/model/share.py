@@ -1,6 +1,6 @@
 """Shares: the slots a tenant is entitled to, and who set the number."""
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 from pydantic import Field
 
@@ -26,20 +26,37 @@ class Share(Frozen):
     maximum: int = Field(default=16, ge=0)
 
 
+class Setting(StrEnum):
+    """What an entry speaks of; a layer says each of these once of a tenant."""
+
+    TARGET = "target"
+    PLACE = "place"
+    BURST = "burst"
+
+
 class LayerEntry(Frozen):
-    """One number set by someone: how many slots, and where the tier has to be."""
+    """One thing set by someone: how many slots a tenant has, where it has to be, or a burst."""
 
     tenant: Tenant
     layer: Layer
     target: int | None = None
-    """Slots; None when this entry speaks of locality only."""
+    """Slots."""
     to: str | None = None
-    """A host's name, `zone:z` or `label:l`; None for anywhere."""
+    """A host's name, `zone:z` or `label:l`."""
     extra: int = 0
     """Slots on top of the target that have to be where `extra_to` says: a burst."""
     extra_to: str | None = None
     owner: str
     at: float
+    until: float | None = None
+    """When its time is over, and the controller takes it back; None: it holds until somebody does."""
+
+    @property
+    def setting(self) -> Setting:
+        """What it speaks of."""
+        if self.target is not None:
+            return Setting.TARGET
+        return Setting.PLACE if self.to is not None else Setting.BURST
 
 
 class Layers(Frozen):

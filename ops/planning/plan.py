@@ -13,7 +13,16 @@ from ops.planning.refusals import check
 from ops.planning.shares import Target, target
 
 MOVING = frozenset(
-    {ChangeKind.DRAIN, ChangeKind.REBOOT, ChangeKind.MIGRATE, ChangeKind.SCALE, ChangeKind.BURST, ChangeKind.LEAVE, ChangeKind.SHIFT}
+    {
+        ChangeKind.DRAIN,
+        ChangeKind.REBOOT,
+        ChangeKind.MIGRATE,
+        ChangeKind.SCALE,
+        ChangeKind.BURST,
+        ChangeKind.LEAVE,
+        ChangeKind.SHIFT,
+        ChangeKind.EXPIRE,
+    }
 )
 """The kinds of change that start new incarnations."""
 

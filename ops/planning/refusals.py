@@ -90,10 +90,13 @@ def _check_migrate(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
 
 
 def _check_scale(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-    tier = _tier_of(spec, cluster)
     if spec.k is None:
         message = "scale needs k, the number of workers"
         raise RefusedError(message)
+    if spec.tenant == BATCH:
+        _check_share(BATCH, spec.k, spec.k, cluster)
+        return []
+    tier = _tier_of(spec, cluster)
     extra = target(tier.spec.name, cluster.rules).extra
     _check_k(tier, spec.k, spec.k + extra, cluster)
     return _running(tier)
@@ -117,17 +120,7 @@ def _check_burst(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
 def _check_k(tier: TierNow, base: int, k: int, cluster: Cluster) -> None:
     """Refuse a number of workers outside the share, or that the input's partitions cannot feed."""
     name = tier.spec.name
-    share = cluster.rules.shares.get(name)
-    if share is not None and base < share.minimum:
-        message = (
-            f'tier "{name}": {base} is below its minimum of {share.minimum}; ask for more, or lower shares.{name}.minimum in the site file'
-        )
-        raise RefusedError(message)
-    if share is not None and k > share.maximum:
-        message = (
-            f'tier "{name}": {k} is above its maximum of {share.maximum}; ask for less, or raise shares.{name}.maximum in the site file'
-        )
-        raise RefusedError(message)
+    _check_share(name, base, k, cluster)
     partitions = cluster.rules.partitions * max(1, len(tier.spec.inputs))
     if k > partitions:
         message = (
@@ -140,6 +133,23 @@ def _check_k(tier: TierNow, base: int, k: int, cluster: Cluster) -> None:
             f'tier "{name}": a realtime tier holds one thread for each of its {partitions} partitions, '
             f"{k} workers of {tier.spec.quantum.threads} threads have {threads}; ask for more, or raise quantum.threads"
         )
+        raise RefusedError(message)
+
+
+def _check_share(tenant: str, base: int, k: int, cluster: Cluster) -> None:
+    """Refuse a number outside the share."""
+    share = cluster.rules.shares.get(tenant)
+    who = tenant if tenant == BATCH else f'tier "{tenant}"'
+    if share is None:
+        if tenant == BATCH:
+            message = "batch has no share; name it below shares: in the site file"
+            raise RefusedError(message)
+        return
+    if base < share.minimum:
+        message = f"{who}: {base} is below its minimum of {share.minimum}; ask for more, or lower shares.{tenant}.minimum in the site file"
+        raise RefusedError(message)
+    if k > share.maximum:
+        message = f"{who}: {k} is above its maximum of {share.maximum}; ask for less, or raise shares.{tenant}.maximum in the site file"
         raise RefusedError(message)
 
 
@@ -192,6 +202,7 @@ _CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
     ChangeKind.BURST: _check_burst,
     ChangeKind.LEAVE: _check_nothing,
     ChangeKind.SHIFT: _check_shift,
+    ChangeKind.EXPIRE: _check_nothing,
     ChangeKind.PAUSE: _check_pause,
     ChangeKind.RESUME: _check_pause,
     ChangeKind.WRITE_OFF: _check_write_off,

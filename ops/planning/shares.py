@@ -1,9 +1,8 @@
 """Shares: from the site's numbers and the layers above them to the slots that each tenant is to have, and where."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ops.model.ids import Tenant
-from ops.model.share import Layer, LayerEntry, Layers, Share
+from ops.model.share import Layer, LayerEntry, Layers, Setting, Share
 from ops.planning.cluster import Rules
 
 
@@ -19,6 +18,8 @@ class Target:
     layer: Layer = Layer.BASE
     """Who set the number of slots."""
     owner: str = "the site file"
+    since: float | None = None
+    until: float | None = None
 
     @property
     def k(self) -> int:
@@ -30,30 +31,27 @@ def target(tenant: str, rules: Rules) -> Target:
     """Resolve one tenant: the highest layer that speaks of a thing wins; minimum and maximum always hold."""
     share = rules.shares.get(tenant, Share())
     entries = sorted((entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer)
-    slots, layer, owner = share.target, Layer.BASE, "the site file"
-    to = rules.locality.get(tenant)
-    extra, extra_to = 0, None
+    found = Target(share.target, rules.locality.get(tenant))
     for entry in entries:
         if entry.target is not None:
-            slots, layer, owner = entry.target, entry.layer, entry.owner
+            found = replace(found, slots=entry.target, layer=entry.layer, owner=entry.owner, since=entry.at, until=entry.until)
         if entry.to is not None:
-            to = entry.to
+            found = replace(found, to=entry.to)
         if entry.extra:
-            extra, extra_to = entry.extra, entry.extra_to
-    slots = max(share.minimum, min(share.maximum, slots))
-    return Target(slots, to, max(0, min(extra, share.maximum - slots)), extra_to, layer, owner)
-
-
-def entry_of(layers: Layers, tenant: str, layer: Layer) -> LayerEntry | None:
-    """Return the entry of one layer for a tenant."""
-    return next((entry for entry in layers.entries if entry.tenant == tenant and entry.layer is layer), None)
+            found = replace(found, extra=entry.extra, extra_to=entry.extra_to)
+    slots = max(share.minimum, min(share.maximum, found.slots))
+    return replace(found, slots=slots, extra=max(0, min(found.extra, share.maximum - slots)))
 
 
 def with_entry(layers: Layers, entry: LayerEntry) -> Layers:
-    """Replace what its layer says of its tenant; an entry that says nothing is dropped."""
-    others = tuple(other for other in layers.entries if (other.tenant, other.layer) != (entry.tenant, entry.layer))
-    empty = entry.target is None and entry.to is None and entry.extra == 0
-    return Layers(entries=others if empty else (*others, entry))
+    """Replace what its layer says of this of its tenant."""
+    return Layers(entries=(*without_entry(layers, entry.tenant, entry.layer, entry.setting).entries, entry))
+
+
+def without_entry(layers: Layers, tenant: str, layer: Layer, setting: Setting) -> Layers:
+    """Drop what one layer says of this of a tenant."""
+    said = (tenant, layer, setting)
+    return Layers(entries=tuple(entry for entry in layers.entries if (entry.tenant, entry.layer, entry.setting) != said))
 
 
 def without_layer(layers: Layers, layer: Layer) -> Layers:
@@ -61,7 +59,7 @@ def without_layer(layers: Layers, layer: Layer) -> Layers:
     return Layers(entries=tuple(entry for entry in layers.entries if entry.layer is not layer))
 
 
-def below(tenant: str, layer: Layer, rules: Rules) -> Rules:
-    """Return the rules as if this layer said nothing of the tenant."""
-    kept = tuple(entry for entry in rules.layers.entries if (entry.tenant, entry.layer) != (Tenant(tenant), layer))
-    return Rules(rules.shares, rules.locality, Layers(entries=kept), rules.shifts, rules.partitions, rules.batch_quantum)
+def over(layers: Layers, now: float) -> list[LayerEntry]:
+    """Return the entries whose time is over, the earliest first."""
+    ended = [(entry.until, entry.tenant, entry) for entry in layers.entries if entry.until is not None and entry.until <= now]
+    return [entry for *_, entry in sorted(ended, key=lambda each: each[:2])]

@@ -39,7 +39,7 @@ FORMS = {
     "write_off_host": {"host"},
     "reboot_host": {"host"},
     "migrate_tier": {"tier", "to"},
-    "scale_tier": {"tier", "k"},
+    "scale_tier": {"tier", "k", "until"},
     "burst_to_ec2": {"tier", "k"},
     "pause_pipeline": {"tier"},
     "resume_pipeline": {"tier"},
@@ -147,7 +147,7 @@ def test_dags_follow_the_tiers_that_were_published(own_home):
     (own_home / "tiers.json").write_text(json.dumps([spec.model_dump(mode="json")]))
     dags = DagBag(str(ROOT / "dags")).dags
     assert {name for name in dags if name.startswith("tier_")} == {"tier_fifth"}
-    assert dags["scale_tier"].params.get_param("tier").schema["enum"] == ["fifth"]
+    assert dags["scale_tier"].params.get_param("tier").schema["enum"] == ["fifth", "batch"]
 
 
 @pytest.mark.timeout(120)

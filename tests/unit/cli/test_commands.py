@@ -115,6 +115,20 @@ def test_stopping_what_does_not_run_is_said_as_json(runner: CliRunner) -> None:
     assert json.loads(runner.invoke(app, ["down", "--json"]).stdout)["stopped"] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--for 2", "--for: '2': the unit is missing: write 30m, 2h or 1d"),
+        ("--for 2fortnights", "--for: '2fortnights': 'fortnights' is no unit"),
+        ("--until 2020-01-01T06:00", "--until: '2020-01-01T06:00' is past: name a time to come, such as 2h or 06:00"),
+        ("--for 2h --until 06:00", "--for and --until both say when it ends: give one of them"),
+    ],
+)
+def test_a_time_that_cannot_be_meant_is_wrong_usage(runner: CliRunner, words: str, why: str) -> None:
+    done = runner.invoke(app, ["scale", "enrich", "3", *words.split()])
+    assert (done.exit_code, done.stderr.startswith(why)) == (WRONG_USAGE, True)
+
+
 WRONG = ["drain", "scale entry none", "scale entry 0", "plan fly", "plan drain", "bogus"]
 
 

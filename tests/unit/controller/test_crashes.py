@@ -1,6 +1,7 @@
 """Whatever dies, and whenever: the pipeline comes back, the runbook ends truthfully, nothing is left over."""
 
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -9,10 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from simulation.world import TIERS, World, host
 
+from ops.model import paths
 from ops.model.assignment import HostState
 from ops.model.incarnation import State
 from ops.model.operation import ChangeKind, Step
+from ops.model.share import Layers
 from ops.model.tier import Standby
+from ops.planning.shares import target
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -92,6 +96,11 @@ def test_an_abort_at_any_moment_of_a_drain_leads_back_to_a_running_pipeline():
         assert {world.host_state(name) for name in world.agents} == {HostState.UP}
 
 
+def layers(world):
+    found = world.channel.read(paths.LAYERS, Layers)
+    return Layers() if found is None else found.value
+
+
 class Operators(RuleBasedStateMachine):
     """People, faults and time, in any order."""
 
@@ -120,9 +129,9 @@ class Operators(RuleBasedStateMachine):
         on_host = kind in {ChangeKind.DRAIN, ChangeKind.RETURN, ChangeKind.REBOOT}
         self.begin(kind=kind, host=name if on_host else None)
 
-    @rule(tier=st.sampled_from(["entry", "enrich", "counts", "outbound"]), k=st.integers(1, 3))
-    def a_tier_is_scaled(self, tier, k):
-        self.begin(kind=ChangeKind.SCALE, tier=tier, k=k)
+    @rule(tier=st.sampled_from(["entry", "enrich", "counts", "outbound"]), k=st.integers(1, 3), seconds=st.none() | st.integers(5, 60))
+    def a_tier_is_scaled(self, tier, k, seconds):
+        self.begin(kind=ChangeKind.SCALE, tier=tier, k=k, until=None if seconds is None else self.world.now + seconds)
 
     @rule(tier=st.sampled_from(["enrich", "counts"]), to=st.sampled_from(["h1", "zone:onprem", "label:fast", "anywhere"]))
     def a_tier_is_migrated(self, tier, to):
@@ -169,13 +178,17 @@ class Operators(RuleBasedStateMachine):
                 agent.register()
         world.until(lambda: all(runbook.ended for runbook in world.runbooks), 1500)
         for name in ("h1", "h2", "h3"):
-            self.begin(kind=ChangeKind.RETURN, host=name)
-            world.until(lambda: world.runbooks[-1].ended)
+            while world.host_state(name) is not HostState.UP:  # the controller's own changes may have the lock
+                self.begin(kind=ChangeKind.RETURN, host=name)
+                world.until(lambda: world.runbooks[-1].ended)
         for name in world.specs:
             world.want(name, running=True, paused=False, attempt=world.wanted(name).attempt + 1)
+        world.until(lambda: not [entry for entry in layers(world).entries if entry.until is not None], 1500)
         world.settle()
         world.check_settled()
         assert {world.state(name) for name in world.specs} == {State.RUNNING}
+        aims = {name: target(name, replace(world.rules, layers=layers(world))).k for name in world.specs}
+        assert {name: len(world.placement(name).slots) for name in world.specs} == aims
 
 
 TestOperators = Operators.TestCase
