@@ -8,5 +8,5 @@ from ops.model.operation import ChangeKind
 from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
 
-with runbook("scale_tier", doc=__doc__, params={"tier": forms.tenant(), "k": forms.k(), "until": forms.until()}) as dag:
+with runbook("scale_tier", doc=__doc__, params={"tier": forms.tenant(), "k": forms.amount(), "until": forms.until()}) as dag:
     carry_out(ChangeKind.SCALE, tier="{{ params.tier }}", k="{{ params.k }}", until="{{ params.until }}")

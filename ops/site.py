@@ -8,7 +8,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from ops.model.resources import Capacity, Frozen, Quantum
-from ops.model.share import Share
+from ops.model.share import Amount, Share
 
 
 class SiteError(Exception):
@@ -31,8 +31,8 @@ class ShiftConfig(Frozen):
     schedule: str
     """Cron, five fields."""
     timezone: str = "UTC"
-    shares: dict[str, int] = Field(default_factory=dict)
-    """Slots by tenant; a tenant that is not named goes back to its base."""
+    shares: dict[str, Amount] = Field(default_factory=dict)
+    """Slots by tenant, or per cents of the cluster; a tenant that is not named goes back to its base."""
 
     @field_validator("timezone")
     @classmethod
@@ -73,6 +73,8 @@ class Site(Frozen):
     """The Python module that declares the tiers, such as `pipeline.hits`."""
     hosts: tuple[HostConfig, ...]
     shares: dict[str, Share] = Field(default_factory=dict)
+    """Tenant (a tier, or `batch`) → its minimum, target and maximum: in slots (`3`), or in per cent (`80%`) of the quanta of this tenant
+    that the site's own hosts would hold if they held nothing else."""
     locality: dict[str, str] = Field(default_factory=dict)
     """Tier → `zone:z`, `label:l` or a host's name."""
     shifts: dict[str, ShiftConfig] = Field(default_factory=dict)
@@ -101,5 +103,7 @@ def load(path: Path) -> Site:
     try:
         return Site.model_validate(raw)
     except ValidationError as error:
-        lines = [f"{path}: {'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
+        lines = [
+            f"{path}: {'.'.join(str(part) for part in item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in error.errors()
+        ]
         raise SiteError("\n".join(lines)) from error

@@ -14,6 +14,7 @@ from ops.model import paths
 from ops.model.operation import ChangeSpec
 from ops.model.tier import TierSpec
 from ops.planning.burst import BurstError, instances
+from ops.planning.layers import burst_of
 
 BOOT_SECONDS = 120.0
 POLL_SECONDS = 0.5
@@ -64,6 +65,6 @@ def _instances_for(channel: Channel, spec: ChangeSpec, change: str) -> int:
     config = the_site().ec2
     running = [each for each in ec2.instances() if each.token != change]
     try:
-        return instances(found.value, spec.k or 1, config.capacity, len(running), config.max_instances)
+        return instances(found.value, burst_of(spec), config.capacity, len(running), config.max_instances)
     except BurstError as error:
         raise WrongUsageError(str(error)) from error

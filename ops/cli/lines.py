@@ -1,6 +1,7 @@
 """What the lists show, and what `--json` promises: one model for each kind of line."""
 
 from ops.model.resources import Frozen
+from ops.model.share import Amount
 
 
 class HostLine(Frozen):
@@ -93,6 +94,8 @@ class ShareLine(Frozen):
     maximum: int
     slots: int
     """What holds now, over all layers."""
+    amount: Amount
+    """The same as it was said: in slots, or in per cent of the cluster."""
     extra: int
     where: str | None
     layer: str

@@ -117,7 +117,7 @@ def shares(*, as_json: AsJson = False) -> None:
                 x.minimum,
                 x.target,
                 x.maximum,
-                x.slots,
+                describe.aim(x),
                 x.extra,
                 x.held,
                 x.where,

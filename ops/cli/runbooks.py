@@ -66,7 +66,7 @@ def spec_of(kind: Kind, words: list[str]) -> "ChangeSpec":
         return ChangeSpec.model_validate({"kind": kind.value, **dict(zip(needs + may, words, strict=False))})
     except ValidationError as error:
         wrong = error.errors()[0]
-        message = f"{kind.value}: {'.'.join(str(part) for part in wrong['loc'])}: {wrong['msg']}"
+        message = f"{kind.value}: {'.'.join(str(part) for part in wrong['loc'])}: {wrong['msg'].removeprefix('Value error, ')}"
         raise WrongUsageError(message) from error
 
 
@@ -124,7 +124,7 @@ def reboot(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False
 @app.command(epilog="Example: sluice scale enrich 3 --for 2h")
 def scale(  # noqa: PLR0913 - each is a choice of the caller
     tenant: Annotated[str, typer.Argument(metavar="TIER", help="The tier's name, as `sluice tiers` lists it, or `batch`.")],
-    k: Workers,
+    k: Annotated[str, typer.Argument(help="How many workers, each of one quantum; or how much of the cluster, such as 50%.")],
     *,
     lasting: Annotated[str | None, typer.Option("--for", metavar="TIME", help="For so long: 30m, 2h, 1d.")] = None,
     until: Annotated[
@@ -137,7 +137,7 @@ def scale(  # noqa: PLR0913 - each is a choice of the caller
     """Give a tier k workers, or batch k slots; without --for and --until it stays so until somebody changes it."""
     from ops.cli.change import carry_out  # noqa: PLC0415
 
-    spec = spec_of(Kind.SCALE, [tenant, str(k)]).model_copy(update={"until": _ending(lasting, until)})
+    spec = spec_of(Kind.SCALE, [tenant, k]).model_copy(update={"until": _ending(lasting, until)})
     carry_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 

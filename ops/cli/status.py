@@ -152,7 +152,7 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
     print_table(
         ("share of", "slots", "minimum", "target", "maximum", "set by", "since", "until"),
         (
-            (share.tenant, share.held, share.minimum, share.slots, share.maximum, share.by, clock(share.since), clock(share.until))
+            (share.tenant, share.held, share.minimum, describe.aim(share), share.maximum, share.by, clock(share.since), clock(share.until))
             for share in shares
         ),
         "\nNo tenant has a share: name some below `shares:` in the site file.",

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from ops.channel import Write
 from ops.controller.view import HostView, TierView, View
+from ops.controller.wholes import wholes_of
 from ops.model import paths
 from ops.model.assignment import Assignment, HostRecord, HostState
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
@@ -66,7 +67,12 @@ class Draft:
 
     def rules_now(self) -> Rules:
         """Return the site's rules under the layers as they are now."""
-        return replace(self.rules, layers=self.layers)
+        return replace(self.rules, layers=self.layers, wholes=self.wholes)
+
+    @cached_property
+    def wholes(self) -> dict[str, int]:
+        """What per cents are of."""
+        return wholes_of(self.view, self.rules)
 
     # -- tiers
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from ops.model.ids import ChangeId, HostName, OperationId, Tenant, TierName
 from ops.model.incarnation import Placement
 from ops.model.resources import Frozen
+from ops.model.share import Amount
 
 
 class ChangeKind(StrEnum):
@@ -89,7 +90,8 @@ class ChangeSpec(Frozen):
     """A tier; a change of numbers may also name the tenant `batch`."""
     to: str | None = None
     """Where a tier is to go: a host's name, `zone:ec2`, or `label:fast`."""
-    k: int | None = None
+    k: Amount | None = None
+    """How many slots, each of one quantum; a burst takes a number only."""
     shift: str | None = None
     """A shift's name in the site file: `night` or `day`."""
     until: float | None = None

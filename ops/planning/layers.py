@@ -23,7 +23,7 @@ def layers_after(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
         case ChangeKind.MIGRATE:
             layers = with_entry(layers, _person(spec, by, now).model_copy(update={"to": spec.to}))
         case ChangeKind.BURST:
-            update = {"extra": 1 if spec.k is None else spec.k, "extra_to": spec.to or f"zone:{BURST_ZONE}"}
+            update = {"extra": burst_of(spec), "extra_to": spec.to or f"zone:{BURST_ZONE}"}
             layers = with_entry(layers, _person(spec, by, now).model_copy(update=update))
         case ChangeKind.LEAVE:
             layers = _left(layers)
@@ -32,6 +32,11 @@ def layers_after(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
         case ChangeKind.EXPIRE:
             layers = _expired(spec, layers)
     return layers
+
+
+def burst_of(spec: ChangeSpec) -> int:
+    """Return how many slots a burst is of; what is no number is refused before."""
+    return spec.k if isinstance(spec.k, int) else 1
 
 
 def _person(spec: ChangeSpec, by: str, now: float) -> LayerEntry:
@@ -60,7 +65,7 @@ def _expired(spec: ChangeSpec, layers: Layers) -> Layers:
 
 def _shifted(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
     layers = without_layer(rules.layers, Layer.SCHEDULE)
-    for tenant, slots in rules.shifts.get(spec.shift or "", {}).items():
+    for tenant, amount in rules.shifts.get(spec.shift or "", {}).items():
         owner = f"shift {spec.shift} ({by})"
-        layers = with_entry(layers, LayerEntry(tenant=Tenant(tenant), layer=Layer.SCHEDULE, target=slots, owner=owner, at=now))
+        layers = with_entry(layers, LayerEntry(tenant=Tenant(tenant), layer=Layer.SCHEDULE, target=amount, owner=owner, at=now))
     return layers

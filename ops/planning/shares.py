@@ -1,9 +1,17 @@
-"""Shares: from the site's numbers and the layers above them to the slots that each tenant is to have, and where."""
+"""Shares: from the site's numbers and the layers above them to the slots that each tenant is to have, and where.
 
+A slot is a whole quantum: all its resources together. A per cent is rounded down to whole slots. Tenants' quanta differ, so each per cent
+is of the tenant's own: with n quanta of a size q on the hosts (on each host as many as are whole), n·q is no more than what the hosts have
+of any resource; so parts of 100% in all ask no more of any resource than the hosts have.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ops.model.share import Layer, LayerEntry, Layers, Setting, Share
-from ops.planning.cluster import Rules
+from ops.model.resources import Quantum
+from ops.model.share import Amount, Layer, LayerEntry, Layers, Setting, Share, part
+from ops.planning.cluster import Rules, whole_quanta
 
 
 @dataclass(frozen=True)
@@ -20,6 +28,8 @@ class Target:
     owner: str = "the site file"
     since: float | None = None
     until: float | None = None
+    amount: Amount = 0
+    """What it said, in slots or per cent."""
 
     @property
     def k(self) -> int:
@@ -27,20 +37,51 @@ class Target:
         return self.slots + self.extra
 
 
+@dataclass(frozen=True)
+class Limits:
+    """A tenant's share in slots."""
+
+    minimum: int
+    target: int
+    maximum: int
+
+    def hold(self, slots: int) -> int:
+        """Return the nearest number within them."""
+        return max(self.minimum, min(self.maximum, slots))
+
+
+def wholes(rooms: Iterable[tuple[float, int]], quanta: Mapping[str, Quantum]) -> dict[str, int]:
+    """Return the slots that 100% are, for each tenant: the quanta of its size that hosts of so much cpu and MiB hold when empty."""
+    alike = Counter(rooms).items()
+    return {tenant: sum(count * whole_quanta(*room, quantum) for room, count in alike) for tenant, quantum in quanta.items()}
+
+
+def slots_of(tenant: str, amount: Amount, rules: Rules) -> int:
+    """Return an amount in slots of this tenant."""
+    return part(amount, rules.wholes.get(tenant, 0))
+
+
+def limits(tenant: str, rules: Rules) -> Limits:
+    """Return what the site file entitles a tenant to."""
+    share = rules.shares.get(tenant, Share())
+    return Limits(*(slots_of(tenant, amount, rules) for amount in (share.minimum, share.target, share.maximum)))
+
+
 def target(tenant: str, rules: Rules) -> Target:
     """Resolve one tenant: the highest layer that speaks of a thing wins; minimum and maximum always hold."""
-    share = rules.shares.get(tenant, Share())
+    within, amount = limits(tenant, rules), rules.shares.get(tenant, Share()).target
     entries = sorted((entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer)
-    found = Target(share.target, rules.locality.get(tenant))
+    found = Target(0, rules.locality.get(tenant))
     for entry in entries:
         if entry.target is not None:
-            found = replace(found, slots=entry.target, layer=entry.layer, owner=entry.owner, since=entry.at, until=entry.until)
+            amount = entry.target
+            found = replace(found, layer=entry.layer, owner=entry.owner, since=entry.at, until=entry.until)
         if entry.to is not None:
             found = replace(found, to=entry.to)
         if entry.extra:
             found = replace(found, extra=entry.extra, extra_to=entry.extra_to)
-    slots = max(share.minimum, min(share.maximum, found.slots))
-    return replace(found, slots=slots, extra=max(0, min(found.extra, share.maximum - slots)))
+    slots = within.hold(slots_of(tenant, amount, rules))
+    return replace(found, slots=slots, amount=amount, extra=max(0, min(found.extra, within.maximum - slots)))
 
 
 def with_entry(layers: Layers, entry: LayerEntry) -> Layers:

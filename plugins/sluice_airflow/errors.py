@@ -48,6 +48,8 @@ def kinds() -> Iterator[None]:
         message = f"the form cannot be used: until: {error}. Nothing was posted; trigger the runbook again with this field put right"
         raise UnusableFormError(message) from error
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors())
+        wrong = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in error.errors()
+        )
         message = f"the form cannot be used: {wrong}. Nothing was posted; trigger the runbook again with these fields put right"
         raise UnusableFormError(message) from error

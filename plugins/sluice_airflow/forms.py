@@ -80,6 +80,20 @@ def to() -> Param:
     )
 
 
+def amount() -> Param:
+    """Ask for a number of quanta, or a part of the cluster."""
+    return Param(
+        NOTSET,
+        type=["string", "integer"],
+        title="k",
+        pattern=r"^[0-9]+(\.[0-9]+)?%?$",
+        minimum=0,
+        maximum=1000,
+        examples=["3", "50%"],
+        description="Workers, each of one quantum; or per cent of the quanta that the hosts hold.",
+    )
+
+
 def k(default: int | None = None) -> Param:
     """Ask for a number of quanta."""
     return Param(

@@ -114,6 +114,15 @@ def test_the_form_names_the_hosts_that_there_are(bag):
         params["host"] = "nowhere"
 
 
+def test_a_tier_is_scaled_to_a_number_or_to_a_part_of_the_cluster(bag):
+    params = copy.deepcopy(bag.dags["scale_tier"].params)
+    for good in (3, "3", "50%", "12.5%"):
+        params["k"] = good
+    for wrong in (-1, "none", "5%%", ""):
+        with pytest.raises(ParamValidationError):
+            params["k"] = wrong
+
+
 def test_one_run_at_a_time_and_none_for_the_past(bag):
     for dag in bag.dags.values():
         assert dag.max_active_runs == 1

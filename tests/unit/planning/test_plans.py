@@ -108,7 +108,7 @@ def test_scaling_down_gives_up_slots_and_moves_none(cluster, data):
 
 
 @SETTINGS
-@given(st.integers(0, 20), st.integers(0, 20), st.lists(st.tuples(st.sampled_from(Layer), st.integers(-3, 20)), max_size=5))
+@given(st.integers(0, 20), st.integers(0, 20), st.lists(st.tuples(st.sampled_from(Layer), st.integers(0, 20)), max_size=5))
 def test_shares_stay_within_their_limits_and_the_highest_layer_wins(low, span, entries):
     share = Share(minimum=low, target=low, maximum=low + span)
     layers = Layers(entries=tuple(LayerEntry(tenant="t", layer=layer, target=number, owner="x", at=0.0) for layer, number in entries))
