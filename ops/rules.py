@@ -14,4 +14,5 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         shifts={name: shift.shares for name, shift in site.shifts.items()},
         partitions=site.partitions,
         batch_quantum=site.batch_quantum,
+        reclaim_seconds=site.reclaim_seconds,
     )

@@ -78,6 +78,9 @@ class Site(Frozen):
     locality: dict[str, str] = Field(default_factory=dict)
     """Tier → `zone:z`, `label:l` or a host's name."""
     shifts: dict[str, ShiftConfig] = Field(default_factory=dict)
+    reclaim_seconds: float = Field(default=120.0, ge=0)
+    """How long the tasks in a batch slot that a tier needs may go on; what is left then is ended. Unit: seconds. Default: two minutes, in
+    which most tasks end by themselves. Agents and controllers read it when they start."""
     batch_quantum: Quantum = Quantum(cpu=1, memory=1024, threads=2)
     partitions: int = Field(default=4, ge=1)
     """Partitions of each stream that the platform creates."""

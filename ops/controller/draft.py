@@ -11,7 +11,7 @@ from ops.controller.view import HostView, TierView, View
 from ops.controller.wholes import wholes_of
 from ops.model import paths
 from ops.model.assignment import Assignment, HostRecord, HostState
-from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
+from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName, UnitId
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, TierWanted
 from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation, Result
 from ops.model.share import Layers
@@ -52,6 +52,8 @@ class Draft:
         """The batch tenant's slots, by number."""
         self.braked: frozenset[HostName] = frozenset()
         """Lost hosts from which nothing is moved."""
+        self.short = False
+        """A tier has found too little room in this pass: batch is lent nothing."""
         self.deaths: dict[tuple[TierName, Incarnation], str] = {}
         """Incarnations that this pass has found dead before they took over, and why."""
         self.statuses: dict[TierName, TierStatus] = {}
@@ -165,6 +167,12 @@ class Draft:
     def pace(self) -> Pace:
         """How long changes take here."""
         return pace(self.view.changes.values())
+
+    @cached_property
+    def seen_batch(self) -> list[tuple[HostName, UnitId]]:
+        """The batch slots that agents see; those of a host whose agent is away are of no use to anybody."""
+        hosts = self.view.hosts.items()
+        return [(name, unit) for name, host in hosts if host.live and host.observed is not None for unit in host.observed.batch]
 
     def set_state(self, name: HostName, state: HostState, by: str) -> None:
         """Write a host's state."""

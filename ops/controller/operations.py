@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ops.controller import expiry
+from ops.controller import settling
 from ops.controller.draft import Draft
 from ops.controller.steps.abort import abort, undo
 from ops.controller.steps.handover import cut, prepare
@@ -57,7 +57,7 @@ def carry_out(draft: Draft) -> list[str]:
         if operation.change in draft.changes:
             took = {**draft.changes[operation.change].took, operation.step: draft.now - operation.posted_at}
             draft.change_of(operation.change, stepped_at=draft.now, took=took)
-    return [*waits, *expiry.follow(draft), *_idle(draft)]
+    return [*waits, *settling.follow(draft), *_idle(draft)]
 
 
 def _idle(draft: Draft) -> list[str]:

@@ -26,8 +26,8 @@ class ChangeKind(StrEnum):
     BURST = "burst"
     LEAVE = "leave"
     SHIFT = "shift"
-    EXPIRE = "expire"
-    """The time of a tenant's number is over. The controller's own: it posts the steps itself."""
+    SETTLE = "settle"
+    """Bring a tenant to the number that holds: the time of another is over, or room has come back. The controller's own change."""
     PAUSE = "pause"
     RESUME = "resume"
     WRITE_OFF = "write-off"
@@ -73,7 +73,7 @@ STEPS: dict[ChangeKind, tuple[Step, ...]] = {
     ChangeKind.BURST: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.LEAVE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.SHIFT: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
-    ChangeKind.EXPIRE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
+    ChangeKind.SETTLE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.PAUSE: (Step.PREFLIGHT, Step.PAUSE),
     ChangeKind.RESUME: (Step.PREFLIGHT, Step.RESUME),
     ChangeKind.WRITE_OFF: (Step.PREFLIGHT, Step.WRITE_OFF),
@@ -109,6 +109,8 @@ class Move(Frozen):
     tier: TierName
     before: Placement | None
     after: Placement
+    short: int = 0
+    """Slots that it will have fewer than its share, for want of room."""
 
 
 class Plan(Frozen):
@@ -118,6 +120,8 @@ class Plan(Frozen):
     """In the order of the cuts: nearest the pipeline's end first."""
     batch_slots: tuple[HostName, ...] = ()
     """Slots of the tenant `batch` after the change, one host for each."""
+    batch_kept: tuple[HostName, ...] = ()
+    """Of the slots that batch has now, those that stay while tiers move."""
     notes: tuple[str, ...] = ()
     predicted_seconds: float = 0.0
     predicted_gap_seconds: float = 0.0

@@ -91,6 +91,8 @@ class TierNow:
 
     spec: TierSpec
     placement: Placement | None = None
+    wanted: bool = True
+    """It is to run: what it lacks of its minimum is kept for it."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ class Rules:
     batch_quantum: Quantum = field(default_factory=Quantum)
     wholes: Mapping[str, int] = field(default_factory=dict)
     """Tenant → the slots that 100% are."""
+    reclaim_seconds: float = 120.0
+    """How long the tasks in a batch slot that is wanted back may go on."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,11 @@ class Cluster:
     hosts: Mapping[HostName, Host]
     tiers: Mapping[TierName, TierNow]
     batch: tuple[HostName, ...]
+    """Where batch has slots."""
     rules: Rules
     pace: Pace = field(default_factory=Pace)
+    returning: tuple[HostName, ...] = ()
+    """Where slots that batch gives back are still there: their tasks go on for a while. The hosts hold them until then."""
 
     def end_first(self) -> list[TierNow]:
         """Return the tiers nearest the pipeline's end first: the order of stops and cuts."""

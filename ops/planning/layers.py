@@ -29,7 +29,7 @@ def layers_after(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
             layers = _left(layers)
         case ChangeKind.SHIFT:
             layers = _shifted(spec, rules, by, now)
-        case ChangeKind.EXPIRE:
+        case ChangeKind.SETTLE:
             layers = _expired(spec, layers)
     return layers
 

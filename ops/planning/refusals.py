@@ -204,7 +204,7 @@ _CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
     ChangeKind.BURST: _check_burst,
     ChangeKind.LEAVE: _check_nothing,
     ChangeKind.SHIFT: _check_shift,
-    ChangeKind.EXPIRE: _check_nothing,
+    ChangeKind.SETTLE: _check_nothing,
     ChangeKind.PAUSE: _check_pause,
     ChangeKind.RESUME: _check_pause,
     ChangeKind.WRITE_OFF: _check_write_off,

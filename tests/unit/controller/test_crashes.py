@@ -22,11 +22,14 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @cache
-def settled_world():
+def settled_world(cpu=8.0):
     """One tier of four has a hot standby, and one a warm one."""
     entry, *others, last = TIERS
     ready = last.model_copy(update={"standby": Standby.WARM})
-    world = World(tiers=(entry.model_copy(update={"standby": Standby.HOT}), *others, ready))
+    world = World(
+        hosts=[host(f"h{number}", labels=("fast",) if number == 1 else (), cpu=cpu) for number in (1, 2, 3)],
+        tiers=(entry.model_copy(update={"standby": Standby.HOT}), *others, ready),
+    )
     world.want()
     world.settle()
     return world
@@ -104,10 +107,14 @@ def layers(world):
 class Operators(RuleBasedStateMachine):
     """People, faults and time, in any order."""
 
+    cpu = 8.0
+
     def __init__(self):
         super().__init__()
-        self.world = deepcopy(settled_world())
+        self.world = deepcopy(settled_world(self.cpu))
         self.world.add_host(host("e1", zone="ec2"))
+        for agent in self.world.agents.values():
+            agent.task_seconds = 5.0
         self.count = 0
 
     def begin(self, **spec):
@@ -132,6 +139,10 @@ class Operators(RuleBasedStateMachine):
     @rule(tier=st.sampled_from(["entry", "enrich", "counts", "outbound"]), k=st.integers(1, 3), seconds=st.none() | st.integers(5, 60))
     def a_tier_is_scaled(self, tier, k, seconds):
         self.begin(kind=ChangeKind.SCALE, tier=tier, k=k, until=None if seconds is None else self.world.now + seconds)
+
+    @rule(k=st.integers(0, 2), seconds=st.none() | st.integers(5, 60))
+    def batch_is_lent_slots(self, k, seconds):
+        self.begin(kind=ChangeKind.SCALE, tier="batch", k=k, until=None if seconds is None else self.world.now + seconds)
 
     @rule(tier=st.sampled_from(["enrich", "counts"]), to=st.sampled_from(["h1", "zone:onprem", "label:fast", "anywhere"]))
     def a_tier_is_migrated(self, tier, to):
@@ -191,5 +202,14 @@ class Operators(RuleBasedStateMachine):
         assert {name: len(world.placement(name).slots) for name in world.specs} == aims
 
 
+class ShortOfRoom(Operators):
+    """The same, where not everything fits at all times."""
+
+    cpu = 4.5
+
+
+MANY = settings(max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
 TestOperators = Operators.TestCase
-TestOperators.settings = settings(max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
+TestOperators.settings = MANY
+TestShortOfRoom = ShortOfRoom.TestCase
+TestShortOfRoom.settings = MANY

@@ -82,11 +82,13 @@ def test_a_drain_leaves_nothing_on_the_host_and_is_never_over_capacity(cluster, 
         return
     assert violations(planned, aftermath(spec, cluster)) == []
     moved = {move.tier: move.after for move in planned.moves}
+    short = {move.tier: move.short for move in planned.moves}
     hosts = cluster.hosts
     for tier, now in cluster.tiers.items():
         after = moved.get(tier, now.placement)
         assert name not in after.hosts
-        assert len(after.slots) == len(now.placement.slots)
+        assert len(after.slots) == len(now.placement.slots) - short.get(tier, 0)
+        assert after.slots
         hosts = holding(holding(hosts, now.spec, now.placement, -1), now.spec, after)
     assert overfull(hosts) == []
     if not any(name in tier.placement.hosts for tier in cluster.tiers.values()):

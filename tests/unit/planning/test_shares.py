@@ -119,7 +119,7 @@ def test_a_layer_says_one_thing_once_of_a_tenant_and_the_highest_one_holds(said)
 @given(st.lists(entries()), st.floats(0, 100), st.sampled_from(["t0", "t1"]))
 def test_what_is_over_is_taken_back_and_nothing_else(said, now, tenant):
     layers = Layers(entries=tuple(said))
-    after = layers_after(ChangeSpec(kind=ChangeKind.EXPIRE, tier=tenant, until=now), Rules(layers=layers), "the controller", now)
+    after = layers_after(ChangeSpec(kind=ChangeKind.SETTLE, tier=tenant, until=now), Rules(layers=layers), "the controller", now)
     assert after.entries == tuple(e for e in said if e.tenant != tenant or e.until is None or e.until > now)
 
 

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from simulation.world import RULES, World
 
-from ops.controller.expiry import AGAIN_SECONDS, CONTROLLER
+from ops.controller.settling import AGAIN_SECONDS, CONTROLLER
 from ops.model import paths
 from ops.model.incarnation import State
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Operation, Step
@@ -40,7 +40,7 @@ def layers(world):
 
 def expiries(world):
     """Return the controller's own changes, in the order of their names."""
-    names = [name for name in world.channel.children("/changes") if name.startswith("expire-")]
+    names = [name for name in world.channel.children("/changes") if name.startswith("settle-")]
     return [world.channel.read(paths.change(name), ChangeRecord).value for name in names]
 
 
@@ -92,7 +92,7 @@ def test_it_waits_for_a_change_that_is_under_way(world):
     world.now += HOUR
     world.tick()
     assert not drain.ended
-    assert any("the time of enrich's number is over; it is taken back after d1" in sentence for sentence in world.sentences)
+    assert any("the time of enrich's number is over; that is done after d1" in sentence for sentence in world.sentences)
     world.settle()
     assert drain.ok, drain.results
     pass_time(world, 0)
