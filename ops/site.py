@@ -8,7 +8,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from ops.model.resources import Capacity, Frozen, Quantum
-from ops.model.share import Share
+from ops.model.share import Amount, Share
 
 
 class SiteError(Exception):
@@ -31,8 +31,8 @@ class ShiftConfig(Frozen):
     schedule: str
     """Cron, five fields."""
     timezone: str = "UTC"
-    shares: dict[str, int] = Field(default_factory=dict)
-    """Slots by tenant; a tenant that is not named goes back to its base."""
+    shares: dict[str, Amount] = Field(default_factory=dict)
+    """Slots by tenant, or per cents of the cluster; a tenant that is not named goes back to its base."""
 
     @field_validator("timezone")
     @classmethod
@@ -73,9 +73,14 @@ class Site(Frozen):
     """The Python module that declares the tiers, such as `pipeline.hits`."""
     hosts: tuple[HostConfig, ...]
     shares: dict[str, Share] = Field(default_factory=dict)
+    """Tenant (a tier, or `batch`) → its minimum, target and maximum: in slots (`3`), or in per cent (`80%`) of the quanta of this tenant
+    that the site's own hosts would hold if they held nothing else."""
     locality: dict[str, str] = Field(default_factory=dict)
     """Tier → `zone:z`, `label:l` or a host's name."""
     shifts: dict[str, ShiftConfig] = Field(default_factory=dict)
+    reclaim_seconds: float = Field(default=120.0, ge=0)
+    """How long the tasks in a batch slot that a tier needs may go on; what is left then is ended. Unit: seconds. Default: two minutes, in
+    which most tasks end by themselves. Agents and controllers read it when they start."""
     batch_quantum: Quantum = Quantum(cpu=1, memory=1024, threads=2)
     partitions: int = Field(default=4, ge=1)
     """Partitions of each stream that the platform creates."""
@@ -101,5 +106,7 @@ def load(path: Path) -> Site:
     try:
         return Site.model_validate(raw)
     except ValidationError as error:
-        lines = [f"{path}: {'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
+        lines = [
+            f"{path}: {'.'.join(str(part) for part in item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in error.errors()
+        ]
         raise SiteError("\n".join(lines)) from error

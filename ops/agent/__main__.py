@@ -23,13 +23,13 @@ from ops.agent.metrics import AgentMetrics
 from ops.agent.presence import OtherAgentError, Presence
 from ops.agent.processes import process
 from ops.agent.rebooting import Rebooter
-from ops.agent.reconcile import BATCH_DEADLINE_SECONDS, GRACE_SECONDS, reconcile
+from ops.agent.reconcile import GRACE_SECONDS, reconcile
 from ops.agent.store import HostFolder
 from ops.channel.client import Channel
 from ops.model.assignment import Assignment, HostFacts
 from ops.model.exporter import Exporter, Role
 from ops.model.resources import Capacity
-from ops.site import SiteError
+from ops.site import Site, SiteError
 from ops.site import load as load_site
 
 log = structlog.get_logger()
@@ -72,7 +72,7 @@ def hold(folder: HostFolder, host: str) -> IO[str]:
     return file
 
 
-def serve(facts: HostFacts, site_file: Path, reboot: tuple[str, ...]) -> None:
+def serve(facts: HostFacts, site_file: Path, site: Site) -> None:
     """Run the agent until SIGTERM."""
     where = endpoints.load()
     home = endpoints.home()
@@ -82,11 +82,10 @@ def serve(facts: HostFacts, site_file: Path, reboot: tuple[str, ...]) -> None:
         endpoints_file = Path(os.environ.get("SLUICE_ENDPOINTS", home / "endpoints.json")).resolve()
         installation = Installation(home, endpoints_file, site_file, where.spark, facts)
         hands = Hands(folder, containers, installation)
-        rebooter = Rebooter(folder, facts.name, reboot)
+        rebooter = Rebooter(folder, facts.name, site.reboot)
         rebooter.came_back(units_alive=any(found.alive for found in hands.find()))
         channel = Channel(where.zookeeper)
         presence = Presence(channel, facts, home, os.getpid())
-        deadline = float(os.environ.get("SLUICE_BATCH_DEADLINE", BATCH_DEADLINE_SECONDS))
         agent = Agent(
             channel=channel,
             presence=presence,
@@ -94,7 +93,7 @@ def serve(facts: HostFacts, site_file: Path, reboot: tuple[str, ...]) -> None:
             folder=folder,
             limits=containers.limits,
             reboot=rebooter,
-            batch_deadline=deadline,
+            reclaim_seconds=site.reclaim_seconds,
         )
         signal.signal(signal.SIGTERM, lambda *_: agent.end())
         signal.signal(signal.SIGINT, lambda *_: agent.end())
@@ -114,7 +113,7 @@ def stop_all(host: str) -> int:
         hands = Hands(folder, find_containers(home, host), None)
         until = time.monotonic() + STOP_SECONDS
         while (found := hands.find()) and time.monotonic() < until:
-            for action in reconcile(Assignment(), found, time.time(), batch_deadline=0.0).actions:
+            for action in reconcile(Assignment(), found, time.time(), reclaim_seconds=0.0).actions:
                 hands.do(action)
             time.sleep(0.1)
         if not found:
@@ -135,7 +134,7 @@ def main(words: list[str] | None = None) -> int:
         site_file = site_path()
         site = load_site(site_file)
         facts = facts_from(arguments) if arguments.address else facts_of(arguments.host, site, site_file)
-        serve(facts, site_file, site.reboot)
+        serve(facts, site_file, site)
     except (UnknownHostError, SiteError, HostTakenError, FileNotFoundError, ValidationError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG_USAGE

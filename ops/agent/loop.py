@@ -10,7 +10,7 @@ import structlog
 from ops.agent.hands import Hands
 from ops.agent.presence import Presence
 from ops.agent.processes import Process
-from ops.agent.reconcile import BATCH_DEADLINE_SECONDS, observe, reconcile
+from ops.agent.reconcile import observe, reconcile
 from ops.agent.store import HostFolder
 from ops.channel.client import Channel, ChannelAwayError, ConflictError
 from ops.model.assignment import Assignment, Observed
@@ -37,7 +37,7 @@ class Agent:
         folder: HostFolder,
         limits: str,
         reboot: Callable[[str], None],
-        batch_deadline: float = BATCH_DEADLINE_SECONDS,
+        reclaim_seconds: float,
     ) -> None:
         """Assemble it; `run` does the work."""
         self._channel = channel
@@ -46,7 +46,7 @@ class Agent:
         self._folder = folder
         self._limits = limits
         self._reboot = reboot
-        self._batch_deadline = batch_deadline
+        self._reclaim_seconds = reclaim_seconds
         self._assignment = folder.assignment()
         self._started_at = time.time()
         self._ending = False
@@ -82,7 +82,7 @@ class Agent:
         registered = self._follow()
         found = self._hands.find()
         now = time.time()
-        decision = reconcile(self._assignment, found, now, self._batch_deadline)
+        decision = reconcile(self._assignment, found, now, self._reclaim_seconds)
         for action in decision.actions:
             self._hands.do(action)
         self._hands.cap_logs()

@@ -11,8 +11,6 @@ from ops.model.ids import BATCH, UnitId
 
 GRACE_SECONDS = 10.0
 """From the request to end until everything in the container is killed."""
-BATCH_DEADLINE_SECONDS = 120.0
-"""How long the tasks in a batch slot that is wanted back may go on. The night's promise to the tiers."""
 STEADY_SECONDS = 60.0
 """A slot that ran this long has started well: its next failure is its first."""
 LONGEST_WAIT_SECONDS = 30.0
@@ -88,8 +86,8 @@ class Decision:
     look_again_at: float | None
 
 
-def reconcile(assignment: Assignment, found: Sequence[Found], now: float, batch_deadline: float = BATCH_DEADLINE_SECONDS) -> Decision:
-    """Decide for each unit that is wanted or there."""
+def reconcile(assignment: Assignment, found: Sequence[Found], now: float, reclaim_seconds: float) -> Decision:
+    """Decide for each unit that is wanted or there; the tasks of a batch slot that is wanted back may go on for so long."""
     wanted = {unit.id: unit for unit in assignment.units}
     there = {item.unit.id: item for item in found}
     actions: list[Action] = []
@@ -100,7 +98,7 @@ def reconcile(assignment: Assignment, found: Sequence[Found], now: float, batch_
             if unit is not None:
                 actions.append(Start(unit))
         elif unit is None or item.stopping_at is not None or not _same(unit, item.unit):
-            _end(item, now, batch_deadline, actions, looks)
+            _end(item, now, reclaim_seconds, actions, looks)
         else:
             _keep(unit, item, now, actions, looks)
     return Decision(tuple(actions), min(looks, default=None))
@@ -147,7 +145,7 @@ def _keep(unit: Unit, item: Found, now: float, actions: list[Action], looks: lis
             looks.append(retry_at(item))
 
 
-def _end(item: Found, now: float, batch_deadline: float, actions: list[Action], looks: list[float]) -> None:
+def _end(item: Found, now: float, reclaim_seconds: float, actions: list[Action], looks: list[float]) -> None:
     identity = item.unit.id
     lends = item.unit.kind is UnitKind.SLOT and item.unit.tenant == BATCH
     if not item.alive:
@@ -158,7 +156,7 @@ def _end(item: Found, now: float, batch_deadline: float, actions: list[Action], 
         actions.append(AskToEnd(identity, decommission=lends))
         looks.append(now + SOON_SECONDS)
         return
-    grace = batch_deadline if lends else GRACE_SECONDS
+    grace = reclaim_seconds if lends else GRACE_SECONDS
     idle = lends and not item.others and now >= item.stopping_at + SOON_SECONDS
     if idle or now >= item.stopping_at + grace:
         actions.append(Kill(identity))

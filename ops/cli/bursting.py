@@ -8,12 +8,13 @@ from ops.channel import Channel
 from ops.cli.change import carried_out, identity_of
 from ops.cli.connect import open_channel
 from ops.cli.ending import FAILED, OK, WrongUsageError
-from ops.cli.snapshot import published_site
+from ops.cli.snapshot import the_site
 from ops.cloud import ec2
 from ops.model import paths
 from ops.model.operation import ChangeSpec
 from ops.model.tier import TierSpec
 from ops.planning.burst import BurstError, instances
+from ops.planning.layers import burst_of
 
 BOOT_SECONDS = 120.0
 POLL_SECONDS = 0.5
@@ -61,9 +62,9 @@ def _instances_for(channel: Channel, spec: ChangeSpec, change: str) -> int:
     if found is None:
         message = f"there is no tier {spec.tier!r}; known tiers: {', '.join(channel.children('/tiers')) or 'none is published yet'}"
         raise WrongUsageError(message)
-    config = published_site(channel).ec2
+    config = the_site().ec2
     running = [each for each in ec2.instances() if each.token != change]
     try:
-        return instances(found.value, spec.k or 1, config.capacity, len(running), config.max_instances)
+        return instances(found.value, burst_of(spec), config.capacity, len(running), config.max_instances)
     except BurstError as error:
         raise WrongUsageError(str(error)) from error

@@ -1,15 +1,17 @@
 """From one snapshot of the channel to the lines that lists show. Pure: the snapshot and the figures are passed in."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ops.cli.figures import Figures
 from ops.cli.lines import DriverLine, HostLine, ShareLine, SlotLine, TierLine, WorkerLine
 from ops.controller.view import HostView, TierView, View
+from ops.controller.wholes import wholes_of
 from ops.model.assignment import Unit, UnitKind, UnitObserved, UnitState
 from ops.model.ids import BATCH, Tenant, TierName
 from ops.model.incarnation import State
 from ops.planning.cluster import Rules
-from ops.planning.shares import target
+from ops.planning.shares import limits, target
 
 _WORKER_STATES = {UnitState.STARTING: "starting", UnitState.STOPPING: "draining", UnitState.EXITED: "lost"}
 
@@ -52,27 +54,35 @@ def slots(view: View, figures: Figures) -> list[SlotLine]:
 
 def shares(view: View, rules: Rules) -> list[ShareLine]:
     """Describe what every tenant is entitled to, who says so, and what it has."""
+    rules = replace(rules, wholes=wholes_of(view, rules))
     lines = []
     for tenant in sorted({*rules.shares, *view.tiers}):
-        aim = target(tenant, rules)
-        share = rules.shares.get(tenant)
+        holds, share = target(tenant, rules), limits(tenant, rules)
         held = sum(1 for _, unit, _ in _units(view) if unit.tenant == tenant and unit.kind is UnitKind.SLOT and _counts(view, unit))
-        where = aim.to if aim.extra_to is None else f"{aim.to or 'anywhere'}, {aim.extra} more at {aim.extra_to}"
+        where = holds.to if holds.extra_to is None else f"{holds.to or 'anywhere'}, {holds.extra} more at {holds.extra_to}"
         lines.append(
             ShareLine(
                 tenant=tenant,
-                minimum=share.minimum if share else 1,
-                target=share.target if share else 1,
-                maximum=share.maximum if share else aim.slots,
-                slots=aim.slots,
-                extra=aim.extra,
+                minimum=share.minimum,
+                target=share.target,
+                maximum=share.maximum,
+                slots=holds.slots,
+                amount=holds.amount,
+                extra=holds.extra,
                 where=where,
-                layer=aim.layer.name.lower(),
-                by=aim.owner,
+                layer=holds.layer.name.lower(),
+                by=holds.owner,
+                since=holds.since,
+                until=holds.until,
                 held=held,
             )
         )
     return lines
+
+
+def aim(share: ShareLine) -> str:
+    """Write what holds now, with the per cent that it was said in."""
+    return str(share.slots) if isinstance(share.amount, int) else f"{share.slots} ({share.amount})"
 
 
 def _counts(view: View, unit: Unit) -> bool:

@@ -3,6 +3,7 @@
 from ops.channel import Channel
 from ops.cli.connect import open_channel
 from ops.cli.lines import ChangeLine, OperationLine
+from ops.cli.output import clock
 from ops.model import paths
 from ops.model.ids import ChangeId
 from ops.model.operation import ChangeRecord, ChangeSpec, Operation
@@ -17,6 +18,8 @@ def subject(spec: ChangeSpec) -> str:
         words.append(f"k={spec.k}")
     if spec.to is not None:
         words.append(f"→ {spec.to}")
+    if spec.until is not None:
+        words.append(f"until {clock(spec.until)}")
     return " ".join(words)
 
 

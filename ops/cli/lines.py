@@ -1,6 +1,7 @@
 """What the lists show, and what `--json` promises: one model for each kind of line."""
 
 from ops.model.resources import Frozen
+from ops.model.share import Amount
 
 
 class HostLine(Frozen):
@@ -93,10 +94,16 @@ class ShareLine(Frozen):
     maximum: int
     slots: int
     """What holds now, over all layers."""
+    amount: Amount
+    """The same as it was said: in slots, or in per cent of the cluster."""
     extra: int
     where: str | None
     layer: str
     by: str
+    """Who set what holds now, and when; the site file has no time."""
+    since: float | None
+    until: float | None
+    """When its time is over; None: it stays until somebody changes it."""
     held: int
     """Slots that it has now."""
 

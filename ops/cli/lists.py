@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ops.cli.output import AsJson, ago, print_json, print_table
+from ops.cli.output import AsJson, ago, clock, print_json, print_table
 
 app = typer.Typer()
 
@@ -101,15 +101,33 @@ def slots(*, as_json: AsJson = False) -> None:
 def shares(*, as_json: AsJson = False) -> None:
     """List what each tenant is entitled to, which layer says so, and what it has."""
     from ops.cli import describe  # noqa: PLC0415
-    from ops.cli.snapshot import snapshot_with_rules  # noqa: PLC0415
+    from ops.cli.snapshot import snapshot, the_site  # noqa: PLC0415
+    from ops.rules import rules_of  # noqa: PLC0415
 
-    lines = describe.shares(*snapshot_with_rules())
+    site, view = the_site(), snapshot()
+    lines = describe.shares(view, rules_of(site, view.layers))
     if as_json:
         print_json(lines)
         return
     print_table(
-        ("tenant", "minimum", "target", "maximum", "now", "extra", "has", "where", "layer", "by"),
-        ((x.tenant, x.minimum, x.target, x.maximum, x.slots, x.extra, x.held, x.where, x.layer, x.by) for x in lines),
+        ("tenant", "minimum", "target", "maximum", "now", "extra", "has", "where", "layer", "by", "since", "until"),
+        (
+            (
+                x.tenant,
+                x.minimum,
+                x.target,
+                x.maximum,
+                describe.aim(x),
+                x.extra,
+                x.held,
+                x.where,
+                x.layer,
+                x.by,
+                clock(x.since),
+                clock(x.until),
+            )
+            for x in lines
+        ),
         "No tenant has a share: name some below `shares:` in the site file.",
     )
 

@@ -71,3 +71,10 @@ def ago(at: float | None) -> str:
     if seconds < DAY:
         return f"{seconds // HOUR} h"
     return f"{seconds // DAY} d"
+
+
+def clock(at: float | None) -> str:
+    """Write when something is, on this machine's clock; the date too where it is not within a day."""
+    if at is None:
+        return "-"
+    return time.strftime("%H:%M" if abs(at - time.time()) < DAY else "%Y-%m-%d %H:%M", time.localtime(at))

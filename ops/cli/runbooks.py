@@ -66,7 +66,7 @@ def spec_of(kind: Kind, words: list[str]) -> "ChangeSpec":
         return ChangeSpec.model_validate({"kind": kind.value, **dict(zip(needs + may, words, strict=False))})
     except ValidationError as error:
         wrong = error.errors()[0]
-        message = f"{kind.value}: {'.'.join(str(part) for part in wrong['loc'])}: {wrong['msg']}"
+        message = f"{kind.value}: {'.'.join(str(part) for part in wrong['loc'])}: {wrong['msg'].removeprefix('Value error, ')}"
         raise WrongUsageError(message) from error
 
 
@@ -121,10 +121,43 @@ def reboot(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False
     _run(Kind.REBOOT, host, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
-@app.command(epilog="Example: sluice scale enrich 3")
-def scale(tier: Tier, k: Workers, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Give a tier k workers."""
-    _run(Kind.SCALE, tier, str(k), deadline=deadline, dry_run=dry_run, as_json=as_json)
+@app.command(epilog="Example: sluice scale enrich 3 --for 2h")
+def scale(  # noqa: PLR0913 - each is a choice of the caller
+    tenant: Annotated[str, typer.Argument(metavar="TIER", help="The tier's name, as `sluice tiers` lists it, or `batch`.")],
+    k: Annotated[str, typer.Argument(help="How many workers, each of one quantum; or how much of the cluster, such as 50%.")],
+    *,
+    lasting: Annotated[str | None, typer.Option("--for", metavar="TIME", help="For so long: 30m, 2h, 1d.")] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Until then, on this machine's clock: 06:00 or 2026-11-22T06:00.")
+    ] = None,
+    deadline: Deadline = DEADLINE,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give a tier k workers, or batch k slots; without --for and --until it stays so until somebody changes it."""
+    from ops.cli.change import carry_out  # noqa: PLC0415
+
+    spec = spec_of(Kind.SCALE, [tenant, k]).model_copy(update={"until": _ending(lasting, until)})
+    carry_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+def _ending(lasting: str | None, until: str | None) -> float | None:
+    """Return when a number's time is over; None when it has no end."""
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from ops.until import UntilError, ending  # noqa: PLC0415
+
+    if lasting is not None and until is not None:
+        message = "--for and --until both say when it ends: give one of them"
+        raise WrongUsageError(message)
+    said = until if lasting is None else lasting
+    if said is None:
+        return None
+    try:
+        return ending(said, datetime.now(UTC), None).timestamp()
+    except UntilError as error:
+        message = f"--{'until' if lasting is None else 'for'}: {error}"
+        raise WrongUsageError(message) from error
 
 
 @app.command(epilog="Example: sluice migrate outbound zone:onprem")

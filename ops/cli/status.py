@@ -12,35 +12,43 @@ from ops.cli import describe
 from ops.cli.ending import AWAY
 from ops.cli.figures import Figures, read_figures
 from ops.cli.history import subject
-from ops.cli.lines import HostLine, TierLine
-from ops.cli.output import ago, print_json, print_table, text
-from ops.cli.snapshot import snapshot
+from ops.cli.lines import HostLine, ShareLine, TierLine
+from ops.cli.output import ago, clock, print_json, print_table, text
+from ops.cli.snapshot import snapshot, the_site
 from ops.controller.progress import progress
 from ops.controller.view import View
 from ops.platform import disk
+from ops.rules import rules_of
+from ops.site import SiteError
 
 OLD_SECONDS = 15.0
 """Drivers write their figures every two seconds."""
+OVER_SECONDS = 300.0
+"""How long it may take to move a tier back to its number; after that a person is told."""
 
 
 def show(*, as_json: bool) -> None:
     """Print it; the exit code tells scripts when ZooKeeper is away."""
     figures = read_figures()
     away = []
+    view: View | None = None
+    shares: list[ShareLine] = []
     try:
-        view: View | None = snapshot()
+        view = snapshot()
+        shares = describe.shares(view, rules_of(the_site(), view.layers))
+    except SiteError as error:
+        away.append(f"No shares: {error}.")
     except ChannelAwayError as error:
-        view = None
         away.append(f"{error}: nothing is decided until it is back; what runs goes on.")
     tiers = None if view is None else describe.tiers(view, figures)
-    notes = [*_notes(figures, tiers, time.time()), *away]
-    status = _status(view, tiers or [], figures, notes)
+    notes = [*_notes(figures, tiers, time.time()), *outstayed(shares, time.time()), *away]
+    status = _status(view, tiers or [], shares, figures, notes)
     if as_json:
         print_json(status)
     elif view is None:
         _print_remembered(figures)
     else:
-        _print(view, describe.hosts(view), tiers or [])
+        _print(view, describe.hosts(view), tiers or [], shares)
     if not as_json:
         for note in notes:
             typer.echo(note)
@@ -66,7 +74,17 @@ def _notes(figures: Figures, tiers: list[TierLine] | None, now: float) -> list[s
     return notes
 
 
-def _status(view: View | None, tiers: list[TierLine], figures: Figures, notes: list[str]) -> dict[str, Any]:
+def outstayed(shares: list[ShareLine], now: float) -> list[str]:
+    """Say which numbers still hold though their time is over: what was to take them back has failed, or has to wait."""
+    return [
+        f"{share.tenant} keeps its number ({share.slots}, by {share.by}), which was to hold until {clock(share.until)}: taking it back "
+        "waits for another change, or failed and is tried again; `sluice operations` tells"
+        for share in shares
+        if share.until is not None and share.until < now - OVER_SECONDS
+    ]
+
+
+def _status(view: View | None, tiers: list[TierLine], shares: list[ShareLine], figures: Figures, notes: list[str]) -> dict[str, Any]:
     return {
         "at": time.time(),
         "zookeeper": view is not None,
@@ -75,6 +93,7 @@ def _status(view: View | None, tiers: list[TierLine], figures: Figures, notes: l
         "doing": [] if view is None else [_dumped(step) for step in _doing(view, time.time())],
         "hosts": [] if view is None else [line.model_dump(mode="json") for line in describe.hosts(view)],
         "tiers": [line.model_dump(mode="json") for line in tiers],
+        "shares": [line.model_dump(mode="json") for line in shares],
         "notes": notes,
     }
 
@@ -106,7 +125,7 @@ def _dumped(step: dict[str, Any]) -> dict[str, Any]:
     return {**step, "progress": None if found is None else found.model_dump(mode="json")}
 
 
-def _print(view: View, hosts: list[HostLine], tiers: list[TierLine]) -> None:
+def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: list[ShareLine]) -> None:
     if view.status is None:
         typer.echo("No controller has said anything yet: nothing is decided. `sluice logs controller` may tell why.")
     else:
@@ -129,6 +148,14 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine]) -> None:
         ("tier", "mode", "state", "inc.", "driver", "workers", "in/s", "out/s", "lag", "latency", "last gap"),
         (_tier_cells(tier) for tier in tiers),
         "\nNo tier is published: `python -m pipeline.publish` does it, and `make up` runs that.",
+    )
+    print_table(
+        ("share of", "slots", "minimum", "target", "maximum", "set by", "since", "until"),
+        (
+            (share.tenant, share.held, share.minimum, describe.aim(share), share.maximum, share.by, clock(share.since), clock(share.until))
+            for share in shares
+        ),
+        "\nNo tenant has a share: name some below `shares:` in the site file.",
     )
     for line in troubles(tiers):
         typer.echo(line)

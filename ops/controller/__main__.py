@@ -13,20 +13,10 @@ from ops import endpoints, metrics, site
 from ops.channel import Channel, ChannelAwayError
 from ops.controller.leader import LOST_SECONDS, Controller, collect_seldom
 from ops.model.exporter import Exporter, Role
-from ops.planning.cluster import Rules
+from ops.model.share import Layers
+from ops.rules import rules_of
 
 log = structlog.get_logger()
-
-
-def rules_of(config: site.Site) -> Rules:
-    """Take from the site file what planning needs."""
-    return Rules(
-        shares=config.shares,
-        locality=config.locality,
-        shifts={name: shift.shares for name, shift in config.shifts.items()},
-        partitions=config.partitions,
-        batch_quantum=config.batch_quantum,
-    )
 
 
 def where_to_listen(text: str) -> str:
@@ -55,7 +45,7 @@ def main() -> int:
         return 2
     collect_seldom()
     channel = Channel(address)
-    controller = Controller(channel, options.name, rules_of(config), options.lost_seconds)
+    controller = Controller(channel, options.name, rules_of(config, Layers()), options.lost_seconds)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: controller.stop())
     try:

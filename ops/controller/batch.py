@@ -1,16 +1,20 @@
-"""The slots of the tenant `batch`: lent when its share grows and room is there, taken back when it shrinks or their host is drained."""
+"""The slots of the tenant `batch`: lent as its share says, taken back when a tier needs the room or their host is drained."""
 
+from collections import Counter
+from collections.abc import Callable, Mapping
 from itertools import count, islice
 
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeState
+from ops.model.operation import ChangeRecord, ChangeState
 from ops.model.sentence import listed
-from ops.planning.cluster import RefusedError
+from ops.planning.cluster import Cluster, RefusedError
+from ops.planning.lending import giving_back, keepable
 from ops.planning.placement import Ask, place
-from ops.planning.shares import target
+from ops.planning.shares import limits, target
+from ops.planning.shortage import lacking, most
 
 STAYS = frozenset({HostState.UP, HostState.CORDONED})
 
@@ -19,36 +23,82 @@ def keep(draft: Draft) -> None:
     """Begin the pass with the batch slots that stay; the others are taken back before any tier looks for room."""
     now = {_number(unit): host for host, held in draft.assignments.items() for unit in held.batch}
     fit = {number: host for number, host in sorted(now.items()) if draft.state_of(host) in STAYS or host in draft.braked}
+    for change in _active(draft):
+        if change.plan.moves:
+            sound = {number: host for number, host in fit.items() if host in draft.sound()}
+            kept = _on(change.plan.batch_kept, sound)
+            fit = {number: host for number, host in fit.items() if number in kept or number not in sound}
     draft.batch = dict(list(fit.items())[: _limit(draft)])
-    gone = {number: host for number, host in now.items() if number not in draft.batch}
-    if gone:
-        draft.tell(f"batch gives back {len(gone)} slot(s) on {listed(sorted(set(gone.values())))}")
+    _tell_gone(draft, now)
+
+
+def give_way(draft: Draft, to: str | None, attempt: Callable[[Cluster], object]) -> str | None:
+    """Have batch give back as few slots as make room for what is attempted there; say what is waited for, None when it would not help.
+
+    What it gives back is free when its tasks are done, or ended by their agent; until then there is nothing to do but wait.
+    """
+    draft.short = True
+    now = cluster(draft)
+    staying = keepable(now, (to,))
+    floor = min(len(staying), limits(BATCH, now.rules).minimum)
+    try:
+        more, _ = most(len(staying) - floor, lambda more: attempt(giving_back(now, staying[: floor + more])))
+    except RefusedError:
+        return None
+    before = dict(draft.batch)
+    given = _on(staying[floor + more :], draft.batch)
+    draft.batch = {number: host for number, host in draft.batch.items() if number not in given}
+    draft.room = None
+    _tell_gone(draft, before)
+    return awaited(cluster(draft))
+
+
+def awaited(now: Cluster) -> str:
+    """Say what batch is still to give back."""
+    where = listed(sorted(set(now.returning)))
+    return f"{len(now.returning)} slot(s) of batch on {where}, whose tasks may go on for {now.rules.reclaim_seconds:g} s"
 
 
 def grow(draft: Draft) -> None:
-    """Lend what the share says, as far as there is room; while tiers move, the room is theirs."""
+    """Lend what the share says, as far as there is room that no tier is short of; while tiers move, the room is theirs."""
     missing = _limit(draft) - len(draft.batch)
-    if missing <= 0 or _moving(draft):
+    if missing <= 0 or draft.short or draft.posted or _moving(draft):
         return
     now = cluster(draft)
     quantum, to = now.rules.batch_quantum, target(BATCH, now.rules).to
     room = sum(host.fits(quantum) for host in now.hosts.values() if host.usable and host.matches(to))
+    others = [ask for ask in lacking(now) if ask.tenant != BATCH]
     try:
-        placed = place([Ask(BATCH, max(1, min(missing, room)), quantum, to)], now.hosts)
+        _, placed = most(max(0, min(missing, room) - 1), lambda more: place([Ask(BATCH, 1 + more, quantum, to), *others], now.hosts))
     except RefusedError:
         return
     lent = placed.where[BATCH, "slots"]
     free = (number for number in count() if number not in draft.batch)
     draft.batch |= dict(zip(islice(free, len(lent)), lent, strict=True))
-    draft.room = placed.hosts
+    draft.room = None
     draft.tell(f"batch is lent {len(lent)} slot(s) on {listed(sorted(set(lent)))}")
 
 
 def _limit(draft: Draft) -> int:
-    """Return how many slots batch may hold now: its share, and no more than a shift under way will leave it."""
-    slots = target(BATCH, draft.rules_now()).slots if BATCH in draft.rules.shares else 0
-    shifts = [change for change in _active(draft) if change.spec.kind is ChangeKind.SHIFT]
-    return min([slots, *(len(change.plan.batch_slots) for change in shifts)])
+    """Return how many slots batch may hold now."""
+    return target(BATCH, draft.rules_now()).slots if BATCH in draft.rules.shares else 0
+
+
+def _on(hosts: tuple[HostName, ...], slots: Mapping[int, HostName]) -> dict[int, HostName]:
+    """Return those of the slots that are on these hosts, one for each time that a host is named."""
+    left = Counter(hosts)
+    found: dict[int, HostName] = {}
+    for number, host in slots.items():
+        if left[host] > 0:
+            left[host] -= 1
+            found[number] = host
+    return found
+
+
+def _tell_gone(draft: Draft, before: Mapping[int, HostName]) -> None:
+    gone = {number: host for number, host in before.items() if number not in draft.batch}
+    if gone:
+        draft.tell(f"batch gives back {len(gone)} slot(s) on {listed(sorted(set(gone.values())))}")
 
 
 def _moving(draft: Draft) -> bool:

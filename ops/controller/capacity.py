@@ -5,8 +5,8 @@ from functools import cache
 from itertools import chain
 
 from ops.controller.draft import Draft
-from ops.model.assignment import HostState
-from ops.model.ids import HostName, TierName
+from ops.model.assignment import HostState, slot_id
+from ops.model.ids import BATCH, HostName, TierName
 from ops.model.resources import Capacity
 from ops.planning.cluster import Cluster, Host, Hosts, TierNow, units
 
@@ -18,8 +18,14 @@ def cluster(draft: Draft) -> Cluster:
     tiers: dict[TierName, TierNow] = {}
     for name, tier in draft.view.tiers.items():
         owning = draft.owning(name)
-        tiers[name] = TierNow(tier.spec, None if owning is None else owning.placement)
-    return Cluster(draft.room, tiers, tuple(sorted(draft.batch.values())), draft.rules_now(), draft.pace)
+        tiers[name] = TierNow(tier.spec, None if owning is None else owning.placement, draft.wanted[name].running)
+    return Cluster(draft.room, tiers, tuple(sorted(draft.batch.values())), draft.rules_now(), draft.pace, tuple(returning(draft)))
+
+
+def returning(draft: Draft) -> list[HostName]:
+    """Name the hosts where a slot that batch gives back is still seen, once for each."""
+    kept = {(host, slot_id(BATCH, 0, number)) for number, host in draft.batch.items()}
+    return [host for host, unit in draft.seen_batch if (host, unit) not in kept]
 
 
 def _count(draft: Draft) -> Hosts:
@@ -28,7 +34,7 @@ def _count(draft: Draft) -> Hosts:
     memory: dict[HostName, int] = defaultdict(int)
     held = [(tier.spec, spec.placement) for name, tier in draft.view.tiers.items() for spec in draft.held(name)]
     parts = chain(
-        ((host, draft.rules.batch_quantum) for host in draft.batch.values()),
+        ((host, draft.rules.batch_quantum) for host in (*draft.batch.values(), *returning(draft))),
         chain.from_iterable(units(spec, placement) for spec, placement in held),
     )
     for host, quantum in parts:

@@ -8,11 +8,12 @@ from pydantic import BaseModel
 
 from ops.channel import Write
 from ops.controller.view import HostView, TierView, View
+from ops.controller.wholes import wholes_of
 from ops.model import paths
 from ops.model.assignment import Assignment, HostRecord, HostState
-from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
+from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName, UnitId
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, TierWanted
-from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Result
+from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation, Result
 from ops.model.share import Layers
 from ops.model.status import TierStatus
 from ops.planning.cluster import BURST_ZONE, Hosts, Rules, holding
@@ -51,12 +52,16 @@ class Draft:
         """The batch tenant's slots, by number."""
         self.braked: frozenset[HostName] = frozenset()
         """Lost hosts from which nothing is moved."""
+        self.short = False
+        """A tier has found too little room in this pass: batch is lent nothing."""
         self.deaths: dict[tuple[TierName, Incarnation], str] = {}
         """Incarnations that this pass has found dead before they took over, and why."""
         self.statuses: dict[TierName, TierStatus] = {}
         self.events: list[str] = []
         """What this pass has decided, for the log and for the journals of what is open."""
         self.results: dict[OperationId, Result] = {}
+        self.posted: dict[OperationId, Operation] = {}
+        """Steps of the controller's own changes that this pass posts; the next one carries them out."""
         self.room: Hosts | None = None
         """What the hosts hold by now, once `capacity` has counted it; kept true by what this draft decides."""
         self._sound: frozenset[HostName] | None = None
@@ -64,7 +69,12 @@ class Draft:
 
     def rules_now(self) -> Rules:
         """Return the site's rules under the layers as they are now."""
-        return replace(self.rules, layers=self.layers)
+        return replace(self.rules, layers=self.layers, wholes=self.wholes)
+
+    @cached_property
+    def wholes(self) -> dict[str, int]:
+        """What per cents are of."""
+        return wholes_of(self.view, self.rules)
 
     # -- tiers
 
@@ -158,6 +168,12 @@ class Draft:
         """How long changes take here."""
         return pace(self.view.changes.values())
 
+    @cached_property
+    def seen_batch(self) -> list[tuple[HostName, UnitId]]:
+        """The batch slots that agents see; those of a host whose agent is away are of no use to anybody."""
+        hosts = self.view.hosts.items()
+        return [(name, unit) for name, host in hosts if host.live and host.observed is not None for unit in host.observed.batch]
+
     def set_state(self, name: HostName, state: HostState, by: str) -> None:
         """Write a host's state."""
         if self.records.get(name, HostRecord()).state is not state:
@@ -207,6 +223,8 @@ class Draft:
         for identity, lines in self._lines.items():
             for number, sentence in enumerate(lines, self.view.operations[identity].lines):
                 yield f"{paths.journal(identity)}/{number:010d}", JournalEntry(at=self.now, sentence=sentence)
+        for identity, operation in self.posted.items():
+            yield paths.operation(identity), operation
         for identity, result in self.results.items():
             yield paths.result(identity), result
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from ops.controller import settling
 from ops.controller.draft import Draft
 from ops.controller.steps.abort import abort, undo
 from ops.controller.steps.handover import cut, prepare
@@ -56,12 +57,12 @@ def carry_out(draft: Draft) -> list[str]:
         if operation.change in draft.changes:
             took = {**draft.changes[operation.change].took, operation.step: draft.now - operation.posted_at}
             draft.change_of(operation.change, stepped_at=draft.now, took=took)
-    return [*waits, *_idle(draft)]
+    return [*waits, *settling.follow(draft), *_idle(draft)]
 
 
 def _idle(draft: Draft) -> list[str]:
     """Look after the changes that no step is posted for: say so, and abort the ones that nobody goes on with."""
-    posted = {seen.operation.change for seen in draft.view.operations.values()}
+    posted = {seen.operation.change for seen in draft.view.operations.values()} | {own.change for own in draft.posted.values()}
     said: list[str] = []
     for change in list(draft.changes.values()):
         if change.state is not ChangeState.ACTIVE or change.id in posted:

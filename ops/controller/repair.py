@@ -3,9 +3,9 @@
 The application is given an executor for a new worker of its label at once, so neither the driver nor the incarnation has to change.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from ops.controller import vitals
+from ops.controller import batch, vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
@@ -13,9 +13,10 @@ from ops.model.assignment import HostState, UnitState, slot_id
 from ops.model.ids import HostName
 from ops.model.incarnation import IncarnationSpec
 from ops.model.sentence import listed
-from ops.planning.cluster import RefusedError
+from ops.planning.cluster import Cluster, RefusedError
 from ops.planning.placement import Ask, place
 from ops.planning.shares import target
+from ops.planning.shortage import lacking, place_lost, why_not
 
 
 def replace_lost_slots(draft: Draft, tier: TierView) -> str | None:
@@ -29,18 +30,36 @@ def replace_lost_slots(draft: Draft, tier: TierView) -> str | None:
         held = draft.braked.intersection(lost.values())
         if held:
             return f"runs without its slots on {listed(sorted(held))}: too many hosts are lost at once, and nothing is moved"
-        now = cluster(draft)
-        try:
-            placed = place([Ask(name, len(lost), tier.spec.quantum, target(name, now.rules).to)], now.hosts)
-        except RefusedError as refused:
-            return f"runs without its slots on {listed(sorted(set(lost.values())))}: {refused}"
-        slots = list(spec.placement.slots)
-        went = [f"slot {number} from {slots[number]} to {host}" for number, host in zip(lost, placed.where[name, "slots"], strict=True)]
+        why = _replace(draft, tier, spec, lost)
+        if why is not None:
+            return why
+    return None
+
+
+def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[int, HostName]) -> str | None:
+    """Move as many of the lost slots as there is room for; return why the others stay behind."""
+    name, slots = tier.spec.name, list(spec.placement.slots)
+    try:
+        found = place_lost(tier.spec, len(lost), len(slots) - len(lost), cluster(draft))
+    except RefusedError as refused:
+        return f"runs without its slots on {listed(sorted(set(lost.values())))}: {refused}"
+    moved = dict(zip(lost, found, strict=False))
+    if moved:
+        went = [f"slot {number} from {slots[number]} to {host}" for number, host in moved.items()]
         draft.tell(f"{name}: of incarnation {spec.incarnation} goes {listed(went)}")
-        for number, host in zip(lost, placed.where[name, "slots"], strict=True):
+        for number, host in moved.items():
             slots[number] = host
         draft.place(name, spec.incarnation, spec.placement.model_copy(update={"slots": tuple(slots)}))
-    return None
+    left = [host for number, host in lost.items() if number not in moved]
+    if not left:
+        return None
+
+    def attempt(after: Cluster) -> None:
+        place([Ask(name, len(left), tier.spec.quantum, target(name, after.rules).to), *lacking(after, name)], after.hosts)
+
+    waits = batch.give_way(draft, target(name, draft.rules_now()).to, attempt)
+    why = f"waits for {waits}" if waits is not None else why_not([Ask(name, len(left), tier.spec.quantum)], cluster(draft).hosts)
+    return f"runs without its slots on {listed(sorted(set(left)))}: {why or 'the room is kept for what others lack of their minimum'}"
 
 
 def _lost(draft: Draft, spec: IncarnationSpec) -> Iterable[tuple[int, HostName]]:

@@ -3,7 +3,7 @@
 Every step is derived from the snapshot alone, so whichever controller looks next goes on from there.
 """
 
-from ops.controller import order, repair, standby, vitals
+from ops.controller import batch, order, repair, standby, vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
@@ -15,6 +15,7 @@ from ops.model.status import TierState, TierStatus
 from ops.planning.cluster import RefusedError
 from ops.planning.placement import place_tier
 from ops.planning.shares import target
+from ops.planning.shortage import place_most
 
 GIVE_UP = 5
 """Failures in a row after which a tier is given up until its wanted attempt is raised."""
@@ -72,15 +73,20 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     for spec in draft.held(name):
         draft.retire(name, spec.incarnation)
-    now = cluster(draft)
+    now, place = cluster(draft), None if old is None else old.placement
+    aim = target(name, now.rules)
     try:
-        placement, placed = place_tier(tier.spec, target(name, now.rules), None if old is None else old.placement, now.hosts)
+        placement, placed = place_most(tier.spec, aim, place, now)
     except RefusedError as refused:
-        return TierStatus(state=TierState.WAITING, sentence=f"cannot be started: {refused}", failures=failures, error=error)
+        waits = batch.give_way(draft, aim.to, lambda after: place_tier(tier.spec, aim, place, after.hosts))
+        waits = waits or batch.give_way(draft, aim.to, lambda after: place_most(tier.spec, aim, place, after))
+        sentence = f"cannot be started: {refused}" if waits is None else f"is started when it has the room of {waits}"
+        return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     number = draft.begin(name, placement, reason, failures)
     draft.hand_to(name, number)
     draft.own(name, stopped=False, paused=draft.wanted[name].paused)
-    notes = "".join(f"; {note}" for note in placed.notes)
+    short = [f"it has {len(placement.slots)} of its {aim.k} slots: room is short"] if len(placement.slots) < aim.k else []
+    notes = "".join(f"; {note}" for note in (*placed.notes, *short))
     draft.tell(f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {listed(placement.slots)} ({reason}){notes}")
     return TierStatus(state=TierState.STARTING, sentence=f"incarnation {number} starts: {reason}", failures=failures, error=error)
 

@@ -81,6 +81,11 @@ class Observed(Frozen):
     limits: str
     """`cgroup v1`, `cgroup v2`, or why there are none."""
 
+    @cached_property
+    def batch(self) -> tuple[UnitId, ...]:
+        """The slots of the tenant `batch`, with those that it gives back."""
+        return tuple(unit.id for unit in self.units if unit.id.startswith(f"{UnitKind.SLOT}-{BATCH}-"))
+
 
 class HostFacts(Frozen):
     """`hosts/<h>`: what an agent registers about its host."""

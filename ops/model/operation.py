@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import Field
 
-from ops.model.ids import ChangeId, HostName, OperationId, TierName
+from ops.model.ids import ChangeId, HostName, OperationId, Tenant, TierName
 from ops.model.incarnation import Placement
 from ops.model.resources import Frozen
+from ops.model.share import Amount
 
 
 class ChangeKind(StrEnum):
@@ -25,6 +26,8 @@ class ChangeKind(StrEnum):
     BURST = "burst"
     LEAVE = "leave"
     SHIFT = "shift"
+    SETTLE = "settle"
+    """Bring a tenant to the number that holds: the time of another is over, or room has come back. The controller's own change."""
     PAUSE = "pause"
     RESUME = "resume"
     WRITE_OFF = "write-off"
@@ -70,6 +73,7 @@ STEPS: dict[ChangeKind, tuple[Step, ...]] = {
     ChangeKind.BURST: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.LEAVE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.SHIFT: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
+    ChangeKind.SETTLE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.PAUSE: (Step.PREFLIGHT, Step.PAUSE),
     ChangeKind.RESUME: (Step.PREFLIGHT, Step.RESUME),
     ChangeKind.WRITE_OFF: (Step.PREFLIGHT, Step.WRITE_OFF),
@@ -83,11 +87,20 @@ class ChangeSpec(Frozen):
     kind: ChangeKind
     host: HostName | None = None
     tier: TierName | None = None
+    """A tier; a change of numbers may also name the tenant `batch`."""
     to: str | None = None
     """Where a tier is to go: a host's name, `zone:ec2`, or `label:fast`."""
-    k: int | None = None
+    k: Amount | None = None
+    """How many slots, each of one quantum; a burst takes a number only."""
     shift: str | None = None
     """A shift's name in the site file: `night` or `day`."""
+    until: float | None = None
+    """Until when a number is to hold; None: until somebody changes it."""
+
+    @property
+    def tenant(self) -> Tenant:
+        """Whose number it is about."""
+        return Tenant(self.tier or "")
 
 
 class Move(Frozen):
@@ -96,6 +109,8 @@ class Move(Frozen):
     tier: TierName
     before: Placement | None
     after: Placement
+    short: int = 0
+    """Slots that it will have fewer than its share, for want of room."""
 
 
 class Plan(Frozen):
@@ -105,6 +120,8 @@ class Plan(Frozen):
     """In the order of the cuts: nearest the pipeline's end first."""
     batch_slots: tuple[HostName, ...] = ()
     """Slots of the tenant `batch` after the change, one host for each."""
+    batch_kept: tuple[HostName, ...] = ()
+    """Of the slots that batch has now, those that stay while tiers move."""
     notes: tuple[str, ...] = ()
     predicted_seconds: float = 0.0
     predicted_gap_seconds: float = 0.0

@@ -2,7 +2,6 @@
 
 ROOTS = ("/config/wanted", "/hosts", "/assignments", "/observed", "/tiers", "/operations", "/changes", "/controller/leader", "/exporters")
 
-SITE = "/config/site"
 LAYERS = "/config/layers"
 LOCK = "/changes/lock"
 """Holds the id of the change that has the maintenance lock; absent when nobody has it."""

@@ -3,16 +3,19 @@
 It walks through the plan as it will be carried out and looks at every point at what the hosts hold.
 """
 
+from collections import Counter
+
+from ops.model.ids import BATCH, HostName
 from ops.model.operation import Move, Plan
 from ops.planning.cluster import Cluster, Hosts, holding, overfull
 from ops.planning.placement import fits
-from ops.planning.shares import target
+from ops.planning.shares import limits, target
 
 
 def violations(plan: Plan, cluster: Cluster) -> list[str]:
     """Name everything that the plan would break; `cluster` has the layers and host states that the change leads to."""
     found = [problem for move in plan.moves for problem in _move_problems(move, cluster)]
-    hosts: Hosts = cluster.hosts
+    hosts: Hosts = _without_returned(plan, cluster)
     through: list[Move] = []
     for move in plan.moves:
         spec = cluster.tiers[move.tier].spec
@@ -24,17 +27,52 @@ def violations(plan: Plan, cluster: Cluster) -> list[str]:
         hosts = holding(hosts, spec, move.after)
         through.append(move)
         found.extend(f"while {move.tier} is prepared: {problem}" for problem in overfull(hosts))
+    found += _batch_problems(plan, cluster)
     order = [cluster.tiers[move.tier].spec.distance for move in plan.moves]
     if order != sorted(order):
         found.append("the tiers are not moved nearest the pipeline's end first")
     return found
 
 
+def _without_returned(plan: Plan, cluster: Cluster) -> Hosts:
+    """Take away what batch holds and does not keep: no move begins before it is back."""
+    hosts = dict(cluster.hosts)
+    for name, count in (_given(plan, cluster) + Counter(cluster.returning)).items():
+        if name in hosts:
+            hosts[name] = hosts[name].holding(cluster.rules.batch_quantum, -count)
+    return hosts
+
+
+def _given(plan: Plan, cluster: Cluster) -> Counter[HostName]:
+    return Counter(cluster.batch) - Counter(plan.batch_kept)
+
+
+def _batch_problems(plan: Plan, cluster: Cluster) -> list[str]:
+    share = target(BATCH, cluster.rules).slots if BATCH in cluster.rules.shares else 0
+    minimum = limits(BATCH, cluster.rules).minimum if share else 0
+    found: list[str] = []
+    if Counter(plan.batch_kept) - Counter(cluster.batch):
+        found.append("batch would keep slots that it does not have")
+    if max(len(plan.batch_slots), len(plan.batch_kept)) > share:
+        found.append(f"batch would have {max(len(plan.batch_slots), len(plan.batch_kept))} slots, and its share is {share}")
+    usable = sum(name in cluster.hosts and cluster.hosts[name].usable for name in cluster.batch)
+    if len(plan.batch_kept) < min(minimum, usable):
+        found.append(f"batch would keep {len(plan.batch_kept)} slots, below its minimum of {minimum}")
+    short = [move.tier for move in plan.moves if move.short]
+    if short and len(plan.batch_kept) > minimum:
+        found.append(f"{', '.join(short)} would be short while batch keeps more than its minimum of {minimum}")
+    return found
+
+
 def _move_problems(move: Move, cluster: Cluster) -> list[str]:
     aim = target(move.tier, cluster.rules)
     found: list[str] = []
-    if len(move.after.slots) != aim.k:
-        found.append(f"{move.tier} would have {len(move.after.slots)} slots instead of {aim.k}")
+    if len(move.after.slots) + move.short != aim.k:
+        short = f" ({move.short} fewer are said)" if move.short else ""
+        found.append(f"{move.tier} would have {len(move.after.slots)} slots instead of {aim.k}{short}")
+    minimum = min(aim.slots, limits(move.tier, cluster.rules).minimum)
+    if move.short and aim.slots - move.short < minimum:
+        found.append(f"{move.tier} would have {aim.slots - move.short} slots, below its minimum of {minimum}")
     for name in sorted(move.after.hosts):
         host = cluster.hosts.get(name)
         if host is None or not host.usable:

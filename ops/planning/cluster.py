@@ -7,7 +7,7 @@ from ops.model.assignment import HostState
 from ops.model.ids import HostName, TierName
 from ops.model.incarnation import Placement
 from ops.model.resources import Capacity, Quantum
-from ops.model.share import Layers, Share
+from ops.model.share import Amount, Layers, Share
 from ops.model.tier import TierSpec
 from ops.planning.pace import Pace
 
@@ -20,6 +20,11 @@ TOLERANCE = 1e-6
 
 class RefusedError(Exception):
     """What is asked cannot be planned; the message names the thing, says why, and what to do."""
+
+
+def whole_quanta(cpu: float, memory: int, quantum: Quantum) -> int:
+    """Return how many quanta fit, each with all its resources."""
+    return max(0, min(int((cpu + TOLERANCE) / quantum.cpu), memory // quantum.memory))
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,7 @@ class Host:
 
     def fits(self, quantum: Quantum) -> int:
         """Return how many quanta of this size still fit."""
-        by_cpu = int((self.free_cpu + TOLERANCE) / quantum.cpu)
-        return max(0, min(by_cpu, self.free_memory // quantum.memory))
+        return whole_quanta(self.free_cpu, self.free_memory, quantum)
 
     def holding(self, quantum: Quantum, count: int = 1) -> "Host":
         """Return this host with so many quanta more (or fewer, when negative)."""
@@ -87,6 +91,8 @@ class TierNow:
 
     spec: TierSpec
     placement: Placement | None = None
+    wanted: bool = True
+    """It is to run: what it lacks of its minimum is kept for it."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +102,13 @@ class Rules:
     shares: Mapping[str, Share] = field(default_factory=dict)
     locality: Mapping[str, str] = field(default_factory=dict)
     layers: Layers = field(default_factory=Layers)
-    shifts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    shifts: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)
     partitions: int = 4
     batch_quantum: Quantum = field(default_factory=Quantum)
+    wholes: Mapping[str, int] = field(default_factory=dict)
+    """Tenant → the slots that 100% are."""
+    reclaim_seconds: float = 120.0
+    """How long the tasks in a batch slot that is wanted back may go on."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +118,11 @@ class Cluster:
     hosts: Mapping[HostName, Host]
     tiers: Mapping[TierName, TierNow]
     batch: tuple[HostName, ...]
+    """Where batch has slots."""
     rules: Rules
     pace: Pace = field(default_factory=Pace)
+    returning: tuple[HostName, ...] = ()
+    """Where slots that batch gives back are still there: their tasks go on for a while. The hosts hold them until then."""
 
     def end_first(self) -> list[TierNow]:
         """Return the tiers nearest the pipeline's end first: the order of stops and cuts."""

@@ -1,10 +1,12 @@
 """What a change leaves behind in the layers: the numbers and places that hold from then on."""
 
-from ops.model.ids import Tenant, TierName
+from dataclasses import replace
+
+from ops.model.ids import Tenant
 from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.share import Layer, LayerEntry, Layers
+from ops.model.share import Layer, LayerEntry, Layers, Setting
 from ops.planning.cluster import BURST_ZONE, Rules
-from ops.planning.shares import below, entry_of, target, with_entry, without_layer
+from ops.planning.shares import over, target, with_entry, without_entry, without_layer
 
 ANYWHERE = "anywhere"
 """Migrating there takes a person's locality back."""
@@ -12,50 +14,58 @@ ANYWHERE = "anywhere"
 
 def layers_after(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
     """Return the layers once this change is through."""
+    layers = rules.layers
     match spec.kind:
         case ChangeKind.SCALE:
-            return _scaled(spec, rules, by, now)
+            layers = _scaled(spec, rules, by, now)
+        case ChangeKind.MIGRATE if spec.to in {None, ANYWHERE}:
+            layers = without_entry(layers, spec.tenant, Layer.PERSON, Setting.PLACE)
         case ChangeKind.MIGRATE:
-            to = None if spec.to == ANYWHERE else spec.to
-            return with_entry(rules.layers, _person(spec.tier, rules.layers, by, now).model_copy(update={"to": to}))
+            layers = with_entry(layers, _person(spec, by, now).model_copy(update={"to": spec.to}))
         case ChangeKind.BURST:
-            update = {"extra": 1 if spec.k is None else spec.k, "extra_to": spec.to or f"zone:{BURST_ZONE}"}
-            return with_entry(rules.layers, _person(spec.tier, rules.layers, by, now).model_copy(update=update))
+            update = {"extra": burst_of(spec), "extra_to": spec.to or f"zone:{BURST_ZONE}"}
+            layers = with_entry(layers, _person(spec, by, now).model_copy(update=update))
         case ChangeKind.LEAVE:
-            return _left(rules.layers)
+            layers = _left(layers)
         case ChangeKind.SHIFT:
-            return _shifted(spec, rules, by, now)
-    return rules.layers
+            layers = _shifted(spec, rules, by, now)
+        case ChangeKind.SETTLE:
+            layers = _expired(spec, layers)
+    return layers
 
 
-def _person(tier: TierName | None, layers: Layers, by: str, now: float) -> LayerEntry:
-    """Return what a person has said of a tier, to be said anew."""
-    before = entry_of(layers, tier or "", Layer.PERSON)
-    if before is None:
-        return LayerEntry(tenant=Tenant(tier or ""), layer=Layer.PERSON, owner=by, at=now)
-    return before.model_copy(update={"owner": by, "at": now})
+def burst_of(spec: ChangeSpec) -> int:
+    """Return how many slots a burst is of; what is no number is refused before."""
+    return spec.k if isinstance(spec.k, int) else 1
+
+
+def _person(spec: ChangeSpec, by: str, now: float) -> LayerEntry:
+    """Begin what a person says of a tenant."""
+    return LayerEntry(tenant=spec.tenant, layer=Layer.PERSON, owner=by, at=now)
 
 
 def _scaled(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
-    """Set the number; one that the layers below give anyway is taken back, so that shifts hold again."""
-    usual = target(spec.tier or "", below(spec.tier or "", Layer.PERSON, rules)).slots
-    number = None if spec.k == usual else spec.k
-    return with_entry(rules.layers, _person(spec.tier, rules.layers, by, now).model_copy(update={"target": number}))
+    """Set the number; one that the layers below give anyway is taken back, so that shifts hold again, unless it is to hold for a time."""
+    below = without_entry(rules.layers, spec.tenant, Layer.PERSON, Setting.TARGET)
+    if spec.until is None and spec.k == target(spec.tenant, replace(rules, layers=below)).slots:
+        return below
+    return with_entry(below, _person(spec, by, now).model_copy(update={"target": spec.k, "until": spec.until}))
 
 
 def _left(layers: Layers) -> Layers:
     """Take back everything that points to burst hosts."""
-    for entry in layers.entries:
-        update: dict[str, object] = {"extra": 0, "extra_to": None}
-        if entry.to == f"zone:{BURST_ZONE}":
-            update["to"] = None
-        layers = with_entry(layers, entry.model_copy(update=update))
-    return layers
+    return Layers(entries=tuple(entry for entry in layers.entries if not entry.extra and entry.to != f"zone:{BURST_ZONE}"))
+
+
+def _expired(spec: ChangeSpec, layers: Layers) -> Layers:
+    """Take back what is over, of one tenant."""
+    gone = [entry for entry in over(layers, spec.until or 0.0) if entry.tenant == spec.tenant]
+    return Layers(entries=tuple(entry for entry in layers.entries if entry not in gone))
 
 
 def _shifted(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
     layers = without_layer(rules.layers, Layer.SCHEDULE)
-    for tenant, slots in rules.shifts.get(spec.shift or "", {}).items():
+    for tenant, amount in rules.shifts.get(spec.shift or "", {}).items():
         owner = f"shift {spec.shift} ({by})"
-        layers = with_entry(layers, LayerEntry(tenant=Tenant(tenant), layer=Layer.SCHEDULE, target=slots, owner=owner, at=now))
+        layers = with_entry(layers, LayerEntry(tenant=Tenant(tenant), layer=Layer.SCHEDULE, target=amount, owner=owner, at=now))
     return layers

@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
-from ops.model.ids import HostName
+from ops.model.ids import BATCH, HostName
 from ops.model.incarnation import Placement
 from ops.model.resources import Quantum
 from ops.model.sentence import listed
@@ -88,9 +88,13 @@ def tier_asks(spec: TierSpec, target: Target, now: Placement | None, hosts: Host
 def place_tier(spec: TierSpec, target: Target, now: Placement | None, hosts: Hosts) -> tuple[Placement, Placed]:
     """Place one incarnation of a tier beside everything that the hosts hold."""
     placed = place(tier_asks(spec, target, now, hosts), hosts)
-    (driver,) = placed.where[spec.name, DRIVER]
-    slots = (*placed.where[spec.name, "slots"], *placed.where.get((spec.name, "extra"), ()))
-    return Placement(driver=driver, slots=slots), placed
+    return placement_of(spec.name, placed), placed
+
+
+def placement_of(tier: str, placed: Placed) -> Placement:
+    """Return where a tier's parts were placed."""
+    (driver,) = placed.where[tier, DRIVER]
+    return Placement(driver=driver, slots=(*placed.where[tier, "slots"], *placed.where.get((tier, "extra"), ())))
 
 
 def _size(ask: Ask) -> tuple[bool, int, float]:
@@ -199,6 +203,8 @@ def _costs(ask: Ask, host: Host, kept: int, count: int) -> list[int]:
 
 
 def _name(ask: Ask) -> str:
+    if ask.tenant == BATCH:
+        return "batch"
     return f'tier "{ask.tenant}"' if ask.part != DRIVER else f'the driver of tier "{ask.tenant}"'
 
 

@@ -1,21 +1,39 @@
 """From what is asked and what is to a plan, or a refusal that a person can act on."""
 
+import math
 from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
 
 from ops.model.assignment import HostState
-from ops.model.ids import BATCH, HostName
+from ops.model.ids import BATCH, HostName, TierName
 from ops.model.incarnation import Placement
 from ops.model.operation import ChangeKind, ChangeSpec, Move, Plan
 from ops.planning.cluster import BURST_ZONE, Cluster, Hosts, RefusedError, TierNow, holding
 from ops.planning.layers import layers_after
-from ops.planning.placement import Ask, place, place_tier
+from ops.planning.lending import giving_back, keepable, lend
+from ops.planning.placement import place_tier
 from ops.planning.refusals import check
-from ops.planning.shares import Target, target
+from ops.planning.shares import Target, limits, target
+from ops.planning.shortage import lacking, least, most, why_not
 
 MOVING = frozenset(
-    {ChangeKind.DRAIN, ChangeKind.REBOOT, ChangeKind.MIGRATE, ChangeKind.SCALE, ChangeKind.BURST, ChangeKind.LEAVE, ChangeKind.SHIFT}
+    {
+        ChangeKind.DRAIN,
+        ChangeKind.REBOOT,
+        ChangeKind.MIGRATE,
+        ChangeKind.SCALE,
+        ChangeKind.BURST,
+        ChangeKind.LEAVE,
+        ChangeKind.SHIFT,
+        ChangeKind.SETTLE,
+    }
 )
 """The kinds of change that start new incarnations."""
+EXACT = frozenset({ChangeKind.SCALE, ChangeKind.BURST, ChangeKind.MIGRATE})
+"""The kinds of change in which a person has named a number or a place: where that does not fit they are refused, not done by halves."""
+FORCED = frozenset({ChangeKind.DRAIN, ChangeKind.REBOOT, ChangeKind.LEAVE})
+"""The kinds of change in which tiers have to go from where they are, even with less."""
 
 
 def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
@@ -23,13 +41,16 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
     notes = list(check(spec, cluster))
     if spec.kind not in MOVING:
         return Plan(notes=tuple(notes))
-    batch, after = _place_batch(aftermath(spec, cluster), notes)
-    moves = _moves(spec, after, notes)
-    if not moves and batch == cluster.batch:
+    after = aftermath(spec, cluster)
+    kept, moves, said = _fit(spec, after)
+    notes += said
+    batch = lend(kept, after.with_hosts(_released(giving_back(after, kept), moves)), notes)
+    if not moves and batch == tuple(sorted(cluster.batch)):
         notes.append("nothing has to move")
     return Plan(
         moves=tuple(moves),
         batch_slots=batch,
+        batch_kept=kept,
         notes=tuple(notes),
         predicted_seconds=cluster.pace.seconds(len(moves), len(moves)),
         predicted_gap_seconds=cluster.pace.gap if moves else 0.0,
@@ -44,16 +65,63 @@ def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     return after
 
 
-def _moves(spec: ChangeSpec, cluster: Cluster, notes: list[str]) -> list[Move]:
+def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list[Move], list[str]]:
+    """Find what batch keeps and where the tiers go: free room first, then as few of batch's slots as will do, then less for every tier."""
+    staying = keepable(cluster, (aim.to for aim in _moving(spec, cluster).values()))
+    floor = min(len(staying), limits(BATCH, cluster.rules).minimum)
+
+    def taking(more: int) -> tuple[list[Move], list[str]]:
+        return _moves(spec, giving_back(cluster, staying[: floor + more]))
+
+    try:
+        more, (moves, notes) = most(len(staying) - floor, taking)
+    except RefusedError:
+        if spec.kind in EXACT:
+            raise
+        return staying[:floor], *_smaller(spec, giving_back(cluster, staying[:floor]))
+    if floor + more < len(staying):
+        notes.append(f"batch gives back {len(staying) - floor - more} slot(s), after {cluster.rules.reclaim_seconds:g} s at most")
+    return staying[: floor + more], moves, notes
+
+
+def _smaller(spec: ChangeSpec, cluster: Cluster) -> tuple[list[Move], list[str]]:
+    """Give every tier that moves its minimum, and the same part of what it would have beyond, as large as there is room for."""
+    moving = _moving(spec, cluster)
+    steps = max([1, *(aim.slots for aim in moving.values())])
+    try:
+        _, (moves, notes) = most(steps - 1, lambda step: _moves(spec, cluster, Fraction(step, steps)))
+    except RefusedError as refused:
+        needs = ", ".join(f"{name} {least(cluster.tiers[name].spec, cluster.rules)}" for name in moving)
+        message = f"there is no room for the minimum of each tier that moves ({needs}) beside what runs: {refused}"
+        raise RefusedError(message) from refused
+    short = [f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer than its share" for move in moves if move.short]
+    return moves, [*notes, *(f"{said}: room is short" for said in short)]
+
+
+def _moving(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, Target]:
+    """Name the tiers that have to move, with what they are to have."""
+    aims = {name: target(name, cluster.rules) for name in sorted(cluster.tiers)}
+    return {name: aim for name, aim in aims.items() if has_to_move(spec, cluster.tiers[name], aim, cluster)}
+
+
+def _moves(spec: ChangeSpec, cluster: Cluster, level: Fraction = Fraction(1)) -> tuple[list[Move], list[str]]:
     """Place the next incarnation of every tier that has to move, beside all that is there, nearest the end first.
 
-    Where doubling them all does not fit, the tiers that have moved by then are released first.
+    Where doubling them all does not fit, the tiers that have moved by then are released first. What a tenant that does not run lacks of its
+    minimum is not taken. Below level 1 each tier gets only so much of what its share is beyond its minimum.
     """
     moves: list[Move] = []
+    notes: list[str] = []
     hosts: Hosts = cluster.hosts
     for tier in cluster.end_first():
-        aim = target(tier.spec.name, cluster.rules)
-        if tier.placement is None or not has_to_move(spec, tier, aim, cluster):
+        share = target(tier.spec.name, cluster.rules)
+        if tier.placement is None or not has_to_move(spec, tier, share, cluster):
+            continue
+        fewest = min(share.slots, least(tier.spec, cluster.rules))
+        aim = replace(share, slots=fewest + math.floor((share.slots - fewest) * level))
+        has = len(tier.placement.slots)
+        if spec.kind not in FORCED and aim.k <= has < share.k:
+            notes.append(f"{tier.spec.name} stays at {has} slots, {share.k - has} fewer than its share: room is short")
             continue
         try:
             after, placed = place_tier(tier.spec, aim, tier.placement, hosts)
@@ -67,8 +135,13 @@ def _moves(spec: ChangeSpec, cluster: Cluster, notes: list[str]) -> list[Move]:
             )
         hosts = placed.hosts
         notes.extend(placed.notes)
-        moves.append(Move(tier=tier.spec.name, before=tier.placement, after=after))
-    return moves
+        moves.append(Move(tier=tier.spec.name, before=tier.placement, after=after, short=share.slots - aim.slots))
+    lacks = lacking(cluster)
+    if lacks and moves and why_not(lacks, cluster.hosts) is None and why_not(lacks, _released(cluster, moves)) is not None:
+        names = ", ".join(sorted({ask.tenant for ask in lacks}))
+        message = f"it would take the room that {names} needs for its minimum; ask for less, or return or add a host"
+        raise RefusedError(message)
+    return moves, notes
 
 
 def _released(cluster: Cluster, moves: Iterable[Move]) -> Hosts:
@@ -106,24 +179,3 @@ def _is_at(now: Placement, aim: Target, hosts: Hosts) -> bool:
         return name in hosts and hosts[name].matches(aim.to)
 
     return there(now.driver) and sum(not there(name) for name in now.slots) <= aim.extra
-
-
-def _place_batch(cluster: Cluster, notes: list[str]) -> tuple[tuple[HostName, ...], Cluster]:
-    """Say where the batch slots are to be. Room that they give back is there for the moves; what they are lent more, they get last."""
-    quantum = cluster.rules.batch_quantum
-    aim = target(BATCH, cluster.rules).slots if BATCH in cluster.rules.shares else 0
-    kept = tuple(name for name in cluster.batch if name in cluster.hosts and cluster.hosts[name].usable)[:aim]
-    hosts = dict(cluster.hosts)
-    for name, change in ((name, kept.count(name) - cluster.batch.count(name)) for name in {*cluster.batch}):
-        if name in hosts:
-            hosts[name] = hosts[name].holding(quantum, change)
-    after = cluster.with_hosts(hosts)
-    missing = aim - len(kept)
-    if missing <= 0:
-        return kept, after
-    try:
-        placed = place([Ask(BATCH, missing, quantum, cluster.rules.locality.get(BATCH))], hosts)
-    except RefusedError as refused:
-        notes.append(f"{missing} batch slot(s) wait until there is room: {refused}")
-        return kept, after
-    return (*kept, *placed.where[BATCH, "slots"]), after

@@ -7,8 +7,8 @@ from ops.model.ids import BATCH, HostName
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.tier import Mode
 from ops.planning.cluster import BURST_ZONE, Cluster, RefusedError, TierNow
-from ops.planning.layers import layers_after
-from ops.planning.shares import target
+from ops.planning.layers import burst_of, layers_after
+from ops.planning.shares import limits, slots_of, target
 
 
 def check(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
@@ -90,20 +90,25 @@ def _check_migrate(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
 
 
 def _check_scale(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-    tier = _tier_of(spec, cluster)
     if spec.k is None:
         message = "scale needs k, the number of workers"
         raise RefusedError(message)
+    slots = slots_of(spec.tenant, spec.k, cluster.rules)
+    notes = [] if isinstance(spec.k, int) else [f"{spec.k} of {cluster.rules.wholes.get(spec.tenant, 0)} are {slots} slots"]
+    if spec.tenant == BATCH:
+        _check_share(BATCH, slots, slots, cluster)
+        return notes
+    tier = _tier_of(spec, cluster)
     extra = target(tier.spec.name, cluster.rules).extra
-    _check_k(tier, spec.k, spec.k + extra, cluster)
-    return _running(tier)
+    _check_k(tier, slots, slots + extra, cluster)
+    return [*notes, *_running(tier)]
 
 
 def _check_burst(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     tier = _tier_of(spec, cluster)
-    k = 1 if spec.k is None else spec.k
-    if k < 1:
-        message = f"burst needs k of 1 or more, not {k}; leave_ec2 takes burst slots back"
+    k = burst_of(spec)
+    if spec.k not in {None, k} or k < 1:
+        message = f"burst needs k of 1 or more, not {spec.k}; leave_ec2 takes burst slots back"
         raise RefusedError(message)
     to = spec.to or f"zone:{BURST_ZONE}"
     if not any(host.usable for host in cluster.hosts.values() if host.matches(to)):
@@ -117,17 +122,7 @@ def _check_burst(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
 def _check_k(tier: TierNow, base: int, k: int, cluster: Cluster) -> None:
     """Refuse a number of workers outside the share, or that the input's partitions cannot feed."""
     name = tier.spec.name
-    share = cluster.rules.shares.get(name)
-    if share is not None and base < share.minimum:
-        message = (
-            f'tier "{name}": {base} is below its minimum of {share.minimum}; ask for more, or lower shares.{name}.minimum in the site file'
-        )
-        raise RefusedError(message)
-    if share is not None and k > share.maximum:
-        message = (
-            f'tier "{name}": {k} is above its maximum of {share.maximum}; ask for less, or raise shares.{name}.maximum in the site file'
-        )
-        raise RefusedError(message)
+    _check_share(name, base, k, cluster)
     partitions = cluster.rules.partitions * max(1, len(tier.spec.inputs))
     if k > partitions:
         message = (
@@ -143,6 +138,23 @@ def _check_k(tier: TierNow, base: int, k: int, cluster: Cluster) -> None:
         raise RefusedError(message)
 
 
+def _check_share(tenant: str, base: int, k: int, cluster: Cluster) -> None:
+    """Refuse a number outside the share."""
+    who = tenant if tenant == BATCH else f'tier "{tenant}"'
+    if tenant not in cluster.rules.shares:
+        if tenant == BATCH:
+            message = "batch has no share; name it below shares: in the site file"
+            raise RefusedError(message)
+        return
+    share = limits(tenant, cluster.rules)
+    if base < share.minimum:
+        message = f"{who}: {base} is below its minimum of {share.minimum}; ask for more, or lower shares.{tenant}.minimum in the site file"
+        raise RefusedError(message)
+    if k > share.maximum:
+        message = f"{who}: {k} is above its maximum of {share.maximum}; ask for less, or raise shares.{tenant}.maximum in the site file"
+        raise RefusedError(message)
+
+
 def _check_shift(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     known = ", ".join(sorted(cluster.rules.shifts)) or "none"
     if spec.shift is None or spec.shift not in cluster.rules.shifts:
@@ -155,9 +167,9 @@ def _check_shift(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
             raise RefusedError(message)
     rules = cluster.with_layers(layers_after(spec, cluster.rules, "plan", 0.0)).rules
     return [
-        f"{tenant} stays at {target(tenant, rules).slots}: {target(tenant, rules).owner} set it, which goes above a shift's {slots}"
-        for tenant, slots in shares.items()
-        if target(tenant, rules).slots != slots
+        f"{tenant} stays at {target(tenant, rules).slots}: {target(tenant, rules).owner} set it, which goes above a shift's {amount}"
+        for tenant, amount in shares.items()
+        if target(tenant, rules).slots != slots_of(tenant, amount, rules)
     ]
 
 
@@ -192,6 +204,7 @@ _CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
     ChangeKind.BURST: _check_burst,
     ChangeKind.LEAVE: _check_nothing,
     ChangeKind.SHIFT: _check_shift,
+    ChangeKind.SETTLE: _check_nothing,
     ChangeKind.PAUSE: _check_pause,
     ChangeKind.RESUME: _check_pause,
     ChangeKind.WRITE_OFF: _check_write_off,

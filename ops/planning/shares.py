@@ -1,10 +1,17 @@
-"""Shares: from the site's numbers and the layers above them to the slots that each tenant is to have, and where."""
+"""Shares: from the site's numbers and the layers above them to the slots that each tenant is to have, and where.
 
-from dataclasses import dataclass
+A slot is a whole quantum: all its resources together. A per cent is rounded down to whole slots. Tenants' quanta differ, so each per cent
+is of the tenant's own: with n quanta of a size q on the hosts (on each host as many as are whole), n·q is no more than what the hosts have
+of any resource; so parts of 100% in all ask no more of any resource than the hosts have.
+"""
 
-from ops.model.ids import Tenant
-from ops.model.share import Layer, LayerEntry, Layers, Share
-from ops.planning.cluster import Rules
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ops.model.resources import Quantum
+from ops.model.share import Amount, Layer, LayerEntry, Layers, Setting, Share, part
+from ops.planning.cluster import Rules, whole_quanta
 
 
 @dataclass(frozen=True)
@@ -19,6 +26,10 @@ class Target:
     layer: Layer = Layer.BASE
     """Who set the number of slots."""
     owner: str = "the site file"
+    since: float | None = None
+    until: float | None = None
+    amount: Amount = 0
+    """What it said, in slots or per cent."""
 
     @property
     def k(self) -> int:
@@ -26,34 +37,62 @@ class Target:
         return self.slots + self.extra
 
 
+@dataclass(frozen=True)
+class Limits:
+    """A tenant's share in slots."""
+
+    minimum: int
+    target: int
+    maximum: int
+
+    def hold(self, slots: int) -> int:
+        """Return the nearest number within them."""
+        return max(self.minimum, min(self.maximum, slots))
+
+
+def wholes(rooms: Iterable[tuple[float, int]], quanta: Mapping[str, Quantum]) -> dict[str, int]:
+    """Return the slots that 100% are, for each tenant: the quanta of its size that hosts of so much cpu and MiB hold when empty."""
+    alike = Counter(rooms).items()
+    return {tenant: sum(count * whole_quanta(*room, quantum) for room, count in alike) for tenant, quantum in quanta.items()}
+
+
+def slots_of(tenant: str, amount: Amount, rules: Rules) -> int:
+    """Return an amount in slots of this tenant."""
+    return part(amount, rules.wholes.get(tenant, 0))
+
+
+def limits(tenant: str, rules: Rules) -> Limits:
+    """Return what the site file entitles a tenant to."""
+    share = rules.shares.get(tenant, Share())
+    return Limits(*(slots_of(tenant, amount, rules) for amount in (share.minimum, share.target, share.maximum)))
+
+
 def target(tenant: str, rules: Rules) -> Target:
     """Resolve one tenant: the highest layer that speaks of a thing wins; minimum and maximum always hold."""
-    share = rules.shares.get(tenant, Share())
+    within, amount = limits(tenant, rules), rules.shares.get(tenant, Share()).target
     entries = sorted((entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer)
-    slots, layer, owner = share.target, Layer.BASE, "the site file"
-    to = rules.locality.get(tenant)
-    extra, extra_to = 0, None
+    found = Target(0, rules.locality.get(tenant))
     for entry in entries:
         if entry.target is not None:
-            slots, layer, owner = entry.target, entry.layer, entry.owner
+            amount = entry.target
+            found = replace(found, layer=entry.layer, owner=entry.owner, since=entry.at, until=entry.until)
         if entry.to is not None:
-            to = entry.to
+            found = replace(found, to=entry.to)
         if entry.extra:
-            extra, extra_to = entry.extra, entry.extra_to
-    slots = max(share.minimum, min(share.maximum, slots))
-    return Target(slots, to, max(0, min(extra, share.maximum - slots)), extra_to, layer, owner)
-
-
-def entry_of(layers: Layers, tenant: str, layer: Layer) -> LayerEntry | None:
-    """Return the entry of one layer for a tenant."""
-    return next((entry for entry in layers.entries if entry.tenant == tenant and entry.layer is layer), None)
+            found = replace(found, extra=entry.extra, extra_to=entry.extra_to)
+    slots = within.hold(slots_of(tenant, amount, rules))
+    return replace(found, slots=slots, amount=amount, extra=max(0, min(found.extra, within.maximum - slots)))
 
 
 def with_entry(layers: Layers, entry: LayerEntry) -> Layers:
-    """Replace what its layer says of its tenant; an entry that says nothing is dropped."""
-    others = tuple(other for other in layers.entries if (other.tenant, other.layer) != (entry.tenant, entry.layer))
-    empty = entry.target is None and entry.to is None and entry.extra == 0
-    return Layers(entries=others if empty else (*others, entry))
+    """Replace what its layer says of this of its tenant."""
+    return Layers(entries=(*without_entry(layers, entry.tenant, entry.layer, entry.setting).entries, entry))
+
+
+def without_entry(layers: Layers, tenant: str, layer: Layer, setting: Setting) -> Layers:
+    """Drop what one layer says of this of a tenant."""
+    said = (tenant, layer, setting)
+    return Layers(entries=tuple(entry for entry in layers.entries if (entry.tenant, entry.layer, entry.setting) != said))
 
 
 def without_layer(layers: Layers, layer: Layer) -> Layers:
@@ -61,7 +100,7 @@ def without_layer(layers: Layers, layer: Layer) -> Layers:
     return Layers(entries=tuple(entry for entry in layers.entries if entry.layer is not layer))
 
 
-def below(tenant: str, layer: Layer, rules: Rules) -> Rules:
-    """Return the rules as if this layer said nothing of the tenant."""
-    kept = tuple(entry for entry in rules.layers.entries if (entry.tenant, entry.layer) != (Tenant(tenant), layer))
-    return Rules(rules.shares, rules.locality, Layers(entries=kept), rules.shifts, rules.partitions, rules.batch_quantum)
+def over(layers: Layers, now: float) -> list[LayerEntry]:
+    """Return the entries whose time is over, the earliest first."""
+    ended = [(entry.until, entry.tenant, entry) for entry in layers.entries if entry.until is not None and entry.until <= now]
+    return [entry for *_, entry in sorted(ended, key=lambda each: each[:2])]

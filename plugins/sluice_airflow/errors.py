@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from ops.channel import ChannelAwayError, ConflictError
 from ops.site import SiteError
+from ops.until import UntilError
 
 
 class StepFailedError(AirflowFailException):
@@ -43,7 +44,12 @@ def kinds() -> Iterator[None]:
         raise AwayError(message) from error
     except (FileNotFoundError, SiteError) as error:
         raise AirflowFailException(str(error)) from error
+    except UntilError as error:
+        message = f"the form cannot be used: until: {error}. Nothing was posted; trigger the runbook again with this field put right"
+        raise UnusableFormError(message) from error
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors())
+        wrong = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in error.errors()
+        )
         message = f"the form cannot be used: {wrong}. Nothing was posted; trigger the runbook again with these fields put right"
         raise UnusableFormError(message) from error

@@ -47,6 +47,11 @@ def host() -> Param:
     )
 
 
+def tenant() -> Param:
+    """Ask for a tier, or batch."""
+    return Param(NOTSET, type="string", title="Tier", enum=[*tiers(), BATCH], description="The tier to change, or batch.")
+
+
 def tier(default: str | None = None) -> Param:
     """Ask for a tier of the pipeline."""
     names = list(tiers())
@@ -75,6 +80,20 @@ def to() -> Param:
     )
 
 
+def amount() -> Param:
+    """Ask for a number of quanta, or a part of the cluster."""
+    return Param(
+        NOTSET,
+        type=["string", "integer"],
+        title="k",
+        pattern=r"^[0-9]+(\.[0-9]+)?%?$",
+        minimum=0,
+        maximum=1000,
+        examples=["3", "50%"],
+        description="Workers, each of one quantum; or per cent of the quanta that the hosts hold.",
+    )
+
+
 def k(default: int | None = None) -> Param:
     """Ask for a number of quanta."""
     return Param(
@@ -84,6 +103,18 @@ def k(default: int | None = None) -> Param:
         minimum=1,
         maximum=1000,
         description="Workers, each of one quantum.",
+    )
+
+
+def until() -> Param:
+    """Ask until when a number is to hold."""
+    return Param(
+        "",
+        type="string",
+        title="Until",
+        pattern=r"^$|^[0-9]",
+        examples=["2h", "06:00", "2026-11-22T06:00"],
+        description="How long, or until when in UTC: 30m, 2h, 1d, 06:00, 2026-11-22T06:00. Empty: until somebody changes it.",
     )
 
 

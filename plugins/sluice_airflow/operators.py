@@ -6,7 +6,7 @@ a task that is retried, cleared or started twice finds what it has posted before
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
@@ -16,6 +16,7 @@ from ops import runbook
 from ops.channel import Channel
 from ops.model.ids import ChangeId
 from ops.model.operation import ChangeSpec, Operation, Result, Step
+from ops.until import ending
 from sluice_airflow.errors import StepFailedError, kinds
 from sluice_airflow.hook import ChannelHook
 from sluice_airflow.triggers import OperationTrigger
@@ -38,9 +39,13 @@ def asked_by(context: Context) -> str:
 
 def seconds_left(context: Context) -> float:
     """Return what is left of the run's deadline, counted from the run's start, so that every try finds the same end."""
+    return max(1.0, began(context).timestamp() + float(context["params"]["deadline"]) - time.time())
+
+
+def began(context: Context) -> datetime:
+    """Return when the run began: what its form says of times counts from there, in every task and every try."""
     started: datetime | None = context["dag_run"].start_date
-    begun = time.time() if started is None else started.timestamp()
-    return max(1.0, begun + float(context["params"]["deadline"]) - time.time())
+    return datetime.now(UTC) if started is None else started
 
 
 class StepOperator(BaseOperator):
@@ -77,7 +82,10 @@ class StepOperator(BaseOperator):
 
     def operation(self, context: Context) -> Operation:
         """Say what is to be posted; a form that is no change is refused here."""
-        spec = ChangeSpec.model_validate({key: value for key, value in self.change.items() if value not in ("", None)})
+        said = {key: value for key, value in self.change.items() if value not in ("", None)}
+        if "until" in said:
+            said["until"] = ending(said["until"], began(context), UTC).timestamp()
+        spec = ChangeSpec.model_validate(said)
         change = change_of(context)
         return Operation(
             id=runbook.operation_id(change, self.step),

@@ -118,6 +118,8 @@ class SimAgent:
     def __init__(self, channel, host, logs, specs, clock):
         self.channel, self.host, self.logs, self.specs, self.clock = channel, host, logs, specs, clock
         self.units = {}
+        self.task_seconds = 0.0
+        """How long the tasks go on in a batch slot that is wanted back."""
         self.drivers = {}
         self.rebooted = None
         self.alive = True
@@ -151,6 +153,16 @@ class SimAgent:
     def kill_slot(self, unit):
         self.units[unit] = (UnitState.STARTING, "killed by signal 9", self.clock())
 
+    def _end(self, wanted):
+        """End what is not wanted any more; in a batch slot the tasks go on for a while."""
+        for gone in [identity for identity in self.units if identity not in wanted]:
+            state, _, since = self.units[gone]
+            if gone.startswith("slot-batch-") and state is not UnitState.STOPPING and self.task_seconds:
+                self.units[gone] = (UnitState.STOPPING, None, self.clock())
+            elif state is not UnitState.STOPPING or self.clock() >= since + self.task_seconds:
+                del self.units[gone]
+                self.drivers.pop(gone, None)
+
     def step(self):
         if not self.alive:
             return
@@ -160,9 +172,7 @@ class SimAgent:
             self.units, self.drivers = {}, {}
             self.rebooted = assignment.reboot
         wanted = {unit.id: unit for unit in assignment.units}
-        for gone in [identity for identity in self.units if identity not in wanted]:
-            del self.units[gone]
-            self.drivers.pop(gone, None)
+        self._end(wanted)
         for identity, unit in wanted.items():
             if identity in self.units:
                 continue

@@ -263,8 +263,11 @@ class World:
             assert len(running) <= most, f"{name} has more than {most} running: {[driver.number for driver in running]}"
         for name, agent in self.agents.items():
             units = self.assigned(name)
-            assert sum(unit.quantum.cpu for unit in units) <= agent.host.capacity.cpu + 1e-6, f"{name} is over its cpu"
-            assert sum(unit.quantum.memory for unit in units) <= agent.host.capacity.memory, f"{name} is over its memory"
+            ids = {unit.id for unit in units}
+            back = [self.rules.batch_quantum for unit in agent.units if unit.startswith("slot-batch-") and unit not in ids and agent.alive]
+            held = [*(unit.quantum for unit in units), *back]
+            assert sum(quantum.cpu for quantum in held) <= agent.host.capacity.cpu + 1e-6, f"{name} is over its cpu"
+            assert sum(quantum.memory for quantum in held) <= agent.host.capacity.memory, f"{name} is over its memory"
 
     def check_settled(self):
         """What holds once nothing is under way."""

@@ -1,6 +1,9 @@
 """Prepare and cut: the next incarnations are started beside the owners, then each tier is handed over, nearest the end first."""
 
+from dataclasses import replace
+
 from ops.controller import vitals
+from ops.controller.batch import awaited
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
@@ -131,6 +134,8 @@ def _start_beside(draft: Draft, identity: ChangeId, move: Move, owning: Incarnat
     try:
         placement = _placement(now, move, owning.placement)
     except RefusedError as refused:
+        if now.returning:
+            return Waiting(f"{awaited(now)}, for {tier}")
         return _NoRoom(str(refused))
     return _begin(draft, identity, tier, placement)
 
@@ -151,7 +156,8 @@ def _begin(draft: Draft, identity: ChangeId, tier: TierName, placement: Placemen
 def _placement(now: Cluster, move: Move, owning: Placement) -> Placement:
     """Return the planned place, or the best one left when something has changed since."""
     spec = now.tiers[move.tier].spec
-    aim = target(move.tier, now.rules)
+    share = target(move.tier, now.rules)
+    aim = replace(share, slots=max(1, share.slots - move.short))
     if len(move.after.slots) == aim.k and fits(spec, move.after, now.hosts):
         return move.after
     return place_tier(spec, aim, owning, now.hosts)[0]

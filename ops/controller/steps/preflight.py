@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.steps.outcome import Done, Failed, Outcome
-from ops.model.operation import ChangeRecord, ChangeSpec, ChangeState, MaintenanceLock, Operation, Plan
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, MaintenanceLock, Operation, Plan
 from ops.model.sentence import listed
 from ops.planning.checker import violations
 from ops.planning.cluster import Cluster, RefusedError
@@ -19,6 +19,7 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
         return Failed(f"{holder}; wait for it to end, or abort it")
     now = cluster(draft)
     try:
+        _refuse_past(operation.spec, draft.now)
         planned = plan(operation.spec, now)
     except RefusedError as refused:
         return Failed(str(refused))
@@ -67,3 +68,9 @@ def _holder(draft: Draft, operation: Operation) -> str | None:
     since = datetime.fromtimestamp(lock.since, UTC).strftime("%H:%M:%S UTC")
     what = " ".join(str(part) for part in (change.spec.kind, change.spec.host or change.spec.tier or change.spec.shift) if part)
     return f"change {lock.change} ({what}, by {lock.by}) has had the maintenance lock since {since}"
+
+
+def _refuse_past(spec: ChangeSpec, now: float) -> None:
+    if spec.kind is ChangeKind.SCALE and spec.until is not None and spec.until <= now:
+        message = f"{datetime.fromtimestamp(spec.until, UTC):%Y-%m-%d %H:%M:%S} UTC is past: nothing was changed; name a time to come"
+        raise RefusedError(message)

@@ -196,7 +196,7 @@ def lab(tmp_path: Path, zookeeper: ZooKeeper, master: str) -> Iterator[Lab]:
         "home": str(home),
     }
     (home / "endpoints.json").write_text(json.dumps(endpoints))
-    environment = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_SITE": str(REPOSITORY / "site.yaml"), "SLUICE_BATCH_DEADLINE": "60"}
+    environment = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_SITE": str(REPOSITORY / "site.yaml")}
     environment.pop("SLUICE_ENDPOINTS", None)
     with Channel(endpoints["zookeeper"]) as channel:
         made = Lab(home, zookeeper, master, channel, environment)

@@ -14,7 +14,7 @@ from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
 from ops.model import paths
 from ops.model.assignment import HostState
 from ops.model.incarnation import IncarnationReport, State
-from ops.model.operation import ChangeKind, EpochRecord, Step
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, EpochRecord, Step
 from ops.model.share import Layers
 from ops.model.status import ControllerStatus
 from tests.scrape import scrape
@@ -111,6 +111,28 @@ def test_when_the_leader_is_killed_in_the_middle_of_a_drain_the_standby_goes_on(
     assert runbook.results[Step.VERIFY].details["receipts"]
     world.check_settled()
     assert controllers.end("c2", kill=False) == 0
+
+
+def test_when_the_leader_is_killed_while_it_takes_a_number_back_the_standby_goes_on(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    controllers.start("c2")
+    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=3, until=time.time() + 20)
+    world.until_true(lambda: runbook.ended, 90)
+    assert runbook.ok, runbook.results
+    assert len(world.placement("enrich").slots) == 3
+    world.until_true(lambda: world.next_driver("enrich") is not None, 90)
+    controllers.end("c1", kill=True)
+    world.until_true(lambda: not world.channel.read(paths.LAYERS, Layers).value.entries, 180)
+    assert leader(world) == "c2"
+    (change,) = [name for name in world.channel.children("/changes") if name.startswith("settle-enrich-")]
+    record = world.channel.read(paths.change(change), ChangeRecord).value
+    assert (record.state, record.by) == (ChangeState.DONE, "the controller")
+    assert len(world.placement("enrich").slots) == 2
+    world.until_true(world.all_well, 30)
+    world.check_settled()
 
 
 def test_each_controller_is_found_by_prometheus_and_only_the_leader_shows_what_it_sees(pipeline):

@@ -1,12 +1,13 @@
 """What an agent decides, over every order of assignments, deaths and rounds that hypothesis can think of."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ops.agent import reconcile as agent
 from ops.agent.reconcile import (
-    BATCH_DEADLINE_SECONDS,
     GRACE_SECONDS,
     LONGEST_WAIT_SECONDS,
     SOON_SECONDS,
@@ -17,12 +18,14 @@ from ops.agent.reconcile import (
     Start,
     Weigh,
     observe,
-    reconcile,
     retry_at,
 )
 from ops.model.assignment import Assignment, Unit, UnitKind, UnitState, driver_id, label_of, slot_id
 from ops.model.ids import BATCH, Incarnation, Tenant, UnitId
 from ops.model.resources import Quantum
+
+RECLAIM_SECONDS = 120.0
+reconcile = partial(agent.reconcile, reclaim_seconds=RECLAIM_SECONDS)
 
 
 def slot(tenant: str = "entry", incarnation: int = 1, number: int = 0, *, quiet: bool = False) -> Unit:
@@ -125,7 +128,7 @@ def test_whatever_happened_before_the_host_ends_up_with_what_is_assigned(
         host.round(assignment)
     began = host.now
     host.settle(last)
-    assert host.now - began < BATCH_DEADLINE_SECONDS + LONGEST_WAIT_SECONDS + 2 * GRACE_SECONDS
+    assert host.now - began < RECLAIM_SECONDS + LONGEST_WAIT_SECONDS + 2 * GRACE_SECONDS
     wanted = {unit.id: unit for unit in last.units}
     assert host.found.keys() == wanted.keys()
     for identity, item in host.found.items():
@@ -184,9 +187,9 @@ def test_the_tasks_of_a_lent_slot_end_before_it_comes_back_unless_the_deadline_d
     found = Found(lent, alive=True, others=1, started_at=0.0)
     assert reconcile(Assignment(), [found], 100.0).actions == (AskToEnd(lent.id, decommission=True),)
     busy = replace(found, stopping_at=100.0)
-    assert reconcile(Assignment(), [busy], 100.0 + BATCH_DEADLINE_SECONDS - 1).actions == ()
+    assert reconcile(Assignment(), [busy], 100.0 + RECLAIM_SECONDS - 1).actions == ()
     assert reconcile(Assignment(), [replace(busy, others=0)], 103.0).actions == (Kill(lent.id),)
-    assert reconcile(Assignment(), [busy], 100.0 + BATCH_DEADLINE_SECONDS).actions == (Kill(lent.id),)
+    assert reconcile(Assignment(), [busy], 100.0 + RECLAIM_SECONDS).actions == (Kill(lent.id),)
 
 
 def test_a_unit_that_is_quiet_no_more_is_weighed_anew_without_a_restart() -> None:

@@ -39,7 +39,7 @@ FORMS = {
     "write_off_host": {"host"},
     "reboot_host": {"host"},
     "migrate_tier": {"tier", "to"},
-    "scale_tier": {"tier", "k"},
+    "scale_tier": {"tier", "k", "until"},
     "burst_to_ec2": {"tier", "k"},
     "pause_pipeline": {"tier"},
     "resume_pipeline": {"tier"},
@@ -114,6 +114,15 @@ def test_the_form_names_the_hosts_that_there_are(bag):
         params["host"] = "nowhere"
 
 
+def test_a_tier_is_scaled_to_a_number_or_to_a_part_of_the_cluster(bag):
+    params = copy.deepcopy(bag.dags["scale_tier"].params)
+    for good in (3, "3", "50%", "12.5%"):
+        params["k"] = good
+    for wrong in (-1, "none", "5%%", ""):
+        with pytest.raises(ParamValidationError):
+            params["k"] = wrong
+
+
 def test_one_run_at_a_time_and_none_for_the_past(bag):
     for dag in bag.dags.values():
         assert dag.max_active_runs == 1
@@ -147,7 +156,7 @@ def test_dags_follow_the_tiers_that_were_published(own_home):
     (own_home / "tiers.json").write_text(json.dumps([spec.model_dump(mode="json")]))
     dags = DagBag(str(ROOT / "dags")).dags
     assert {name for name in dags if name.startswith("tier_")} == {"tier_fifth"}
-    assert dags["scale_tier"].params.get_param("tier").schema["enum"] == ["fifth"]
+    assert dags["scale_tier"].params.get_param("tier").schema["enum"] == ["fifth", "batch"]
 
 
 @pytest.mark.timeout(120)

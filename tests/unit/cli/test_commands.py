@@ -115,7 +115,29 @@ def test_stopping_what_does_not_run_is_said_as_json(runner: CliRunner) -> None:
     assert json.loads(runner.invoke(app, ["down", "--json"]).stdout)["stopped"] == []
 
 
-WRONG = ["drain", "scale entry none", "scale entry 0", "plan fly", "plan drain", "bogus"]
+@pytest.mark.parametrize("amount", ["none", "-1", "101%", "%", "1.5", "80 percent"])
+def test_what_is_no_amount_is_refused_with_how_to_write_one(runner: CliRunner, amount: str) -> None:
+    done = runner.invoke(app, ["scale", "entry", "--", amount])
+    assert done.exit_code == WRONG_USAGE
+    why = "is neither a number of slots nor a part of the cluster: write 3, or a per cent from 0% to 100% such as 80%"
+    assert done.stderr == f"scale: k: {amount!r} {why}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--for 2", "--for: '2': the unit is missing: write 30m, 2h or 1d"),
+        ("--for 2fortnights", "--for: '2fortnights': 'fortnights' is no unit"),
+        ("--until 2020-01-01T06:00", "--until: '2020-01-01T06:00' is past: name a time to come, such as 2h or 06:00"),
+        ("--for 2h --until 06:00", "--for and --until both say when it ends: give one of them"),
+    ],
+)
+def test_a_time_that_cannot_be_meant_is_wrong_usage(runner: CliRunner, words: str, why: str) -> None:
+    done = runner.invoke(app, ["scale", "enrich", "3", *words.split()])
+    assert (done.exit_code, done.stderr.startswith(why)) == (WRONG_USAGE, True)
+
+
+WRONG = ["drain", "burst entry none", "burst entry 0", "plan fly", "plan drain", "bogus"]
 
 
 @pytest.mark.parametrize("words", WRONG)
@@ -156,6 +178,7 @@ def test_each_kind_of_error_has_its_code(error: Exception, code: int) -> None:
 
 def test_what_was_typed_becomes_a_change() -> None:
     assert spec_of(Kind.SCALE, ["entry", "2"]) == ChangeSpec.model_validate({"kind": ChangeKind.SCALE, "tier": "entry", "k": 2})
+    assert spec_of(Kind.SCALE, ["entry", "12.5 %"]).k == "12.5%"
     assert spec_of(Kind.MIGRATE, ["entry", "zone:ec2"]).to == "zone:ec2"
     assert spec_of(Kind.PAUSE, []).kind is ChangeKind.PAUSE
     assert spec_of(Kind.PAUSE, ["counts"]).tier == "counts"

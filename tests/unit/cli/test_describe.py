@@ -18,7 +18,7 @@ from ops.model.assignment import (
 from ops.model.ids import HostName, Incarnation, Tenant, TierName
 from ops.model.incarnation import IncarnationReport, OwnerRecord, Phase, State, TierProgress, TierWanted
 from ops.model.resources import Quantum
-from ops.model.share import Share
+from ops.model.share import Layer, LayerEntry, Layers, Share
 from ops.model.status import ControllerStatus, TierState, TierStatus
 from ops.model.tier import Delivery, Kind, Mode, TierSpec
 from ops.planning.cluster import Rules
@@ -122,6 +122,16 @@ def test_shares_tell_what_holds_and_what_is_held() -> None:
     batch, enrich = describe.shares(view(host("h1", DRIVER, FIRST)), rules)
     assert (enrich.slots, enrich.held, enrich.layer, enrich.by) == (2, 1, "base", "the site file")
     assert (batch.slots, batch.held) == (0, 0)
+
+
+def test_who_set_a_number_is_told_with_since_and_until_when_and_that_it_holds_beyond() -> None:
+    entry = LayerEntry(tenant=Tenant(ENRICH), layer=Layer.PERSON, target=3, owner="anna", at=1000.0, until=2000.0)
+    rules = Rules(shares={"enrich": Share(minimum=1, target=2, maximum=4)}, layers=Layers(entries=(entry,)))
+    (enrich,) = describe.shares(view(host("h1", DRIVER, FIRST)), rules)
+    assert (enrich.slots, enrich.layer, enrich.by, enrich.since, enrich.until) == (3, "person", "anna", 1000.0, 2000.0)
+    assert status.outstayed([enrich], 2000.0) == []
+    (said,) = status.outstayed([enrich], 9000.0)
+    assert said.startswith("enrich keeps its number (3, by anna), which was to hold until ")
 
 
 def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:

@@ -73,6 +73,22 @@ def test_a_tier_is_scaled_up_and_down(world, k):
     assert len(world.placement("enrich").slots) == k, "a restart keeps what a person has set"
 
 
+def test_a_tier_is_given_a_part_of_the_cluster_which_hosts_that_are_away_do_not_change(world):
+    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k="12.5%")
+    world.settle()
+    assert runbook.ok, sentences(runbook)
+    assert "12.5% of 24 are 3 slots" in sentences(runbook)[Step.PREFLIGHT]
+    assert len(world.placement("enrich").slots) == 3
+    world.agents["h3"].die()
+    world.settle()
+    world.kill_driver("enrich")
+    world.settle()
+    assert len(world.placement("enrich").slots) == 3
+    small = world.begin("s2", kind=ChangeKind.SCALE, tier="enrich", k="4%")
+    world.settle()
+    assert 'tier "enrich": 0 is below its minimum of 1' in sentences(small)[Step.PREFLIGHT]
+
+
 def test_a_tier_is_migrated_to_a_label_and_stays_there_when_it_is_started_again(world):
     runbook = world.begin("m1", kind=ChangeKind.MIGRATE, tier="enrich", to="label:fast")
     world.settle()

@@ -1,0 +1,105 @@
+"""The controller's own changes: it brings a tenant to the number that holds, and posts the steps itself.
+
+There are two reasons: the time of another number is over, or a tier has been given less than its share for want of room, and room has come.
+A step and the one that follows it are one write: whichever controller looks next finds the one or the other. Called by `operations`.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import chain
+
+from ops.controller import vitals
+from ops.controller.capacity import cluster
+from ops.controller.draft import Draft
+from ops.model.ids import ChangeId, OperationId, Tenant, TierName
+from ops.model.operation import STEPS, ChangeKind, ChangeSpec, ChangeState, Operation, Step
+from ops.planning.cluster import RefusedError
+from ops.planning.plan import plan
+from ops.planning.shares import over, target
+
+CONTROLLER = "the controller"
+AGAIN_SECONDS = 600.0
+"""Between two attempts, when one has failed: time for a host to come back, and few enough to leave the history readable."""
+STEP_SECONDS = 600.0
+"""How long each step may take."""
+
+
+def follow(draft: Draft) -> list[str]:
+    """Post the step after one that has ended, or begin a change where there is a reason; return what has to wait."""
+    for ended in draft.results:
+        _go_on(draft, draft.view.operations[ended].operation)
+    if draft.posted or draft.braked or _own_under_way(draft):
+        return []
+    active = [change.id for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
+    for identity, spec, reason in chain(_ended(draft), () if active else _short(draft)):
+        if identity in draft.changes:
+            continue
+        if active:
+            return [f"{reason}; that is done after {active[0]}"]
+        draft.tell(f"{reason}: change {identity} sees to it")
+        _post(draft, identity, Step.PREFLIGHT, spec)
+        break
+    return []
+
+
+_Reason = tuple[ChangeId, ChangeSpec, str]
+
+
+def _ended(draft: Draft) -> Iterable[_Reason]:
+    """Yield the tenants of whose numbers one is over; each attempt to take it back has a name of its own, whoever makes it."""
+    for tenant, until in {entry.tenant: entry.until for entry in over(draft.layers, draft.now) if entry.until is not None}.items():
+        at = datetime.fromtimestamp(until, UTC).strftime("%Y%m%d-%H%M%S")
+        identity = ChangeId(f"settle-{tenant}-{at}-{1 + int((draft.now - until) // AGAIN_SECONDS)}")
+        yield identity, _spec(tenant, until), f"the time of {tenant}'s number is over"
+
+
+def _short(draft: Draft) -> Iterable[_Reason]:
+    """Yield the tiers that run with less than their share and would get more now."""
+    for tier in draft.end_first():
+        name, record, owning = tier.spec.name, draft.owners[tier.spec.name], draft.owning(tier.spec.name)
+        if owning is None or record.paused or record.next is not None or not vitals.confirmed(draft, name):
+            continue
+        has, share = len(owning.placement.slots), target(name, draft.rules_now()).k
+        since = datetime.fromtimestamp(draft.now - draft.now % AGAIN_SECONDS, UTC).strftime("%Y%m%d-%H%M")
+        identity = ChangeId(f"settle-{name}-from-{owning.incarnation}-{since}")
+        if has >= share or identity in draft.changes:
+            continue
+        more = _more(draft, name)
+        if more > has:
+            yield identity, _spec(Tenant(name), None), f"{name} has {has} of its {share} slots, and there is room for {more}"
+
+
+def _more(draft: Draft, tier: TierName) -> int:
+    """Return how many slots a tier would get now."""
+    try:
+        moves = plan(_spec(Tenant(tier), None), cluster(draft)).moves
+    except RefusedError:
+        return 0
+    return max((len(move.after.slots) for move in moves), default=0)
+
+
+def _spec(tenant: Tenant, until: float | None) -> ChangeSpec:
+    return ChangeSpec(kind=ChangeKind.SETTLE, tier=TierName(tenant), until=until)
+
+
+def _own_under_way(draft: Draft) -> bool:
+    return any(seen.operation.by == CONTROLLER for identity, seen in draft.view.operations.items() if identity not in draft.results)
+
+
+def _go_on(draft: Draft, done: Operation) -> None:
+    """Post what comes after a step of the controller's own: the next one, or an abort after a failure."""
+    if done.by != CONTROLLER or done.step is Step.ABORT:
+        return
+    steps = STEPS[done.spec.kind]
+    if draft.results[done.id].ok:
+        if done.step is not steps[-1]:
+            _post(draft, done.change, steps[steps.index(done.step) + 1], done.spec)
+    elif done.change not in draft.changes or draft.changes[done.change].state is ChangeState.ACTIVE:
+        _post(draft, done.change, Step.ABORT, done.spec)
+
+
+def _post(draft: Draft, change: ChangeId, step: Step, spec: ChangeSpec) -> None:
+    identity = OperationId(f"{change}.{step}")
+    draft.posted[identity] = Operation(
+        id=identity, change=change, step=step, spec=spec, by=CONTROLLER, posted_at=draft.now, deadline_seconds=STEP_SECONDS
+    )

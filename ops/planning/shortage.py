@@ -1,0 +1,141 @@
+"""When room is short: every tenant gets its minimum before any gets more, and as little as can be is given up.
+
+Called by `plan` for changes, and by the controller when it starts a tier or replaces lost slots.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import accumulate, groupby, islice
+from operator import attrgetter
+from typing import TypeVar
+
+from ops.model.assignment import HostState
+from ops.model.ids import BATCH, HostName, TierName
+from ops.model.incarnation import Placement
+from ops.model.resources import Quantum
+from ops.model.tier import Mode, TierSpec
+from ops.planning.cluster import Cluster, Hosts, RefusedError, Rules, TierNow
+from ops.planning.placement import DRIVER, Ask, Placed, place, placement_of, tier_asks
+from ops.planning.shares import Target, limits, target
+
+T = TypeVar("T")
+
+
+def most(top: int, attempt: Callable[[int], T]) -> tuple[int, T]:
+    """Return the largest number up to `top` for which the attempt is not refused, and its result; refused when that of 0 is."""
+    try:
+        return top, attempt(top)
+    except RefusedError:
+        if top == 0:
+            raise
+    low, found = 0, attempt(0)
+    while top - low > 1:
+        middle = (low + top) // 2
+        try:
+            low, found = middle, attempt(middle)
+        except RefusedError:
+            top = middle
+    return low, found
+
+
+def least(spec: TierSpec, rules: Rules) -> int:
+    """Return the fewest slots that a tier can do with: its minimum, and a realtime tier has a thread for each partition."""
+    minimum = max(1, limits(spec.name, rules).minimum)
+    threads = rules.partitions * max(1, len(spec.inputs)) if spec.mode is Mode.REALTIME else 0
+    return max(minimum, math.ceil(threads / spec.quantum.threads))
+
+
+def lacking(cluster: Cluster, but: TierName | None = None) -> list[Ask]:
+    """Say what the tenants, but one, lack of their minimum: room that is kept for them."""
+    asks = [ask for name, tier in sorted(cluster.tiers.items()) if name != but for ask in _lacks(tier, cluster)]
+    short = limits(BATCH, cluster.rules).minimum - len(cluster.batch) if BATCH in cluster.rules.shares else 0
+    if short > 0:
+        asks.append(Ask(BATCH, short, cluster.rules.batch_quantum, target(BATCH, cluster.rules).to))
+    return asks
+
+
+def place_most(spec: TierSpec, aim: Target, now: Placement | None, cluster: Cluster) -> tuple[Placement, Placed]:
+    """Place a tier with its share, or as much of it as there is room for beside what the others lack of their minimum.
+
+    RefusedError when not even its own minimum fits, whatever the others lack.
+    """
+    fewest = min(aim.slots, least(spec, cluster.rules))
+
+    def attempt(more: int, kept: Iterable[Ask]) -> Placed:
+        return place([*tier_asks(spec, replace(aim, slots=fewest + more), now, cluster.hosts), *kept], cluster.hosts)
+
+    placed = _beside(aim.slots - fewest, lacking(cluster, spec.name), attempt)
+    return placement_of(spec.name, placed), placed
+
+
+def place_lost(spec: TierSpec, lost: int, alive: int, cluster: Cluster) -> tuple[HostName, ...]:
+    """Say where slots of a running tier go on that were lost with their hosts: as many as fit beside what the others lack of their minimum.
+
+    What it lacks of its own it takes, whatever the others lack.
+    """
+    needed = max(0, min(lost, least(spec, cluster.rules) - alive))
+    to = target(spec.name, cluster.rules).to
+
+    def attempt(more: int, kept: Iterable[Ask]) -> Placed:
+        return place([Ask(spec.name, more, spec.quantum, to), *kept], cluster.hosts)
+
+    try:
+        placed = _beside(lost - needed, lacking(cluster, spec.name), lambda more, kept: attempt(needed + more, kept))
+    except RefusedError:
+        _, placed = most(needed, lambda count: attempt(count, ()))
+    return placed.where[spec.name, "slots"]
+
+
+def _beside(top: int, others: list[Ask], attempt: Callable[[int, Iterable[Ask]], Placed]) -> Placed:
+    """Return the largest attempt that leaves the others what they lack, as far as they can have it; refused when the smallest one is."""
+    try:
+        placed = attempt(top, ())
+    except RefusedError:
+        if top == 0:
+            raise
+    else:
+        if _plenty(others, placed.hosts):
+            return placed
+    smallest = attempt(0, ())
+    kept: list[Ask] = []
+    for _, asks in groupby(others, key=attrgetter("tenant")):
+        both = [*kept, *asks]
+        kept = both if why_not(both, smallest.hosts) is None else kept
+    try:
+        return most(top, lambda more: attempt(more, kept))[1]
+    except RefusedError:
+        return smallest
+
+
+def _plenty(asks: list[Ask], hosts: Hosts) -> bool:
+    """Tell whether all of this surely fits, at a glance: when so many of the largest together would."""
+    if any(ask.to is not None for ask in asks):
+        return False
+    wanted = sum(ask.count for ask in asks)
+    largest = Quantum(cpu=max((ask.quantum.cpu for ask in asks), default=1), memory=max((ask.quantum.memory for ask in asks), default=1))
+    room = accumulate((host.fits(largest) for host in hosts.values() if host.usable and host.matches(None)), initial=0)
+    return any(found >= wanted for found in room)
+
+
+def why_not(asks: list[Ask], hosts: Hosts) -> str | None:
+    """Say why all of this finds no room; None when it does."""
+    try:
+        place(asks, hosts)
+    except RefusedError as refused:
+        return str(refused)
+    return None
+
+
+def _lacks(tier: TierNow, cluster: Cluster) -> Iterable[Ask]:
+    """Yield what a tier that is wanted has not of its minimum: slots, and its driver when it does not run."""
+    if not tier.wanted:
+        return
+    spec, now, aim = tier.spec, tier.placement, target(tier.spec.name, cluster.rules)
+    fewest = min(aim.slots, least(spec, cluster.rules))
+    alive = (slot for slot in (now.slots if now else ()) if slot in cluster.hosts and cluster.hosts[slot].state is not HostState.LOST)
+    short = fewest - sum(1 for _ in islice(alive, fewest))
+    if short > 0:
+        yield Ask(spec.name, short, spec.quantum, aim.to)
+    if now is None:
+        yield Ask(spec.name, 1, spec.driver, aim.to, (), DRIVER)

@@ -1,0 +1,18 @@
+"""What planning goes by: the site file's word, and the layers above it. Used by the controller and by commands that look."""
+
+from ops.model.share import Layers
+from ops.planning.cluster import Rules
+from ops.site import Site
+
+
+def rules_of(site: Site, layers: Layers) -> Rules:
+    """Put both together."""
+    return Rules(
+        shares=site.shares,
+        locality=site.locality,
+        layers=layers,
+        shifts={name: shift.shares for name, shift in site.shifts.items()},
+        partitions=site.partitions,
+        batch_quantum=site.batch_quantum,
+        reclaim_seconds=site.reclaim_seconds,
+    )

@@ -1,0 +1,38 @@
+"""What a form says becomes a change, the same one in every task and every try of a run."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from ops.model.operation import Step
+from sluice_airflow.errors import UnusableFormError, kinds
+from sluice_airflow.operators import StepOperator
+
+STARTED = datetime(2026, 11, 22, 5, 30, tzinfo=UTC)
+CONTEXT = {
+    "dag": SimpleNamespace(dag_id="scale_tier"),
+    "run_id": "r1",
+    "dag_run": SimpleNamespace(start_date=STARTED),
+    "params": {"deadline": 900, "dry_run": False},
+}
+
+
+def spec_of(**form):
+    return (
+        StepOperator(task_id="preflight", step=Step.PREFLIGHT, change={"kind": "scale", "tier": "enrich", **form}).operation(CONTEXT).spec
+    )
+
+
+@pytest.mark.parametrize(("until", "end"), [("2h", "07:30"), ("06:00", "06:00")])
+def test_the_time_of_a_number_counts_from_the_runs_begin(until, end):
+    assert spec_of(k="3", until=until).until == datetime.fromisoformat(f"2026-11-22T{end}+00:00").timestamp()
+
+
+def test_an_empty_field_says_nothing():
+    assert spec_of(k="3", until="").until is None
+
+
+def test_a_time_that_cannot_be_meant_is_refused_before_anything_is_posted():
+    with pytest.raises(UnusableFormError, match=r"until: .2x.: .x. is no unit: write 30m, 2h or 1d\. Nothing was posted"), kinds():
+        spec_of(k="3", until="2x")

@@ -1,0 +1,169 @@
+"""When room is short: batch gives way, minimums come first, and what was given up comes back by itself."""
+
+from dataclasses import replace
+
+from simulation.world import RULES, World, host, tier
+
+from ops.model.assignment import HostState
+from ops.model.ids import BATCH
+from ops.model.operation import ChangeKind, Step
+from ops.model.share import Share
+from ops.model.tier import Mode
+
+TASKS = 30.0
+
+
+def sentences(runbook):
+    return {step: result.sentence for step, result in runbook.results.items()}
+
+
+def slots(world, name):
+    return len(world.placement(name).slots)
+
+
+def lent(world):
+    return [unit.id for name in world.agents for unit in world.assigned(name) if unit.tenant == BATCH]
+
+
+def pipeline(*hosts, batch=(0, 2), **shares):
+    """Have tiers run on hosts, and batch lent its share; a tier's share is its minimum and its target."""
+    rules = replace(
+        RULES,
+        shares={
+            **{name: Share(minimum=low, target=wanted, maximum=8) for name, (low, wanted) in shares.items()},
+            BATCH: Share(minimum=batch[0], target=batch[1], maximum=8),
+        },
+        partitions=8,
+    )
+    tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(shares)]
+    world = World(hosts=hosts, tiers=tiers, rules=rules)
+    for agent in world.agents.values():
+        agent.task_seconds = TASKS
+    world.want()
+    world.settle()
+    return world
+
+
+def pass_time(world, seconds):
+    for _ in range(int(seconds)):
+        world.tick()
+
+
+def test_a_raised_share_takes_free_room_before_it_takes_batchs():
+    world = pipeline(host("h1", cpu=9), counts=(1, 1))
+    assert len(lent(world)) == 2
+    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=3)
+    world.settle()
+    assert runbook.ok, sentences(runbook)
+    assert (slots(world, "counts"), len(lent(world))) == (3, 2)
+
+
+def test_a_raised_share_waits_for_as_few_of_batchs_tasks_as_will_do():
+    world = pipeline(host("h1", cpu=6.5), batch=(0, 3), counts=(1, 1))
+    assert len(lent(world)) == 3
+    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
+    world.until(lambda: any("slot(s) of batch on h1, whose tasks may go on for 120 s" in said for said in world.sentences))
+    began = world.now
+    assert slots(world, "counts") == 1, "what runs goes on"
+    assert len(lent(world)) == 2
+    world.until(lambda: runbook.ended)
+    assert runbook.ok, sentences(runbook)
+    assert "batch gives back 1 slot(s), after 120 s at most" in sentences(runbook)[Step.PREFLIGHT]
+    assert world.now - began >= TASKS - 2
+    world.settle()
+    assert (slots(world, "counts"), len(lent(world))) == (2, 3), "the room of the old incarnation is lent again"
+
+
+def test_batch_keeps_its_minimum_and_the_refusal_says_what_is_free():
+    world = pipeline(host("h1", cpu=6.5), batch=(3, 3), counts=(1, 1))
+    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
+    world.settle()
+    assert not runbook.ok
+    assert "find no room; free are h1 0 cpu" in sentences(runbook)[Step.PREFLIGHT]
+    assert len(lent(world)) == 3
+    world.check_settled()
+
+
+def test_a_tier_that_is_started_takes_the_room_of_batch():
+    world = pipeline(host("h1", cpu=4), batch=(0, 4), counts=(1, 2))
+    world.want("counts", running=False)
+    world.settle()
+    pass_time(world, 5)
+    assert len(lent(world)) == 4
+    world.want("counts", running=True)
+    world.until(lambda: "slot(s) of batch on h1" in world.statuses["counts"].sentence)
+    world.settle()
+    assert slots(world, "counts") == 2
+    pass_time(world, 5)
+    assert len(lent(world)) == 1
+
+
+def test_when_hosts_are_lost_every_tier_gets_its_minimum_before_any_gets_more_and_all_of_it_when_they_are_back():
+    world = pipeline(host("h1", cpu=4.5), host("h2", cpu=4.5), batch=(0, 0), counts=(1, 3), enrich=(1, 3))
+    assert {slots(world, name) for name in world.specs} == {3}
+    for name in world.specs:
+        world.want(name, running=False)
+    world.settle()
+    world.agents["h2"].die()
+    pass_time(world, 15)
+    world.want(running=True)
+    world.settle()
+    assert {name: slots(world, name) for name in world.specs} == {"counts": 2, "enrich": 1}
+    world.agents["h2"].register()
+    world.settle()
+    pass_time(world, 60)
+    assert {name: slots(world, name) for name in world.specs} == {"counts": 3, "enrich": 3}
+    world.check_settled()
+
+
+def test_a_tier_that_cannot_have_its_minimum_says_so_with_numbers_and_others_keep_theirs():
+    world = pipeline(host("h1", cpu=4), batch=(1, 1), counts=(1, 1))
+    world.declare(tier("enrich", Mode.BATCH, 1))
+    world.logs["enrich"] = type(world.logs["counts"])()
+    world.rules = replace(world.rules, shares={**world.rules.shares, "enrich": Share(minimum=2, target=3)})
+    world.want("enrich")
+    pass_time(world, 10)
+    assert 'cannot be started: tier "enrich": 1 of 2 (1 cpu, 1024 MiB each) find no room' in world.statuses["enrich"].sentence
+    assert (slots(world, "counts"), len(lent(world))) == (1, 1)
+
+
+def test_a_drain_for_which_room_is_short_leaves_every_tier_its_minimum_and_the_rest_comes_back_after_it():
+    world = pipeline(host("h1", cpu=7), host("h2", cpu=7), batch=(0, 0), counts=(1, 3), enrich=(1, 3))
+    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    world.settle()
+    assert drain.ok, sentences(drain)
+    assert world.host_state("h2") is HostState.DRAINED
+    held = {name: slots(world, name) for name in world.specs}
+    assert all(1 <= k <= 3 for k in held.values())
+    assert sum(held.values()) < 6
+    assert "fewer than its share: room is short" in sentences(drain)[Step.PREFLIGHT]
+    back = world.begin("r1", kind=ChangeKind.RETURN, host="h2")
+    world.settle()
+    assert back.ok, sentences(back)
+    pass_time(world, 100)
+    assert {name: slots(world, name) for name in world.specs} == {"counts": 3, "enrich": 3}
+    world.check_settled()
+
+
+def test_a_drain_that_cannot_leave_every_tier_its_minimum_is_refused_with_names_and_numbers():
+    world = pipeline(host("h1", cpu=7), host("h2", cpu=7), batch=(0, 0), counts=(3, 3), enrich=(3, 3))
+    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    world.settle()
+    said = sentences(drain)[Step.PREFLIGHT]
+    assert "there is no room for the minimum of each tier that moves (" in said
+    assert "counts 3" in said or "enrich 3" in said
+    assert "find no room" in said
+    assert world.host_state("h2") is HostState.UP
+
+
+def test_a_change_does_not_take_the_room_that_a_tier_which_is_down_needs_for_its_minimum():
+    world = pipeline(host("h1", cpu=7), batch=(0, 0), counts=(1, 1), enrich=(2, 2))
+    world.kill_driver("enrich")
+    for _ in range(3):  # it waits longer after each failure
+        world.until(lambda: world.state("enrich") is None or world.driver("enrich") is not None)
+        world.kill_driver("enrich")
+        world.tick()
+    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=4)
+    world.settle()
+    assert slots(world, "enrich") == 2
+    assert not runbook.ok

@@ -1,0 +1,68 @@
+"""Until when: what people write, and what they are told when it cannot be meant."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.until import UntilError, ending
+
+NOW = datetime(2026, 11, 22, 5, 30, tzinfo=UTC)
+BUCHAREST = ZoneInfo("Europe/Bucharest")
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "end"),
+    [
+        ("30m", UTC, "2026-11-22T06:00+00:00"),
+        ("2h", UTC, "2026-11-22T07:30+00:00"),
+        ("1.5 h", UTC, "2026-11-22T07:00+00:00"),
+        ("1d", UTC, "2026-11-23T05:30+00:00"),
+        ("06:00", UTC, "2026-11-22T06:00+00:00"),
+        ("05:30", UTC, "2026-11-23T05:30+00:00"),
+        ("06:00", BUCHAREST, "2026-11-23T06:00+02:00"),
+        ("2026-11-22T06:00", UTC, "2026-11-22T06:00+00:00"),
+        ("2026-11-22T08:00", BUCHAREST, "2026-11-22T08:00+02:00"),
+        ("2026-11-22T08:00+02:00", UTC, "2026-11-22T06:00+00:00"),
+        ("2026-11-22T06:00Z", BUCHAREST, "2026-11-22T06:00+00:00"),
+    ],
+)
+def test_a_length_a_clock_and_a_moment_are_understood(text, zone, end):
+    assert ending(text, NOW, zone) == datetime.fromisoformat(end)
+
+
+def test_a_clock_means_the_same_hour_on_the_day_after_summer_has_ended():
+    before = datetime(2026, 10, 24, 20, 0, tzinfo=UTC)
+    assert ending("06:00", before, BUCHAREST) == datetime(2026, 10, 25, 4, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("2", "the unit is missing: write 30m, 2h or 1d"),
+        ("2 weeks", "'weeks' is no unit: write 30m, 2h or 1d"),
+        ("0h", "is past: name a time to come"),
+        ("2026-11-22T05:00", "is past: name a time to come"),
+        ("2028-01-01", "more than a year from now"),
+        ("99999999999999999999d", "more than a year from now"),
+        ("06:00+02:00", "write the date too"),
+        ("noon", "is no time: write 2h, 06:00 or 2026-11-22T06:00"),
+        ("25:00", "is no time"),
+        ("", "is no time"),
+        ("-2h", "is no time"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_how_to_write_it(text, why):
+    with pytest.raises(UntilError) as refused:
+        ending(text, NOW, UTC)
+    assert why in str(refused.value)
+
+
+@given(st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1)), st.times())  # noqa: DTZ001 - UTC is set below
+def test_a_clock_is_within_the_day_to_come(now, clock):
+    now = now.replace(tzinfo=UTC)
+    end = ending(clock.isoformat(), now, UTC)
+    assert timedelta(0) < end - now <= timedelta(days=1)
+    assert end.time() == clock
