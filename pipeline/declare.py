@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ops.model.ids import TierName
+from ops.model.pressure import Watermarks
 from ops.model.resources import Quantum
 from ops.model.tier import Delivery, Kind, Mode, Standby, TierSpec
 from pipeline.grouping import Grouping, Local
@@ -50,6 +51,8 @@ class Stream:
     """How its records are spread over its partitions."""
     rounds: int = 0
     """It leads back to an earlier tier, and a record may take it so often; one more time, and the record goes to quarantine."""
+    watermarks: Watermarks = field(default_factory=Watermarks)
+    """How far its readers may be behind before the pipeline's entry is held back, and when it goes on."""
 
     @property
     def quarantine(self) -> str:
@@ -167,6 +170,7 @@ def _spec(tier: Tier, distance: int) -> TierSpec:
         state=tier.state is not None,
         quantum=tier.quantum,
         driver=tier.driver,
+        patience=min(stream.watermarks.high.seconds for stream in tier.inputs),
         distance=distance,
     )
 

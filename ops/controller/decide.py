@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ops.channel import Write
-from ops.controller import assignments, batch, brake, operations, tiers
+from ops.controller import assignments, backpressure, batch, brake, operations, tiers
 from ops.controller.draft import Draft, Moment
 from ops.controller.view import View
 from ops.model.ids import HostName, TierName
@@ -33,6 +33,7 @@ def decide(view: View, moment: Moment) -> Decision:
     batch.keep(draft)
     for tier in draft.end_first():
         tiers.step(draft, tier)
+    backpressure.keep(draft)
     waits = operations.carry_out(draft)
     batch.grow(draft)
     assignments.project(draft)

@@ -14,6 +14,7 @@ from ops.model.assignment import Assignment, HostRecord, HostState
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName, UnitId
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, TierWanted
 from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation, Result
+from ops.model.pressure import Holds
 from ops.model.share import Layers
 from ops.model.status import TierStatus
 from ops.planning.cluster import BURST_ZONE, Hosts, Rules, holding
@@ -48,6 +49,7 @@ class Draft:
         self.changes: dict[ChangeId, ChangeRecord] = dict(view.changes)
         self.lock: MaintenanceLock | None = view.lock
         self.layers: Layers = view.layers
+        self.holds: Holds = view.holds
         self.batch: dict[int, HostName] = {}
         """The batch tenant's slots, by number."""
         self.braked: frozenset[HostName] = frozenset()
@@ -217,6 +219,7 @@ class Draft:
         for identity, change in self.changes.items():
             yield paths.change(identity), view.changes.get(identity), change
         yield paths.LAYERS, view.layers, self.layers
+        yield paths.HOLDS, view.holds, self.holds
         yield paths.LOCK, view.lock, self.lock
 
     def _words(self) -> Iterable[tuple[str, BaseModel]]:

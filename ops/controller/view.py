@@ -12,6 +12,7 @@ from ops.model.assignment import Assignment, HostFacts, HostRecord, Observed
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, TierWanted
 from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation
+from ops.model.pressure import Holds
 from ops.model.share import Layers
 from ops.model.status import ControllerStatus
 from ops.model.tier import TierSpec
@@ -83,6 +84,7 @@ class View:
     lock: MaintenanceLock | None = None
     layers: Layers = field(default_factory=Layers)
     status: ControllerStatus | None = None
+    holds: Holds = field(default_factory=Holds)
     versions: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -120,6 +122,7 @@ def look(reader: Reader) -> View:
         lock=at.value(paths.LOCK, MaintenanceLock),
         layers=at.value(paths.LAYERS, Layers) or Layers(),
         status=at.value(paths.CONTROLLER_STATUS, ControllerStatus),
+        holds=at.value(paths.HOLDS, Holds) or Holds(),
         versions=at.versions,
     )
 

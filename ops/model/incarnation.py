@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from ops.model.ids import HostName, Incarnation, TierName
+from ops.model.pressure import Pressure
 from ops.model.resources import Frozen
 
 
@@ -149,6 +150,11 @@ class IncarnationReport(Frozen):
     """The last error, in one or a few lines, when failed or fenced."""
     gap_seconds: float | None = None
     """The largest gap in this tier's output over the hand-over to it."""
+    measured: bool = False
+    """It runs, owns the tier and has looked how far behind it is: `pressure` holds."""
+    pressure: Pressure | None = None
+    metered: bool = False
+    """It lets records in batch by batch, after it was held back, until it has caught up."""
     history: tuple[tuple[State, float], ...] = ()
 
 
@@ -171,6 +177,8 @@ class OwnerRecord(Frozen):
     """Whether it runs beside the owner, or is warm and waits."""
     phase: Phase = Phase.STEADY
     paused: bool = False
+    held_for: TierName | None = None
+    """It runs and lets nothing in, because this tier, further on, is behind."""
     stopped: bool = False
     """The tier is not wanted at all: every incarnation exits."""
     epoch: int = 0

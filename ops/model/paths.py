@@ -11,6 +11,8 @@ LIVE, RECORD = "live", "record"
 """What may be below a host."""
 CONTROLLER_STATUS = "/controller/status"
 """What the leader said last, for `sluice status`."""
+HOLDS = "/holds"
+"""When tiers were held back, and for whom (`Holds`)."""
 EXPORTERS = "/exporters"
 """Below it, where each process serves its figures."""
 

@@ -5,6 +5,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from ops.model.ids import HostName, TierName
+from ops.model.pressure import Pressure
 from ops.model.resources import Frozen
 
 
@@ -31,6 +32,10 @@ class TierStatus(Frozen):
     """Failures in a row."""
     error: str | None = None
     """What its driver said last when it failed, or how it ended."""
+    down_since: float | None = None
+    """Since when it has not run though it should; kept over its incarnations."""
+    pressure: Pressure | None = None
+    """It is behind too far; what is upstream of it is held back."""
 
 
 class Loss(Frozen):

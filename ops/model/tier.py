@@ -53,5 +53,7 @@ class TierSpec(Frozen):
     quantum: Quantum = Quantum()
     driver: Quantum = Quantum(cpu=0.5, memory=1200, threads=1)
     """Resources of the tier's driver process."""
+    patience: float = 120.0
+    """When it has not run for so long, it counts as behind too far: the lowest high watermark of its inputs. Unit: seconds."""
     distance: int = 0
     """Hops to the pipeline's end: 0 is nearest the end, and is stopped first."""

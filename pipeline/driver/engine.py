@@ -50,6 +50,10 @@ class Setting:
     """Where its engine counts what goes through."""
     relieved: Callable[[], bool] = lambda: False
     """Whether another incarnation could take over at once."""
+    held: Callable[[], bool] = lambda: False
+    """Whether to let nothing in, because a tier further on is behind."""
+    silent: Callable[[], float] = lambda: 0.0
+    """For how long there has been nobody who could end that. Unit: seconds."""
 
     @property
     def checkpoints(self) -> Path:
@@ -105,6 +109,10 @@ class Engine(ABC):
     def settled(self) -> dict[str, int]:
         """Return up to where all is out for good, as far as a batch's end has told since it was asked last; empty when there is no news."""
         return {}
+
+    def read(self) -> int | None:
+        """Return the sum of the next offsets that it will read; None where `positions` tells all."""
+        return None
 
     def internal_state(self, receipt: Receipt) -> bytes:
         """Describe where it stopped, for a tier that has no more to say."""
@@ -166,15 +174,20 @@ def folder_of_run(checkpoints: Path, incarnation: int, number: int = 0) -> tuple
             return folder, number
 
 
-def source(setting: Setting, options: dict[str, str], topics: Sequence[str] = ()) -> "DataFrame":
-    """Read the tier's inputs, or those that are named."""
-    reader = setting.session.readStream.format("kafka").options(
-        **{
-            "kafka.bootstrap.servers": setting.kafka,
-            "subscribe": ",".join(topics or setting.inputs),
-            "includeHeaders": "true",
-            **options,
-        }
+def source(setting: Setting, options: dict[str, str], topics: Sequence[str] = (), *, stream: bool = True) -> "DataFrame":
+    """Read the tier's inputs, or those that are named; without `stream`, once, what lies between the options' offsets."""
+    session = setting.session
+    reader = (
+        (session.readStream if stream else session.read)
+        .format("kafka")
+        .options(
+            **{
+                "kafka.bootstrap.servers": setting.kafka,
+                "subscribe": ",".join(topics or setting.inputs),
+                "includeHeaders": "true",
+                **options,
+            }
+        )
     )
     return reader.load()
 

@@ -7,6 +7,8 @@ from operator import add
 
 from prometheus_client import Histogram
 
+from ops.model.pressure import Pressure
+
 BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """From a realtime hop to a long outage. Unit: seconds."""
 
@@ -58,6 +60,12 @@ class Flow:
     commits: Commits | None = None
     lag: dict[str, int] = field(default_factory=dict)
     """Records that wait, by stream; empty while the tier is another's, or does not run."""
+    waiting: dict[str, float] = field(default_factory=dict)
+    """For how long the oldest record of each stream has waited; empty likewise. Unit: seconds."""
+    pressure: Pressure | None = None
+    """It is behind too far; None likewise."""
+    metered: bool = False
+    """It was held back, and lets records in batch by batch."""
     state: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rows and bytes of memory of Spark's state, by operator, at the end of the last batch; empty likewise."""
     looked: float | None = None

@@ -38,6 +38,7 @@ class Follow:
         self._said: IncarnationReport | None = None
         self._tried = 0.0
         self._away = False
+        self._heard = self._asked = time.monotonic()
         now = time.time()
         self.report = IncarnationReport(state=State.STARTING, since=now, pid=os.getpid(), history=((State.STARTING, now),))
 
@@ -99,6 +100,16 @@ class Follow:
         """The epoch of the last owner record that had this incarnation run."""
         return self._right
 
+    @property
+    def held(self) -> bool:
+        """Whether to let nothing in, because a tier further on is behind."""
+        return self._record.held_for is not None
+
+    @property
+    def silent(self) -> float:
+        """For how long there has been nobody who could end that. Unit: seconds."""
+        return time.monotonic() - self._heard
+
     def wait(self, seconds: float) -> None:
         """Sleep until something may have changed, then look."""
         self._waker.wait(seconds)
@@ -124,8 +135,22 @@ class Follow:
             self._record = found.value
             if directive(found.value, self.me) is Directive.RUN:
                 self._right = found.value.epoch
+        self._hear()
         if self._said != self.report and time.monotonic() - self._tried > RETRY_SECONDS:
             self._send()
+
+    def _hear(self) -> None:
+        """Look now and then, while it is held back, whether there is a controller."""
+        now = time.monotonic()
+        if not self.held:
+            self._heard = now
+        elif now - self._asked > LOOK_SECONDS:
+            self._asked = now
+            try:
+                if self._channel.children(paths.LEADER):
+                    self._heard = now
+            except (ChannelAwayError, ConflictError) as error:
+                log.info("whether anybody decides is not known", error=str(error))
 
     def started(self) -> list[dict[str, int]]:
         """Return up to where all was out when an incarnation of the tier started or settled, as far as they said; this one's included."""

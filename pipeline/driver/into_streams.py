@@ -17,6 +17,7 @@ from pipeline import lineage
 from pipeline.driver.engine import INTERVAL, Engine, Setting, ends, folder_of_run, is_idle, is_warm, offsets_option, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
+from pipeline.driver.intake import Intake, portion
 from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, settled, start
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, executors, missing
@@ -25,6 +26,7 @@ from pipeline.driver.streams import Seen, StreamError
 from pipeline.routing import outgoing
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
@@ -61,6 +63,12 @@ class IntoStreams(Engine):
         self._asked = 0.0
         self._settled = (-1, 0.0)
         """The last batch of this run that was told of, and when it was looked for."""
+        self._metered: dict[str, int] | None = None
+        """It was held back: up to here all is out, and no query runs. Else None."""
+        self._news: dict[str, int] = {}
+        """Up to here all was out when it began to flow again; empty once it is told."""
+        self._by = ""
+        self._intake = Intake(setting.tier.max_offsets, INTERVAL)
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run it over recent records, into streams that nobody reads."""
@@ -88,17 +96,65 @@ class IntoStreams(Engine):
         inputs = setting.streams.bounds(setting.inputs)
         outputs = setting.streams.bounds(setting.outputs)
         begins = start(inputs.oldest, inputs.ends, [*setting.started(), *self._own], self._tail(outputs.ends, set(inputs.ends)))
+        self._begin(begins, inputs.ends, outputs.ends)
+        return Receipt(positions=begins, at=time.time())
+
+    def _begin(self, begins: dict[str, int], inputs: dict[str, int], outputs: dict[str, int]) -> None:
+        """Begin a run there: one that flows, or one that waits while the tier is held back."""
+        setting = self._setting
         self._own.append(begins)
-        folder, by = self._next_run()
-        self._begins, self._needed = begins, sum(inputs.ends[name] - offset for name, offset in begins.items())
+        folder, self._by = self._next_run()
+        self._begins, self._needed = begins, sum(inputs[name] - offset for name, offset in begins.items())
         if self._handover is not None:
             self._handover.stop()
-        self._handover = Handover(setting.kafka, outputs.ends, by, begins, inputs.ends)
+            self._handover = None
         self._executors = executors(setting.session)
-        self._query = self._start(begins, folder, by=by)
         self._settled = (-1, time.monotonic())
-        log.info("runs", by=by, begins=begins, behind=self._needed)
-        return Receipt(positions=begins, at=time.time())
+        setting.flow.metered = setting.held()
+        if setting.held():
+            self._metered = dict(begins)
+            log.info("is held back", by=self._by, begins=begins, behind=self._needed)
+            return
+        self._metered = None
+        self._handover = Handover(setting.kafka, outputs, self._by, begins, inputs)
+        self._query = self._start(begins, folder, by=self._by)
+        log.info("runs", by=self._by, begins=begins, behind=self._needed)
+
+    def tick(self) -> None:
+        """Stop letting records in when it is held back; else let in what may come, and flow again once all of it is out."""
+        if self._restarts.waiting:
+            return
+        held = self._setting.held()
+        try:
+            if self._query is not None and held:
+                self._query.stop()
+                self.run()
+            allowed = self._intake.allowance(time.monotonic(), self._setting.silent(), held=held)
+            if self._metered is not None and allowed > 0:
+                self._let_in(self._metered, allowed, flow=not held)
+        except Exception as error:
+            if not self._restarts.failed(time.monotonic()):
+                raise
+            self._query = None
+            self._setting.flow.restarts += 1
+            log.warning("it failed while it was held back, and is begun again from what is out", error=plainly(error))
+
+    def _let_in(self, begins: dict[str, int], most: int, *, flow: bool) -> None:
+        """Put so many records through, which are all out then; and flow again when no more wait."""
+        setting = self._setting
+        self._intake.took(time.monotonic())
+        inputs = setting.streams.bounds(setting.inputs).ends
+        until = portion(begins, inputs, most)
+        if until != begins:
+            if (there := len(executors(setting.session))) < setting.slots:
+                raise NoExecutorError(missing(there, setting.slots, setting.label))
+            bounds = {"startingOffsets": json.dumps(offsets_option(begins)), "endingOffsets": json.dumps(offsets_option(until))}
+            records = source(setting, bounds, stream=False)
+            self._written(records, self._by).write.format("kafka").options(**self._into_kafka()).save()
+            self._metered = until
+        if flow and until == inputs:
+            self._begin(until, inputs, setting.streams.bounds(setting.outputs).ends)
+            self._news = until
 
     def hold(self) -> Receipt:
         """Stop; what was put out is read from the output."""
@@ -108,7 +164,9 @@ class IntoStreams(Engine):
             self._query = None
         if self._handover is not None:
             self._handover.stop()
-        return Receipt(positions=self.positions(), at=time.time())
+        receipt = Receipt(positions=self.positions(), at=time.time())
+        self._metered, self._setting.flow.metered = None, False
+        return receipt
 
     def check(self) -> None:
         """Begin again in place when the query has failed: an executor that died takes the query with it, not the session.
@@ -152,7 +210,12 @@ class IntoStreams(Engine):
         return RuntimeError(f"executor {', '.join(sorted(gone))} is gone")
 
     def caught_up(self) -> bool:
-        """Tell whether its output is level with the old run's; where little comes out, whether it has read all that there was."""
+        """Tell whether its output is level with the old run's; where little comes out, whether it has read all that there was.
+
+        One that is held back is level: whoever owns the tier goes on from what is out.
+        """
+        if self._metered is not None:
+            return True
         if self._query is None or self._handover is None or not self._query.isActive:
             return False
         if self._handover.passed():
@@ -171,6 +234,8 @@ class IntoStreams(Engine):
 
     def positions(self) -> dict[str, int]:
         """Read from the last records of the output; where a run has started, everything before was out."""
+        if self._metered is not None:
+            return dict(self._metered)
         found = dict(self._begins)
         for known in self._setting.started():
             found |= {name: max(offset, found[name]) for name, offset in known.items() if name in found}
@@ -181,14 +246,40 @@ class IntoStreams(Engine):
         return found
 
     def settled(self) -> dict[str, int]:
-        """Read from the checkpoint: a batch is committed there when all of it is out."""
+        """Read from the checkpoint: a batch is committed there when all of it is out. Batches of one that was held back leave none."""
+        if news := self._news:
+            self._news = {}
+            return news
         told, looked = self._settled
+        if self._metered is not None:
+            if time.monotonic() < looked + SETTLED_SECONDS:
+                return {}
+            self._settled = (told, time.monotonic())
+            return dict(self._metered)
         if self._query is None or time.monotonic() < looked + SETTLED_SECONDS:
             return {}
-        folder = Path(self._folder())
-        last = max((int(path.name) for path in (folder / "commits").glob("[0-9]*")), default=-1)
+        last = self._committed()
         self._settled = (last, time.monotonic())
-        return ends(folder, last) if last > told else {}
+        return ends(Path(self._folder()), last) if last > told else {}
+
+    def _committed(self) -> int:
+        """Return the last batch of this run that all of is out; -1 before the first."""
+        return max((int(path.name) for path in (Path(self._folder()) / "commits").glob("[0-9]*")), default=-1)
+
+    def read(self) -> int | None:
+        """Count what the tasks that run have read since the last batch; executors tell every two seconds."""
+        query, metered = self._query, self._metered
+        if metered is not None:
+            return sum(metered.values())
+        if query is None:
+            return None
+        begins = self._begins
+        if (last := self._committed()) >= 0:
+            begins = begins | ends(Path(self._folder()), last)
+        if self._setting.tier.mode is Mode.BATCH:
+            return sum(begins.values())
+        count, tasks = records_read(self._setting.session)
+        return sum(begins.values()) + count if tasks >= len(begins) else None
 
     def last_batch(self) -> "StreamingQueryProgress | None":
         """Ask Spark, while there is a query."""
@@ -231,17 +322,22 @@ class IntoStreams(Engine):
         realtime = setting.tier.mode is Mode.REALTIME
         most = {} if realtime else {"maxOffsetsPerTrigger": str(setting.tier.max_offsets)}
         records = source(setting, {"startingOffsets": json.dumps(offsets_option(begins))} | most)
-        made = lineage.transformed(records, setting.tier)
-        partitions = {topic: setting.streams.partitions(topic) for topic in setting.outputs}
-        written = outgoing(made, setting.tier, by, partitions, suffix=suffix)
+        written = self._written(records, by, suffix=suffix)
         writer = written.writeStream.format("kafka").queryName(f"{setting.tier.name} {by}").outputMode("update" if realtime else "append")
-        options = {
-            "kafka.bootstrap.servers": setting.kafka,
-            "checkpointLocation": folder,
+        writer = writer.options(checkpointLocation=folder, **self._into_kafka())
+        return (writer.trigger(realTime=REALTIME) if realtime else writer.trigger(processingTime=f"{INTERVAL:g} seconds")).start()
+
+    def _written(self, records: "DataFrame", by: str, *, suffix: str = "") -> "DataFrame":
+        """Turn the input into what Kafka's sink takes."""
+        setting = self._setting
+        partitions = {topic: setting.streams.partitions(topic) for topic in setting.outputs}
+        return outgoing(lineage.transformed(records, setting.tier), setting.tier, by, partitions, suffix=suffix)
+
+    def _into_kafka(self) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self._setting.kafka,
             "kafka.delivery.timeout.ms": str(GIVE_UP_MS),
             "kafka.request.timeout.ms": str(GIVE_UP_MS // 2),
-            "kafka.linger.ms": LINGER_MS[setting.tier.mode],
+            "kafka.linger.ms": LINGER_MS[self._setting.tier.mode],
             "kafka.max.request.size": str(4 * 1024 * 1024),
         }
-        writer = writer.options(**options)
-        return (writer.trigger(realTime=REALTIME) if realtime else writer.trigger(processingTime=f"{INTERVAL:g} seconds")).start()

@@ -11,6 +11,7 @@ from pipeline.sinks.ledger import FencedError
 
 if TYPE_CHECKING:
     from pipeline.driver.engine import Engine
+    from pipeline.driver.flow import Flow
     from pipeline.driver.follow import Follow
     from pipeline.driver.internal import InternalStates
 
@@ -27,11 +28,12 @@ EXIT_CODES = {State.STOPPED: 0, State.FAILED: 1, State.FENCED: 3}
 class Life:
     """One incarnation, from its session on."""
 
-    def __init__(self, follow: "Follow", engine: "Engine", states: "InternalStates") -> None:
+    def __init__(self, follow: "Follow", engine: "Engine", states: "InternalStates", flow: "Flow") -> None:
         """Tie them together."""
         self._follow = follow
         self._engine = engine
         self._states = states
+        self._flow = flow
         self._beside = False
         """It was begun beside an owner that has not left its internal state yet."""
         self._looked = 0.0
@@ -100,7 +102,7 @@ class Life:
         if self._states.wanted and (left := self._follow.left()) is not None:
             self._states.take(left.internal)
         receipt = self._engine.run()
-        self._follow.note(started_from=receipt, caught_up=False)
+        self._follow.note(started_from=receipt, caught_up=False, measured=False, pressure=None)
         self._follow.enter(State.RUNNING)
 
     def _hold(self, state: State) -> None:
@@ -141,3 +143,6 @@ class Life:
         gap = self._engine.gap()
         if gap is not None and self._follow.report.gap_seconds is None:
             self._follow.note(gap_seconds=round(gap, 3))
+        if self._flow.looked is not None:
+            self._follow.note(measured=True, pressure=self._flow.pressure)
+        self._follow.note(metered=self._flow.metered)

@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError
 from ops.model.ids import Incarnation, TierName
 from ops.model.incarnation import TierProgress
 from ops.model.tier import Mode
+from pipeline.driver.behind import Behind, Look
 from pipeline.driver.flow import raised
 from pipeline.driver.slots import SlotCounts
 from pipeline.driver.streams import Seen, StreamError, Streams, split
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 EVERY_SECONDS = 2.0
+KEYS = 500
+"""Of each partition that are looked at for a hot key, when the tier is behind too far."""
 RECORDS = 20
 """Of each output partition that are looked at each time."""
 FRESH_SECONDS = 10.0
@@ -61,6 +64,8 @@ class Progress:
         self._said = False
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
         self._before: tuple[float, int, int] | None = None
+        self._behind = Behind(setting.tier.inputs)
+        self._ends: dict[str, int] = {}
         self._batch: str | None = None
         self._thread = threading.Thread(target=self._loop, name="progress", daemon=True)
 
@@ -78,6 +83,8 @@ class Progress:
             began = self._began()
             if began is None:
                 self._before, self._flow.lag, self._flow.state, self._flow.looked = None, {}, {}, None
+                self._flow.waiting, self._flow.pressure, self._ends = {}, None, {}
+                self._behind.forget()
                 self._read, self._written = Growth(), Growth()
                 continue
             try:
@@ -98,8 +105,10 @@ class Progress:
             self._positions = self._engine.positions()
         positions = self._positions
         flow.records_in = raised(flow.records_in, self._read.to(positions))
-        lag = {name: max(0, end - positions[name]) for name, end in ends.items() if name in positions}
-        flow.lag = {topic: sum(left for name, left in lag.items() if split(name)[0] == topic) for topic in setting.inputs}
+        self._behind.look(Look(time.time(), ends, dict(positions), self._waits(ends)), self._engine.read, self._keys)
+        flow.lag = {stream: lag.records for stream, lag in self._behind.lags.items()}
+        flow.waiting = {stream: lag.seconds for stream, lag in self._behind.lags.items()}
+        flow.pressure = self._behind.pressure
         self._look_at_batch()
         now, done, out = time.monotonic(), sum(flow.records_in.values()), sum(flow.records_out.values())
         before = self._before or (now, done, out)
@@ -116,6 +125,16 @@ class Progress:
             slots=self._slots.read(),
             details={"positions": positions},
         )
+
+    def _waits(self, ends: dict[str, int]) -> dict[str, float]:
+        """Return for how long the oldest record of each partition waits; of those that were not there at the last look, nothing."""
+        before, self._ends = self._ends, ends
+        old = {name: offset for name, offset in self._positions.items() if offset < before.get(name, ends.get(name, 0))}
+        now = time.time()
+        return {name: now - at / 1000 for name, at in self._streams.stamps(old).items()} if old else {}
+
+    def _keys(self, stream: str) -> list[bytes | None]:
+        return self._streams.keys({name: offset for name, offset in self._positions.items() if split(name)[0] == stream}, KEYS)
 
     def _by_output(self, began: dict[str, int]) -> None:
         """A stream tells by its last records how far its tier is."""

@@ -127,6 +127,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         setting = Setting(
             session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home,
             follow.started, lambda: follow.right, lambda: follow.owns, slots, label, flow, follow.relieved,
+            lambda: follow.held, lambda: follow.silent,
         )  # fmt: skip
         check_tier(session, declared)
         wait_for_executors(session, slots, label)
@@ -134,7 +135,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         engine = engine_of(setting)
         progress = Progress(setting, engine, follow.began)
         progress.start()
-        code = Life(follow, engine, InternalStates(setting.checkpoints / "internal", declared.hooks)).live()
+        code = Life(follow, engine, InternalStates(setting.checkpoints / "internal", declared.hooks), flow).live()
         progress.stop()
         _finish(engine.close)
     finally:

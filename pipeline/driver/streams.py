@@ -104,6 +104,31 @@ class Streams:
         found = {name(item.topic, item.partition): item.offset for item in self._consumer.offsets_for_times(asked, timeout=SECONDS)}
         return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
 
+    def stamps(self, places: dict[str, int]) -> dict[str, int]:
+        """Return when the record at each of these places was put there (epoch ms)."""
+        return {name(str(each.topic()), each.partition() or 0): each.timestamp()[1] for each in self._first(places, 1)}
+
+    def keys(self, places: dict[str, int], count: int) -> list[bytes | None]:
+        """Return the keys of about so many records of each partition, from these places on."""
+        return [each.key() for each in self._first(places, count)]
+
+    def _first(self, places: dict[str, int], count: int) -> Iterator[Message]:
+        """Yield at most `count` records of each partition from its place on; those that are there in time."""
+        left = dict.fromkeys(places, count)
+        self._consumer.assign([TopicPartition(*split(place), offset) for place, offset in places.items()])
+        deadline = time.monotonic() + SECONDS
+        while left and time.monotonic() < deadline:
+            for message in self._consumer.consume(count, timeout=0.2):
+                place = name(str(message.topic()), message.partition() or 0)
+                if message.error() is not None:
+                    left.pop(place, None)
+                elif place in left:
+                    yield message
+                    left[place] -= 1
+                    if not left[place]:
+                        del left[place]
+        self._consumer.unassign()
+
     def last(self, topics: Sequence[str], ends: dict[str, int], before: int = 1) -> list[Seen]:
         """Return the last records (`before` of each partition) of these streams."""
         starts = {(topic, partition): max(0, ends[name(topic, partition)] - before) for topic, partition in self._all(topics)}
