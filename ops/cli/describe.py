@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ops.cli.figures import Figures
-from ops.cli.lines import DriverLine, HostLine, ShareLine, SlotLine, TierLine, WorkerLine
+from ops.cli.lines import DriverLine, HoldLine, HostLine, ShareLine, SlotLine, TierLine, WorkerLine
 from ops.controller.view import HostView, TierView, View
 from ops.controller.wholes import wholes_of
 from ops.model.assignment import Unit, UnitKind, UnitObserved, UnitState
@@ -25,6 +25,11 @@ def tiers(view: View, figures: Figures) -> list[TierLine]:
     """Describe every tier, from the pipeline's entry to its end."""
     ordered = sorted(view.tiers.values(), key=lambda tier: (-tier.spec.distance, tier.spec.name))
     return [_tier(view, tier, figures) for tier in ordered]
+
+
+def holds(view: View) -> list[HoldLine]:
+    """Describe when tiers were held back, the newest last."""
+    return [HoldLine.model_validate(hold.model_dump()) for hold in view.holds.last]
 
 
 def slots(view: View, figures: Figures) -> list[SlotLine]:
@@ -147,6 +152,9 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         rate_in=progress.rate_in if progress else None,
         rate_out=progress.rate_out if progress else None,
         lag=progress.lag if progress else None,
+        pressure=status.pressure.sentence if status and status.pressure else None,
+        held_for=owner.held_for,
+        metered=report.metered if report else False,
         latency_ms=progress.latency_ms if progress else None,
         gap_seconds=report.gap_seconds if report else None,
     )

@@ -64,6 +64,12 @@ class TierLine(Frozen):
     rate_out: float | None
     lag: int | None
     """Records that it has not read yet."""
+    pressure: str | None
+    """How far it is behind, while that is too far."""
+    held_for: str | None
+    """The tier that is behind too far, for which this one lets nothing in."""
+    metered: bool
+    """It was held back, and lets records in batch by batch until it has caught up."""
     latency_ms: float | None
     gap_seconds: float | None
     """The largest gap in its output over the last hand-over."""
@@ -125,6 +131,18 @@ class ChangeLine(Frozen):
     """The widest gap that it left in the output of a tier."""
     steps: dict[str, float]
     """How long each step took. Unit: seconds."""
+
+
+class HoldLine(Frozen):
+    """One time that a tier was held back."""
+
+    tier: str
+    culprit: str
+    """The tier for which it was."""
+    sentence: str
+    """How that one was when it began."""
+    begun: float
+    ended: float | None
 
 
 class OperationLine(Frozen):

@@ -1,4 +1,4 @@
-"""The commands that look: hosts, tiers, slots, shares, metrics, changes, operations."""
+"""The commands that look: hosts, tiers, holds, slots, shares, metrics, changes, operations."""
 
 from typing import Annotated
 
@@ -77,6 +77,23 @@ def tiers(*, as_json: AsJson = False) -> None:
     )
     if figures.missing:
         typer.echo(f"No figures: {figures.missing}.", err=True)
+
+
+@app.command(epilog="Example: sluice holds --json | jq '.[] | select(.ended == null)'")
+def holds(*, as_json: AsJson = False) -> None:
+    """List when records were held back outside, and for which tier that was behind."""
+    from ops.cli import describe  # noqa: PLC0415
+    from ops.cli.snapshot import snapshot  # noqa: PLC0415
+
+    lines = describe.holds(snapshot())
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("began", "ended", "held back", "because of"),
+        ((ago(line.begun), ago(line.ended), line.tier, f"{line.culprit} {line.sentence}") for line in lines),
+        "No tier has been held back.",
+    )
 
 
 @app.command(epilog="Example: sluice slots --json | jq '.[] | select(.tenant == \"batch\")'")

@@ -162,12 +162,18 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
 
 
 def troubles(tiers: list[TierLine]) -> list[str]:
-    """Say of each tier that should run and does not what holds it up."""
-    return [
+    """Say of each tier that should run and does not what holds it up, and of each that is behind too far whom that holds back."""
+    down = [
         f"{tier.name}: {tier.sentence}" + (f". It said last: {tier.error}" if tier.error else "")
         for tier in tiers
         if tier.state not in {"running", "paused", "stopped"}
     ]
+    behind = []
+    for tier in tiers:
+        held = [other.name for other in tiers if other.held_for == tier.name]
+        if tier.pressure is not None:
+            behind.append(f"{tier.name} {tier.pressure}" + (f". Held back until it has caught up: {', '.join(held)}" if held else ""))
+    return down + behind
 
 
 def _runs(host: HostLine, tiers: list[TierLine]) -> str:
@@ -194,7 +200,7 @@ def _tier_cells(tier: TierLine) -> tuple[object, ...]:
     return (
         tier.name,
         tier.mode,
-        tier.state,
+        tier.state + (f", held for {tier.held_for}" if tier.held_for else ", catching up" if tier.metered else ""),
         incarnation,
         tier.driver.host,
         ", ".join(f"{count} {state}" for state, count in states.items()),

@@ -60,17 +60,15 @@ def _told(draft: Draft, name: TierName) -> TierStatus:
     status, wanted, record = draft.statuses[name], draft.wanted[name], draft.owners[name]
     if not wanted.running or wanted.paused or record.paused or status.state is TierState.STOPPED:
         return status  # on purpose: what comes meanwhile waits in its stream, and nobody is held back for it
-    runs = status.state is TierState.RUNNING
-    before = None if draft.view.status is None else draft.view.status.tiers.get(name)
-    since = None if runs else (before.down_since if before is not None and before.down_since is not None else draft.now)
     said = draft.view.tiers[name].reports.get(record.owner) if record.owner is not None else None
-    if runs and said is not None and said.measured:
-        pressure = said.pressure
-    else:
-        pressure = None if before is None else before.pressure
-        spec = draft.view.tiers[name].spec
-        if pressure is None and since is not None and draft.now - since > spec.patience:
-            pressure = Pressure(stream=spec.inputs[0], lag=None, since=since)
+    if status.state is TierState.RUNNING and said is not None and said.measured:
+        # who was held back is behind because of that
+        return status if said.metered else status.model_copy(update={"pressure": said.pressure})
+    before, spec = None if draft.view.status is None else draft.view.status.tiers.get(name), draft.view.tiers[name].spec
+    since = before.down_since if before is not None and before.down_since is not None else draft.now
+    pressure = None if before is None else before.pressure
+    if pressure is None and draft.now - since > spec.patience:
+        pressure = Pressure(stream=spec.inputs[0], lag=None, since=since)
     return status.model_copy(update={"down_since": since, "pressure": pressure})
 
 

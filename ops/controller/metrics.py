@@ -102,13 +102,20 @@ def _tiers(last: Pass) -> Iterable[Metric]:
     state = GaugeMetricFamily("sluice_tier_state", "1 for the state that the tier is in.", labels=["tier", "state"])
     failures = GaugeMetricFamily("sluice_tier_failures", "Failures of the tier's drivers in a row.", labels=["tier"])
     owner = GaugeMetricFamily("sluice_tier_incarnation", "The incarnation that owns the tier.", labels=["tier"])
+    behind = GaugeMetricFamily("sluice_tier_behind", "1 while the tier is behind too far in a stream.", labels=["tier", "stream"])
+    held = GaugeMetricFamily("sluice_tier_held", "1 while the tier is held back for a culprit.", labels=["tier", "culprit"])
     for name, status in last.decision.tiers.items():
         state.add_metric([name, status.state], 1)
         failures.add_metric([name], status.failures)
         number = last.view.tiers[name].owner.owner
         if number is not None:
             owner.add_metric([name], number)
-    return state, failures, owner
+        if status.pressure is not None:
+            behind.add_metric([name, status.pressure.stream], 1)
+        culprit = last.view.tiers[name].owner.held_for
+        if culprit is not None:
+            held.add_metric([name, culprit], 1)
+    return state, failures, owner, behind, held
 
 
 def _hosts(view: View) -> Iterable[Metric]:

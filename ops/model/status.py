@@ -33,7 +33,7 @@ class TierStatus(Frozen):
     error: str | None = None
     """What its driver said last when it failed, or how it ended."""
     down_since: float | None = None
-    """Since when it has not run though it should; kept over its incarnations."""
+    """Since when it has not run, though it should, so far that it could say how far behind it is; kept over its incarnations."""
     pressure: Pressure | None = None
     """It is behind too far; what is upstream of it is held back."""
 

@@ -41,6 +41,8 @@ class DriverMetrics:
         yield _counted("sluice_tier_records_out", "Records that came out, by stream or sink.", "to", flow.records_out)
         yield CounterMetricFamily("sluice_tier_records_quarantined", "Records that were set aside as bad.", value=flow.quarantined)
         yield _by("sluice_tier_lag_records", "Records of each input stream that wait.", "stream", flow.lag)
+        yield _by("sluice_tier_lag_seconds", "For how long the oldest of them has waited.", "stream", flow.waiting)
+        yield GaugeMetricFamily("sluice_tier_metered", "Whether it was held back and lets records in batch by batch.", value=flow.metered)
 
     def _times(self) -> Iterable[Metric]:
         flow, gap = self._flow, self._follow.report.gap_seconds

@@ -29,6 +29,8 @@ RESTARTED = "restarted"
 """The newest incarnation that there was when the tier was last started again."""
 LOSS = "loss"
 """The number of the newest loss that has been told."""
+BEHIND = "behind"
+"""Since when the tier was behind too far when that was told last."""
 
 
 def start_again(channel: Channel, tier: str, by: str, restarted: int) -> int | None:
@@ -98,7 +100,7 @@ class SuperviseTierOperator(BaseOperator):
                 self.log.info("%s was given up after incarnation %s; it is started again", self.tier, tried)
                 restarted = tried
                 store.set(RESTARTED, restarted, retention=NEVER_EXPIRE)
-        self._watch(reported, restarted, _number(store.get(LOSS)) or 0)
+        self._watch(reported, restarted, _number(store.get(LOSS)) or 0, float(_number(store.get(BEHIND)) or 0))
 
     def resume(self, context: Context, event: dict[str, Any]) -> None:
         """End, watch on, or fail with what the driver said."""
@@ -108,20 +110,25 @@ class SuperviseTierOperator(BaseOperator):
             self.log.info("%s is not wanted any more: %s. Nothing is left to supervise", self.tier, told.sentence)
             return
         if told.kind == "again":
-            self._watch(told.incarnation, _number(store.get(RESTARTED)) or 0, told.loss)
+            self._watch(told.incarnation, _number(store.get(RESTARTED)) or 0, told.loss, told.behind)
         if told.kind == "lost":
             store.set(LOSS, told.loss, retention=NEVER_EXPIRE)
             message = f"records are lost, and the tier goes on: {told.sentence}; `sluice audit` shows all, `--settle {told.loss}` ends it"
+            self.log.error("%s", message)
+            raise TierFailedError(message)
+        if told.kind == "behind":
+            store.set(BEHIND, int(told.behind) + 1, retention=NEVER_EXPIRE)
+            message = f"it cannot keep up, and the tier goes on: {told.sentence}; `sluice status` shows what is held back for it"
             self.log.error("%s", message)
             raise TierFailedError(message)
         store.set(REPORTED, told.incarnation, retention=NEVER_EXPIRE)
         self.log.error("%s. The driver's last error:\n%s", told.sentence, told.error)
         raise TierFailedError(f"{told.sentence}: {told.error}")  # noqa: TRY003, EM102
 
-    def _watch(self, reported: int, restarted: int, loss: int) -> None:
+    def _watch(self, reported: int, restarted: int, loss: int, behind: float) -> None:
         until = time.time() + WATCH_SECONDS
         self.defer(
-            trigger=TierTrigger(self.tier, reported, restarted, until, loss),
+            trigger=TierTrigger(self.tier, reported, restarted, until, loss, behind),
             method_name="resume",
             timeout=timedelta(seconds=WATCH_SECONDS + 3600),
         )

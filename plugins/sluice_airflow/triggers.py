@@ -135,16 +135,16 @@ class OperationTrigger(BaseTrigger):
 
 
 class TierTrigger(BaseTrigger):
-    """Watches one tier: fires when an incarnation failed, when it was given up, when records are lost, or when it is not wanted any more.
+    """Watches one tier: fires when an incarnation failed or it was given up, when records are lost, or it is behind too far or not wanted.
 
     A driver that was killed and replaced is only a note in the log. Neither the triggerer's restart nor a person who ends the
     supervising task stops the tier: what is wanted of it is in the channel.
     """
 
-    def __init__(self, tier: str, reported: int, restarted: int, until: float, loss: int = 0) -> None:
-        """Watch `tier`; failures of incarnations up to `reported` and losses up to number `loss` were told before.
+    def __init__(self, tier: str, reported: int, restarted: int, until: float, loss: int = 0, behind: float = 0.0) -> None:  # noqa: PLR0913, PLR0917
+        """Watch `tier`; failures up to incarnation `reported`, losses up to number `loss` and that it was `behind` then were told before.
 
-        Giving it up was answered until incarnation `restarted`. A trigger that was deferred before an upgrade has no `loss`.
+        Giving it up was answered until incarnation `restarted`. A trigger that was deferred before an upgrade has no `loss` or `behind`.
         Fires `again` when the clock says `until`: no trigger waits for ever.
         """
         super().__init__()  # type: ignore[no-untyped-call]
@@ -152,18 +152,26 @@ class TierTrigger(BaseTrigger):
         self.reported = reported
         self.restarted = restarted
         self.loss = loss
+        self.behind = behind
         self.until = until
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Tell the triggerer how to make this again."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
-            {"tier": self.tier, "reported": self.reported, "restarted": self.restarted, "loss": self.loss, "until": self.until},
+            {
+                "tier": self.tier,
+                "reported": self.reported,
+                "restarted": self.restarted,
+                "until": self.until,
+                "loss": self.loss,
+                "behind": self.behind,
+            },
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch until there is something to tell."""
-        watch = TierWatch(self.tier, self.reported, self.restarted, self.loss)
+        watch = TierWatch(self.tier, self.reported, self.restarted, self.loss, self.behind)
         away = False
         with shared.bell() as bell:
             while True:
@@ -176,7 +184,7 @@ class TierTrigger(BaseTrigger):
                         self.log.warning("%s. The tier goes on; watching again when it is back", error)
                     away = True
                 if event is None and time.time() >= self.until:
-                    event = TierEvent(kind="again", incarnation=self.reported, loss=self.loss)
+                    event = TierEvent(kind="again", incarnation=self.reported, loss=self.loss, behind=self.behind)
                 if event is not None:
                     yield TriggerEvent(event.model_dump(mode="json"))
                     return

@@ -9,15 +9,20 @@ from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecor
 from ops.model.resources import Frozen
 from ops.model.status import ControllerStatus, Loss, TierState, TierStatus
 
+AGAIN_SECONDS = 1800.0
+"""A tier that goes above its high watermark again and again is told of so often."""
+
 
 class TierEvent(Frozen):
     """Why the supervising task has to do something."""
 
-    kind: Literal["failed", "given_up", "unwanted", "again", "lost"]
+    kind: Literal["failed", "given_up", "unwanted", "again", "lost", "behind"]
     incarnation: int
     """The newest incarnation whose failure has been told, this one included."""
     loss: int
     """The number of the newest loss that has been told, this one included."""
+    behind: float = 0.0
+    """Since when it was behind too far when that was told last, this time included. Wall clock."""
     sentence: str = ""
     error: str = ""
 
@@ -42,15 +47,17 @@ def read_incarnations(channel: Channel, tier: str, *, watch: bool = False) -> li
 class TierWatch:
     """Looks at one tier again and again, remembering what was noted and told."""
 
-    def __init__(self, tier: str, reported: int, restarted: int, loss: int) -> None:
+    def __init__(self, tier: str, reported: int, restarted: int, loss: int, behind: float = 0.0) -> None:
         """Tell failures of incarnations after `reported` and losses after number `loss` only.
 
-        That it was given up is told only when an incarnation after `restarted` was tried.
+        That it is behind is told when it was not so at `behind`, nor soon after; that it was given up, only when an incarnation after
+        `restarted` was tried.
         """
         self._tier = tier
         self._reported = reported
         self._restarted = restarted
         self._loss = loss
+        self._behind = behind
         self._ended: set[int] = set()
         self._owner: int | None = None
         self._notes: list[str] = []
@@ -71,16 +78,28 @@ class TierWatch:
         status = read_status(channel, self._tier, watch=True)
         if status is not None and status.state is TierState.FAILED and wanted.running and newest > self._restarted:
             last = status.error or (failed.error if failed else "") or "its drivers left no message"
-            return TierEvent(kind="given_up", incarnation=newest, loss=self._loss, sentence=status.sentence, error=last)
+            return TierEvent(
+                kind="given_up", incarnation=newest, loss=self._loss, behind=self._behind, sentence=status.sentence, error=last
+            )
         if failed is not None:
             return failed
         loss = channel.read(paths.loss(self._tier), Loss, watch=True)
         if loss is not None and loss.value.number > self._loss:
             self._loss = loss.value.number
-            return TierEvent(kind="lost", incarnation=self._reported, loss=self._loss, sentence=loss.value.sentence)
+            return TierEvent(kind="lost", incarnation=self._reported, loss=self._loss, behind=self._behind, sentence=loss.value.sentence)
+        pressure = None if status is None else status.pressure
+        if pressure is not None and pressure.since > self._behind + AGAIN_SECONDS:
+            self._behind = pressure.since
+            return TierEvent(
+                kind="behind",
+                incarnation=self._reported,
+                loss=self._loss,
+                behind=self._behind,
+                sentence=f"{self._tier} {pressure.sentence}",
+            )
         if not wanted.running:
             sentence = f"{wanted.by or 'nobody'} wants it stopped"
-            return TierEvent(kind="unwanted", incarnation=self._reported, loss=self._loss, sentence=sentence)
+            return TierEvent(kind="unwanted", incarnation=self._reported, loss=self._loss, behind=self._behind, sentence=sentence)
         return None
 
     def _note_owner(self, channel: Channel, record: OwnerRecord | None) -> None:
@@ -105,5 +124,5 @@ class TierWatch:
                 error = report.value.error or "it left no message"
                 self._reported = number
                 sentence = f"incarnation {number} of tier {self._tier} failed"
-                return TierEvent(kind="failed", incarnation=number, loss=self._loss, sentence=sentence, error=error)
+                return TierEvent(kind="failed", incarnation=number, loss=self._loss, behind=self._behind, sentence=sentence, error=error)
         return None

@@ -22,6 +22,7 @@ class SimDriver:
         self.started_from = self.stopped_at = None
         self.error = None
         self.history = []
+        self.measured = False
         self.broken = None
         self.stuck = False
         self._report()
@@ -42,6 +43,7 @@ class SimDriver:
                 stopped_at=self.stopped_at,
                 error=self.error,
                 history=tuple(self.history),
+                measured=self.measured,
             ),
         )
 
@@ -85,8 +87,8 @@ class SimDriver:
             self.started_from = self.started_from or self._receipt(back=5)
             self.caught_up = not overlap
             self._go(State.RUNNING)
-        elif not self.caught_up:
-            self.caught_up = True
+        elif not self.caught_up or not self.measured:
+            self.caught_up = self.measured = True
             self._report()
 
     def _stand_by(self, _record):

@@ -19,6 +19,7 @@ from ops.model.assignment import Assignment, HostRecord, Observed, UnitObserved,
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
+from ops.model.pressure import Pressure
 from ops.model.status import TierState, TierStatus
 from ops.model.tier import Delivery, Kind, Mode, TierSpec
 from pipeline.audit.metrics import AuditMetrics
@@ -38,7 +39,8 @@ def driver_metrics(state: State = State.RUNNING, flow: Flow | None = None) -> Dr
             2,
             Commits(1, 1, 1, 4, 1),
             {"raw": 3},
-            {"dedupe": (7, 900)},
+            {"raw": 2.5},
+            state={"dedupe": (7, 900)},
             looked=1001.0,
             last_out=1000.0,
             restarts=1,
@@ -73,7 +75,7 @@ def view() -> View:
     spec = TierSpec(name=ENTRY, kind=Kind.ENTRY, mode=Mode.REALTIME, delivery=Delivery.AT_LEAST_ONCE, inputs=("raw",))
     change = ChangeRecord(id=ChangeId("c"), spec=DRAIN, plan=Plan(), state=ChangeState.ACTIVE, by="x", started_at=1.0)
     return View(
-        tiers={ENTRY: TierView(spec, OwnerRecord(owner=Incarnation(7)), TierWanted(), {}, {})},
+        tiers={ENTRY: TierView(spec, OwnerRecord(owner=Incarnation(7), held_for=TierName("counts")), TierWanted(), {}, {})},
         hosts={
             H1: HostView(H1, None, live=True, record=HostRecord(), assignment=both, observed=seen),
             H2: HostView(H2, None, live=False, record=HostRecord(), assignment=both, observed=seen),
@@ -85,7 +87,8 @@ def view() -> View:
 
 def controller_metrics() -> ControllerMetrics:
     metrics, cut = ControllerMetrics(), Result(ok=True, sentence="cut", finished_at=2.0)
-    tiers = {ENTRY: TierStatus(state=TierState.FAILED, sentence="given up", failures=5)}
+    behind = Pressure(stream="raw", lag=None, since=1.0)
+    tiers = {ENTRY: TierStatus(state=TierState.FAILED, sentence="given up", failures=5, pressure=behind)}
     for phase in ("look", "decide", "write"):
         with metrics.phase(phase):
             pass

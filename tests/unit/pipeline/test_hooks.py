@@ -8,6 +8,7 @@ import pytest
 from ops.model.incarnation import Directive, Internal, Receipt, State
 from ops.model.incarnation import IncarnationReport as Report
 from pipeline.driver.engine import Engine
+from pipeline.driver.flow import Flow
 from pipeline.driver.internal import KEPT, InternalStateError, InternalStates
 from pipeline.driver.life import Life
 from pipeline.hooks import Hooks
@@ -95,7 +96,7 @@ class Told:
 
 
 def live(follow, hooks, log, folder):
-    assert Life(follow, Query(log), InternalStates(folder, hooks)).live() == 0
+    assert Life(follow, Query(log), InternalStates(folder, hooks), Flow()).live() == 0
 
 
 def test_it_is_held_and_goes_on_with_what_it_left(tmp_path):

@@ -1,0 +1,44 @@
+"""A pipeline for tests: records come in at once, go through a table's tier, and that one can be slowed down (`test_backpressure`)."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ops.model.pressure import Lag, Watermarks
+from ops.model.resources import Quantum
+from ops.model.tier import Delivery, Kind, Mode
+from pipeline.declare import Pipeline, Stream, Tier
+from pipeline.grouping import Fields
+from pipeline.sinks.table import Once
+
+NUMBER = "n bigint, who string"
+MARKS = Watermarks(high=Lag(records=3_000, seconds=20), low=Lag(records=500, seconds=5))
+BATCH = 1_000
+SLOT = Quantum(cpu=1, memory=750, threads=4)
+DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
+
+RAW = Stream("raw")
+NUMBERS = Stream("numbers", NUMBER, Fields("who"), watermarks=MARKS)
+STORED = Once("stored", {"n": "bigint", "who": "text"})
+
+
+def entered(raw: DataFrame) -> DataFrame:
+    """Parse."""
+    return raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
+
+
+PIPELINE = Pipeline(
+    (
+        Tier("enter", Kind.ENTRY, (RAW,), entered, (NUMBERS,), mode=Mode.REALTIME, max_offsets=BATCH, quantum=SLOT, driver=DRIVER),
+        Tier(
+            "store",
+            Kind.OUTBOUND,
+            (NUMBERS,),
+            lambda numbers: numbers,
+            sink=STORED,
+            delivery=Delivery.EXACTLY_ONCE,
+            max_offsets=BATCH,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+    )
+)

@@ -1,0 +1,195 @@
+"""Who is held back for whom: by the declarations alone, and over simulated drivers."""
+
+from copy import deepcopy
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulation.world import World
+
+from ops.controller.backpressure import culprits_of, upstream
+from ops.model import paths
+from ops.model.incarnation import IncarnationReport, State
+from ops.model.operation import ChangeKind
+from ops.model.pressure import Holds, Lag, Pressure
+from ops.model.status import ControllerStatus, TierState
+from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from ops.planning.cluster import Rules
+
+
+def declared(name, inputs, outputs, distance, mode=Mode.BATCH):
+    return TierSpec(
+        name=name,
+        kind=Kind.PROCESSING,
+        mode=mode,
+        delivery=Delivery.AT_LEAST_ONCE,
+        inputs=inputs,
+        outputs=outputs,
+        distance=distance,
+    )
+
+
+HITS = {
+    spec.name: spec
+    for spec in (
+        declared("entry", ("raw",), ("hits",), 2, Mode.REALTIME),
+        declared("enrich", ("hits",), ("enriched",), 1, Mode.REALTIME),
+        declared("counts", ("enriched",), (), 0),
+        declared("outbound", ("enriched",), (), 0),
+    )
+}
+LOOP = {
+    spec.name: spec
+    for spec in (
+        declared("first", ("raw", "back"), ("forth",), 1),
+        declared("second", ("raw-too", "forth"), ("back",), 0),
+    )
+}
+
+
+def pressure(stream, since=1.0, records=200_000):
+    return Pressure(stream=stream, lag=Lag(records=records, seconds=150), since=since, rate_in=800, rate_done=400)
+
+
+@st.composite
+def pipelines(draw):
+    """Tiers in a row of levels, each reading some streams of earlier ones, or from outside; some lead back."""
+    names = [f"t{number}" for number in range(draw(st.integers(1, 6)))]
+    specs = {}
+    for number, name in enumerate(names):
+        others = [f"s-{other}" for other in names if other != name]
+        inputs = draw(st.lists(st.sampled_from([*others, "raw", "raw-too"]), min_size=1, max_size=3, unique=True))
+        specs[name] = declared(name, tuple(inputs), (f"s-{name}",), len(names) - number)
+    pressing = {name: pressure(draw(st.sampled_from(specs[name].inputs))) for name in draw(st.sets(st.sampled_from(names)))}
+    return specs, pressing
+
+
+@given(pipelines())
+def test_only_gates_upstream_of_a_culprit_are_held_and_none_that_has_to_work_off_what_the_pipeline_wrote(made):
+    specs, pressing = made
+    written = {stream for spec in specs.values() for stream in spec.outputs}
+    held = culprits_of(specs, pressing)
+    for name, culprit in held.items():
+        assert culprit in pressing
+        assert name != culprit
+        assert name in upstream(specs, culprit)
+        assert set(specs[name].inputs) - written, "it lets records in"
+    for culprit, said in pressing.items():
+        if said.stream in written:
+            assert culprit not in held, "nobody waits for a tier that waits"
+    free = {name for name in specs if set(specs[name].inputs) - written} - {name for name in pressing if pressing[name].stream in written}
+    assert set(held) == {name for name in free if any(name in upstream(specs, culprit) for culprit in pressing)}
+
+
+def test_the_culprit_is_the_one_that_is_nearest_to_the_end():
+    pressing = {"enrich": pressure("hits"), "outbound": pressure("enriched"), "entry": pressure("raw")}
+    assert culprits_of(HITS, pressing) == {"entry": "outbound"}
+    del pressing["outbound"]
+    assert culprits_of(HITS, pressing) == {"entry": "enrich"}
+    del pressing["enrich"]
+    assert culprits_of(HITS, pressing) == {}
+
+
+def test_two_that_feed_each_other_do_not_wait_for_each_other():
+    assert culprits_of(LOOP, {"first": pressure("back"), "second": pressure("forth")}) == {}
+    assert culprits_of(LOOP, {"second": pressure("forth")}) == {"first": "second"}
+
+
+# -- over simulated drivers
+
+
+@cache
+def settled():
+    running = World(tiers=tuple(HITS.values()), rules=Rules(partitions=1))
+    running.want()
+    running.settle()
+    return running
+
+
+@pytest.fixture
+def world():
+    return deepcopy(settled())
+
+
+def say(world, tier, said, **more):
+    """Have a tier's driver report how far it is behind."""
+    path = paths.report(tier, world.owner(tier).owner)
+    report = world.channel.read(path, IncarnationReport).value
+    world.channel.put(path, report.model_copy(update={"measured": True, "pressure": said, **more}))
+
+
+def held(world):
+    return {name: record.held_for for name in world.specs if (record := world.owner(name)).held_for}
+
+
+def status(world):
+    """Write the status as a leader does, for the next pass to find."""
+    world.channel.put(paths.CONTROLLER_STATUS, ControllerStatus(leader="c1", epoch=1, at=world.now, sentence="", tiers=world.statuses))
+
+
+def test_entry_is_held_while_a_later_tier_is_behind_and_let_go_in_the_next_pass(world):
+    say(world, "counts", pressure("enriched"))
+    world.controller_pass()
+    assert held(world) == {"entry": "counts"}
+    assert (
+        "entry is held back: counts is 200000 records, 150 s behind in enriched; 800/s came in and 400/s were done" in world.sentences[-1]
+    )
+    say(world, "counts", None)
+    world.controller_pass()
+    assert held(world) == {}
+    (hold,) = world.channel.read(paths.HOLDS, Holds).value.last
+    assert (hold.tier, hold.culprit, hold.begun, hold.ended) == ("entry", "counts", world.now, world.now)
+
+
+def test_who_was_held_back_itself_is_no_culprit(world):
+    say(world, "entry", pressure("raw"), metered=True)
+    world.controller_pass()
+    assert world.statuses["entry"].pressure is None
+    say(world, "entry", pressure("raw"), metered=False)
+    world.controller_pass()
+    assert world.statuses["entry"].pressure.stream == "raw"
+    assert held(world) == {}
+
+
+def test_a_culprit_that_dies_stays_one_until_its_next_incarnation_has_looked(world):
+    say(world, "counts", pressure("enriched"))
+    world.controller_pass()
+    status(world)
+    owner = world.owner("counts").owner
+    world.kill_driver("counts")
+    while world.owner("counts").owner == owner or world.state("counts") is not State.RUNNING:
+        world.tick()
+        status(world)
+        assert held(world) == {"entry": "counts"}
+    world.controller_pass()
+    assert held(world) == {"entry": "counts"}, "it has not looked yet"
+    say(world, "counts", None)
+    world.controller_pass()
+    assert held(world) == {}
+
+
+def test_a_tier_that_does_not_run_for_longer_than_its_high_watermark_is_a_culprit(world):
+    fails = {State.STARTING, State.RUNNING}
+    driver = world.driver("counts")
+    driver.broken = fails
+    begun = world.now
+    while world.now < begun + HITS["counts"].patience + 10:
+        world.tick()
+        status(world)
+        if (driver := world.driver("counts")) is not None:
+            driver.broken = fails
+    assert held(world) == {"entry": "counts"}
+    assert world.statuses["counts"].pressure.sentence == "does not run, and takes nothing from enriched"
+    world.channel.put(paths.wanted("counts"), world.wanted("counts").model_copy(update={"running": False}))
+    world.until(lambda: not held(world))
+    assert world.statuses["counts"].state in {TierState.STOPPING, TierState.STOPPED}
+
+
+def test_a_tier_that_is_paused_on_purpose_holds_nobody(world):
+    say(world, "counts", pressure("enriched"))
+    world.controller_pass()
+    assert held(world)
+    world.begin("p1", kind=ChangeKind.PAUSE)
+    world.settle()
+    assert held(world) == {}

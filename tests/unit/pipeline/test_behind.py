@@ -1,0 +1,86 @@
+"""How far a tier is behind: what its driver makes of what it has measured, and whom it names."""
+
+import pytest
+
+from ops.model.pressure import Lag, Watermarks
+from pipeline.declare import Stream
+from pipeline.driver.behind import RENEW_SECONDS, Behind, Look, hot, uneven
+
+MARKS = Watermarks(high=Lag(records=1000, seconds=60), low=Lag(records=100, seconds=10))
+HITS = Stream("hits", "id string", watermarks=MARKS)
+
+
+def unknown():
+    return None
+
+
+def nobody(_stream):
+    return []
+
+
+def look(now, ends, positions, wait=0.0):
+    waits = {name: wait for name in ends if positions[name] < ends[name]}
+    return Look(float(now), ends, positions, waits)
+
+
+@pytest.fixture
+def behind():
+    return Behind((HITS,))
+
+
+def test_a_tier_that_keeps_up_presses_nobody(behind):
+    for second in range(0, 600, 2):
+        behind.look(look(second, {"hits/0": second * 10}, {"hits/0": second * 10 - 5}), unknown, nobody)
+        assert behind.pressure is None
+    assert behind.lags == {"hits": Lag(records=5, seconds=0)}
+
+
+def test_it_presses_from_the_high_watermark_to_the_low_one_with_its_rates(behind):
+    for second in range(0, 202, 2):
+        behind.look(look(second, {"hits/0": second * 20}, {"hits/0": second * 10}), unknown, nobody)
+        assert (behind.pressure is not None) is (second * 10 > 1000)
+    assert behind.pressure.since == 102
+    assert behind.pressure.sentence == "is 1620 records, 0 s behind in hits; 20/s came in and 10/s were done"
+    for left in (900, 101):
+        behind.look(look(300, {"hits/0": 5000}, {"hits/0": 5000 - left}), unknown, nobody)
+        assert behind.pressure is not None
+    behind.look(look(302, {"hits/0": 5000}, {"hits/0": 4900}), unknown, nobody)
+    assert behind.pressure is None
+
+
+def test_seconds_alone_press_too(behind):
+    behind.look(look(0, {"hits/0": 10}, {"hits/0": 5}, wait=61), unknown, nobody)
+    assert behind.pressure.lag == Lag(records=5, seconds=61)
+
+
+def test_its_figures_are_said_anew_only_now_and_then(behind):
+    said = []
+    for second in range(0, 300, 2):
+        behind.look(look(second, {"hits/0": 5000 + second}, {"hits/0": 0}), unknown, nobody)
+        said.append(behind.pressure)
+    assert len(set(said)) == 300 / RENEW_SECONDS
+
+
+def test_what_the_output_does_not_tell_is_not_held_against_it(behind):
+    """A record that was left out, or that came by a quiet partition: it has read all, and its output does not show it."""
+    for second in range(0, 3600, 2):
+        behind.look(look(second, {"hits/0": 20_000 + second}, {"hits/0": 500}, wait=second), lambda now=second: 20_000 + now, nobody)
+        assert behind.pressure is None
+    behind.look(look(3600, {"hits/0": 30_000}, {"hits/0": 500}, wait=3600), lambda: 23_598, nobody)
+    assert behind.pressure.lag == Lag(records=6402, seconds=2)
+
+
+def test_the_partition_in_which_it_waits_is_named(behind):
+    ends = dict.fromkeys(("hits/0", "hits/1", "hits/2", "hits/3"), 10_000)
+    behind.look(look(0, ends, ends | {"hits/2": 100}), unknown, lambda _: [b"a"] * 9 + [b"b"])
+    assert behind.pressure.hot == "100% of it is in partition 2 of 4, key 'a' has 90% of 10 records that were looked at"
+
+
+def test_nothing_is_named_where_all_are_alike():
+    assert not uneven({0: 10, 1: 11, 2: 9})
+    assert not uneven({0: 1000})
+    assert not uneven({})
+    assert not hot([bytes([number]) for number in range(100)])
+    assert not hot([None] * 100)
+    assert not hot([])
+    assert hot([None] * 70 + [b"who"] * 30).startswith("key 'who' has 30%")
