@@ -15,9 +15,9 @@ from sluice_airflow.tiers import LaunchTierOperator, SuperviseTierOperator
 DOC = """Tier `{tier}`: launched when this DAG runs, and supervised from then on.
 
 When one of its incarnations fails, `supervise` fails with the driver's last error in its log, alerts, and is retried; a tier that the
-controller has given up is started again by that. It fails and alerts likewise when the audit misses records of the tier. A driver that
-was killed and replaced is a note in the log. Failing, clearing or deleting this run leaves the tier running: `sluice` stops tiers. A run
-ends when its tier is not wanted any more.
+controller has given up is started again by that. It fails and alerts likewise when the audit misses records of the tier, and when the tier
+is too far behind. A driver that was killed and replaced is a note in the log. Failing, clearing or deleting this run leaves the tier
+running: `sluice` stops tiers. A run ends when its tier is not wanted any more.
 """
 
 for tier in forms.tiers():

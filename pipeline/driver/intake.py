@@ -3,34 +3,41 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+ROUND_SECONDS = 4.0
+"""Whoever is behind is heard of within this time (a look every two seconds, a pass of the controller): so long the first batch is all."""
 SILENT_SECONDS = 60.0
 """After so long without anybody who decides, a tier that is held back lets a little in, and again each time that it has passed."""
 LITTLE = 0.1
-"""Of a usual batch."""
+"""Of a batch."""
 
 
 @dataclass
 class Intake:
-    """When the next batch may be taken, and of how many records."""
+    """Rounds of some seconds: one batch in the first, one more in each that follows, until it is held back again."""
 
     most: int
     """The tier's largest batch. Unit: records."""
-    interval: float
-    """Between the begins of two batches. Unit: seconds."""
-    _taken: float | None = None
+    _rounds: int = 0
+    _left: int = 0
+    _begun: float | None = None
 
     def allowance(self, now: float, silent: float, *, held: bool) -> int:
         """Return how many records may be taken now; `silent` is for how long nobody has been there to decide."""
-        wait = SILENT_SECONDS if held else self.interval
-        if held and silent < SILENT_SECONDS:
-            return 0
-        if self._taken is not None and now - self._taken < wait:
-            return 0
-        return max(1, int(self.most * LITTLE)) if held else self.most
+        since = None if self._begun is None else now - self._begun
+        if held:
+            self._rounds = self._left = 0
+            due = silent >= SILENT_SECONDS and (since is None or since >= SILENT_SECONDS)
+            return max(1, int(self.most * LITTLE)) if due else 0
+        if self._rounds == 0 or since is None or since >= ROUND_SECONDS:
+            self._rounds += 1
+            self._left, self._begun = self._rounds * self.most, now
+        return min(self.most, self._left)
 
-    def took(self, now: float) -> None:
-        """Take note of a batch that has begun."""
-        self._taken = now
+    def took(self, now: float, count: int) -> None:
+        """Take note of so many records that were taken."""
+        if self._rounds == 0:
+            self._begun = now
+        self._left = max(0, self._left - count)
 
 
 def portion(begins: Mapping[str, int], ends: Mapping[str, int], most: int) -> dict[str, int]:

@@ -68,7 +68,7 @@ class IntoStreams(Engine):
         self._news: dict[str, int] = {}
         """Up to here all was out when it began to flow again; empty once it is told."""
         self._by = ""
-        self._intake = Intake(setting.tier.max_offsets, INTERVAL)
+        self._intake = Intake(setting.tier.max_offsets)
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run it over recent records, into streams that nobody reads."""
@@ -142,9 +142,9 @@ class IntoStreams(Engine):
     def _let_in(self, begins: dict[str, int], most: int, *, flow: bool) -> None:
         """Put so many records through, which are all out then; and flow again when no more wait."""
         setting = self._setting
-        self._intake.took(time.monotonic())
         inputs = setting.streams.bounds(setting.inputs).ends
         until = portion(begins, inputs, most)
+        self._intake.took(time.monotonic(), sum(until.values()) - sum(begins.values()))
         if until != begins:
             if (there := len(executors(setting.session))) < setting.slots:
                 raise NoExecutorError(missing(there, setting.slots, setting.label))

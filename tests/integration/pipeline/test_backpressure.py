@@ -25,8 +25,8 @@ from tests.lab import Lab, until
 PIPELINE_MODULE = "tests.integration.pipeline.slow"
 BEARS, RATE = 400, 800
 """Records a second that the slowed sink bears at most, and that come in."""
-BOUND = MARKS.high.records + 3 * BATCH
-"""What may wait inside: what is above the high watermark came in while nobody knew yet."""
+BOUND = MARKS.high.records + 6 * BATCH
+"""What may wait inside: what is above the high watermark came in while nobody knew yet, in rounds that are a batch larger each time."""
 TIERS = {spec.name: spec for spec in PIPELINE.specs()}
 
 

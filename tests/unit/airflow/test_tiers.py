@@ -4,7 +4,7 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from sluice_airflow.errors import TierFailedError
-from sluice_airflow.tiers import LOSS, REPORTED, SuperviseTierOperator
+from sluice_airflow.tiers import BEHIND, LOSS, REPORTED, SuperviseTierOperator
 from sluice_airflow.watching import TierEvent
 
 
@@ -31,6 +31,15 @@ def test_a_loss_fails_the_task_with_what_to_do_and_is_told_once(supervise):
     assert store == {LOSS: 4}
 
 
+def test_a_tier_that_cannot_keep_up_fails_the_task_and_is_told_once(supervise):
+    store = Store()
+    with pytest.raises(
+        TierFailedError, match=r"it cannot keep up, and the tier goes on: counts is behind; `sluice status` shows what is held"
+    ):
+        supervise.resume({"task_state_store": store}, told("behind", behind=1000.5, sentence="counts is behind"))
+    assert store == {BEHIND: 1001}
+
+
 def test_a_failed_driver_fails_the_task_with_its_error(supervise):
     store = Store()
     with pytest.raises(TierFailedError, match="incarnation 3 failed: no such column"):
@@ -46,3 +55,6 @@ def test_after_a_week_it_watches_on_from_what_was_told(supervise):
     with pytest.raises(TaskDeferred) as deferred:
         supervise.resume({"task_state_store": Store()}, told("again", loss=4))
     assert (deferred.value.trigger.reported, deferred.value.trigger.loss) == (3, 4)
+    with pytest.raises(TaskDeferred) as deferred:
+        supervise.resume({"task_state_store": Store()}, told("again", behind=7.5))
+    assert deferred.value.trigger.behind == 7.5

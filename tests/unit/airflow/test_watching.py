@@ -5,8 +5,9 @@ import pytest
 from ops.model import paths
 from ops.model.ids import HostName, Incarnation, TierName
 from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Placement, State, TierWanted
+from ops.model.pressure import Lag, Pressure
 from ops.model.status import ControllerStatus, Loss, TierState, TierStatus
-from sluice_airflow.watching import TierWatch
+from sluice_airflow.watching import AGAIN_SECONDS, TierWatch
 from tests.unit.airflow.memory import MemoryChannel
 
 TIER = TierName("counts")
@@ -30,8 +31,8 @@ def owned_by(channel, number):
     channel.put(paths.owner(TIER), OwnerRecord(owner=Incarnation(number)))
 
 
-def status(channel, state, error=None):
-    line = TierStatus(state=state, sentence=f"it is {state}", error=error)
+def status(channel, state, error=None, pressure=None):
+    line = TierStatus(state=state, sentence=f"it is {state}", error=error, pressure=pressure)
     channel.put(paths.CONTROLLER_STATUS, ControllerStatus(leader="c1", epoch=1, at=0, sentence="", tiers={TIER: line}))
 
 
@@ -101,3 +102,22 @@ def test_a_loss_is_told_once_by_its_number(channel):
     assert TierWatch(TIER, 0, 0, told.loss).look(channel) is None, "not by a triggerer that starts again either"
     channel.put(paths.loss(TIER), Loss(number=5, sentence="another one"))
     assert watch.look(channel).loss == 5
+
+
+def test_a_tier_that_is_behind_is_told_and_when_it_is_so_again_only_after_a_while(channel):
+    incarnation(channel, 1, State.RUNNING)
+
+    def behind(since):
+        lag = Lag(records=200_000, seconds=60)
+        status(channel, TierState.RUNNING, pressure=Pressure(stream="enriched", lag=lag, since=since, rate_in=800, rate_done=400))
+
+    behind(10_000.0)
+    watch = TierWatch(TIER, 0, 0, 0)
+    told = watch.look(channel)
+    assert (told.kind, told.behind) == ("behind", 10_000)
+    assert told.sentence == "counts is 200000 records, 60 s behind in enriched; 800/s came in and 400/s were done"
+    behind(10_000.0 + AGAIN_SECONDS)
+    assert watch.look(channel) is None
+    assert TierWatch(TIER, 0, 0, 0, told.behind).look(channel) is None, "not by a triggerer that starts again either"
+    behind(10_001.0 + AGAIN_SECONDS)
+    assert watch.look(channel).kind == "behind"

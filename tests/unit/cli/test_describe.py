@@ -143,3 +143,13 @@ def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:
         "enrich: Q asks 64000 MiB, host h1 has 8192",
         "enrich: incarnation 3 is starting. It said last: ValueError: no such table",
     ]
+
+
+def test_who_is_behind_is_told_with_who_is_held_back_for_it() -> None:
+    (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
+    behind = line.model_copy(update={"pressure": "is 200000 records, 60 s behind in hits"})
+    assert status.troubles([behind]) == ["enrich is 200000 records, 60 s behind in hits"]
+    entry = line.model_copy(update={"name": "entry", "held_for": "enrich"})
+    assert status.troubles([entry, behind]) == ["enrich is 200000 records, 60 s behind in hits. Held back until it has caught up: entry"]
+    assert "running, held for enrich" in status._tier_cells(entry)
+    assert "running, catching up" in status._tier_cells(entry.model_copy(update={"held_for": None, "metered": True}))

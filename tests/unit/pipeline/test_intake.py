@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.driver.intake import LITTLE, SILENT_SECONDS, Intake, portion
+from pipeline.driver.intake import LITTLE, ROUND_SECONDS, SILENT_SECONDS, Intake, portion
 
 offsets = st.dictionaries(
     st.sampled_from([f"raw/{number}" for number in range(6)]), st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1
@@ -21,24 +21,45 @@ def test_a_portion_is_as_large_as_it_may_be_and_leaves_no_partition_behind_for_e
 
 
 def test_nothing_is_let_in_while_it_is_held_and_somebody_decides():
-    intake = Intake(1000, 2.0)
-    assert all(intake.allowance(now, silent=1.0, held=True) == 0 for now in range(0, 100_000, 10))
+    intake = Intake(1000)
+    assert all(intake.allowance(float(now), silent=1.0, held=True) == 0 for now in range(0, 100_000, 10))
 
 
 def test_without_anybody_who_decides_a_little_is_let_in_now_and_then():
-    intake, taken = Intake(1000, 2.0), 0
+    intake, taken = Intake(1000), 0
     for second in range(3600):
         allowed = intake.allowance(float(second), silent=float(second), held=True)
         if allowed:
-            intake.took(float(second))
+            intake.took(float(second), allowed)
         taken += allowed
     times = 3600 / SILENT_SECONDS - 1
     assert taken == times * 1000 * LITTLE
 
 
-def test_once_it_is_let_go_a_whole_batch_is_taken_at_each_interval():
-    intake = Intake(1000, 2.0)
-    assert intake.allowance(0.0, silent=0.0, held=False) == 1000
-    intake.took(0.0)
-    assert intake.allowance(1.9, silent=0.0, held=False) == 0
-    assert intake.allowance(2.0, silent=0.0, held=False) == 1000
+def taken(intake: Intake, begun: float, seconds: float) -> int:
+    """Take all that may be taken, ten times a second; return how much it was."""
+    found = 0
+    for tenth in range(int(seconds * 10)):
+        now = begun + tenth / 10
+        allowed = intake.allowance(now, silent=0.0, held=False)
+        assert allowed <= intake.most
+        intake.took(now, allowed)
+        found += allowed
+    return found
+
+
+def test_each_round_takes_a_batch_more_until_it_is_held_again():
+    intake = Intake(1000)
+    assert [taken(intake, number * ROUND_SECONDS, ROUND_SECONDS) for number in range(4)] == [1000, 2000, 3000, 4000]
+    assert intake.allowance(20.0, silent=0.0, held=True) == 0
+    assert taken(intake, 20.1, ROUND_SECONDS) == 1000, "at once, and from the beginning"
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0.1, 30.0)), max_size=40))
+def test_after_each_hold_no_more_than_a_batch_comes_before_it_can_be_heard_of(changes):
+    intake, now = Intake(1000), 0.0
+    for held, seconds in changes:
+        if held:
+            assert intake.allowance(now, silent=0.0, held=True) == 0
+            assert taken(intake, now, min(seconds, ROUND_SECONDS - 0.1)) <= 1000
+        now += seconds
