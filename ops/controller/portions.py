@@ -2,7 +2,7 @@
 
 Every portion leaves a state that a pass could have decided by itself, so that whoever leads next goes on from there: first the tiers, each
 whole, in the order of the decisions, for one may take the room that an earlier one gave up; then the assignments, which only follow from
-the tiers: those that take units away before those that add some; the status, which speaks of all of it, last.
+the tiers: those that take units away before those that add some; the status and the holds, which speak of all of it, last.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,8 +37,8 @@ def portions(writes: Sequence[Write], view: View, most: int = PORTION_BYTES) -> 
 def _groups(writes: Sequence[Write], view: View) -> Iterable[list[Write]]:
     """Yield what has to be written together, in order."""
     assigned = [write for write in writes if isinstance(write.value, Assignment)]
-    status = [write for write in writes if write.path == paths.CONTROLLER_STATUS]
-    decided = [write for write in writes if not isinstance(write.value, Assignment) and write.path != paths.CONTROLLER_STATUS]
+    status = [write for write in writes if write.path in {paths.CONTROLLER_STATUS, paths.HOLDS}]
+    decided = [write for write in writes if not isinstance(write.value, Assignment) and write not in status]
     if all(paths.tier_of(write.path) for write in decided):
         yield from (list(group) for _, group in groupby(decided, key=lambda write: paths.tier_of(write.path)))
     elif decided:

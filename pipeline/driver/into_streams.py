@@ -96,11 +96,11 @@ class IntoStreams(Engine):
         inputs = setting.streams.bounds(setting.inputs)
         outputs = setting.streams.bounds(setting.outputs)
         begins = start(inputs.oldest, inputs.ends, [*setting.started(), *self._own], self._tail(outputs.ends, set(inputs.ends)))
-        self._begin(begins, inputs.ends, outputs.ends)
+        self._begin(begins, inputs.ends, outputs.ends, metered=setting.held() or self._metered is not None)
         return Receipt(positions=begins, at=time.time())
 
-    def _begin(self, begins: dict[str, int], inputs: dict[str, int], outputs: dict[str, int]) -> None:
-        """Begin a run there: one that flows, or one that waits while the tier is held back."""
+    def _begin(self, begins: dict[str, int], inputs: dict[str, int], outputs: dict[str, int], *, metered: bool) -> None:
+        """Begin a run there: one that flows, or one that lets in by measure, and nothing while the tier is held back."""
         setting = self._setting
         self._own.append(begins)
         folder, self._by = self._next_run()
@@ -110,12 +110,11 @@ class IntoStreams(Engine):
             self._handover = None
         self._executors = executors(setting.session)
         self._settled = (-1, time.monotonic())
-        setting.flow.metered = setting.held()
-        if setting.held():
-            self._metered = dict(begins)
-            log.info("is held back", by=self._by, begins=begins, behind=self._needed)
+        setting.flow.metered = metered
+        self._metered = dict(begins) if metered else None
+        if metered:
+            log.info("lets in by measure", by=self._by, begins=begins, behind=self._needed)
             return
-        self._metered = None
         self._handover = Handover(setting.kafka, outputs, self._by, begins, inputs)
         self._query = self._start(begins, folder, by=self._by)
         log.info("runs", by=self._by, begins=begins, behind=self._needed)
@@ -146,15 +145,20 @@ class IntoStreams(Engine):
         until = portion(begins, inputs, most)
         self._intake.took(time.monotonic(), sum(until.values()) - sum(begins.values()))
         if until != begins:
-            if (there := len(executors(setting.session))) < setting.slots:
-                raise NoExecutorError(missing(there, setting.slots, setting.label))
-            bounds = {"startingOffsets": json.dumps(offsets_option(begins)), "endingOffsets": json.dumps(offsets_option(until))}
-            records = source(setting, bounds, stream=False)
-            self._written(records, self._by).write.format("kafka").options(**self._into_kafka()).save()
+            self._put_through(begins, until)
             self._metered = until
         if flow and until == inputs:
-            self._begin(until, inputs, setting.streams.bounds(setting.outputs).ends)
+            self._begin(until, inputs, setting.streams.bounds(setting.outputs).ends, metered=False)
             self._news = until
+
+    def _put_through(self, begins: dict[str, int], until: dict[str, int]) -> None:
+        """Run one job over what lies between; all of it is out when this returns."""
+        setting = self._setting
+        if (there := len(executors(setting.session))) < setting.slots:
+            raise NoExecutorError(missing(there, setting.slots, setting.label))
+        bounds = {"startingOffsets": json.dumps(offsets_option(begins)), "endingOffsets": json.dumps(offsets_option(until))}
+        records = source(setting, bounds, stream=False)
+        self._written(records, self._by).write.format("kafka").options(**self._into_kafka()).save()
 
     def hold(self) -> Receipt:
         """Stop; what was put out is read from the output."""

@@ -23,8 +23,8 @@ from tests.integration.pipeline.slow import BATCH, MARKS, PIPELINE
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.slow"
-BEARS, RATE = 400, 800
-"""Records a second that the slowed sink bears at most, and that come in."""
+SLEEP, RATE = 0.003, 600
+"""What each row takes of the slowed sink (seconds), which so bears 300 a second and a little; and how many come in each second."""
 BOUND = MARKS.high.records + 6 * BATCH
 """What may wait inside: what is above the high watermark came in while nobody knew yet, in rounds that are a batch larger each time."""
 TIERS = {spec.name: spec for spec in PIPELINE.specs()}
@@ -90,7 +90,7 @@ def slowed(lab: Lab) -> Iterator[None]:
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
         connection.execute(
             "create or replace function slowly() returns trigger language plpgsql as"
-            f" $$ begin perform pg_sleep({1 / BEARS}); return new; end $$".encode()
+            f" $$ begin perform pg_sleep({SLEEP}); return new; end $$".encode()
         )
         connection.execute("create trigger slowly before insert on stored for each row execute function slowly()")
         try:

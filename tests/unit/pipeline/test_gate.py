@@ -1,0 +1,154 @@
+"""A gate that is held back and let go: what it lets in, and in which runs; over a stream that is a number, and without Spark."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ops.model.tier import Kind, Mode
+from pipeline.declare import Stream, Tier
+from pipeline.driver import into_streams
+from pipeline.driver.engine import Setting
+from pipeline.driver.intake import ROUND_SECONDS, SILENT_SECONDS
+from pipeline.driver.into_streams import IntoStreams
+from pipeline.driver.streams import Bounds
+
+BATCH = 100
+RAW = "raw/0"
+
+
+class Input:
+    """One partition with so many records, a controller's word, and a clock."""
+
+    def __init__(self):
+        self.end = 0
+        self.held = False
+        self.silent = 0.0
+        self.now = 1000.0
+
+    def bounds(self, topics):
+        ends = {f"{topic}/0": self.end if topic == "raw" else 0 for topic in topics}
+        return Bounds(dict.fromkeys(ends, 0), ends)
+
+    def last(self, *_asked, **_more):
+        return []
+
+
+class Query:
+    """Flows until it is stopped."""
+
+    isActive = True  # noqa: N815 — Spark's name
+
+    def stop(self):
+        self.isActive = False
+
+
+class Gate(IntoStreams):
+    """Notes its runs and its jobs instead of having Spark do them."""
+
+    def __init__(self, setting):
+        super().__init__(setting)
+        self.runs, self.jobs, self.breaks = [], [], False
+
+    def _start(self, begins, _folder, *, by, suffix=""):
+        del suffix
+        self.runs.append((by, begins[RAW]))
+        return cast("Any", Query())
+
+    def _put_through(self, begins, until):
+        if self.breaks:
+            self.breaks = False
+            message = "a task was killed"
+            raise RuntimeError(message)
+        self.jobs.append((self._by, begins[RAW], until[RAW]))
+
+
+@pytest.fixture
+def given():
+    return Input()
+
+
+@pytest.fixture
+def gate(given, tmp_path, monkeypatch):
+    monkeypatch.setattr(into_streams, "executors", lambda _: frozenset({"0"}))
+    monkeypatch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(into_streams.time, "monotonic", lambda: given.now)
+    tier = Tier("entry", Kind.ENTRY, (Stream("raw"),), lambda raw: raw, (Stream("hits", "n int"),), mode=Mode.REALTIME, max_offsets=BATCH)
+    setting = Setting(
+        cast("Any", None),
+        tier,
+        7,
+        cast("Any", given),
+        "kafka",
+        "postgres",
+        tmp_path,
+        list,
+        lambda: 1,
+        lambda: True,
+        1,
+        held=lambda: given.held,
+        silent=lambda: given.silent,
+    )
+    return Gate(setting)
+
+
+def pass_time(gate, given, seconds):
+    for _ in range(int(seconds * 4)):
+        given.now += 0.25
+        gate.check()
+        gate.tick()
+
+
+def test_it_flows_is_held_lets_in_by_measure_and_flows_again_from_where_it_is(gate, given):
+    given.end = 50
+    assert gate.run().positions == {RAW: 0}
+    pass_time(gate, given, 10)
+    assert gate.runs == [("entry/7", 0)]
+    given.held = True
+    given.end = 950
+    pass_time(gate, given, 600)
+    assert gate._query is None
+    assert gate._setting.flow.metered
+    assert gate.jobs == [], "nothing is let in while it is held"
+    assert gate.caught_up()
+    given.held = False
+    pass_time(gate, given, ROUND_SECONDS)
+    assert gate.jobs == [("entry/7.1", 0, 100)]
+    pass_time(gate, given, 3 * ROUND_SECONDS)
+    assert [(begin, end) for _, begin, end in gate.jobs] == [(0, 100), *((at, at + 100) for at in range(100, 900, 100)), (900, 950)]
+    assert gate.runs[1:] == [("entry/7.2", 950)], "no record is put through twice, none is left out"
+    assert gate.settled() == {RAW: 950}
+    assert not gate._setting.flow.metered
+
+
+def test_it_is_held_again_between_two_jobs_without_beginning_anything_anew(gate, given):
+    given.end, given.held = 10_000, True
+    gate.run()
+    for _ in range(3):
+        given.held = False
+        pass_time(gate, given, 1)
+        given.held = True
+        pass_time(gate, given, 100)
+    assert [(begin, end) for _, begin, end in gate.jobs] == [(0, 100), (100, 200), (200, 300)]
+    assert gate.runs == []
+    assert gate.positions() == {RAW: 300}
+    assert gate.read() == 300
+    assert gate.hold().positions == {RAW: 300}
+    assert not gate._setting.flow.metered
+
+
+def test_a_job_that_fails_is_begun_again_under_a_name_of_its_own_and_by_measure(gate, given):
+    given.end, given.held = 1000, True
+    gate.run()
+    given.held, gate.breaks = False, True
+    pass_time(gate, given, 2 * ROUND_SECONDS)
+    assert gate._setting.flow.restarts == 1
+    assert gate.jobs[0] == ("entry/7.1", 0, 100), "what the failed one put out, its successor does not answer for"
+    assert gate.runs == []
+
+
+def test_without_anybody_who_decides_it_is_not_held_for_ever_and_does_not_flood(gate, given):
+    given.end, given.held, given.silent = 100_000, True, SILENT_SECONDS
+    gate.run()
+    pass_time(gate, given, 10 * SILENT_SECONDS)
+    assert [end - begin for _, begin, end in gate.jobs] == [BATCH // 10] * 10
