@@ -50,7 +50,7 @@ TIER_FAILED = SluiceNotifier(
     "A tier that lost records goes on. For one that is too far behind, the pipeline's entry is held back, and records wait in Kafka.",
     do="A driver's error: it is in this task's log and in `sluice logs`; correct the transform, its data or its resources. "
     "Lost records: `sluice audit` names them, and they are still in their stream: feed them in again, then settle the loss. "
-    "Too far behind: mend what it writes to, or give it more slots; `sluice stop` of it lets the other tiers go on.",
+    "Too far behind: mend what it writes to, or give it more slots; `sluice pause` of it alone lets the other tiers go on.",
 )
 
 
