@@ -62,8 +62,7 @@ def _told(draft: Draft, name: TierName) -> TierStatus:
         return status  # on purpose: what comes meanwhile waits in its stream, and nobody is held back for it
     said = draft.view.tiers[name].reports.get(record.owner) if record.owner is not None else None
     if status.state is TierState.RUNNING and said is not None and said.measured:
-        # who was held back is behind because of that
-        return status if said.metered else status.model_copy(update={"pressure": said.pressure})
+        return status.model_copy(update={"pressure": said.pressure})
     before, spec = None if draft.view.status is None else draft.view.status.tiers.get(name), draft.view.tiers[name].spec
     since = before.down_since if before is not None and before.down_since is not None else draft.now
     pressure = None if before is None else before.pressure

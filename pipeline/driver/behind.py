@@ -58,8 +58,10 @@ class Behind:
         self._came.clear()
         self._over, self.lags, self.pressure = {}, {}, None
 
-    def look(self, look: Look, read: Callable[[], int | None], keys: Callable[[str], Sequence[bytes | None]]) -> None:
-        """Take a look.
+    def look(
+        self, look: Look, read: Callable[[], int | None], keys: Callable[[str], Sequence[bytes | None]], *, metered: bool = False
+    ) -> None:
+        """Take a look. Who lets in by measure was held back: it is behind because of that, and presses nobody.
 
         `read` returns the sum of the next offsets that the tier will read, as far as it knows; it is asked only when the tier seems far
         behind. `keys` returns those of some records that wait in a stream, and is asked only when it is behind too far.
@@ -74,7 +76,7 @@ class Behind:
             }
         for stream in self._inputs:
             lag, before = self.lags[stream.name], stream.name in self._over
-            if is_over(lag, stream.watermarks, before=before):
+            if is_over(lag, stream.watermarks, before=before) and not metered:
                 self._over.setdefault(stream.name, look.now)
             else:
                 self._over.pop(stream.name, None)

@@ -142,11 +142,8 @@ def test_entry_is_held_while_a_later_tier_is_behind_and_let_go_in_the_next_pass(
     assert (hold.tier, hold.culprit, hold.begun, hold.ended) == ("entry", "counts", world.now, world.now)
 
 
-def test_who_was_held_back_itself_is_no_culprit(world):
-    say(world, "entry", pressure("raw"), metered=True)
-    world.controller_pass()
-    assert world.statuses["entry"].pressure is None
-    say(world, "entry", pressure("raw"), metered=False)
+def test_an_entry_that_is_too_slow_is_said_to_be_so_and_nobody_is_there_to_be_held(world):
+    say(world, "entry", pressure("raw"))
     world.controller_pass()
     assert world.statuses["entry"].pressure.stream == "raw"
     assert held(world) == {}

@@ -48,6 +48,15 @@ def test_it_presses_from_the_high_watermark_to_the_low_one_with_its_rates(behind
     assert behind.pressure is None
 
 
+def test_who_was_held_back_is_behind_because_of_that(behind):
+    for second in range(0, 300, 2):
+        behind.look(look(second, {"hits/0": 5000 + 10 * second}, {"hits/0": 500}), unknown, nobody, metered=True)
+        assert behind.pressure is None
+        assert behind.lags["hits"].records > 1000
+    behind.look(look(300, {"hits/0": 8000}, {"hits/0": 8000}), unknown, nobody)
+    assert behind.pressure is None
+
+
 def test_seconds_alone_press_too(behind):
     behind.look(look(0, {"hits/0": 10}, {"hits/0": 5}, wait=61), unknown, nobody)
     assert behind.pressure.lag == Lag(records=5, seconds=61)
