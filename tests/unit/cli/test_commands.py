@@ -18,8 +18,11 @@ from ops.cli.ending import AWAY, FAILED, WRONG_USAGE, Commands, WrongUsageError,
 from ops.cli.figures import Audited, Figures, Found
 from ops.cli.main import app
 from ops.cli.runbooks import Kind, spec_of
+from ops.controller.view import View
+from ops.model.ids import TierName
 from ops.model.incarnation import TierProgress
 from ops.model.operation import ChangeKind, ChangeSpec
+from ops.model.pressure import Hold, Holds
 from ops.site import SiteError
 
 HEAVY = {"airflow", "boto3", "confluent_kafka", "kazoo", "psycopg2", "pydantic", "pyspark", "rich", "structlog"}
@@ -186,3 +189,17 @@ def test_what_was_typed_becomes_a_change() -> None:
     assert spec_of(Kind.WRITE_OFF, ["h1"]).host == "h1"
     with pytest.raises(WrongUsageError, match=r"usage: write-off \[HOST\]"):
         spec_of(Kind.WRITE_OFF, ["h1", "h2"])
+
+
+def test_holds_are_listed_with_the_tier_for_which_they_were(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ops.cli.snapshot.snapshot", View)
+    assert runner.invoke(app, ["holds"]).stdout.strip() == "No tier has been held back."
+    assert json.loads(runner.invoke(app, ["holds", "--json"]).stdout) == []
+    held = Hold(
+        tier=TierName("entry"), culprit=TierName("counts"), sentence="is 200000 records, 60 s behind in hits", begun=time.time() - 90
+    )
+    monkeypatch.setattr("ops.cli.snapshot.snapshot", lambda: View(holds=Holds(last=(held,))))
+    assert json.loads(runner.invoke(app, ["holds", "--json"]).stdout) == [held.model_dump(mode="json")]
+    said = runner.invoke(app, ["holds"], env={"COLUMNS": "200"}).stdout
+    assert "counts is 200000 records, 60 s behind in hits" in said
+    assert "entry" in said
