@@ -114,6 +114,10 @@ class Engine(ABC):
         """Return the sum of the next offsets that it will read; None where `positions` tells all."""
         return None
 
+    def floor(self) -> dict[str, int]:
+        """Return the offsets of input partitions before which all is out for certain; cheap, and often long ago."""
+        return {}
+
     def internal_state(self, receipt: Receipt) -> bytes:
         """Describe where it stopped, for a tier that has no more to say."""
         return json.dumps({"positions": receipt.positions}).encode()

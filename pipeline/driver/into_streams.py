@@ -282,8 +282,11 @@ class IntoStreams(Engine):
             begins = begins | ends(Path(self._folder()), last)
         if self._setting.tier.mode is Mode.BATCH:
             return sum(begins.values())
-        count, tasks = records_read(self._setting.session)
-        return sum(begins.values()) + count if tasks >= len(begins) else None
+        return sum(begins.values()) + records_read(self._setting.session)[0]
+
+    def floor(self) -> dict[str, int]:
+        """Where its run began, all before was out; by measure, all is out that it has let in."""
+        return dict(self._begins if self._metered is None else self._metered)
 
     def last_batch(self) -> "StreamingQueryProgress | None":
         """Ask Spark, while there is a query."""

@@ -140,7 +140,8 @@ class Progress:
         """A stream tells by its last records how far its tier is."""
         flow, topics = self._flow, self._setting.outputs
         written = self._streams.bounds(topics).ends
-        self._positions = {name: max(offset, self._positions.get(name, 0)) for name, offset in began.items()}
+        floor = self._engine.floor()
+        self._positions = {name: max(offset, floor.get(name, 0), self._positions.get(name, 0)) for name, offset in began.items()}
         mine = [seen for seen in self._streams.last(topics, written, before=RECORDS) if seen.out.tier == self._setting.tier.name]
         for seen in mine:
             if seen.out.partition in self._positions:

@@ -147,7 +147,7 @@ def test_at_twice_the_rate_that_a_sink_bears_the_entry_is_held_back_and_nothing_
         f"fed {feed.fed}, stored {stored} while it was slow, held back {decider.held} times, most inside {max(inside)}, "
         f"MiB {sum(half) // len(half)} then {sum(last) // len(last)}"
     )
-    print(figures)  # noqa: T201
+    print(figures, *{said.sentence for said in decider.said}, sep="\n")  # noqa: T201
     begun = time.monotonic()
 
     def everything() -> bool:
@@ -163,6 +163,6 @@ def test_at_twice_the_rate_that_a_sink_bears_the_entry_is_held_back_and_nothing_
     assert max(inside) <= BOUND, figures
     assert stored < feed.fed * 0.7, f"the sink was not slow: {figures}"
     assert sum(last) / len(last) < 1.15 * sum(half) / len(half), figures
-    assert {said.stream for said in decider.said} == {"numbers"}
+    assert {said.stream for said in decider.said} == {"numbers"}, {said.sentence for said in decider.said}
     assert any("key 'hot' has" in said.hot and "is in partition" in said.hot for said in decider.said), decider.said[-1].sentence
     until("the entry flows again", lambda: not getattr(lab.report("enter", 1), "metered", True), seconds=60)

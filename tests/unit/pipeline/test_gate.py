@@ -117,7 +117,7 @@ def test_it_flows_is_held_lets_in_by_measure_and_flows_again_from_where_it_is(ga
     pass_time(gate, given, 3 * ROUND_SECONDS)
     assert [(begin, end) for _, begin, end in gate.jobs] == [(0, 100), *((at, at + 100) for at in range(100, 900, 100)), (900, 950)]
     assert gate.runs[1:] == [("entry/7.2", 950)], "no record is put through twice, none is left out"
-    assert gate.settled() == {RAW: 950}
+    assert gate.settled() == gate.floor() == {RAW: 950}
     assert not gate._setting.flow.metered
 
 
@@ -131,7 +131,7 @@ def test_it_is_held_again_between_two_jobs_without_beginning_anything_anew(gate,
         pass_time(gate, given, 100)
     assert [(begin, end) for _, begin, end in gate.jobs] == [(0, 100), (100, 200), (200, 300)]
     assert gate.runs == []
-    assert gate.positions() == {RAW: 300}
+    assert gate.positions() == gate.floor() == {RAW: 300}
     assert gate.read() == 300
     assert gate.hold().positions == {RAW: 300}
     assert not gate._setting.flow.metered
