@@ -27,6 +27,7 @@ SLEEP, RATE = 0.003, 340
 """What each row of the slowed sink waits (seconds), which so bears some 170 a second, and how many come in each second."""
 BOUND = MARKS.high.records + 6 * BATCH
 """What may wait inside: what is above the high watermark came in while nobody knew yet, in rounds that are a batch larger each time."""
+pytestmark = pytest.mark.long
 TIERS = {spec.name: spec for spec in PIPELINE.specs()}
 
 
@@ -119,7 +120,7 @@ def waits(lab: Lab, streams: Streams) -> int:
     "seconds",
     [
         pytest.param(180, marks=[pytest.mark.timeout(900)], id="3 minutes"),
-        pytest.param(1800, marks=[pytest.mark.timeout(5400), pytest.mark.long], id="30 minutes"),
+        pytest.param(1800, marks=[pytest.mark.timeout(5400)], id="30 minutes"),
     ],
 )
 def test_at_twice_the_rate_that_a_sink_bears_the_entry_is_held_back_and_nothing_is_lost(lab: Lab, seconds: int) -> None:
