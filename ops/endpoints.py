@@ -6,7 +6,13 @@
 import os
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from ops.model.resources import Frozen
+
+
+class EndpointsError(Exception):
+    """The endpoints file cannot be used; the message says which key and why."""
 
 
 class AirflowEndpoint(Frozen):
@@ -40,10 +46,19 @@ def home() -> Path:
     return Path(os.environ.get("SLUICE_HOME", ".sluice")).resolve()
 
 
+def file() -> Path:
+    """Where the endpoints file is."""
+    return Path(os.environ.get("SLUICE_ENDPOINTS", home() / "endpoints.json")).resolve()
+
+
 def load() -> Endpoints:
     """Read the endpoints file; FileNotFoundError says what to do."""
-    path = Path(os.environ.get("SLUICE_ENDPOINTS", home() / "endpoints.json"))
+    path = file()
     if not path.exists():
         message = f"{path} does not exist: start the platform with `make up`, or name the site's file in SLUICE_ENDPOINTS"
         raise FileNotFoundError(message)
-    return Endpoints.model_validate_json(path.read_text())
+    try:
+        return Endpoints.model_validate_json(path.read_text())
+    except ValidationError as error:
+        lines = [f"{path}: {'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
+        raise EndpointsError("\n".join(lines)) from error

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import IO
 
 import structlog
-from pydantic import ValidationError
 
 from ops import endpoints, metrics
 from ops.agent.commands import Installation
 from ops.agent.containers import find_containers, open_containers
-from ops.agent.facts import UnknownHostError, facts_from, facts_of, site_path
+from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_from, facts_of, site_path
 from ops.agent.hands import Hands
 from ops.agent.loop import Agent
 from ops.agent.metrics import AgentMetrics
@@ -42,10 +41,15 @@ class HostTakenError(Exception):
     """An agent of this host runs on this machine already."""
 
 
+REFUSED = (UnknownHostError, ForeignAddressError, HostTakenError, SiteError, endpoints.EndpointsError)
+"""What a person has to mend before the agent can start."""
+
+
 def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m ops.agent", description=__doc__)
     parser.add_argument("--host", required=True, help="the host's name, as in the site file")
+    parser.add_argument("--zookeeper", help="host:port/chroot; without it, from the endpoints file, which its drivers read in any case")
     parser.add_argument("--address", help="for a host that is not in the site file: the address that its slots listen at")
     parser.add_argument("--zone", default="onprem", help="likewise: its zone, such as ec2")
     parser.add_argument("--labels", default="", help="likewise: its labels, with commas")
@@ -72,19 +76,19 @@ def hold(folder: HostFolder, host: str) -> IO[str]:
     return file
 
 
-def serve(facts: HostFacts, site_file: Path, site: Site) -> None:
+def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) -> None:
     """Run the agent until SIGTERM."""
     where = endpoints.load()
+    check_address(facts)
     home = endpoints.home()
     folder = HostFolder(home, facts.name)
     with hold(folder, facts.name):
         containers = open_containers(home, facts.name, Capacity(cpu=facts.cpu, memory=facts.memory))
-        endpoints_file = Path(os.environ.get("SLUICE_ENDPOINTS", home / "endpoints.json")).resolve()
-        installation = Installation(home, endpoints_file, site_file, where.spark, facts)
+        installation = Installation(home, endpoints.file(), site_file, where.spark, facts)
         hands = Hands(folder, containers, installation)
         rebooter = Rebooter(folder, facts.name, site.reboot)
         rebooter.came_back(units_alive=any(found.alive for found in hands.find()))
-        channel = Channel(where.zookeeper)
+        channel = Channel(zookeeper or where.zookeeper)
         presence = Presence(channel, facts, home, os.getpid())
         agent = Agent(
             channel=channel,
@@ -134,8 +138,8 @@ def main(words: list[str] | None = None) -> int:
         site_file = site_path()
         site = load_site(site_file)
         facts = facts_from(arguments) if arguments.address else facts_of(arguments.host, site, site_file)
-        serve(facts, site_file, site)
-    except (UnknownHostError, SiteError, HostTakenError, FileNotFoundError, ValidationError) as error:
+        serve(facts, site_file, site, arguments.zookeeper)
+    except (*REFUSED, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG_USAGE
     except OtherAgentError as error:

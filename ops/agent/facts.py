@@ -1,10 +1,11 @@
 """What a host is: from the site file by its name, or from the command line where that cannot know it, as with burst hosts."""
 
 import os
+import socket
 from argparse import Namespace
 from pathlib import Path
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from ops.model.assignment import HostFacts
 from ops.model.ids import HostName
@@ -15,7 +16,25 @@ MEBIBYTES: TypeAdapter[int] = TypeAdapter(Mebibytes)
 
 
 class UnknownHostError(Exception):
-    """The host is not in the site file; the message names those that are."""
+    """The host is not in the site file, nor described well on the command line; the message says what is missing."""
+
+
+class ForeignAddressError(Exception):
+    """The host's address is not one of this machine: its slots could not listen there."""
+
+
+def check_address(facts: HostFacts) -> None:
+    """Make sure that slots can listen at the host's address."""
+    try:
+        family, kind, *_, address = socket.getaddrinfo(facts.address, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as listener:
+            listener.bind(address)
+    except OSError as error:
+        message = (
+            f"host {facts.name!r} has address {facts.address}, where nothing can listen on this machine ({error.strerror}): "
+            "start the agent on that machine, or correct the address in the site file"
+        )
+        raise ForeignAddressError(message) from error
 
 
 def site_path() -> Path:
@@ -46,11 +65,14 @@ def facts_from(arguments: Namespace) -> HostFacts:
     if missing:
         message = f"--address was given, {' and '.join(missing)} missing: a host that is not in the site file needs all three"
         raise UnknownHostError(message)
-    return HostFacts(
-        name=HostName(arguments.host),
-        address=arguments.address,
-        zone=arguments.zone,
-        labels=tuple(label for label in arguments.labels.split(",") if label),
-        cpu=arguments.cpu,
-        memory=MEBIBYTES.validate_python(arguments.memory),
-    )
+    try:
+        return HostFacts(
+            name=HostName(arguments.host),
+            address=arguments.address,
+            zone=arguments.zone,
+            labels=tuple(label for label in arguments.labels.split(",") if label),
+            cpu=arguments.cpu,
+            memory=MEBIBYTES.validate_python(arguments.memory),
+        )
+    except ValidationError as error:
+        raise UnknownHostError("; ".join(item["msg"] for item in error.errors())) from error

@@ -98,7 +98,7 @@ class Agent:
     def _follow(self) -> bool:
         """Read the channel; while it is away, what was assigned last stays."""
         if not self._channel.connected:
-            self._away("the connection is lost")
+            self._away(f"no connection to {self._channel.hosts}")
             return False
         try:
             if not self._presence.ensure():

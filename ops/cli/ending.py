@@ -42,13 +42,14 @@ class Commands(TyperGroup):
 def explain(error: Exception) -> tuple[int, str]:
     """Return the exit code of an error, and what a person is told."""
     from ops.channel import ChannelAwayError  # noqa: PLC0415
+    from ops.endpoints import EndpointsError  # noqa: PLC0415
     from ops.site import SiteError  # noqa: PLC0415
 
     if isinstance(error, ChannelAwayError):
         return AWAY, f"{error}. `sluice doctor` looks for the reason"
     if isinstance(error, PlatformAwayError | FileNotFoundError):
         return AWAY, str(error)
-    if isinstance(error, SiteError | WrongUsageError):
+    if isinstance(error, SiteError | EndpointsError | WrongUsageError):
         return WRONG_USAGE, str(error)
     return FAILED, f"unexpected {type(error).__name__}: {error} (SLUICE_DEBUG=1 shows where)"
 

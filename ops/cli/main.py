@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ops.cli import lists, platform, runbooks
+from ops.cli import lists, platform, runbooks, serving
 from ops.cli.ending import CODES, Commands
 from ops.cli.output import AsJson
 
@@ -117,5 +117,5 @@ def simulate(
 
 for command in (platform.up, platform.down, platform.clean, platform.doctor, platform.endpoints, platform.logs):
     app.command()(command)
-for part in (lists.app, runbooks.app):
+for part in (lists.app, runbooks.app, serving.app):
     app.add_typer(part)

@@ -40,7 +40,7 @@ def main() -> int:
     try:
         config = site.load(options.site)
         address = options.zookeeper or endpoints.load().zookeeper
-    except (site.SiteError, FileNotFoundError) as error:
+    except (site.SiteError, endpoints.EndpointsError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     collect_seldom()
