@@ -2,7 +2,8 @@
 
 Weights are relative, so a host's weight is kept at the sum of its units': a quiet unit alone on one embedded host yields to busy units on
 another, as if there were no hosts between them. All together weigh no more than the machine's cores, whatever they hold, so that Kafka and
-ZooKeeper on the same machine are not starved. Without root or writable groups there are no limits, and that is said.
+ZooKeeper on the same machine are not starved. Root divides the machine's own tree; others divide what was delegated to them (see
+`ops.agent.delegation`). Without either there are no limits, and that is said.
 """
 
 import hashlib
@@ -14,7 +15,9 @@ from typing import Protocol
 
 import structlog
 
+from ops.agent.delegation import delegated
 from ops.agent.processes import session_members
+from ops.agent.store import HostFolder
 from ops.model.assignment import Unit
 from ops.model.ids import UnitId
 from ops.model.resources import Capacity
@@ -44,7 +47,7 @@ class Containers(Protocol):
     """What the agent asks of the containers of one host."""
 
     limits: str
-    """`cgroup v1`, `cgroup v2`, or why there are none."""
+    """`cgroup v1`, `cgroup v2`, `cgroup v2, delegated`, or why there are none."""
 
     def admit(self, unit: Unit) -> tuple[Path, ...]:
         """Make the unit's container, with its limits; return the files that a process writes its pid to, to be in it."""
@@ -111,6 +114,11 @@ class ControlGroups:
         self._cpu = cpu / installation / host
         self._times = times / installation / host
         self._groups = tuple(dict.fromkeys((self._memory, self._cpu, self._times)))
+
+    @property
+    def there(self) -> bool:
+        """Whether the host's group was made, since the machine has started."""
+        return self._memory.is_dir()
 
     def prepare(self, capacity: Capacity) -> None:
         """Make the host's group, with what the host has to give."""
@@ -241,19 +249,36 @@ def installation_of(home: Path) -> str:
 def find_containers(home: Path, host: str, mounts: Path = Path("/proc/mounts")) -> Containers:
     """Return a host's containers as its agent has made them."""
     found = trees(mounts)
-    return NoContainers("none are mounted", host) if found is None else ControlGroups(*found, installation_of(home), host)
+    if found is None:
+        return NoContainers("none are mounted", host)
+    groups = _groups(found, HostFolder(home, host).group(), home, host)
+    return groups if groups.there else NoContainers("its agent has made none", host)
 
 
-def open_containers(home: Path, host: str, capacity: Capacity, mounts: Path = Path("/proc/mounts")) -> Containers:
+def open_containers(
+    home: Path, host: str, capacity: Capacity, mounts: Path = Path("/proc/mounts"), membership: Path = Path("/proc/self/cgroup")
+) -> Containers:
     """Find what this machine offers, make the host's group, and say which it is."""
     found = trees(mounts)
     if found is None:
         return _without("no control groups for cpu and memory are mounted", host)
-    groups = ControlGroups(*found, installation_of(home), host)
+    group = delegated(found[1], membership) if found[0] is V2 else None
+    groups = _groups(found, group, home, host)
     try:
         groups.prepare(capacity)
     except OSError as error:
-        return _without(f"control groups cannot be written by user {os.geteuid()} ({error.strerror}); run the agent as root", host)
+        groups.close()
+        why = f"control groups cannot be written by user {os.geteuid()} ({error.strerror})"
+        return _without(f"{why}; run the agent as root, or have systemd delegate it a group: docs/hosts.md", host)
+    HostFolder(home, host).keep_group(group)
+    return groups
+
+
+def _groups(found: tuple[Version, Path, Path, Path], group: Path | None, home: Path, host: str) -> ControlGroups:
+    if group is None:
+        return ControlGroups(*found, installation_of(home), host)
+    groups = ControlGroups(V2, group, group, group, installation_of(home), host)
+    groups.limits = f"{V2.name}, delegated"
     return groups
 
 

@@ -154,6 +154,20 @@ class HostFolder:
         """Remember the process that serves this host."""
         write_whole(self.path / "agent.json", ProcessFile(pid=agent.pid, started=agent.started).model_dump_json())
 
+    def group(self) -> Path | None:
+        """Return the delegated control group that the host's units are in, for whoever looks for them from elsewhere."""
+        try:
+            return Path((self.path / "group").read_text())
+        except FileNotFoundError:
+            return None
+
+    def keep_group(self, group: Path | None) -> None:
+        """Remember it; None where the machine's own tree is used."""
+        if group is None:
+            (self.path / "group").unlink(missing_ok=True)
+        else:
+            write_whole(self.path / "group", str(group))
+
     def unit(self, identity: UnitId) -> UnitFolder:
         """Return the folder of one unit."""
         return UnitFolder(self.path / "units" / identity)

@@ -3,7 +3,20 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent.containers import QUIET, V1, V2, ControlGroups, NoContainers, Usage, find_containers, installation_of, open_containers, sweep
+from ops.agent.containers import (
+    QUIET,
+    V1,
+    V2,
+    Containers,
+    ControlGroups,
+    NoContainers,
+    Usage,
+    find_containers,
+    installation_of,
+    open_containers,
+    sweep,
+)
+from ops.agent.store import HostFolder
 from ops.model.resources import Capacity
 from tests.unit.agent.test_reconcile import slot
 
@@ -90,6 +103,71 @@ def test_groups_that_cannot_be_written_are_no_reason_to_fail(tmp_path: Path) -> 
     mounts = tmp_path / "mounts"
     mounts.write_text("cgroup /proc/cpu cgroup rw,cpu 0 0\ncgroup /proc/memory cgroup rw,memory 0 0\n")
     assert open_containers(tmp_path, "h1", Capacity(cpu=1, memory=100), mounts).limits.startswith("none: control groups cannot be written")
+
+
+@pytest.fixture
+def version_2(tmp_path: Path) -> Path:
+    """A machine's tree, mounted, with a service that systemd has delegated a group to, and an agent of it."""
+    (tmp_path / "mounts").write_text(f"cgroup2 {tmp_path}/tree cgroup2 rw 0 0\n")
+    service = tmp_path / "tree/system.slice/sluice-agent@h1.service"
+    (service / "agent").mkdir(parents=True)
+    (tmp_path / "tree/cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    for name in ("cgroup.procs", "cgroup.subtree_control"):
+        (service / name).touch()
+    (tmp_path / "membership").write_text("0::/system.slice/sluice-agent@h1.service/agent\n")
+    HostFolder(tmp_path, "h1").make()
+    return tmp_path
+
+
+def opened(machine: Path) -> Containers:
+    return open_containers(machine, "h1", Capacity(cpu=8, memory=8192), machine / "mounts", machine / "membership")
+
+
+def test_units_are_kept_below_the_delegated_group_beside_the_agents(version_2: Path) -> None:
+    service = version_2 / "tree/system.slice/sluice-agent@h1.service"
+    found = opened(version_2)
+    assert found.limits == "cgroup v2, delegated"
+    (joins,) = found.admit(slot())
+    assert joins == service / installation_of(version_2) / "h1" / slot().id / "cgroup.procs"
+    assert (service / "cgroup.subtree_control").read_text() == "+cpu +memory"
+    assert not (version_2 / "tree/cgroup.subtree_control").exists(), "the machine's own groups are systemd's"
+
+
+def test_who_looks_from_elsewhere_finds_units_below_the_delegated_group(version_2: Path) -> None:
+    (joins,) = opened(version_2).admit(slot())
+    joins.write_text("4711\n")
+    assert find_containers(version_2, "h1", version_2 / "mounts").processes(slot().id, None) == {4711}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "0::/system.slice/sluice-agent@h1.service",  # systemd before 254 knows no DelegateSubgroup: the next agent could not be started
+        "0::/user.slice/user-1000.slice/session-1.scope",
+        "0::/",
+        "4:memory:/system.slice/sluice-agent@h1.service/agent",
+        "",
+    ],
+)
+def test_where_nothing_is_delegated_the_machines_own_tree_is_used(version_2: Path, own: str) -> None:
+    opened(version_2)
+    (version_2 / "membership").write_text(f"{own}\n")
+    found = opened(version_2)
+    assert found.limits == "cgroup v2"
+    assert found.admit(slot()) == (version_2 / "tree" / installation_of(version_2) / "h1" / slot().id / "cgroup.procs",)
+    assert HostFolder(version_2, "h1").group() is None
+
+
+def test_a_delegated_group_without_the_files_of_one_is_not_used(version_2: Path) -> None:
+    (version_2 / "tree/system.slice/sluice-agent@h1.service/cgroup.subtree_control").unlink()
+    assert opened(version_2).limits == "cgroup v2"
+
+
+def test_after_the_machine_has_restarted_there_is_nothing_to_remove(version_2: Path) -> None:
+    HostFolder(version_2, "h1").keep_group(version_2 / "tree/gone")
+    found = find_containers(version_2, "h1", version_2 / "mounts")
+    assert found.limits == "none: its agent has made none"
+    found.remove(slot().id)
 
 
 def test_two_installations_do_not_meet(tmp_path: Path) -> None:
