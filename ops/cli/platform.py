@@ -104,21 +104,30 @@ def clean(as_json: AsJson = False) -> None:  # noqa: FBT002
 
 
 def doctor(
+    host: Annotated[str | None, typer.Option(metavar="NAME", help="Look at this machine as that host of the site file.")] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Show how much memory each service takes (PSS).")] = False,  # noqa: FBT002
     as_json: AsJson = False,  # noqa: FBT002
 ) -> None:
-    """Look at Java, disk, memory, ports, the site file and every service, and say what to do. Example: sluice doctor --json."""
+    """Look at Java, disk, memory, ports, the site file and every service, and say what to do. Example: sluice doctor --json.
+
+    With --host, on a real host: what its agent needs, and whether the services that the endpoints file names can be reached from it.
+    """
     from ops.platform import doctor as examination  # noqa: PLC0415
+    from ops.platform import host_doctor  # noqa: PLC0415
+    from ops.platform.finding import Verdict  # noqa: PLC0415
     from ops.platform.layout import PlatformError, layout  # noqa: PLC0415
     from ops.platform.memory import by_service  # noqa: PLC0415
 
+    if host is not None and memory:
+        message = "--memory is about the embedded platform's services: leave out --host"
+        raise WrongUsageError(message)
     try:
         where = layout()
-        findings = examination.examine(where)
+        findings = examination.examine(where) if host is None else host_doctor.examine(host, where.site, where.home)
     except PlatformError as error:
         raise _fail(error) from None
     sizes = by_service(where) if memory else {}
-    bad = [finding for finding in findings if finding.verdict is examination.Verdict.BAD]
+    bad = [finding for finding in findings if finding.verdict is Verdict.BAD]
     if as_json:
         answer: dict[str, Any] = {"ok": not bad, "findings": [vars(finding) for finding in findings]}
         print_json(answer | ({"memory": sizes} if memory else {}))

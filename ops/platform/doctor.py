@@ -3,38 +3,18 @@
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from enum import StrEnum
 
 from ops import site
 from ops.channel.client import Channel, ChannelAwayError
 from ops.model import paths
 from ops.model.assignment import Observed
 from ops.platform import disk, java, memory, ports, sluice
+from ops.platform.finding import Finding, Verdict
 from ops.platform.flowing import known_endpoints, missing_tiers
 from ops.platform.layout import Layout, PlatformError
 from ops.platform.lifecycle import catalogue
 from ops.platform.service import Service
 from ops.platform.supervisord import Supervisor
-
-
-class Verdict(StrEnum):
-    """How a thing is."""
-
-    OK = "ok"
-    NOTE = "note"
-    """It works, less well than it could."""
-    BAD = "bad"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    thing: str
-    verdict: Verdict
-    sentence: str
-    advice: str = ""
 
 
 def examine(where: Layout) -> list[Finding]:

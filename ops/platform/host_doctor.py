@@ -1,0 +1,149 @@
+"""Look at this machine as one host of a site: what its agent needs, and what its slots and drivers will need. Changes nothing."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from ops import endpoints, site
+from ops.agent.commands import java
+from ops.agent.containers import trees
+from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_of
+from ops.endpoints import Endpoints
+from ops.model.assignment import HostFacts
+from ops.platform import disk, jars, reach
+from ops.platform.finding import Finding, Verdict
+from ops.platform.java import SUITABLE, version_of
+
+NEEDED = ("pyspark", "kazoo", "confluent-kafka", "psycopg", "pyarrow")
+"""Packages that agents, drivers and slots cannot do without."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What is known about the host before it is looked at."""
+
+    facts: HostFacts
+    where: Endpoints
+    home: Path
+
+
+def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
+    """Look at everything side by side; without the two files that say what there should be, at those alone."""
+    try:
+        facts = facts_of(name, site.load(site_file), site_file)
+    except (site.SiteError, UnknownHostError) as error:
+        return [Finding("site", Verdict.BAD, str(error), "the site file is the same on every host; SLUICE_SITE names it")]
+    said = f"{site_file} knows {name} at {facts.address}, with {facts.cpu:g} cores and {facts.memory:,} MiB"
+    known = Finding("site", Verdict.OK, said)
+    try:
+        host = Host(facts, endpoints.load(), home)
+    except (FileNotFoundError, PermissionError, endpoints.EndpointsError) as error:
+        return [known, Finding("endpoints", Verdict.BAD, str(error), "SLUICE_ENDPOINTS names it; docs/hosts.md shows one")]
+    looks = (_java, _packages, _jars, _address, _capacity, _groups, _home, _shared, _channel, _services)
+    with ThreadPoolExecutor(len(looks)) as pool:
+        return [known, *(finding for findings in pool.map(lambda look: list(look(host)), looks) for finding in findings)]
+
+
+def _java(_host: Host) -> Iterator[Finding]:
+    try:
+        program = Path(java())
+    except RuntimeError as error:
+        yield Finding("java", Verdict.BAD, str(error), "install one, such as Debian's openjdk-17-jre-headless, and set JAVA_HOME")
+        return
+    found = version_of(program)
+    if found in SUITABLE:
+        yield Finding("java", Verdict.OK, f"Java {found}: {program}")
+    else:
+        yield Finding("java", Verdict.BAD, f"{program} is Java {found or '?'}", "Spark needs Java 17 or 21: set JAVA_HOME to one")
+
+
+def _packages(_host: Host) -> Iterator[Finding]:
+    found, missing = [], []
+    for name in NEEDED:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        yield Finding("packages", Verdict.BAD, f"{', '.join(missing)} not installed", "run `make install` in the folder that Sluice is in")
+    else:
+        yield Finding("packages", Verdict.OK, ", ".join(found))
+
+
+def _jars(host: Host) -> Iterator[Finding]:
+    needed = [jar for jar in jars.locked(jars.LOCK.read_text()) if jar.folder == "connector"]
+    for home in dict.fromkeys((host.home, host.where.home)):
+        amiss = jars.wrong(needed, home)
+        if amiss:
+            sentence = f"{home / 'jars' / 'connector'}: " + "; ".join(f"{jar.file} {why}" for jar, why in amiss.items())
+            yield Finding("jars", Verdict.BAD, sentence, "drivers and slots need Spark's Kafka connector; docs/hosts.md brings it")
+        else:
+            yield Finding("jars", Verdict.OK, f"Spark's Kafka connector is in {home / 'jars' / 'connector'}")
+
+
+def _address(host: Host) -> Iterator[Finding]:
+    try:
+        check_address(host.facts)
+    except ForeignAddressError as error:
+        yield Finding("address", Verdict.BAD, str(error), "look at `ip address`; the doctor has to run on the host itself")
+    else:
+        yield Finding("address", Verdict.OK, f"slots can listen at {host.facts.address}")
+
+
+def _capacity(host: Host) -> Iterator[Finding]:
+    cores, memory = os.cpu_count() or 1, psutil.virtual_memory().total >> 20
+    sentence = f"the site file gives away {host.facts.cpu:g} cores and {host.facts.memory:,} MiB of {cores} and {memory:,}"
+    if host.facts.memory > memory:
+        yield Finding("capacity", Verdict.BAD, sentence, "lower capacity.memory: slots would be killed when the machine is full")
+    elif host.facts.cpu > cores:
+        yield Finding("capacity", Verdict.NOTE, sentence, "lower capacity.cpu: slots will wait for each other when all are busy")
+    else:
+        yield Finding("capacity", Verdict.OK, sentence)
+
+
+def _groups(_host: Host) -> Iterator[Finding]:
+    found = trees(Path("/proc/mounts"))
+    if found is None:
+        advice = "slots run without limits; mount cgroup version 2 with its controllers cpu and memory"
+        yield Finding("groups", Verdict.NOTE, "no control groups for cpu and memory are mounted", advice)
+    elif os.geteuid() == 0:
+        yield Finding("groups", Verdict.OK, f"{found[0].name}; an agent of root's can limit its slots")
+    else:
+        sentence = f"{found[0].name}; an agent of user {os.geteuid()} can limit its slots only in a group that is delegated to it"
+        yield Finding("groups", Verdict.NOTE, sentence, "deploy/systemd has a unit file that does so; what the agent has is said below")
+
+
+def _home(host: Host) -> Iterator[Finding]:
+    yield _writable("home", host.home, "set SLUICE_HOME to a folder of the agent's user")
+    free = disk.free(host.home)
+    if free < disk.LOW:
+        yield Finding("disk", Verdict.BAD, f"{free:,} MiB free at {host.home}", "make room: logs and shuffles of slots go there")
+    else:
+        yield Finding("disk", Verdict.OK, f"{free:,} MiB free at {host.home}")
+
+
+def _shared(host: Host) -> Iterator[Finding]:
+    yield _writable("shared folder", host.where.home, "mount it as on every other host, for the agent's user: checkpoints are in it")
+
+
+def _writable(thing: str, folder: Path, advice: str) -> Finding:
+    if not folder.is_dir():
+        return Finding(thing, Verdict.BAD, f"{folder} is not there", advice)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Finding(thing, Verdict.BAD, f"{folder} cannot be written by user {os.geteuid()}", advice)
+    return Finding(thing, Verdict.OK, f"{folder} can be written")
+
+
+def _channel(host: Host) -> Iterator[Finding]:
+    return reach.channel(host.where.zookeeper, host.facts.name)
+
+
+def _services(host: Host) -> Iterator[Finding]:
+    yield from reach.any_of("kafka", host.where.kafka)
+    yield from reach.any_of("spark", host.where.spark.removeprefix("spark://"))
+    yield reach.database(host.where.postgres)

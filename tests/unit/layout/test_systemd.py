@@ -1,0 +1,96 @@
+"""The unit files for real hosts: systemd takes them, and what they start is there."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ops.agent.__main__ import arguments_of
+from ops.agent.delegation import AGENTS
+from ops.cli.main import app
+
+FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "systemd"
+FILES = ("sluice-agent@.service", "sluice-controller@.service")
+BEFORE_254 = "Unknown key 'DelegateSubgroup'"
+"""What an older one says; it then starts agents where they take no limits: docs/hosts.md."""
+
+
+def unit(name: str) -> ConfigParser:
+    found = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    found.optionxform = str  # type: ignore[assignment,method-assign]
+    found.read(FOLDER / name)
+    return found
+
+
+def settings() -> dict[str, str]:
+    lines = (FOLDER / "sluice.env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def becomes(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what the unit's command, for the instance `h1`, turns into."""
+    became: list[list[str]] = []
+    monkeypatch.setattr(os, "execvp", lambda _program, words: became.append(words))
+    words = shlex.split(unit(name)["Service"]["ExecStart"])
+    assert words[0] == "/opt/sluice/.venv/bin/sluice"
+    typed = [re.sub(r"\$\{(\w+)\}", lambda match: settings()[match[1]], word).replace("%i", "h1") for word in words[1:]]
+    CliRunner().invoke(app, typed)
+    return became[0]
+
+
+def test_the_folder_has_a_unit_for_each_process_of_a_real_host() -> None:
+    assert {path.name for path in FOLDER.glob("*.service")} == set(FILES)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("name", FILES)
+def test_systemd_takes_it(name: str, tmp_path: Path) -> None:
+    program = tmp_path / "sluice"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    text = (FOLDER / name).read_text().replace("/opt/sluice/.venv/bin/sluice", str(program))
+    file = tmp_path / name.replace("@", "@h1")
+    file.write_text(text)
+    said = subprocess.run(["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False, timeout=20)
+    about_it = [line for line in said.stderr.splitlines() if file.name in line and BEFORE_254 not in line]
+    assert about_it == []
+    file.write_text(text.replace("Restart=always", "Restart=allways\nRestrt=no").replace(str(program), "/no/such/program"))
+    said = subprocess.run(["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False, timeout=20)
+    assert all(word in said.stderr for word in ("allways", "Restrt")), "it would notice what is wrong"
+    assert said.returncode != 0
+
+
+def test_the_agents_unit_starts_the_agent_of_its_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = becomes("sluice-agent@.service", monkeypatch)
+    assert words[1:3] == ["-m", "ops.agent"]
+    assert arguments_of(words[3:]).host == "h1"
+
+
+def test_the_controllers_unit_starts_a_controller_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = becomes("sluice-controller@.service", monkeypatch)
+    assert words[1:] == ["-m", "ops.controller", "--name=h1", "--metrics=127.0.0.1:9464"]
+
+
+def test_stopping_or_losing_the_agent_ends_none_of_its_units() -> None:
+    service = unit("sluice-agent@.service")["Service"]
+    kept = {"KillMode": "process", "OOMPolicy": "continue", "Restart": "always", "Delegate": "yes", "DelegateSubgroup": AGENTS}
+    assert {key: service[key] for key in kept} == kept
+    assert not {"PrivateTmp", "RuntimeDirectory", "ProtectControlGroups", "PrivateUsers"} & service.keys(), "units need these as they are"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_both_never_give_up_and_limit_their_log(name: str) -> None:
+    found = unit(name)
+    assert found["Unit"]["StartLimitIntervalSec"] == "0"
+    assert found["Service"]["LogRateLimitBurst"].isdecimal()
+    assert found["Service"]["EnvironmentFile"] == "/etc/sluice/sluice.env"
+
+
+def test_the_example_of_settings_names_every_setting_that_is_needed() -> None:
+    assert settings().keys() == {"SLUICE_HOME", "SLUICE_SITE", "SLUICE_ENDPOINTS", "JAVA_HOME", "SLUICE_METRICS"}

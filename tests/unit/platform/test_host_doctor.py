@@ -1,0 +1,116 @@
+"""What the doctor says of a real host: each thing that is amiss, with what to do about it."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ops.cli.main import app
+from ops.platform import host_doctor, jars
+from ops.platform.finding import Finding, Verdict
+
+SITE = "pipeline: pipeline.hits\nhosts:\n  - {name: h1, address: 127.0.1.1, capacity: {cpu: 1, memory: 1g}}\n"
+AWAY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A host's files, and a service that takes connections."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "site.yaml").write_text(SITE)
+    monkeypatch.setattr("ops.platform.reach.SECONDS", 1.0)
+    monkeypatch.setenv("SLUICE_SITE", str(tmp_path / "site.yaml"))
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    monkeypatch.delenv("SLUICE_ENDPOINTS", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        keep_endpoints(tmp_path, kafka=f"127.0.0.1:{service.getsockname()[1]},{AWAY}")
+        yield tmp_path
+
+
+def keep_endpoints(folder: Path, **changed: str) -> None:
+    airflow = {"url": f"http://{AWAY}", "user": "admin", "password": "x"}
+    found = {"kafka": AWAY, "zookeeper": f"{AWAY}/sluice/hits", "postgres": f"postgresql://x:secret@{AWAY}/x", "airflow": airflow}
+    found |= {"spark": f"spark://{AWAY}", "home": str(folder / "shared")} | changed
+    (folder / "endpoints.json").write_text(json.dumps(found))
+
+
+def look(machine: Path, host: str = "h1") -> dict[str, list[Finding]]:
+    found: dict[str, list[Finding]] = {}
+    for finding in host_doctor.examine(host, machine / "site.yaml", machine):
+        found.setdefault(finding.thing, []).append(finding)
+    return found
+
+
+def test_what_is_well_is_said_and_what_is_away_has_advice(machine: Path) -> None:
+    found = look(machine)
+    for thing in ("site", "java", "packages", "address", "home", "shared folder", "disk"):
+        assert [finding.verdict for finding in found[thing]] == [Verdict.OK], found[thing]
+    for thing in ("zookeeper", "postgres", "spark"):
+        (finding,) = found[thing]
+        assert finding.verdict is Verdict.BAD
+        assert "endpoints file" in finding.advice
+        assert "secret" not in finding.sentence
+
+
+def test_servers_that_stand_by_for_each_other_are_a_note_while_one_answers(machine: Path) -> None:
+    assert [finding.verdict for finding in look(machine)["kafka"]] == [Verdict.OK, Verdict.NOTE]
+
+
+def test_the_address_has_to_be_one_of_this_machine(machine: Path) -> None:
+    (machine / "site.yaml").write_text(SITE.replace("127.0.1.1", "203.0.113.7"))
+    (finding,) = look(machine)["address"]
+    assert (finding.verdict, "203.0.113.7" in finding.sentence) == (Verdict.BAD, True)
+
+
+@pytest.mark.parametrize(("given", "verdict"), [("memory: 9000000g", Verdict.BAD), ("memory: 1g, cpu: 9000", Verdict.NOTE)])
+def test_a_host_cannot_give_what_the_machine_does_not_have(machine: Path, given: str, verdict: Verdict) -> None:
+    capacity = given if "cpu" in given else f"cpu: 1, {given}"
+    (machine / "site.yaml").write_text(SITE.replace("cpu: 1, memory: 1g", capacity))
+    (finding,) = look(machine)["capacity"]
+    assert finding.verdict is verdict
+    assert finding.advice
+
+
+def test_a_shared_folder_that_is_not_mounted_is_bad(machine: Path) -> None:
+    (machine / "shared").rmdir()
+    assert look(machine)["shared folder"][0].verdict is Verdict.BAD
+
+
+def test_the_connector_has_to_be_in_both_homes_as_locked(machine: Path) -> None:
+    assert [finding.verdict for finding in look(machine)["jars"]] == [Verdict.BAD, Verdict.BAD]
+    connector = machine / "jars" / "connector"
+    connector.mkdir(parents=True)
+    for jar in jars.locked(jars.LOCK.read_text()):
+        (connector / jar.file).write_text("something else")
+    assert "differs from its checksum" in look(machine)["jars"][0].sentence
+
+
+def test_a_wrong_java_is_told_from_none(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = machine / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(machine))
+    assert "is Java 11" in look(machine)["java"][0].sentence
+    program.unlink()
+    assert "no Java at" in look(machine)["java"][0].sentence
+
+
+def test_without_the_two_files_nothing_else_is_looked_at(machine: Path) -> None:
+    (machine / "endpoints.json").write_text("{}")
+    assert [thing for thing, found in look(machine).items() if found[0].verdict is Verdict.BAD] == ["endpoints"]
+    found = look(machine, "h7")
+    assert found.keys() == {"site"}
+    assert "which knows h1" in found["site"][0].sentence
+
+
+def test_the_command_speaks_json_and_ends_with_1_when_something_is_bad(machine: Path) -> None:
+    del machine
+    done = CliRunner().invoke(app, ["doctor", "--host", "h1", "--json"])
+    said = json.loads(done.stdout)
+    assert (done.exit_code, said["ok"]) == (1, False)
+    assert {"zookeeper", "java", "shared folder"} <= {finding["thing"] for finding in said["findings"]}
+    assert CliRunner().invoke(app, ["doctor", "--host", "h1", "--memory"]).exit_code == 2
