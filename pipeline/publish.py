@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
                 channel.put(paths.tier(spec.name), spec)
             stopped = retire(channel, {tier.name for tier in pipeline.tiers})
         _leave_for_airflow(pipeline)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, endpoints.EndpointsError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
     except (topics.TopicError, ChannelAwayError, ConflictError) as error:

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 from configparser import ConfigParser
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from ops.agent.delegation import AGENTS
 from ops.cli.main import app
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "systemd"
-FILES = ("sluice-agent@.service", "sluice-controller@.service")
+FILES = ("sluice-agent@.service", "sluice-audit.service", "sluice-controller@.service")
 BEFORE_254 = "Unknown key 'DelegateSubgroup'"
 """What an older one says; it then starts agents where they take no limits: docs/hosts.md."""
 
@@ -54,7 +55,7 @@ def test_systemd_takes_it(name: str, tmp_path: Path) -> None:
     program = tmp_path / "sluice"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    text = (FOLDER / name).read_text().replace("/opt/sluice/.venv/bin/sluice", str(program))
+    text = re.sub(r"/opt/sluice/.venv/bin/\w+", str(program), (FOLDER / name).read_text())
     file = tmp_path / name.replace("@", "@h1")
     file.write_text(text)
     said = subprocess.run(["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False, timeout=20)
@@ -77,6 +78,12 @@ def test_the_controllers_unit_starts_a_controller_of_that_name(monkeypatch: pyte
     assert words[1:] == ["-m", "ops.controller", "--name=h1", "--metrics=127.0.0.1:9464"]
 
 
+def test_the_audits_unit_starts_the_audit() -> None:
+    program, dash_m, module = shlex.split(unit("sluice-audit.service")["Service"]["ExecStart"])
+    assert (program, dash_m) == ("/opt/sluice/.venv/bin/python", "-m")
+    assert find_spec(f"{module}.__main__")
+
+
 def test_stopping_or_losing_the_agent_ends_none_of_its_units() -> None:
     service = unit("sluice-agent@.service")["Service"]
     kept = {"KillMode": "process", "OOMPolicy": "continue", "Restart": "always", "Delegate": "yes", "DelegateSubgroup": AGENTS}
@@ -85,7 +92,7 @@ def test_stopping_or_losing_the_agent_ends_none_of_its_units() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_both_never_give_up_and_limit_their_log(name: str) -> None:
+def test_all_never_give_up_and_limit_their_log(name: str) -> None:
     found = unit(name)
     assert found["Unit"]["StartLimitIntervalSec"] == "0"
     assert found["Service"]["LogRateLimitBurst"].isdecimal()
