@@ -93,11 +93,15 @@ class Channel:
         """Connect, and make the tree's roots; raise ChannelAwayError when that takes too long."""
         try:
             with warnings.catch_warnings():
-                # The first one to connect makes the chroot, with the roots below it.
+                # told below, as an error
                 warnings.filterwarnings("ignore", message="No chroot path exists")
                 self._client.start(timeout=seconds)
             for root in paths.ROOTS:
                 self._client.ensure_path(root)
+        except NoNodeError as error:
+            self._client.stop()
+            message = f"ZooKeeper at {self.hosts} has no such chroot yet; whoever starts the platform makes it"
+            raise ChannelAwayError(message) from error
         except (KazooTimeoutError, KazooException) as error:
             self._client.stop()
             message = f"ZooKeeper at {self.hosts} does not answer: {error}"

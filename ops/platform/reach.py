@@ -26,7 +26,7 @@ def channel(address: str, host: HostName) -> Iterator[Finding]:
             yield Finding("zookeeper", Verdict.OK, f"{address} answers")
             yield _agent(link, host)
         else:
-            advice = "start a controller, which makes it, or correct `zookeeper` in the endpoints file"
+            advice = "make it, as docs/hosts.md says, or correct `zookeeper` in the endpoints file"
             yield Finding("zookeeper", Verdict.BAD, f"{address} answers, and there is no such chroot", advice)
     except (KazooTimeoutError, ChannelAwayError) as error:
         yield Finding("zookeeper", Verdict.BAD, f"{address} does not answer: {error}", ADVICE)
