@@ -93,7 +93,7 @@ class Channel:
         """Connect, and make the tree's roots; raise ChannelAwayError when that takes too long."""
         try:
             with warnings.catch_warnings():
-                # told below, as an error
+                # The first one to connect makes the chroot, with the roots below it; not what is above the chroot.
                 warnings.filterwarnings("ignore", message="No chroot path exists")
                 self._client.start(timeout=seconds)
             for root in paths.ROOTS:

@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from ops import metrics
-from ops.channel import Channel, ConflictError, Guard, Write
+from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
 from ops.controller.mirror import Mirror
 from ops.model import paths
 from ops.model.exporter import Exporter, Role
@@ -23,6 +23,11 @@ pytestmark = pytest.mark.timeout(120)
 def channel(zookeeper, request):
     with Channel(f"{zookeeper}/{request.node.name[:40]}") as connected:
         yield connected
+
+
+def test_a_chroot_below_one_that_is_not_there_is_told_from_a_server_that_is_away(zookeeper):
+    with pytest.raises(ChannelAwayError, match="has no such chroot yet"):
+        Channel(f"{zookeeper}/nobody/made-it").start()
 
 
 def test_a_multi_is_all_or_nothing(channel):
