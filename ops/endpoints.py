@@ -62,3 +62,6 @@ def load() -> Endpoints:
     except ValidationError as error:
         lines = [f"{path}: {'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
         raise EndpointsError("\n".join(lines)) from error
+    except OSError as error:
+        message = f"{path} cannot be read by user {os.geteuid()}: {error.strerror}"
+        raise EndpointsError(message) from error

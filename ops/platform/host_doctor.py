@@ -1,7 +1,7 @@
 """Look at this machine as one host of a site: what its agent needs, and what its slots and drivers will need. Changes nothing."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -42,11 +42,19 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
     known = Finding("site", Verdict.OK, said)
     try:
         host = Host(facts, endpoints.load(), home)
-    except (FileNotFoundError, PermissionError, endpoints.EndpointsError) as error:
+    except (FileNotFoundError, endpoints.EndpointsError) as error:
         return [known, Finding("endpoints", Verdict.BAD, str(error), "SLUICE_ENDPOINTS names it; docs/hosts.md shows one")]
     looks = (_java, _packages, _jars, _address, _capacity, _groups, _home, _shared, _channel, _services)
     with ThreadPoolExecutor(len(looks)) as pool:
-        return [known, *(finding for findings in pool.map(lambda look: list(look(host)), looks) for finding in findings)]
+        return [known, *(finding for findings in pool.map(lambda look: _made(look, host), looks) for finding in findings)]
+
+
+def _made(look: Callable[[Host], Iterator[Finding]], host: Host) -> list[Finding]:
+    try:
+        return list(look(host))
+    except OSError as error:
+        advice = "run the doctor as the user that the agent runs as"
+        return [Finding(look.__name__.strip("_"), Verdict.BAD, f"cannot be looked at by user {os.geteuid()}: {error}", advice)]
 
 
 def _java(_host: Host) -> Iterator[Finding]:

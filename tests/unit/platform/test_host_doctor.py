@@ -99,6 +99,17 @@ def test_a_wrong_java_is_told_from_none(machine: Path, monkeypatch: pytest.Monke
     assert "no Java at" in look(machine)["java"][0].sentence
 
 
+def test_what_cannot_be_read_is_a_finding_and_no_end_of_the_others(machine: Path) -> None:
+    for jar in jars.locked(jars.LOCK.read_text()):
+        (machine / "jars" / "connector" / jar.file).mkdir(parents=True)
+    found = look(machine)
+    assert "run the doctor as the user that the agent runs as" in found["jars"][0].advice
+    assert found["java"][0].verdict is Verdict.OK
+    (machine / "endpoints.json").unlink()
+    (machine / "endpoints.json").mkdir()
+    assert "endpoints.json cannot be read by user" in look(machine)["endpoints"][0].sentence
+
+
 def test_without_the_two_files_nothing_else_is_looked_at(machine: Path) -> None:
     (machine / "endpoints.json").write_text("{}")
     assert [thing for thing, found in look(machine).items() if found[0].verdict is Verdict.BAD] == ["endpoints"]
