@@ -170,13 +170,8 @@ def want(  # noqa: PLR0913 - each is one field of what is wanted
     for _ in range(WANT_TRIES):
         found = channel.read(path, TierWanted)
         before = TierWanted() if found is None else found.value
-        after = TierWanted(
-            running=before.running if running is None else running,
-            paused=before.paused if paused is None else paused,
-            attempt=before.attempt + 1 if again else before.attempt,
-            by=by,
-            at=time.time(),
-        )
+        said = {"running": running, "paused": paused, "attempt": before.attempt + 1 if again else None}
+        after = before.model_copy(update={**{key: value for key, value in said.items() if value is not None}, "by": by, "at": time.time()})
         if found is not None and after.model_copy(update={"by": before.by, "at": before.at}) == before:
             return before
         try:

@@ -135,9 +135,14 @@ class Pipeline:
         message = f'there is no tier "{name}"; the pipeline has {known}'
         raise DeclarationError(message)
 
+    def spec(self, name: str) -> TierSpec:
+        """Return what the control plane has to know of one tier."""
+        tier = self.tier(name)
+        return _spec(tier, self._distance(tier))
+
     def specs(self) -> tuple[TierSpec, ...]:
         """Return what the control plane has to know of each tier."""
-        return tuple(_spec(tier, self._distance(tier)) for tier in self.tiers)
+        return tuple(self.spec(tier.name) for tier in self.tiers)
 
     def _distance(self, tier: Tier) -> int:
         if not tier.outputs:
@@ -148,10 +153,16 @@ class Pipeline:
 def load(module: str) -> Pipeline:
     """Import the module that the site file names and return its `PIPELINE`."""
     try:
-        found = getattr(importlib.import_module(module), "PIPELINE", None)
+        found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         message = f"pipeline {module!r}: cannot import it: {error}; check `pipeline:` in the site file and PYTHONPATH"
         raise DeclarationError(message) from error
+    return pipeline_of(found, module)
+
+
+def pipeline_of(imported: object, module: str) -> Pipeline:
+    """Return the `PIPELINE` of a module that was imported, or say that it has none."""
+    found = getattr(imported, "PIPELINE", None)
     if not isinstance(found, Pipeline):
         message = f"pipeline {module!r}: the module has no PIPELINE = Pipeline(tiers=(…)); add it at its end"
         raise DeclarationError(message)

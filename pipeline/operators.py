@@ -43,10 +43,15 @@ def check_tier(session: "SparkSession", tier: Tier) -> None:
     if tier.state is None:
         check(transformed(session.createDataFrame([], KAFKA), tier), tier)
         return
+    check_state(state_plan(session, tier), tier)
+
+
+def state_plan(session: "SparkSession", tier: Tier) -> "DataFrame":
+    """Run the transform of a tier with state on streams that never have a record."""
     fields = session.createDataFrame([], KAFKA).schema
     ticks = session.readStream.format("rate").load()
     nothing = ticks.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in fields))
-    check_state(absorbed([nothing for _ in tier.inputs], tier), tier)
+    return absorbed([nothing for _ in tier.inputs], tier)
 
 
 def check_state(made: "DataFrame", tier: Tier) -> None:

@@ -1,7 +1,7 @@
 """`python -m pipeline.publish [--check]`: make a pipeline known. Run at every start of the platform and after every change of the pipeline.
 
 Validates the pipeline that the site file names; then writes its tiers to the channel, its streams to Kafka, its tables to PostgreSQL.
-Tiers that are not declared any more are stopped.
+New code becomes a release, which no tier runs before it is upgraded to it. Tiers that are not declared any more are stopped.
 All of it is idempotent. Exit codes: 0 done, 1 the pipeline or the site file is wrong, 2 a service does not answer.
 """
 
@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import psycopg
@@ -18,8 +18,11 @@ import psycopg
 from ops import endpoints, site
 from ops.channel.client import Channel, ChannelAwayError, ConflictError
 from ops.model import paths
-from ops.model.incarnation import TierWanted
-from pipeline import declare, tables, topics
+from ops.model.incarnation import IncarnationSpec, TierWanted
+from ops.model.tier import TierSpec
+from pipeline import declare, releases, tables, topics
+from pipeline.holds import operators
+from pipeline.shapes import shapes
 
 WRONG = 1
 AWAY = 2
@@ -41,20 +44,12 @@ def main(arguments: list[str] | None = None) -> int:
     except (site.SiteError, declare.DeclarationError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
-    names = ", ".join(tier.name for tier in pipeline.tiers)
     if only_check:
-        sys.stdout.write(f"{settings.pipeline}: {names}: valid\n")
+        sys.stdout.write(f"{settings.pipeline}: {', '.join(tier.name for tier in pipeline.tiers)}: valid\n")
         return 0
     try:
-        where = endpoints.load()
-        new = topics.create(where.kafka, pipeline, settings.partitions)
-        filled = tables.create(where.postgres, pipeline)
-        with Channel(where.zookeeper) as channel:
-            for spec in pipeline.specs():
-                channel.put(paths.tier(spec.name), spec)
-            stopped = retire(channel, {tier.name for tier in pipeline.tiers})
-        _leave_for_airflow(pipeline)
-    except (FileNotFoundError, endpoints.EndpointsError) as error:
+        said = list(_publish(endpoints.load(), settings, pipeline))
+    except (FileNotFoundError, endpoints.EndpointsError, declare.DeclarationError, releases.ChangedError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
     except (topics.TopicError, ChannelAwayError, ConflictError) as error:
@@ -63,10 +58,33 @@ def main(arguments: list[str] | None = None) -> int:
     except psycopg.Error as error:
         sys.stderr.write(f"tables cannot be made in PostgreSQL: {error}\n")
         return AWAY
-    sys.stdout.write(f"{settings.pipeline}: tiers {names}; tables {', '.join(filled)}; new streams: {', '.join(new) or 'none'}\n")
-    if stopped:
-        sys.stdout.write(f"not declared any more, and stopped: {', '.join(stopped)}; their streams, tables and checkpoints stay\n")
+    sys.stdout.writelines(f"{line}\n" for line in said)
     return 0
+
+
+def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.Pipeline) -> Iterable[str]:
+    """Write everything, and say what."""
+    new = topics.create(where.kafka, pipeline, settings.partitions)
+    filled = tables.create(where.postgres, pipeline)
+    release, is_new = releases.keep(where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, operators(pipeline)))
+    specs = [spec.model_copy(update={"release": release.name}) for spec in pipeline.specs()]
+    with Channel(where.zookeeper) as channel:
+        for each in releases.known(where.home):
+            channel.create(paths.release(each.name), each)
+        for spec in specs:
+            channel.put(paths.tier(spec.name), spec)
+        stopped = retire(channel, {spec.name for spec in specs})
+        behind = _behind(channel, specs)
+        for name in releases.prune(where.home, _used(channel)):
+            channel.delete(paths.release(name))
+    _leave_for_airflow(specs)
+    names = ", ".join(spec.name for spec in specs)
+    yield f"{settings.pipeline}: tiers {names}; tables {', '.join(filled)}; new streams: {', '.join(new) or 'none'}"
+    yield f"release {release.name}{', which is new' if is_new else ': the code is as it was'}"
+    if behind:
+        yield f"other releases run in {', '.join(behind)}: `sluice upgrade TIER` hands a tier over to this one"
+    if stopped:
+        yield f"not declared any more, and stopped: {', '.join(stopped)}; their streams, tables and checkpoints stay"
 
 
 def retire(channel: Channel, declared: Collection[str]) -> list[str]:
@@ -84,11 +102,30 @@ def retire(channel: Channel, declared: Collection[str]) -> list[str]:
     return stopped
 
 
-def _leave_for_airflow(pipeline: declare.Pipeline) -> None:
+def _behind(channel: Channel, specs: Iterable[TierSpec]) -> list[str]:
+    """Name the tiers that are begun from another release than the one that is published now."""
+    wanted = ((spec, channel.read(paths.wanted(spec.name), TierWanted)) for spec in specs)
+    return [spec.name for spec, found in wanted if found is not None and found.value.release not in {None, spec.release}]
+
+
+def _used(channel: Channel) -> set[str]:
+    """Name the releases that incarnations run, or are to be begun from."""
+    used: set[str | None] = set()
+    for name in channel.children("/tiers"):
+        wanted, spec = channel.read(paths.wanted(name), TierWanted), channel.read(paths.tier(name), TierSpec)
+        used |= {found.value.release for found in (wanted, spec) if found is not None}
+        for number in channel.children(paths.incarnations(name)):
+            incarnation = channel.read(paths.incarnation(name, int(number)), IncarnationSpec)
+            if incarnation is not None and not incarnation.value.retired:
+                used.add(incarnation.value.release)
+    return {name for name in used if name is not None}
+
+
+def _leave_for_airflow(specs: Iterable[TierSpec]) -> None:
     """Write the tiers to a file too: Airflow makes its DAGs of them, which must not depend on ZooKeeper."""
     path = endpoints.home() / "tiers.json"
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps([spec.model_dump(mode="json") for spec in pipeline.specs()], indent=1))
+    partial.write_text(json.dumps([spec.model_dump(mode="json") for spec in specs], indent=1))
     partial.replace(path)
 
 

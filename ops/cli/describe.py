@@ -32,6 +32,15 @@ def holds(view: View) -> list[HoldLine]:
     return [HoldLine.model_validate(hold.model_dump()) for hold in view.holds.last]
 
 
+def behind(lines: list[TierLine]) -> list[str]:
+    """Say which tiers run other code than what was published last."""
+    runs = [f"{line.name} ({line.release})" for line in lines if line.release is not None and line.release != line.published]
+    newest = {line.published for line in lines if line.published is not None}
+    return (
+        [f"Release {', '.join(sorted(newest))} is published; another one runs in {', '.join(runs)}: `sluice upgrade TIER`."] if runs else []
+    )
+
+
 def slots(view: View, figures: Figures) -> list[SlotLine]:
     """Describe every slot that is assigned."""
     found = []
@@ -127,6 +136,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
     name, owner = tier.spec.name, tier.owner
     mine = [found for found in _units(view) if found[1].tenant == Tenant(name) and found[1].incarnation == owner.owner]
     report = tier.reports.get(owner.owner) if owner.owner is not None else None
+    runs = tier.incarnations.get(owner.owner) if owner.owner is not None else None
     status = view.status.tiers.get(name) if view.status else None
     progress = figures.tiers.get(name)
     driver = next(((host, unit, seen) for host, unit, seen in mine if unit.kind is UnitKind.DRIVER), None)
@@ -136,6 +146,8 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         mode=tier.spec.mode,
         state=status.state if status else (report.state if report else "stopped"),
         incarnation=owner.owner,
+        release=None if runs is None else runs.release,
+        published=tier.spec.release,
         driver=DriverLine()
         if driver is None
         else DriverLine(host=driver[0].name, state=report.state if report else None, pid=driver[2].pid if driver[2] else None),

@@ -16,8 +16,7 @@ def subject(spec: ChangeSpec) -> str:
     words = [str(word) for word in (spec.host, spec.tier, spec.shift) if word is not None]
     if spec.k is not None:
         words.append(f"k={spec.k}")
-    if spec.to is not None:
-        words.append(f"→ {spec.to}")
+    words += [f"→ {place}" for place in (spec.to, spec.release) if place is not None]
     if spec.until is not None:
         words.append(f"until {clock(spec.until)}")
     return " ".join(words)

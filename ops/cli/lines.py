@@ -50,6 +50,10 @@ class TierLine(Frozen):
     mode: str
     state: str
     incarnation: int | None
+    release: str | None
+    """Whose code its owner runs; None: as its host's checkout was when it started."""
+    published: str | None
+    """The release that was published last."""
     driver: DriverLine
     workers: tuple[WorkerLine, ...]
     next: int | None

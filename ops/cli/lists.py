@@ -55,7 +55,21 @@ def tiers(*, as_json: AsJson = False) -> None:
         print_json(lines)
         return
     print_table(
-        ("tier", "kind", "mode", "state", "incarnation", "driver", "workers", "in/s", "out/s", "lag", "latency ms", "last gap s"),
+        (
+            "tier",
+            "kind",
+            "mode",
+            "state",
+            "incarnation",
+            "release",
+            "driver",
+            "workers",
+            "in/s",
+            "out/s",
+            "lag",
+            "latency ms",
+            "last gap s",
+        ),
         (
             (
                 line.name,
@@ -63,6 +77,7 @@ def tiers(*, as_json: AsJson = False) -> None:
                 line.mode,
                 line.state,
                 line.incarnation,
+                line.release,
                 line.driver.host,
                 [f"{worker.host} {worker.state}" for worker in line.workers],
                 line.rate_in,
@@ -75,6 +90,8 @@ def tiers(*, as_json: AsJson = False) -> None:
         ),
         f"No tier is published. {NOT_UP}",
     )
+    for sentence in describe.behind(lines):
+        typer.echo(sentence)
     if figures.missing:
         typer.echo(f"No figures: {figures.missing}.", err=True)
 

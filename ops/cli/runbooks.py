@@ -30,6 +30,7 @@ class Kind(StrEnum):
     RETURN = "return"
     REBOOT = "reboot"
     MIGRATE = "migrate"
+    UPGRADE = "upgrade"
     SCALE = "scale"
     BURST = "burst"
     LEAVE = "leave"
@@ -44,11 +45,17 @@ _NEEDS: dict[Kind, tuple[str, ...]] = {
     Kind.RETURN: ("host",),
     Kind.REBOOT: ("host",),
     Kind.MIGRATE: ("tier", "to"),
+    Kind.UPGRADE: ("tier",),
     Kind.SCALE: ("tier", "k"),
     Kind.BURST: ("tier", "k"),
     Kind.SHIFT: ("shift",),
 }
-_MAY_NAME: dict[Kind, tuple[str, ...]] = {Kind.PAUSE: ("tier",), Kind.RESUME: ("tier",), Kind.WRITE_OFF: ("host",)}
+_MAY_NAME: dict[Kind, tuple[str, ...]] = {
+    Kind.PAUSE: ("tier",),
+    Kind.RESUME: ("tier",),
+    Kind.WRITE_OFF: ("host",),
+    Kind.UPGRADE: ("release",),
+}
 
 
 def spec_of(kind: Kind, words: list[str]) -> "ChangeSpec":
@@ -171,6 +178,20 @@ def migrate(
 ) -> None:
     """Move a tier to a host, a zone or a label; it stays there."""
     _run(Kind.MIGRATE, tier, to, deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice upgrade enrich, or: sluice upgrade enrich --release r7-3f9a2c1b")
+def upgrade(
+    tier: Tier,
+    *,
+    release: Annotated[str | None, typer.Option(help="The release; without it, the one that was published last.")] = None,
+    deadline: Deadline = DEADLINE,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Hand a tier over to other code while records flow; it goes back by itself when it does not do as well as before."""
+    words = (tier,) if release is None else (tier, release)
+    _run(Kind.UPGRADE, *words, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice shift night")

@@ -66,6 +66,7 @@ def _notes(figures: Figures, tiers: list[TierLine] | None, now: float) -> list[s
         f"{tier}: {figures.lost(tier)} records are LOST: `sluice audit` tells which"
         for tier in sorted({loss.tier for loss in figures.losses})
     ]
+    notes += describe.behind(tiers or [])
     home = endpoints.home()
     if home.exists() and (free := disk.free(home)) < disk.LOW:
         notes.append(

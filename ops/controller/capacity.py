@@ -8,6 +8,7 @@ from ops.controller.draft import Draft
 from ops.model.assignment import HostState, slot_id
 from ops.model.ids import BATCH, HostName, TierName
 from ops.model.resources import Capacity
+from ops.model.status import TierState
 from ops.planning.cluster import Cluster, Host, Hosts, TierNow, units
 
 
@@ -18,8 +19,13 @@ def cluster(draft: Draft) -> Cluster:
     tiers: dict[TierName, TierNow] = {}
     for name, tier in draft.view.tiers.items():
         owning = draft.owning(name)
-        tiers[name] = TierNow(tier.spec, None if owning is None else owning.placement, draft.wanted[name].running)
-    return Cluster(draft.room, tiers, tuple(sorted(draft.batch.values())), draft.rules_now(), draft.pace, tuple(returning(draft)))
+        status = draft.statuses.get(name)
+        release, failed = draft.release_of(name), status is not None and status.state is TierState.FAILED
+        if owning is not None:
+            release = owning.release
+        tiers[name] = TierNow(tier.spec, None if owning is None else owning.placement, draft.wanted[name].running, release, failed)
+    batch = tuple(sorted(draft.batch.values()))
+    return Cluster(draft.room, tiers, batch, draft.rules_now(), draft.pace, tuple(returning(draft)), draft.view.releases)
 
 
 def returning(draft: Draft) -> list[HostName]:

@@ -98,8 +98,14 @@ class Draft:
         spec = None if record.owner is None or record.stopped else self.incarnations[tier].get(record.owner)
         return None if spec is None or spec.retired else spec
 
-    def begin(self, tier: TierName, placement: Placement, reason: str, failures: int = 0) -> Incarnation:
-        """Write a new incarnation under a number that was never used."""
+    def release_of(self, tier: TierName) -> str | None:
+        """Return the release that a tier's next incarnation is begun from."""
+        return self.wanted[tier].release or self.view.tiers[tier].spec.release
+
+    def begin(self, tier: TierName, placement: Placement, reason: str, failures: int = 0, release: str | None = None) -> Incarnation:
+        """Write a new incarnation under a number that was never used; it runs the tier's release, unless another one is named."""
+        if release is None and (release := self.release_of(tier)) != self.wanted[tier].release:
+            self.wanted[tier] = self.wanted[tier].model_copy(update={"release": release})
         known = [0, *self.incarnations[tier], self.owners[tier].owner or 0, self.owners[tier].next or 0]
         number = Incarnation(max(known) + 1)
         self.incarnations[tier][number] = IncarnationSpec(
@@ -109,6 +115,7 @@ class Draft:
             reason=reason,
             created_at=self.now,
             failures=failures,
+            release=release,
             attempt=self.wanted[tier].attempt,
         )
         self._hold(tier, placement, 1)

@@ -12,6 +12,7 @@ from ops.controller.steps.pausing import pause_or_resume
 from ops.controller.steps.preflight import preflight
 from ops.controller.steps.receipts import verify
 from ops.controller.steps.release import release
+from ops.controller.steps.trial import trial
 from ops.model.operation import STEPS, ChangeState, Operation, Result, Step
 
 _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
@@ -20,6 +21,7 @@ _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.PREPARE: prepare,
     Step.CUT: cut,
     Step.VERIFY: verify,
+    Step.TRIAL: trial,
     Step.RELEASE: release,
     Step.REBOOT: reboot,
     Step.HEALTH: health,

@@ -3,7 +3,7 @@
 Every step is derived from the snapshot alone, so whichever controller looks next goes on from there.
 """
 
-from ops.controller import batch, order, repair, standby, vitals
+from ops.controller import batch, order, repair, returning, standby, vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
@@ -112,11 +112,12 @@ def _keep(draft: Draft, tier: TierView) -> TierStatus:
     if end is not None:
         return _recover(draft, tier, owner, end)
     short = repair.replace_lost_slots(draft, tier)
+    back = returning.keep(draft, name)
     if draft.owners[name].phase is Phase.CUT:
         _flip(draft, tier)
     waiting = order.pause_or_resume(draft, name)
     beside = standby.keep(draft, tier)
-    return _status(draft, name, short or waiting, beside)
+    return _status(draft, name, short or back or waiting, beside)
 
 
 def _status(draft: Draft, tier: TierName, waiting: str | None, beside: str | None) -> TierStatus:
@@ -144,7 +145,7 @@ def _drop_dead_next(draft: Draft, tier: TierName) -> None:
         return
     end = vitals.death(draft, tier, record.next)
     wanted = any(change.state is ChangeState.ACTIVE and change.incarnations.get(tier) == record.next for change in draft.changes.values())
-    if end is None and wanted:
+    if end is None and (wanted or returning.is_under_way(draft, tier)):
         return
     reason = "the change that it was for has ended" if end is None else end.reason
     draft.deaths[tier, record.next] = reason

@@ -13,6 +13,7 @@ from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, TierWanted
 from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation
 from ops.model.pressure import Holds
+from ops.model.release import Release
 from ops.model.share import Layers
 from ops.model.status import ControllerStatus
 from ops.model.tier import TierSpec
@@ -83,6 +84,7 @@ class View:
     changes: Mapping[ChangeId, ChangeRecord] = field(default_factory=dict)
     lock: MaintenanceLock | None = None
     layers: Layers = field(default_factory=Layers)
+    releases: Mapping[str, Release] = field(default_factory=dict)
     status: ControllerStatus | None = None
     holds: Holds = field(default_factory=Holds)
     versions: Mapping[str, int] = field(default_factory=dict)
@@ -121,6 +123,7 @@ def look(reader: Reader) -> View:
         },
         lock=at.value(paths.LOCK, MaintenanceLock),
         layers=at.value(paths.LAYERS, Layers) or Layers(),
+        releases=_releases(at),
         status=at.value(paths.CONTROLLER_STATUS, ControllerStatus),
         holds=at.value(paths.HOLDS, Holds) or Holds(),
         versions=at.versions,
@@ -141,6 +144,11 @@ def _tier(at: _Look, name: str) -> TierView | None:
         incarnations={number: found for number, found in specs.items() if found is not None},
         reports={number: found for number, found in reports.items() if found is not None},
     )
+
+
+def _releases(at: _Look) -> dict[str, Release]:
+    found = {name: at.value(paths.release(name), Release) for name in at.names(paths.RELEASES)}
+    return {name: release for name, release in found.items() if release is not None}
 
 
 def _hosts(at: _Look) -> Iterable[HostView]:

@@ -42,6 +42,8 @@ class IncarnationSpec(Frozen):
     """Its units are taken off the assignments; the number is never used again."""
     failures: int = 0
     """How many owners of this tier have failed in a row before it."""
+    release: str | None = None
+    """The release whose code it runs; None: what its host's checkout holds, as before there were releases."""
     attempt: int = 0
     """`TierWanted.attempt` when it was written: a higher one has a tier that was given up started again."""
 
@@ -133,6 +135,27 @@ class Receipt(Frozen):
     at: float
 
 
+TRIAL_SECONDS = 20.0
+"""So long after a driver owns its tier it says what has gone through it: ten micro-batches."""
+
+
+class Flowed(Frozen):
+    """What has gone through an incarnation. Said when it has owned its tier for `TRIAL_SECONDS`, is held, or had its query fail."""
+
+    seconds: float
+    """For how long it has owned the tier."""
+    records_in: int
+    """Input that is done."""
+    records_out: int
+    quarantined: int
+    waiting: int
+    """Input that is not done yet, when it was looked at last."""
+    restarts: int
+    """How often its query failed, and was begun again in place."""
+    error: str | None = None
+    """Why it failed last."""
+
+
 class IncarnationReport(Frozen):
     """What a driver says, in `tiers/<t>/incarnations/<i>/report`. Rewritten only when something changes, never as a heartbeat."""
 
@@ -148,6 +171,7 @@ class IncarnationReport(Frozen):
     stopped_at: Receipt | None = None
     error: str | None = None
     """The last error, in one or a few lines, when failed or fenced."""
+    flowed: Flowed | None = None
     gap_seconds: float | None = None
     """The largest gap in this tier's output over the hand-over to it."""
     measured: bool = False
@@ -217,6 +241,8 @@ class TierWanted(Frozen):
     paused: bool = False
     attempt: int = 0
     """Raised to have a tier that was given up started again."""
+    release: str | None = None
+    """The release that its next incarnation is begun from; set at its first start, and by an upgrade that was accepted."""
     by: str = ""
     at: float = 0.0
 

@@ -22,6 +22,7 @@ class ChangeKind(StrEnum):
     RETURN = "return"
     REBOOT = "reboot"
     MIGRATE = "migrate"
+    UPGRADE = "upgrade"
     SCALE = "scale"
     BURST = "burst"
     LEAVE = "leave"
@@ -46,6 +47,8 @@ class Step(StrEnum):
     """Hand each tier over, nearest the pipeline's end first, one at a time."""
     VERIFY = "verify"
     """Check the receipts: where the old ones stopped is where the new ones go on."""
+    TRIAL = "trial"
+    """See how the new code does, for a while."""
     RELEASE = "release"
     """Take the old incarnations' slots away; end the change and its lock, unless a reboot follows."""
     REBOOT = "reboot"
@@ -69,6 +72,7 @@ STEPS: dict[ChangeKind, tuple[Step, ...]] = {
         Step.PREFLIGHT, Step.CORDON, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE, Step.REBOOT, Step.HEALTH, Step.RETURN,
     ),
     ChangeKind.MIGRATE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
+    ChangeKind.UPGRADE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.TRIAL, Step.RELEASE),
     ChangeKind.SCALE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.BURST: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.LEAVE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
@@ -92,6 +96,8 @@ class ChangeSpec(Frozen):
     """Where a tier is to go: a host's name, `zone:ec2`, or `label:fast`."""
     k: Amount | None = None
     """How many slots, each of one quantum; a burst takes a number only."""
+    release: str | None = None
+    """The release that a tier is to run; preflight puts the newest in the place of None."""
     shift: str | None = None
     """A shift's name in the site file: `night` or `day`."""
     until: float | None = None

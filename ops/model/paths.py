@@ -1,6 +1,17 @@
 """Where everything is in the channel, below the pipeline's chroot. One place, used by all."""
 
-ROOTS = ("/config/wanted", "/hosts", "/assignments", "/observed", "/tiers", "/operations", "/changes", "/controller/leader", "/exporters")
+ROOTS = (
+    "/config/wanted",
+    "/hosts",
+    "/assignments",
+    "/observed",
+    "/tiers",
+    "/operations",
+    "/changes",
+    "/controller/leader",
+    "/exporters",
+    "/releases",
+)
 
 LAYERS = "/config/layers"
 LOCK = "/changes/lock"
@@ -13,6 +24,7 @@ CONTROLLER_STATUS = "/controller/status"
 """What the leader said last, for `sluice status`."""
 HOLDS = "/holds"
 """When tiers were held back, and for whom (`Holds`)."""
+RELEASES = "/releases"
 EXPORTERS = "/exporters"
 """Below it, where each process serves its figures."""
 
@@ -81,6 +93,11 @@ def incarnation(name: str, number: int) -> str:
 def report(name: str, number: int) -> str:
     """What the driver of an incarnation says (`IncarnationReport`)."""
     return f"/tiers/{name}/incarnations/{number}/report"
+
+
+def release(name: str) -> str:
+    """What others rely on of a release (`Release`)."""
+    return f"{RELEASES}/{name}"
 
 
 def operation(identity: str) -> str:

@@ -55,5 +55,7 @@ class TierSpec(Frozen):
     """Resources of the tier's driver process."""
     patience: float = 120.0
     """When it has not run for so long, it counts as behind too far: the lowest high watermark of its inputs. Unit: seconds."""
+    release: str | None = None
+    """The release that was published last, of which this declaration is; None before there was any."""
     distance: int = 0
     """Hops to the pipeline's end: 0 is nearest the end, and is stopped first."""

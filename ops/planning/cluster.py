@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from ops.model.assignment import HostState
 from ops.model.ids import HostName, TierName
 from ops.model.incarnation import Placement
+from ops.model.release import Release, TierShape
 from ops.model.resources import Capacity, Quantum
 from ops.model.share import Amount, Layers, Share
 from ops.model.tier import TierSpec
@@ -93,6 +94,10 @@ class TierNow:
     placement: Placement | None = None
     wanted: bool = True
     """It is to run: what it lacks of its minimum is kept for it."""
+    release: str | None = None
+    """Whose code it runs, or is to be begun from."""
+    failed: bool = False
+    """It was given up after several failures in a row."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +128,16 @@ class Cluster:
     pace: Pace = field(default_factory=Pace)
     returning: tuple[HostName, ...] = ()
     """Where slots that batch gives back are still there: their tasks go on for a while. The hosts hold them until then."""
+    releases: Mapping[str, Release] = field(default_factory=dict)
 
     def end_first(self) -> list[TierNow]:
         """Return the tiers nearest the pipeline's end first: the order of stops and cuts."""
         return sorted(self.tiers.values(), key=lambda tier: (tier.spec.distance, tier.spec.name))
+
+    def shape(self, tier: TierName, release: str | None) -> TierShape | None:
+        """Return what others rely on of a tier in a release, as far as that is known."""
+        found = self.releases.get(release or "")
+        return None if found is None else found.tiers.get(tier)
 
     def with_hosts(self, hosts: Mapping[HostName, Host]) -> "Cluster":
         """Return the same with other hosts."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName, TierName
-from ops.model.incarnation import Placement
+from ops.model.incarnation import TRIAL_SECONDS, Placement
 from ops.model.operation import ChangeKind, ChangeSpec, Move, Plan
 from ops.planning.cluster import BURST_ZONE, Cluster, Hosts, RefusedError, TierNow, holding
 from ops.planning.layers import layers_after
@@ -22,6 +22,7 @@ MOVING = frozenset(
         ChangeKind.DRAIN,
         ChangeKind.REBOOT,
         ChangeKind.MIGRATE,
+        ChangeKind.UPGRADE,
         ChangeKind.SCALE,
         ChangeKind.BURST,
         ChangeKind.LEAVE,
@@ -52,7 +53,8 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         batch_slots=batch,
         batch_kept=kept,
         notes=tuple(notes),
-        predicted_seconds=cluster.pace.seconds(len(moves), len(moves)),
+        predicted_seconds=cluster.pace.seconds(len(moves), len(moves))
+        + (TRIAL_SECONDS if spec.kind is ChangeKind.UPGRADE and moves else 0.0),
         predicted_gap_seconds=cluster.pace.gap if moves else 0.0,
     )
 
@@ -165,6 +167,8 @@ def has_to_move(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) 
             moves = spec.host in now.hosts
         case ChangeKind.MIGRATE:
             moves = not _is_at(now, aim, cluster.hosts)
+        case ChangeKind.UPGRADE:
+            moves = tier.release != spec.release and not tier.failed
         case ChangeKind.LEAVE:
             moves = any(name in cluster.hosts and cluster.hosts[name].zone == BURST_ZONE for name in now.hosts)
         case _:

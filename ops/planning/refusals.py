@@ -5,10 +5,15 @@ from collections.abc import Callable, Iterable
 from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName
 from ops.model.operation import ChangeKind, ChangeSpec
+from ops.model.release import number_of
 from ops.model.tier import Mode
 from ops.planning.cluster import BURST_ZONE, Cluster, RefusedError, TierNow
+from ops.planning.compatible import problems
 from ops.planning.layers import burst_of, layers_after
 from ops.planning.shares import limits, slots_of, target
+
+BY_VALUE = ("Fields(", "Direct(")
+"""The groupings whose partition follows from a value that the transform makes."""
 
 
 def check(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
@@ -87,6 +92,41 @@ def _check_migrate(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         message = f'tier "{tier.spec.name}" cannot go to {spec.to}: {states}; return it first'
         raise RefusedError(message)
     return _running(tier)
+
+
+def _check_upgrade(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    tier = _tier_of(spec, cluster)
+    name = tier.spec.name
+    if spec.release is None or spec.release not in cluster.releases:
+        known = ", ".join(sorted(cluster.releases, key=number_of)) or "none, `python -m pipeline.publish` makes one"
+        message = f"there is no release {spec.release or 'yet'}; known releases: {known}"
+        raise RefusedError(message)
+    after = cluster.releases[spec.release].tiers.get(name)
+    if after is None:
+        having = ", ".join(sorted((each.name for each in cluster.releases.values() if name in each.tiers), key=number_of))
+        message = f'release {spec.release} has no tier "{name}"; these have it: {having or "none"}'
+        raise RefusedError(message)
+    if tier.release == spec.release:
+        return [f"{name} runs {spec.release} already"]
+    before = None if tier.release is None else cluster.shape(name, tier.release)
+    if before is None:
+        return [f"{name} runs no release that is known: nothing could be compared, and there is no way back", *_running(tier)]
+    others = {other: shape for other, now in cluster.tiers.items() if (shape := cluster.shape(other, now.release)) is not None}
+    wrong = problems(name, before, after, others)
+    if wrong and tier.placement is not None:
+        message = (
+            f'tier "{name}" cannot be handed over from {tier.release} to {spec.release}: {"; ".join(wrong)}. '
+            f"To change it nevertheless, knowing what becomes of it: `sluice stop {name}`, `sluice upgrade {name}`, `sluice start {name}`"
+        )
+        raise RefusedError(message)
+    if tier.failed:
+        return [f"{name} has failed: it is started with {spec.release} at once, and there is no trial"]
+    spread = [stream.name for stream in after.outputs if stream.grouping.startswith(BY_VALUE)]
+    note = (
+        f"{', '.join(spread)} is spread by what its records hold: one that the new code gives another value there takes another way, and "
+        f"where both codes put it out, during the hand-over, a table that adds up counts it twice"
+    )
+    return [*wrong, *([note] if spread else ()), *_running(tier)]
 
 
 def _check_scale(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
@@ -200,6 +240,7 @@ _CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
     ChangeKind.REBOOT: _check_drain,
     ChangeKind.RETURN: _check_return,
     ChangeKind.MIGRATE: _check_migrate,
+    ChangeKind.UPGRADE: _check_upgrade,
     ChangeKind.SCALE: _check_scale,
     ChangeKind.BURST: _check_burst,
     ChangeKind.LEAVE: _check_nothing,

@@ -78,6 +78,8 @@ class Flow:
     """When the last record came out, or the last batch was committed. Unit: epoch seconds."""
     restarts: int = 0
     """How often the query failed, and was begun again in place."""
+    failure: str | None = None
+    """Why it failed last."""
     phases: Histogram = field(default_factory=_phases)
 
 

@@ -143,7 +143,8 @@ class IntoSink(Engine):
                 raise error
             self._query = None
             self._setting.flow.restarts += 1
-            log.warning("the query failed and is begun again in place", error=plainly(error))
+            self._setting.flow.failure = plainly(error)
+            log.warning("the query failed and is begun again in place", error=self._setting.flow.failure)
         if self._restarts.overdue(now) >= 0:
             self._restarts.begun()
             self.run()

@@ -184,7 +184,8 @@ class IntoStreams(Engine):
                 raise error
             self._query = None
             self._setting.flow.restarts += 1
-            log.warning("the query failed and is begun again in place", error=plainly(error))
+            self._setting.flow.failure = plainly(error)
+            log.warning("the query failed and is begun again in place", error=self._setting.flow.failure)
         late = self._restarts.overdue(now)
         if late < 0:
             return

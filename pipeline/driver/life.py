@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ops.model.incarnation import Directive, Receipt, State
+from ops.model.incarnation import TRIAL_SECONDS, Directive, Flowed, Receipt, State
 from pipeline.driver.failure import plainly
 from pipeline.sinks.ledger import FencedError
 
@@ -29,11 +29,13 @@ class Life:
     """One incarnation, from its session on."""
 
     def __init__(self, follow: "Follow", engine: "Engine", states: "InternalStates", flow: "Flow") -> None:
-        """Tie them together."""
+        """Tie them together; in `flow` is counted what goes through."""
         self._follow = follow
         self._engine = engine
         self._states = states
         self._flow = flow
+        self._owned: float | None = None
+        """Since when it has owned the tier and run, on the monotonic clock."""
         self._beside = False
         """It was begun beside an owner that has not left its internal state yet."""
         self._looked = 0.0
@@ -74,6 +76,7 @@ class Life:
             self._engine.tick()
             self._take_over()
             self._measure()
+            self._tell()
         except FencedError as error:
             refused = self._follow.right
             self._follow.look()
@@ -119,6 +122,7 @@ class Life:
         """Have the query and the tier stop; return the receipt, with what the tier has left."""
         self._states.hooks.pause()
         receipt = self._engine.hold()
+        self._tell(held=True)
         content = self._states.hooks.get_internal_state()
         left = self._states.leave(self._follow.me, self._engine.internal_state(receipt) if content is None else content)
         return receipt.model_copy(update={"internal": left})
@@ -133,6 +137,30 @@ class Life:
         if left is not None and left.at > started.at:
             self._states.take(left.internal)
             self._beside = False
+
+    def _tell(self, *, held: bool = False) -> None:
+        """Say what has gone through: once, after a while as the owner, and when its query has failed, or it is held."""
+        now, flow, said = time.monotonic(), self._flow, self._follow.report.flowed
+        if self._follow.owns and not held:
+            self._owned = self._owned or now
+        if self._owned is None:
+            return
+        seconds = now - self._owned
+        tried = said is not None and said.seconds >= TRIAL_SECONDS
+        if held or flow.restarts > (said.restarts if said is not None else 0) or (seconds >= TRIAL_SECONDS and not tried):
+            self._follow.note(
+                flowed=Flowed(
+                    seconds=round(seconds, 1),
+                    records_in=sum(flow.records_in.values()),
+                    records_out=sum(flow.records_out.values()),
+                    quarantined=flow.quarantined,
+                    waiting=sum(flow.lag.values()),
+                    restarts=flow.restarts,
+                    error=flow.failure,
+                )
+            )
+        if held:
+            self._owned = None
 
     def _measure(self) -> None:
         if not self._follow.report.caught_up and self._engine.caught_up():

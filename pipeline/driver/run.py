@@ -15,7 +15,7 @@ from ops.model.assignment import label_of
 from ops.model.exporter import Exporter, Role
 from ops.model.incarnation import Directive, IncarnationSpec, State
 from ops.model.tier import Mode, TierSpec
-from pipeline import declare
+from pipeline import declare, releases
 from pipeline.driver.failure import plainly
 from pipeline.driver.flow import Flow
 from pipeline.driver.follow import Follow
@@ -84,12 +84,21 @@ def _run(  # noqa: PLR0913, PLR0917 — what one incarnation is
     follow.note()
     begun = time.monotonic()
     try:
-        declared = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tier(spec.name)
-        return _serve(follow, where, spec, incarnation, declared, jvm, flow, begun)
+        pipeline = _load(where.home, incarnation.release)
+        # what is published last says how large it is; all else is as its own release has it
+        mine = pipeline.spec(spec.name).model_copy(update={"quantum": spec.quantum, "driver": spec.driver})
+        return _serve(follow, where, mine, incarnation, pipeline.tier(spec.name), jvm, flow, begun)
     except Exception as error:
         log.exception("failed before it could run")
         follow.enter(State.FAILED, error=plainly(error))
         return 1
+
+
+def _load(home: Path, release: str | None) -> declare.Pipeline:
+    """Import the code that the incarnation runs; without a release, what this host's checkout has."""
+    if release is not None:
+        return releases.load(home, release)
+    return declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
 
 
 def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is

@@ -80,6 +80,17 @@ def to() -> Param:
     )
 
 
+def release() -> Param:
+    """Ask for a release of the pipeline's code."""
+    return Param(
+        "",
+        type="string",
+        title="Release",
+        pattern=r"^(r[0-9]+-[0-9a-f]+)?$",
+        description="Its name, such as r7-3f9a2c1b; empty: the one that was published last.",
+    )
+
+
 def amount() -> Param:
     """Ask for a number of quanta, or a part of the cluster."""
     return Param(

@@ -48,7 +48,8 @@ LAUNCH_FAILED = SluiceNotifier(
 TIER_FAILED = SluiceNotifier(
     did="A tier that failed is started again by the controller, waiting longer each time, and by this DAG when the controller gives up. "
     "A tier that lost records goes on. For one that is too far behind, the pipeline's entry is held back, and records wait in Kafka.",
-    do="A driver's error: it is in this task's log and in `sluice logs`; correct the transform, its data or its resources. "
+    do="A driver's error: it is in this task's log and in `sluice logs`; correct the transform, its data or its "
+    "resources; new code is published, and run after `sluice upgrade`. "
     "Lost records: `sluice audit` names them, and they are still in their stream: feed them in again, then settle the loss. "
     "Too far behind: mend what it writes to, or give it more slots; `sluice pause` of it alone lets the other tiers go on.",
 )

@@ -2,7 +2,18 @@
 
 from ops.model import paths
 from ops.model.assignment import Assignment, HostFacts, Observed, UnitKind, UnitObserved, UnitState
-from ops.model.incarnation import Directive, IncarnationReport, OwnerRecord, Receipt, State, advance, directive
+from ops.model.incarnation import (
+    TRIAL_SECONDS,
+    Directive,
+    Flowed,
+    IncarnationReport,
+    IncarnationSpec,
+    OwnerRecord,
+    Receipt,
+    State,
+    advance,
+    directive,
+)
 
 
 class Log:
@@ -10,6 +21,10 @@ class Log:
 
     def __init__(self):
         self.committed = 0
+        self.broken = {}
+        """By release: the states in which its code fails."""
+        self.sets_aside = {}
+        """By release: how many of a hundred records its code sends to quarantine."""
 
 
 class SimDriver:
@@ -23,8 +38,12 @@ class SimDriver:
         self.error = None
         self.history = []
         self.measured = False
-        self.broken = None
+        found = channel.read(paths.incarnation(spec.name, number), IncarnationSpec)
+        self.release = None if found is None else found.value.release
+        self.broken = log.broken.get(self.release)
         self.stuck = False
+        self.flowed = None
+        self.owned_since = None
         self._report()
 
     @property
@@ -42,12 +61,21 @@ class SimDriver:
                 started_from=self.started_from,
                 stopped_at=self.stopped_at,
                 error=self.error,
+                flowed=self.flowed,
                 history=tuple(self.history),
                 measured=self.measured,
             ),
         )
 
+    def _count(self):
+        seconds = 0.0 if self.owned_since is None else self.clock() - self.owned_since
+        records = int(seconds * 100)
+        bad = records * self.log.sets_aside.get(self.release, 0) // 100
+        self.flowed = Flowed(seconds=seconds, records_in=records, records_out=records - bad, quarantined=bad, waiting=0, restarts=0)
+
     def _go(self, state):
+        if self.state is State.RUNNING:
+            self._count()
         self.state = advance(self.state, state)
         self.history.append((state, self.clock()))
         self._report()
@@ -90,6 +118,12 @@ class SimDriver:
         elif not self.caught_up or not self.measured:
             self.caught_up = self.measured = True
             self._report()
+        elif record.owner == self.number:
+            self.owned_since = self.owned_since or self.clock()
+            said = 0.0 if self.flowed is None else self.flowed.seconds
+            if said < TRIAL_SECONDS <= self.clock() - self.owned_since:
+                self._count()
+                self._report()
 
     def _stand_by(self, _record):
         if self.state is State.STARTING:

@@ -11,6 +11,7 @@ from ops.model import paths
 from ops.model.assignment import Assignment, HostRecord, HostState, driver_id
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, State, TierWanted
 from ops.model.operation import STEPS, ChangeSpec, Operation, Result, Step
+from ops.model.release import Release, StreamShape, TierShape
 from ops.model.resources import Capacity, Quantum
 from ops.model.share import Share
 from ops.model.tier import Delivery, Kind, Mode, Standby, TierSpec
@@ -40,6 +41,7 @@ TIERS = (
     tier("counts", Mode.BATCH, 0),
     tier("outbound", Mode.BATCH, 0),
 )
+SHAPE = TierShape(inputs=(StreamShape(name="in"),))
 RULES = Rules(
     shares={
         "entry": Share(minimum=1, target=1, maximum=3),
@@ -144,6 +146,13 @@ class World:
         """Publish a tier anew."""
         self.specs[spec.name] = spec
         self.channel.put(paths.tier(spec.name), spec)
+
+    def publish(self, release, **shapes):
+        """Publish a release of all tiers; `shapes` are those of tiers that are not like all others."""
+        tiers = {name: shapes.get(name, SHAPE) for name in self.specs}
+        self.channel.put(paths.release(release), Release(name=release, module="m", digest="d", published_at=self.now, tiers=tiers))
+        for spec in list(self.specs.values()):
+            self.declare(spec.model_copy(update={"release": release}))
 
     def begin(self, change, deadline=300.0, **spec):
         runbook = Runbook(self, change, ChangeSpec(**spec), deadline)

@@ -1,11 +1,11 @@
 """Abort: what is not handed over goes back to its owner, and the change ends; the pipeline runs whatever had been reached."""
 
-from ops.controller import vitals
+from ops.controller import returning, vitals
 from ops.controller.draft import Draft
 from ops.controller.steps.ending import end
 from ops.controller.steps.outcome import Done, Outcome, Waiting
 from ops.model.assignment import HostState
-from ops.model.ids import ChangeId, TierName
+from ops.model.ids import ChangeId, Incarnation, TierName
 from ops.model.incarnation import Phase
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Operation, Plan, Result, Step
 from ops.model.status import TierState
@@ -75,13 +75,20 @@ def _is_well(draft: Draft, tier: TierName) -> bool:
     """Tell whether a tier is as it is wanted, or as well as it can be without this change."""
     if not draft.wanted[tier].running or draft.statuses[tier].state in {TierState.FAILED, TierState.WAITING}:
         return True
-    return draft.owners[tier].paused is draft.wanted[tier].paused and vitals.confirmed(draft, tier)
+    goes_back = returning.due(draft, tier) is not None
+    return not goes_back and draft.owners[tier].paused is draft.wanted[tier].paused and vitals.confirmed(draft, tier)
 
 
 def _where(draft: Draft, identity: ChangeId) -> str:
+    change = draft.changes[identity]
+    if change.spec.kind is ChangeKind.UPGRADE and change.incarnations:
+        running = (draft.incarnations[tier].get(draft.owners[tier].owner or Incarnation(0)) for tier in change.incarnations)
+        return "; ".join(
+            f"{spec.tier} runs release {spec.release}, as incarnation {spec.incarnation}" for spec in running if spec is not None
+        )
     moved = [
         f"{tier} stays with {number}, which had taken over"
-        for tier, number in draft.changes[identity].incarnations.items()
+        for tier, number in change.incarnations.items()
         if draft.owners[tier].owner == number
     ]
     return "; ".join(moved) or "every tier is with the owner that it had"

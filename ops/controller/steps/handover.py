@@ -117,7 +117,8 @@ def _start(draft: Draft, identity: ChangeId, move: Move) -> Incarnation | Waitin
     record, number = draft.owners[tier], draft.changes[identity].incarnations.get(tier)
     if number is not None and number in {record.owner, record.next}:
         return Incarnation(number)
-    if number is not None and (dropped := _why_dropped(draft, tier, Incarnation(number))) is not None:
+    upgrade = draft.changes[identity].spec.kind is ChangeKind.UPGRADE
+    if number is not None and (dropped := _why_dropped(draft, tier, Incarnation(number), upgrade=upgrade)) is not None:
         return Failed(dropped)
     owning = draft.owning(tier)
     return Incarnation(0) if owning is None else _start_beside(draft, identity, move, owning)
@@ -142,7 +143,7 @@ def _start_beside(draft: Draft, identity: ChangeId, move: Move, owning: Incarnat
 
 def _begin(draft: Draft, identity: ChangeId, tier: TierName, placement: Placement) -> Incarnation:
     change, old = draft.changes[identity], draft.owners[tier].owner
-    number = draft.begin(tier, placement, reason_of(change.spec))
+    number = draft.begin(tier, placement, reason_of(change.spec), release=change.spec.release)
     draft.own(tier, next=number, phase=Phase.PREPARE)
     draft.change_of(
         identity,
@@ -163,14 +164,18 @@ def _placement(now: Cluster, move: Move, owning: Placement) -> Placement:
     return place_tier(spec, aim, owning, now.hosts)[0]
 
 
-def _why_dropped(draft: Draft, tier: TierName, number: Incarnation) -> str | None:
-    """Say why a prepared incarnation is no more; None when its host was lost or the tier has moved on: then another is prepared."""
+def _why_dropped(draft: Draft, tier: TierName, number: Incarnation, *, upgrade: bool) -> str | None:
+    """Say why a prepared incarnation is no more; None when its host was lost or the tier has moved on: then another is prepared.
+
+    Not so for new code: where it took over and the tier has moved on, it has failed.
+    """
     spec = draft.incarnations[tier].get(number)
-    if spec is None or draft.is_lost(spec.placement.driver) or (draft.owners[tier].owner or 0) > number:
+    if spec is None or draft.is_lost(spec.placement.driver) or ((draft.owners[tier].owner or 0) > number and not upgrade):
         return None
     said = vitals.report(draft, tier, number)
     why = draft.deaths.get((tier, number)) or (said.error if said is not None else None) or f"its log on {spec.placement.driver} tells why"
-    return f"{tier}: incarnation {number} ended before it took over: {why}"
+    when = "ended before it took over" if (draft.owners[tier].owner or 0) < number else "took over and ended"
+    return f"{tier}: incarnation {number} {when}: {why}"
 
 
 def _is_ready(draft: Draft, tier: TierName, number: Incarnation) -> bool:
@@ -210,5 +215,6 @@ def _is_old(draft: Draft, tier: TierName, number: Incarnation) -> bool:
 
 def reason_of(spec: ChangeSpec) -> str:
     """Say why an incarnation exists."""
-    what = [spec.host, spec.tier, None if spec.to is None else f"to {spec.to}", None if spec.k is None else f"to {spec.k}", spec.shift]
+    to = [f"to {part}" for part in (spec.to, spec.k, spec.release) if part is not None]
+    what = [spec.host, spec.tier, *to, spec.shift]
     return " ".join([str(spec.kind), *(str(part) for part in what if part is not None)])

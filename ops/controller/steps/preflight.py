@@ -17,13 +17,13 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
     holder = _holder(draft, operation)
     if holder is not None and not operation.dry_run:
         return Failed(f"{holder}; wait for it to end, or abort it")
-    now = cluster(draft)
+    now, spec = cluster(draft), _named(draft, operation.spec)
     try:
         _refuse_past(operation.spec, draft.now)
-        planned = plan(operation.spec, now)
+        planned = plan(spec, now)
     except RefusedError as refused:
         return Failed(str(refused))
-    wrong = check(planned, operation.spec, now)
+    wrong = check(planned, spec, now)
     if wrong:
         return Failed(f"the plan does not stand up to its check, nothing was changed: {'; '.join(wrong)}")
     details = {"plan": planned.model_dump(mode="json")}
@@ -33,7 +33,7 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
         return Failed(f"change {operation.change} was begun before and is {draft.changes[operation.change].state}; take another id")
     draft.changes[operation.change] = ChangeRecord(
         id=operation.change,
-        spec=operation.spec,
+        spec=spec,
         plan=planned,
         state=ChangeState.ACTIVE,
         by=operation.by,
@@ -42,6 +42,14 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
     )
     draft.lock = MaintenanceLock(change=operation.change, by=operation.by, since=draft.now)
     return Done(f"planned: {describe(planned)}", details)
+
+
+def _named(draft: Draft, spec: ChangeSpec) -> ChangeSpec:
+    """Name the release of an upgrade, once for all steps: others may be published meanwhile."""
+    tier = None if spec.tier is None else draft.view.tiers.get(spec.tier)
+    if spec.kind is not ChangeKind.UPGRADE or spec.release is not None or tier is None:
+        return spec
+    return spec.model_copy(update={"release": tier.spec.release})
 
 
 def check(planned: Plan, spec: ChangeSpec, now: Cluster) -> list[str]:

@@ -5,7 +5,8 @@ from ops.controller.steps.ending import end
 from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
 from ops.model.assignment import HostState
 from ops.model.ids import HostName
-from ops.model.operation import ChangeKind, ChangeState, Operation
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Operation
+from ops.model.status import TierState
 from ops.planning.layers import layers_after
 
 EMPTIES = frozenset({ChangeKind.DRAIN, ChangeKind.REBOOT})
@@ -22,6 +23,10 @@ def release(draft: Draft, operation: Operation) -> Outcome:
         for spec in draft.held(tier):
             if spec.incarnation < (draft.owners[tier].owner or 0):
                 draft.retire(tier, spec.incarnation)
+    if change.spec.kind is ChangeKind.UPGRADE:
+        refused = _accept(draft, change)
+        if refused is not None:
+            return refused
     draft.layers = layers_after(change.spec, draft.rules_now(), change.by, change.started_at)
     host = change.spec.host
     if change.spec.kind in EMPTIES and host is not None:
@@ -33,7 +38,21 @@ def release(draft: Draft, operation: Operation) -> Outcome:
         end(draft, change.id, ChangeState.DONE)
     moved = ", ".join(move.tier for move in change.plan.moves)
     empty = f"; {host} is drained, nothing is left on it" if change.spec.kind in EMPTIES else ""
-    return Done(f"released: {moved or 'nothing had to move'}{empty}")
+    new = f"; {change.spec.tier} is begun from release {change.spec.release} from now on" if change.spec.release else ""
+    return Done(f"released: {moved or 'nothing had to move'}{empty}{new}")
+
+
+def _accept(draft: Draft, change: ChangeRecord) -> Failed | None:
+    """Have every later incarnation of the tier begun from its new release."""
+    tier, release = change.spec.tier, change.spec.release
+    if tier is None or tier not in draft.wanted:
+        return Failed(f"{tier} is not declared any more")
+    owning, failed = draft.owning(tier), draft.statuses[tier].state is TierState.FAILED
+    if owning is not None and owning.release != release and not failed:
+        return Failed(f"{tier} was started with release {owning.release} meanwhile; upgrade it again")
+    wanted = draft.wanted[tier]
+    draft.wanted[tier] = wanted.model_copy(update={"release": release, "attempt": wanted.attempt + failed})
+    return None
 
 
 def _left_on(draft: Draft, host: HostName) -> str:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from ops.cli import describe, status
 from ops.cli.figures import Figures
 from ops.controller.view import HostView, TierView, View
@@ -16,7 +18,7 @@ from ops.model.assignment import (
     slot_id,
 )
 from ops.model.ids import HostName, Incarnation, Tenant, TierName
-from ops.model.incarnation import IncarnationReport, OwnerRecord, Phase, State, TierProgress, TierWanted
+from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Placement, State, TierProgress, TierWanted
 from ops.model.resources import Quantum
 from ops.model.share import Layer, LayerEntry, Layers, Share
 from ops.model.status import ControllerStatus, TierState, TierStatus
@@ -115,6 +117,21 @@ def test_a_host_without_an_agent_is_lost_unless_it_reboots() -> None:
 def test_records_are_told_by_slot_the_older_executor_first() -> None:
     lines = describe.slots(view(host("h1"), host("h2", FIRST, SECOND)), FIGURES)
     assert {line.id: line.records for line in lines} == {FIRST.id: 20, SECOND.id: 30}
+
+
+def test_tiers_that_run_other_code_than_what_is_published_are_named() -> None:
+    seen = view(host("h1", DRIVER, FIRST))
+    place = Placement(driver=HostName("h1"), slots=(HostName("h1"),))
+    running = IncarnationSpec(tier=ENRICH, incarnation=Incarnation(2), placement=place, reason="test", created_at=0, release="r1-aa")
+
+    def behind(published: str) -> list[str]:
+        tier = seen.tiers[ENRICH]
+        spec = tier.spec.model_copy(update={"release": published})
+        changed = replace(tier, spec=spec, incarnations={Incarnation(2): running})
+        return describe.behind(describe.tiers(replace(seen, tiers={ENRICH: changed}), Figures()))
+
+    assert behind("r2-bb") == ["Release r2-bb is published; another one runs in enrich (r1-aa): `sluice upgrade TIER`."]
+    assert behind("r1-aa") == []
 
 
 def test_shares_tell_what_holds_and_what_is_held() -> None:

@@ -30,6 +30,7 @@ def settled_world(cpu=8.0):
         hosts=[host(f"h{number}", labels=("fast",) if number == 1 else (), cpu=cpu) for number in (1, 2, 3)],
         tiers=(entry.model_copy(update={"standby": Standby.HOT}), *others, ready),
     )
+    world.publish("r1-good")
     world.want()
     world.settle()
     return world
@@ -115,6 +116,10 @@ class Operators(RuleBasedStateMachine):
         self.world.add_host(host("e1", zone="ec2"))
         for agent in self.world.agents.values():
             agent.task_seconds = 5.0
+        for release in ("r2-good", "r3-bad"):
+            self.world.publish(release)
+        for log in self.world.logs.values():
+            log.sets_aside["r3-bad"] = 50
         self.count = 0
 
     def begin(self, **spec):
@@ -147,6 +152,10 @@ class Operators(RuleBasedStateMachine):
     @rule(tier=st.sampled_from(["enrich", "counts"]), to=st.sampled_from(["h1", "zone:onprem", "label:fast", "anywhere"]))
     def a_tier_is_migrated(self, tier, to):
         self.begin(kind=ChangeKind.MIGRATE, tier=tier, to=to)
+
+    @rule(tier=st.sampled_from(["entry", "enrich", "counts"]), release=st.sampled_from(["r1-good", "r2-good", "r3-bad"]))
+    def a_tier_is_upgraded(self, tier, release):
+        self.begin(kind=ChangeKind.UPGRADE, tier=tier, release=release)
 
     @rule(tier=st.sampled_from(["enrich", "counts"]))
     def a_tier_bursts(self, tier):
@@ -200,6 +209,8 @@ class Operators(RuleBasedStateMachine):
         assert {world.state(name) for name in world.specs} == {State.RUNNING}
         aims = {name: target(name, replace(world.rules, layers=layers(world))).k for name in world.specs}
         assert {name: len(world.placement(name).slots) for name in world.specs} == aims
+        for name in world.specs:
+            assert world.incarnation(name, world.owner(name).owner).release == world.wanted(name).release
 
 
 class ShortOfRoom(Operators):

@@ -1,0 +1,67 @@
+"""The way back: a tier whose owner runs another release than the one that is wanted is handed over to that one.
+
+So new code that was not accepted is left again, whatever became of the upgrade: its trial failed, it was aborted, or nobody went on.
+"""
+
+from ops.controller import vitals
+from ops.controller.capacity import cluster
+from ops.controller.draft import Draft
+from ops.model.ids import Incarnation, TierName
+from ops.model.incarnation import Phase, State
+from ops.model.operation import ChangeState
+from ops.model.sentence import listed
+from ops.planning.cluster import RefusedError
+from ops.planning.placement import place_tier
+from ops.planning.shares import target
+
+AGAIN_SECONDS = 30.0
+"""Between the begins of two incarnations that a tier is to go back to: one that dies at once is not started again at once."""
+
+
+def due(draft: Draft, tier: TierName) -> str | None:
+    """Return the release that a tier has to go back to; None when it runs what it is to run, or a change is working on it."""
+    owning, wanted = draft.owning(tier), draft.wanted[tier].release
+    if owning is None or owning.release is None or wanted in {None, owning.release}:
+        return None
+    busy = any(change.state is ChangeState.ACTIVE and tier in change.incarnations for change in draft.changes.values())
+    return None if busy else wanted
+
+
+def is_under_way(draft: Draft, tier: TierName) -> bool:
+    """Tell whether the next incarnation of a tier is its way back."""
+    spec = draft.incarnations[tier].get(draft.owners[tier].next or Incarnation(0))
+    return spec is not None and spec.release is not None and spec.release == due(draft, tier)
+
+
+def keep(draft: Draft, tier: TierName) -> str | None:
+    """Take a tier a step further on its way back, if it has one to go; say how far it is."""
+    back, owning, record = due(draft, tier), draft.owning(tier), draft.owners[tier]
+    if back is None or owning is None:
+        return None
+    sentence = f"goes back from release {owning.release} to {back}"
+    if record.next is None:
+        return _begin(draft, tier, back, sentence)
+    if record.phase is Phase.CUT:
+        return f"{sentence}: {record.owner} hands over to {record.next}"
+    if vitals.state(draft, tier, record.next) is State.READY and vitals.confirmed(draft, tier):
+        draft.own(tier, phase=Phase.CUT)
+    return f"{sentence}: incarnation {record.next} is {vitals.state(draft, tier, record.next)}"
+
+
+def _begin(draft: Draft, tier: TierName, back: str, sentence: str) -> str:
+    reason = f"return to {back}"
+    before = [spec.created_at for spec in draft.incarnations[tier].values() if spec.reason == reason]
+    if before and draft.now < max(before) + AGAIN_SECONDS:
+        return f"{sentence}: it is tried again {AGAIN_SECONDS:.0f} s after the time before"
+    owning = draft.owning(tier)
+    if owning is None or not vitals.confirmed(draft, tier):
+        return f"{sentence} once it runs"
+    now = cluster(draft)
+    try:
+        placement, _ = place_tier(draft.view.tiers[tier].spec, target(tier, now.rules), owning.placement, now.hosts)
+    except RefusedError as refused:
+        return f"{sentence} once there is room: {refused}"
+    number = draft.begin(tier, placement, reason)
+    draft.own(tier, next=number, phase=Phase.PREPARE)
+    draft.tell(f"{tier} {sentence}: incarnation {number} is prepared, driver on {placement.driver}, workers on {listed(placement.slots)}")
+    return f"{sentence}: incarnation {number} is prepared"

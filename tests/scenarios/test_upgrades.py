@@ -1,0 +1,110 @@
+"""New code of a tier, under load: taken on without a gap, refused, or left again by itself."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.scenarios.live import ROOT, Live, until
+from tests.scenarios.oracle import Load, counts_agree
+
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
+RATE = 100
+
+
+@pytest.fixture
+def publish(live: Live, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Publish the shipped pipeline with some words changed; afterwards every tier runs what is shipped again."""
+
+    def changed(**files: dict[str, str]) -> str:
+        checkout = tmp_path / "checkout"
+        shutil.rmtree(checkout, ignore_errors=True)
+        for name in ("ops", "pipeline"):
+            shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "site.yaml", checkout)
+        for name, words in files.items():
+            path = checkout / "pipeline" / "hits" / f"{name}.py"
+            for before, after in words.items():
+                assert path.read_text().count(before) == 1, before
+                path.write_text(path.read_text().replace(before, after))
+        done = subprocess.run(
+            [sys.executable, "-m", "pipeline.publish"], env=live.env, cwd=checkout, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        found = re.search(r"release (r\d+-[0-9a-f]+)", done.stdout)
+        assert found is not None, done.stdout
+        return found[1]
+
+    yield changed
+    shipped = changed()
+    for name, tier in live.tiers().items():
+        if tier["release"] != shipped:
+            live.sluice("upgrade", name, seconds=600)
+
+
+def upgrade(live: Live, tier: str) -> dict[str, Any]:
+    """Upgrade a tier, and return what was said of each step, by its name."""
+    done = live.sluice("upgrade", tier, "--json", seconds=600, check=False)
+    return {step["step"]: step for step in json.loads(done.stdout)["steps"]}
+
+
+def test_tiers_take_on_new_code_and_nothing_is_lost_or_comes_twice(live: Live, publish: Callable[..., str]) -> None:
+    with Load(live, RATE) as load:
+        new = publish(
+            enrich={'select("id", "user"': 'select("id", F.upper("user").alias("user")'},
+            outbound={
+                "def deliverable(": "def shouted(kind):\n    return kind.upper()\n\n\ndef deliverable(",
+                '"kind", F.time': 'F.udf(shouted, "string")("kind").alias("kind"), F.time',
+            },
+        )
+        assert {tier["release"] for tier in live.tiers().values()} != {new}, "publishing changes nothing that runs"
+        live.run("upgrade_tier", seconds=500, tier="enrich")
+        assert live.tiers()["enrich"]["release"] == new
+        # a function of the new code alone, called by Spark's Python workers
+        steps = upgrade(live, "outbound")
+        assert steps["release"]["ok"], steps
+        assert live.tiers()["outbound"]["release"] == new
+        until(
+            "both have written",
+            60,
+            lambda: live.rows('select 1 from delivered where "user" = upper("user") and kind = upper(kind) limit 1'),
+        )
+    load.check()
+    load.gap()
+    counts_agree(live)
+
+
+def test_code_that_sets_records_aside_is_left_again(live: Live, publish: Callable[..., str]) -> None:
+    before = live.tiers()["enrich"]
+    with Load(live, RATE) as load:
+        wrong = 'F.when(F.hash("id") % 2 == 0, "wrong").alias("reason")'
+        publish(enrich={'.alias("campaign"), "lineage")': f'.alias("campaign"), {wrong}, "lineage")'})
+        steps = upgrade(live, "enrich")
+        assert "went to quarantine" in steps["trial"]["sentence"]
+        assert "goes back" in steps["trial"]["sentence"]
+        assert steps["abort"]["ok"], steps["abort"]
+        after = live.tiers()["enrich"]
+        assert after["release"] == before["release"]
+        assert after["incarnation"] > before["incarnation"]
+        live.sluice("replay", "hits", "--quarantine", "--rate", "2000", seconds=300)
+    load.check()  # campaign_counts has some of it twice: decision 21
+
+
+def test_code_that_cannot_be_planned_or_that_others_cannot_read_changes_nothing(live: Live, publish: Callable[..., str]) -> None:
+    before = live.tiers()["enrich"]
+    with Load(live, RATE) as load:
+        publish(enrich={'joined.select("id", ': 'joined.select("nothing", "id", '})
+        steps = upgrade(live, "enrich")
+        assert "nothing" in steps["prepare"]["sentence"]
+        assert steps["abort"]["ok"]
+        publish(__init__={'f"{HIT}, campaign string"': 'f"{HIT}, campaign bigint"'})
+        assert "reads column campaign as string (it is bigint there)" in upgrade(live, "enrich")["preflight"]["sentence"]
+        after = live.tiers()["enrich"]
+        assert (after["incarnation"], after["release"]) == (before["incarnation"], before["release"])
+    load.check()

@@ -1,0 +1,71 @@
+"""What the life of an incarnation stands between: a query that says what it is told, and a channel's end that tells it."""
+
+import time
+
+from ops.model.incarnation import Directive, Receipt, State
+from ops.model.incarnation import IncarnationReport as Report
+from pipeline.driver.engine import Engine
+
+
+class Query(Engine):
+    """Says what it is told."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def warm(self, go_on):
+        pass
+
+    def run(self):
+        self.log.append("run")
+        return Receipt(positions={"in/0": 0}, at=time.time())
+
+    def hold(self):
+        self.log.append("hold")
+        return Receipt(positions={"in/0": 5}, at=time.time())
+
+    def check(self):
+        pass
+
+    def caught_up(self):
+        return True
+
+    def gap(self):
+        return None
+
+    def positions(self):
+        return {}
+
+    def last_batch(self):
+        return None
+
+
+class Told:
+    """The channel's end, of one incarnation among others whose receipts lie there."""
+
+    def __init__(self, me, script, receipts):
+        self.me, self.owns, self.right, self.hands_over = me, True, 1, False
+        self._script, self._receipts = iter(script), receipts
+        self.report = Report(state=State.STARTING, since=0, pid=1)
+
+    def told(self):
+        step = next(self._script, Directive.EXIT)
+        return step() or Directive.RUN if callable(step) else step
+
+    def left(self):
+        return max(self._receipts, key=lambda receipt: receipt.at, default=None)
+
+    def enter(self, state, *, error=None, stopped_at=None):
+        assert error is None, error
+        self.report = self.report.model_copy(update={"state": state})
+        if stopped_at is not None:
+            self._receipts.append(stopped_at)
+
+    def note(self, **changes):
+        self.report = self.report.model_copy(update=changes)
+
+    def wait(self, seconds):
+        pass
+
+    def look(self):
+        pass

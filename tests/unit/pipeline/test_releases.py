@@ -1,0 +1,151 @@
+"""Releases: the same code is the same release, new code a new one, and what is loaded is the copy."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import declare, releases
+from pipeline.declare import DeclarationError
+from pipeline.shapes import columns, shapes
+
+CODE = """
+from ops.model.tier import Kind
+from pipeline.declare import Pipeline, Stream, Tier
+from shop.words import WORD
+
+def passed(raw):
+    return raw
+
+PIPELINE = Pipeline((Tier("t", Kind.ENTRY, (Stream("raw"),), passed, outputs=(Stream("out", "id string"),)),))
+"""
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    """A package of a site's own, importable."""
+    package = tmp_path / "site" / "shop"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(CODE)
+    (package / "words.py").write_text("WORD = 'first'\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    yield package
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
+        del sys.modules[name]
+
+
+def publish(home, module="shop"):
+    return releases.keep(home, module, 1.0, lambda: shapes(declare.load(module), {}))
+
+
+def test_unchanged_code_is_the_release_that_it_was(tmp_path, shop):
+    first, is_new = publish(tmp_path)
+    assert is_new
+    assert first.name.startswith("r1-")
+    assert first.tiers["t"].outputs[0].columns == {"id": "string"}
+    (shop / "__pycache__").mkdir(exist_ok=True)
+    (shop / "__pycache__" / "words.pyc").write_bytes(b"compiled")
+    assert publish(tmp_path) == (first, False)
+    (shop / "words.py").write_text("WORD = 'second'\n")
+    second, is_new = publish(tmp_path)
+    assert is_new
+    assert second.name.startswith("r2-")
+    (shop / "words.py").write_text("WORD = 'first'\n")
+    assert publish(tmp_path) == (first, False)
+    assert releases.known(tmp_path) == [first, second]
+    assert not list(releases.folder(tmp_path).glob(".partial-*"))
+
+
+def test_what_is_loaded_is_the_copy_whatever_the_checkout_has_by_now(tmp_path, shop):
+    first, _ = publish(tmp_path)
+    (shop / "words.py").write_text("WORD = 'second'\n")
+    second, _ = publish(tmp_path)
+    (shop / "__init__.py").write_text("raise RuntimeError\n")
+    for release, word in ((first, "first"), (second, "second")):
+        loaded = releases.load(tmp_path, release.name)
+        assert [tier.name for tier in loaded.tiers] == ["t"]
+        assert word == sys.modules["shop"].WORD
+        assert Path(str(sys.modules["shop.words"].__file__)).is_relative_to(releases.folder(tmp_path) / release.name)
+
+
+def test_a_part_of_a_package_and_a_single_module_are_loaded_likewise(tmp_path, shop):
+    (shop / "hits.py").write_text(CODE)
+    release, _ = publish(tmp_path, "shop.hits")
+    (shop / "hits.py").write_text("")
+    loaded = releases.load(tmp_path, release.name)
+    assert sys.modules["shop"].hits is sys.modules["shop.hits"]
+    assert loaded.tier("t").transform(5) == 5
+
+
+def test_functions_of_a_release_go_to_sparks_workers_by_value(tmp_path, shop):
+    from pyspark import cloudpickle  # noqa: PLC0415
+
+    release, _ = publish(tmp_path)
+    transform = releases.load(tmp_path, release.name).tier("t").transform
+    pickled = cloudpickle.dumps(transform)
+    del sys.modules["shop"]
+    (shop / "__init__.py").write_text("raise RuntimeError\n")
+    assert cloudpickle.loads(pickled)(7) == 7
+
+
+def test_a_release_that_was_changed_or_is_gone_is_not_run(tmp_path, shop):
+    release, _ = publish(tmp_path)
+    (releases.folder(tmp_path) / release.name / "code" / shop.name / "words.py").write_text("WORD = 'other'\n")
+    with pytest.raises(releases.ChangedError, match="was changed after it was published"):
+        releases.load(tmp_path, release.name)
+    with pytest.raises(releases.ChangedError, match="release r9-0 is not in"):
+        releases.load(tmp_path, "r9-0")
+
+
+def test_old_releases_are_removed_unless_something_uses_them(tmp_path, shop):
+    for number in range(releases.KEEP + 3):
+        (shop / "words.py").write_text(f"WORD = {number}\n")
+        publish(tmp_path)
+    first, second, third, *kept = releases.known(tmp_path)
+    assert releases.prune(tmp_path, {second.name}) == [first.name, third.name]
+    assert releases.known(tmp_path) == [second, *kept]
+
+
+def test_the_shipped_pipeline_says_what_others_rely_on():
+    found = shapes(declare.load("pipeline.hits"), {})
+    assert found["enrich"].inputs == found["entry"].outputs
+    assert found["enrich"].outputs[0].grouping == "Fields(columns=('campaign',))"
+    assert found["counts"].sink is not None
+    assert (found["counts"].sink.kind, found["counts"].sink.key) == ("Totals", ("campaign", "window_start"))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("id string, at bigint", {"id": "string", "at": "bigint"}),
+        ("id: STRING,at long NOT NULL", {"id": "string", "at": "bigint"}),
+        ("`a, b` struct<x: int, y: array<decimal(10, 2)>>, c map<string,long>", {
+            "a, b": "struct<x:integer,y:array<decimal(10,2)>>", "c": "map<string,bigint>"}),
+        ("id string comment 'what, is it', n int", {"id": "string", "n": "integer"}),
+    ],
+)  # fmt: skip
+def test_columns_are_read_as_spark_reads_them(text, found):
+    assert columns(text) == found
+
+
+@given(
+    st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.sampled_from(["string", "array<bigint>", "decimal(5,2)"]), min_size=1)
+)
+def test_columns_are_read_whatever_they_are(given_columns):
+    assert columns(", ".join(f"{name} {kind}" for name, kind in given_columns.items())) == given_columns
+
+
+def test_columns_without_a_type_are_refused():
+    with pytest.raises(DeclarationError, match="'id' is no name and type"):
+        columns("id, at bigint")
+
+
+def test_streams_of_other_columns_have_another_shape():
+    pipeline = declare.load("pipeline.hits")
+    entry = pipeline.tier("entry")
+    other = replace(entry, outputs=(replace(entry.outputs[0], columns="id string"),))
+    changed = declare.Pipeline((other,))
+    assert shapes(changed, {})["entry"] != shapes(pipeline, {})["entry"]

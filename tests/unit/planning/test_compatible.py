@@ -1,0 +1,108 @@
+"""What others rely on is refused when it goes, by name; what is only added is not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.model.release import SinkShape, StateShape, StreamShape, TierShape
+from ops.planning.compatible import problems
+
+RAW = StreamShape(name="raw")
+HITS = StreamShape(name="hits", columns={"id": "string", "at": "bigint"}, grouping="Fields(columns=('id',))")
+TABLE = SinkShape(kind="Latest", name="sums", columns={"who": "text", "hits": "bigint"}, key=("who",))
+STATE = StateShape(lateness=60, time="at", operators=("Aggregate of who, window 10 s",))
+ENTRY = TierShape(inputs=(RAW,), outputs=(HITS,))
+SUMS = TierShape(inputs=(HITS,), sink=TABLE, state=STATE)
+OTHERS = {"entry": ENTRY, "sums": SUMS}
+
+
+def stream(**more):
+    return HITS.model_copy(update=more)
+
+
+def entry(**more):
+    return ENTRY.model_copy(update=more)
+
+
+def sums(**more):
+    return SUMS.model_copy(update=more)
+
+
+def found(tier, after):
+    return "; ".join(problems(tier, OTHERS[tier], after, OTHERS))
+
+
+@pytest.mark.parametrize(
+    ("tier", "after", "said"),
+    [
+        ("entry", entry(outputs=(stream(columns={"id": "string"}),)), "sums reads column at of hits as it runs now"),
+        (
+            "entry",
+            entry(outputs=(stream(columns={"id": "string", "at": "timestamp"}),)),
+            "column at as bigint (it is timestamp there) of hits as it runs now, which it would not write; upgrade sums first",
+        ),
+        ("entry", entry(outputs=(StreamShape(name="new", columns={}),)), "sums reads hits as it runs now"),
+        ("entry", entry(outputs=(stream(grouping="Shuffle()"),)), "hits is grouped by Shuffle(), and was by Fields(columns=('id',))"),
+        ("entry", entry(outputs=(), sink=TABLE), "it ends in Latest sums, and did in streams"),
+        ("entry", entry(state=STATE), "it holds state in Spark, and held none"),
+        ("sums", sums(inputs=(RAW,)), "it reads raw, and has read hits"),
+        ("sums", sums(inputs=(RAW, HITS)), "new inputs are added at the end"),
+        (
+            "sums",
+            sums(inputs=(stream(columns={"id": "string", "at": "bigint", "who": "string"}),)),
+            "it reads column who of hits, which entry does not write as it runs now; upgrade entry first",
+        ),
+        ("sums", sums(sink=TABLE.model_copy(update={"name": "other"})), "it ends in Latest other, and did in Latest sums"),
+        ("sums", sums(sink=TABLE.model_copy(update={"key": ("hits",)})), "the key of sums is hits, and was who"),
+        ("sums", sums(sink=TABLE.model_copy(update={"columns": {"who": "text"}})), "sums has column hits, which it would not fill"),
+        ("sums", sums(state=None), "it holds no state, and held some in Spark"),
+        ("sums", sums(state=STATE.model_copy(update={"lateness": 30})), "records are late after 30 s, and were after 60 s"),
+        ("sums", sums(state=STATE.model_copy(update={"time": None})), "the time of a record is its arrival, and was at"),
+        (
+            "sums",
+            sums(state=STATE.model_copy(update={"operators": ("Aggregate of who, window 20 s",)})),
+            "its state would hold Aggregate of who, window 20 s, and the checkpoint holds Aggregate of who, window 10 s",
+        ),
+    ],
+)
+def test_what_others_or_the_state_rely_on_is_refused_by_name(tier, after, said):
+    assert said in found(tier, after)
+
+
+@pytest.mark.parametrize(
+    ("tier", "after"),
+    [
+        ("entry", entry(outputs=(stream(columns={"id": "string", "at": "bigint", "more": "string"}), StreamShape(name="new", columns={})))),
+        ("sums", sums(inputs=(HITS, RAW))),
+        ("sums", sums(inputs=(stream(columns={"at": "bigint"}),))),
+        ("sums", sums(sink=TABLE.model_copy(update={"columns": {**TABLE.columns, "more": "text"}}))),
+    ],
+)
+def test_what_is_only_added_or_no_longer_read_is_not(tier, after):
+    assert not found(tier, after)
+
+
+names = st.sampled_from(["a", "b", "c"])
+columns = st.dictionaries(names, st.sampled_from(["string", "bigint"]), max_size=3)
+streams = st.builds(StreamShape, name=names, columns=st.none() | columns, grouping=st.sampled_from(["Local()", "Shuffle()"]))
+tiers = st.builds(
+    TierShape,
+    inputs=st.lists(streams, min_size=1, max_size=2, unique_by=lambda each: each.name).map(tuple),
+    outputs=st.lists(streams, max_size=2, unique_by=lambda each: each.name).map(tuple),
+    sink=st.none() | st.builds(SinkShape, kind=st.just("Once"), name=names, columns=columns),
+    state=st.none() | st.builds(StateShape, lateness=st.integers(0, 1), time=st.none() | names),
+)
+
+
+@given(tiers, tiers)
+def test_code_that_changes_nothing_for_others_is_never_refused(tier, body):
+    assert problems("mine", tier, tier, {"mine": body}) == []
+
+
+@given(tiers, tiers, tiers)
+def test_the_way_back_is_only_barred_by_what_the_way_there_changed(before, after, other):
+    """A hand-over that is allowed both ways changes neither what goes in, nor how it is spread, nor what is kept."""
+    if not problems("mine", before, after, {"other": other}) and not problems("mine", after, before, {"other": other}):
+        assert [stream.name for stream in before.inputs] == [stream.name for stream in after.inputs]
+        assert before.sink == after.sink
+        assert before.state == after.state
