@@ -99,7 +99,7 @@ class Channel:
             for root in paths.ROOTS:
                 self._client.ensure_path(root)
         except NoNodeError as error:
-            self._client.stop()
+            self.stop()
             message = f"ZooKeeper at {self.hosts} has no such chroot yet; whoever starts the platform makes it"
             raise ChannelAwayError(message) from error
         except (KazooTimeoutError, KazooException) as error:
