@@ -27,12 +27,15 @@ SIGNALLED = 128
 _SCRIPT = """\
 # Written by the agent at each start of this unit: it joins the containers, then runs the unit and writes down how it ended.
 cd {folder} || exit 1
-started() {{ read -r stat < "/proc/$1/stat"; stat="${{stat##*) }}"; set -- $stat; echo "${{20}}"; }}
+# In this very shell: while it waits for another, it would forget a unit that has ended already, and so would /proc.
+started() {{ read -r stat < "/proc/$1/stat"; stat="${{stat##*) }}"; set -- $stat; since="${{20}}"; }}
 for procs in {joins}; do echo $$ > "$procs" || exit 1; done
-echo "$$ $(started $$)" > session
+started $$
+echo "$$ $since" > session
 {command} >> log 2>&1 < /dev/null &
 main=$!
-echo "$main $(started $main)" > pid
+started $main
+echo "$main $since" > pid
 exec 2> /dev/null
 wait $main
 echo $? > exit
