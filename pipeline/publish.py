@@ -21,8 +21,8 @@ from ops.model import paths
 from ops.model.incarnation import IncarnationSpec, TierWanted
 from ops.model.tier import TierSpec
 from pipeline import declare, releases, tables, topics
-from pipeline.holds import operators
 from pipeline.shapes import shapes
+from pipeline.state_plans import operators
 
 WRONG = 1
 AWAY = 2

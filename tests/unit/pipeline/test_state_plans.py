@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.holds import plain
+from pipeline.state_plans import plain
 
 
 @pytest.mark.parametrize(

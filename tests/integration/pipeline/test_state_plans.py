@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline import declare
-from pipeline.holds import held
+from pipeline.state_plans import held
 
 HOLDING = declare.load("tests.integration.pipeline.holding")
 pytestmark = pytest.mark.timeout(600)
