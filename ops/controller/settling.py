@@ -11,11 +11,12 @@ from itertools import chain
 from ops.controller import vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
-from ops.model.ids import ChangeId, OperationId, Tenant, TierName
+from ops.model.ids import ChangeId, Tenant, TierName
 from ops.model.operation import STEPS, ChangeKind, ChangeSpec, ChangeState, Operation, Step
 from ops.planning.cluster import RefusedError
 from ops.planning.plan import plan
 from ops.planning.shares import over, target
+from ops.runbook import operation_id
 
 CONTROLLER = "the controller"
 AGAIN_SECONDS = 600.0
@@ -99,7 +100,7 @@ def _go_on(draft: Draft, done: Operation) -> None:
 
 
 def _post(draft: Draft, change: ChangeId, step: Step, spec: ChangeSpec) -> None:
-    identity = OperationId(f"{change}.{step}")
+    identity = operation_id(change, step)
     draft.posted[identity] = Operation(
         id=identity, change=change, step=step, spec=spec, by=CONTROLLER, posted_at=draft.now, deadline_seconds=STEP_SECONDS
     )
