@@ -1,8 +1,10 @@
-"""A lab for each module that asks for one."""
+"""A lab, or a small Spark in this process, for each module that asks for one."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.lab import Lab, opened
 
@@ -12,3 +14,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
     """Publish the shipped pipeline, or what a test's module names as its PIPELINE_MODULE."""
     with opened(tmp_path_factory.mktemp("pipeline"), getattr(request.module, "PIPELINE_MODULE", None)) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+    made = builder.config("spark.pyspark.python", sys.executable).getOrCreate()
+    yield made
+    made.stop()

@@ -1,7 +1,5 @@
 """A transform that cannot run in its tier's mode is refused before anything runs, naming the operator."""
 
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -17,14 +15,6 @@ from pipeline.lineage import incoming
 from pipeline.operators import check_tier
 
 pytestmark = pytest.mark.timeout(240)
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
-    made = builder.config("spark.pyspark.python", sys.executable).getOrCreate()
-    yield made
-    made.stop()
 
 
 def tier(transform, mode: Mode = Mode.REALTIME) -> Tier:

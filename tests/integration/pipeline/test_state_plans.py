@@ -1,7 +1,5 @@
 """What a tier holds in Spark is the same in every plan of the same code, and another as soon as a checkpoint could not go on with it."""
 
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,14 +11,6 @@ from pipeline.state_plans import held
 
 HOLDING = declare.load("tests.integration.pipeline.holding")
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
-    made = builder.config("spark.pyspark.python", sys.executable).getOrCreate()
-    yield made
-    made.stop()
 
 
 def test_windows_joins_and_own_states_are_told(session: SparkSession) -> None:
