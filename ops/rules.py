@@ -10,6 +10,10 @@ def rules_of(site: Site, layers: Layers) -> Rules:
     return Rules(
         shares=site.shares,
         locality=site.locality,
+        spread=site.spread,
+        separate=site.separate,
+        dedicated=site.dedicated,
+        budget=site.budget,
         layers=layers,
         shifts={name: shift.shares for name, shift in site.shifts.items()},
         partitions=site.partitions,

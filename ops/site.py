@@ -8,7 +8,8 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from ops.model.resources import Capacity, Frozen, Quantum
-from ops.model.share import Amount, Share
+from ops.model.share import Numbers, Share
+from ops.model.spread import Spread
 
 
 class SiteError(Exception):
@@ -21,6 +22,8 @@ class HostConfig(Frozen):
     name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
     address: str
     zone: str = "onprem"
+    rack: str | None = None
+    """What it shares with other hosts of its zone and may lose together with them, such as a switch. Default: nothing."""
     labels: tuple[str, ...] = ()
     capacity: Capacity
 
@@ -31,8 +34,9 @@ class ShiftConfig(Frozen):
     schedule: str
     """Cron, five fields."""
     timezone: str = "UTC"
-    shares: dict[str, Amount] = Field(default_factory=dict)
-    """Slots by tenant, or per cents of the cluster; a tenant that is not named goes back to its base."""
+    shares: dict[str, Numbers] = Field(default_factory=dict)
+    """Slots by tenant, or per cents of the cluster: a target (`3`), or `{target: 3, minimum: 2, maximum: 6}` with some of them left out. A
+    tenant that is not named goes back to its base."""
 
     @field_validator("timezone")
     @classmethod
@@ -76,11 +80,19 @@ class Site(Frozen):
     """Tenant (a tier, or `batch`) → its minimum, target and maximum: in slots (`3`), or in per cent (`80%`) of the quanta of this tenant
     that the site's own hosts would hold if they held nothing else."""
     locality: dict[str, str] = Field(default_factory=dict)
-    """Tier → `zone:z`, `label:l` or a host's name."""
+    """Tier → a place, where it has to be: `zone:z`, `rack:r`, `label:l` or a host's name."""
+    spread: dict[str, Spread] = Field(default_factory=dict)
+    """Tier → how many of its workers may be on one host, in one rack, in one zone. Default: any number."""
+    separate: tuple[frozenset[str], ...] = ()
+    """Groups of tiers, no two of which may have anything on the same host. Default: none."""
+    dedicated: dict[str, frozenset[str]] = Field(default_factory=dict)
+    """A place → the tenants that alone may be there; what sends them there is `locality`. Default: every host takes all."""
+    budget: dict[str, int] = Field(default_factory=dict)
+    """Tier → how many workers of its share a change may leave it without. Default: all that are above its minimum."""
     shifts: dict[str, ShiftConfig] = Field(default_factory=dict)
     reclaim_seconds: float = Field(default=120.0, ge=0)
     """How long the tasks in a batch slot that a tier needs may go on; what is left then is ended. Unit: seconds. Default: two minutes, in
-    which most tasks end by themselves. Agents and controllers read it when they start."""
+    which most tasks end by themselves. Agents read it when they start."""
     batch_quantum: Quantum = Quantum(cpu=1, memory=1024, threads=2)
     partitions: int = Field(default=4, ge=1)
     """Partitions of each stream that the platform creates."""
@@ -88,6 +100,24 @@ class Site(Frozen):
     """The command that an agent runs to reboot its host; `{host}` is its name."""
     alerts: Alerts = Alerts()
     ec2: Ec2Config = Ec2Config()
+
+    @field_validator("separate")
+    @classmethod
+    def _of_two(cls, groups: tuple[frozenset[str], ...]) -> tuple[frozenset[str], ...]:
+        for group in groups:
+            if len(group) < 2:  # noqa: PLR2004 - nothing is separate from itself
+                message = f"{sorted(group)} is no group: name two tiers or more, such as [counts, outbound]"
+                raise ValueError(message)
+        return groups
+
+    @field_validator("budget")
+    @classmethod
+    def _no_less_than_nothing(cls, budget: dict[str, int]) -> dict[str, int]:
+        for tier, slots in budget.items():
+            if slots < 0:
+                message = f"{tier}: {slots} is no number of workers; 0 lets a change take none away"
+                raise ValueError(message)
+        return budget
 
 
 def load(path: Path) -> Site:

@@ -50,6 +50,7 @@ def facts_of(name: str, site: Site, site_file: Path) -> HostFacts:
                 name=HostName(name),
                 address=host.address,
                 zone=host.zone,
+                rack=host.rack,
                 labels=host.labels,
                 cpu=host.capacity.cpu,
                 memory=host.capacity.memory,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ops.cli.figures import Figures
 from ops.cli.lines import DriverLine, HoldLine, HostLine, ShareLine, SlotLine, TierLine, WorkerLine
 from ops.controller.view import HostView, TierView, View
-from ops.controller.wholes import wholes_of
+from ops.controller.wholes import Wholes
 from ops.model.assignment import Unit, UnitKind, UnitObserved, UnitState
 from ops.model.ids import BATCH, Tenant, TierName
 from ops.model.incarnation import State
@@ -68,7 +68,7 @@ def slots(view: View, figures: Figures) -> list[SlotLine]:
 
 def shares(view: View, rules: Rules) -> list[ShareLine]:
     """Describe what every tenant is entitled to, who says so, and what it has."""
-    rules = replace(rules, wholes=wholes_of(view, rules))
+    rules = replace(rules, wholes=Wholes(view, rules))
     lines = []
     for tenant in sorted({*rules.shares, *view.tiers}):
         holds, share = target(tenant, rules), limits(tenant, rules)
@@ -123,12 +123,14 @@ def _host(host: HostView) -> HostLine:
         slots=tuple(unit.id for unit in units if unit.kind is UnitKind.SLOT),
         drivers=tuple(unit.id for unit in units if unit.kind is UnitKind.DRIVER),
         address=facts.address,
+        rack=facts.rack,
         labels=facts.labels,
         cpu=facts.cpu,
         memory=facts.memory,
         limits=host.observed.limits if host.observed else None,
         by=host.record.by,
         since=host.record.since or None,
+        quarantine=host.record.quarantine(host.name),
     )
 
 

@@ -15,6 +15,7 @@ class HostLine(Frozen):
     """Ids of the slots that it is assigned."""
     drivers: tuple[str, ...]
     address: str
+    rack: str | None
     labels: tuple[str, ...]
     cpu: float
     memory: int
@@ -23,6 +24,8 @@ class HostLine(Frozen):
     by: str
     """Who set its state."""
     since: float | None
+    quarantine: str | None
+    """Why it is in quarantine, and until when."""
 
 
 class DriverLine(Frozen):
@@ -135,6 +138,17 @@ class ChangeLine(Frozen):
     """The widest gap that it left in the output of a tier."""
     steps: dict[str, float]
     """How long each step took. Unit: seconds."""
+
+
+class DriftLine(Frozen):
+    """One tier that is not as a plan would have it."""
+
+    tier: str
+    why: str
+    moves: int
+    """How many of its workers and driver the repair has somewhere else."""
+    before: str
+    after: str
 
 
 class HoldLine(Frozen):

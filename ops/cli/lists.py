@@ -22,11 +22,12 @@ def hosts(*, as_json: AsJson = False) -> None:
         print_json(lines)
         return
     print_table(
-        ("host", "zone", "state", "since", "by", "slots", "drivers", "cpu", "MiB", "labels"),
+        ("host", "zone", "rack", "state", "since", "by", "slots", "drivers", "cpu", "MiB", "labels"),
         (
             (
                 line.name,
                 line.zone,
+                line.rack,
                 line.state,
                 ago(line.since),
                 line.by,
@@ -40,6 +41,9 @@ def hosts(*, as_json: AsJson = False) -> None:
         ),
         f"No host has registered. {NOT_UP}",
     )
+    for line in lines:
+        if line.quarantine is not None:
+            typer.echo(line.quarantine)
 
 
 @app.command(epilog="Example: sluice tiers --json | jq '.[] | {name, state, host: .driver.host}'")

@@ -26,6 +26,7 @@ DEADLINE = 600.0
 class Kind(StrEnum):
     """What `sluice plan` can plan."""
 
+    CORDON = "cordon"
     DRAIN = "drain"
     RETURN = "return"
     REBOOT = "reboot"
@@ -35,12 +36,14 @@ class Kind(StrEnum):
     BURST = "burst"
     LEAVE = "leave"
     SHIFT = "shift"
+    REPAIR = "repair"
     PAUSE = "pause"
     RESUME = "resume"
     WRITE_OFF = "write-off"
 
 
 _NEEDS: dict[Kind, tuple[str, ...]] = {
+    Kind.CORDON: ("host",),
     Kind.DRAIN: ("host",),
     Kind.RETURN: ("host",),
     Kind.REBOOT: ("host",),
@@ -51,6 +54,7 @@ _NEEDS: dict[Kind, tuple[str, ...]] = {
     Kind.SHIFT: ("shift",),
 }
 _MAY_NAME: dict[Kind, tuple[str, ...]] = {
+    Kind.REPAIR: ("tier",),
     Kind.PAUSE: ("tier",),
     Kind.RESUME: ("tier",),
     Kind.WRITE_OFF: ("host",),
@@ -58,7 +62,7 @@ _MAY_NAME: dict[Kind, tuple[str, ...]] = {
 }
 
 
-def spec_of(kind: Kind, words: list[str]) -> "ChangeSpec":
+def spec_of(kind: Kind, words: list[str], **more: object) -> "ChangeSpec":
     """Make a change of what was typed; say what is missing or too much."""
     from pydantic import ValidationError  # noqa: PLC0415
 
@@ -70,7 +74,7 @@ def spec_of(kind: Kind, words: list[str]) -> "ChangeSpec":
         message = f"usage: {usage}"
         raise WrongUsageError(message)
     try:
-        return ChangeSpec.model_validate({"kind": kind.value, **dict(zip(needs + may, words, strict=False))})
+        return ChangeSpec.model_validate({"kind": kind.value, **dict(zip(needs + may, words, strict=False)), **more})
     except ValidationError as error:
         wrong = error.errors()[0]
         message = f"{kind.value}: {'.'.join(str(part) for part in wrong['loc'])}: {wrong['msg'].removeprefix('Value error, ')}"
@@ -96,6 +100,12 @@ def plan(
 ) -> None:
     """Show what a change would do, step by step, with its predicted time and gap. Nothing is moved."""
     _run(kind, *(words or []), deadline=60.0, dry_run=True, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice cordon h2")
+def cordon(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Have nothing new placed on a host until it is returned; what runs there goes on."""
+    _run(Kind.CORDON, host, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice drain h2 --deadline 300")
@@ -137,6 +147,8 @@ def scale(  # noqa: PLR0913 - each is a choice of the caller
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="Until then, on this machine's clock: 06:00 or 2026-11-22T06:00.")
     ] = None,
+    minimum: Annotated[str | None, typer.Option(metavar="K", help="And never fewer, instead of the site file's minimum.")] = None,
+    maximum: Annotated[str | None, typer.Option(metavar="K", help="And never more, instead of the site file's maximum.")] = None,
     deadline: Deadline = DEADLINE,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -144,7 +156,7 @@ def scale(  # noqa: PLR0913 - each is a choice of the caller
     """Give a tier k workers, or batch k slots; without --for and --until it stays so until somebody changes it."""
     from ops.cli.change import carry_out  # noqa: PLC0415
 
-    spec = spec_of(Kind.SCALE, [tenant, k]).model_copy(update={"until": _ending(lasting, until)})
+    spec = spec_of(Kind.SCALE, [tenant, k], minimum=minimum, maximum=maximum, until=_ending(lasting, until))
     carry_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
@@ -167,10 +179,27 @@ def _ending(lasting: str | None, until: str | None) -> float | None:
         raise WrongUsageError(message) from error
 
 
+@app.command(epilog="Example: sluice drift --json | jq '.drift[].why', or: sluice drift --repair")
+def drift(
+    *,
+    repair: Annotated[bool, typer.Option("--repair", help="Move what has drifted, with as few moves as can be.")] = False,
+    deadline: Deadline = DEADLINE,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is not where a plan would have it, and the fewest moves that mend it; with --repair, make them."""
+    from ops.cli import drift as drifting  # noqa: PLC0415
+
+    if repair:
+        drifting.repair(deadline=deadline, dry_run=dry_run, as_json=as_json)
+    else:
+        drifting.show(as_json=as_json)
+
+
 @app.command(epilog="Example: sluice migrate outbound zone:onprem")
 def migrate(
     tier: Tier,
-    to: Annotated[str, typer.Argument(help="A host's name, zone:NAME, label:NAME, or `anywhere` to take a place back.")],
+    to: Annotated[str, typer.Argument(help="A host's name, zone:NAME, rack:NAME, label:NAME, or `anywhere` to take a place back.")],
     *,
     deadline: Deadline = DEADLINE,
     dry_run: DryRun = False,

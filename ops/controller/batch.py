@@ -10,9 +10,10 @@ from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName
 from ops.model.operation import ChangeRecord, ChangeState
 from ops.model.sentence import listed
+from ops.planning.ask import Ask
 from ops.planning.cluster import Cluster, RefusedError
 from ops.planning.lending import giving_back, keepable
-from ops.planning.placement import Ask, place
+from ops.planning.placement import place
 from ops.planning.shares import limits, target
 from ops.planning.shortage import lacking, most
 

@@ -1,6 +1,7 @@
 """What the hosts hold now, as planning wants to see it: capacity less every unit of every incarnation that is not retired."""
 
 from collections import defaultdict
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 
@@ -38,6 +39,7 @@ def _count(draft: Draft) -> Hosts:
     """Count from the beginning what every registered host holds."""
     cpu: dict[HostName, float] = defaultdict(float)
     memory: dict[HostName, int] = defaultdict(int)
+    tiers: dict[HostName, list[TierName]] = defaultdict(list)
     held = [(tier.spec, spec.placement) for name, tier in draft.view.tiers.items() for spec in draft.held(name)]
     parts = chain(
         ((host, draft.rules.batch_quantum) for host in (*draft.batch.values(), *returning(draft))),
@@ -46,7 +48,10 @@ def _count(draft: Draft) -> Hosts:
     for host, quantum in parts:
         cpu[host] += quantum.cpu
         memory[host] += quantum.memory
-    found = (_host(draft, name, cpu[name], memory[name]) for name in draft.view.hosts)
+    for spec, placement in held:
+        for host in (placement.driver, *placement.slots):
+            tiers[host].append(spec.name)
+    found = (_host(draft, name, cpu[name], memory[name], tuple(tiers[name])) for name in draft.view.hosts)
     return {host.name: host for host in found if host is not None}
 
 
@@ -56,11 +61,12 @@ def _capacity(cpu: float, memory: int) -> Capacity:
     return Capacity(cpu=cpu, memory=memory)
 
 
-def _host(draft: Draft, name: HostName, cpu: float, memory: int) -> Host | None:
+def _host(draft: Draft, name: HostName, cpu: float, memory: int, tiers: tuple[TierName, ...]) -> Host | None:
     """Return a registered host with what is used of it; one whose agent is away takes nothing new, lost or not yet."""
     seen = draft.view.hosts[name]
     if seen.facts is None:
         return None
     state = draft.state_of(name) if seen.live else HostState.LOST
     capacity = _capacity(seen.facts.cpu, seen.facts.memory)
-    return Host(name, seen.facts.zone, seen.facts.labels, capacity, state, cpu, memory)
+    host = Host(name, seen.facts.zone, seen.facts.labels, capacity, state, cpu, memory, seen.facts.rack or "", tiers)
+    return replace(host, only=draft.rules.only_on(host)) if draft.rules.dedicated else host

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from ops.channel import Write
 from ops.controller.view import HostView, TierView, View
-from ops.controller.wholes import wholes_of
+from ops.controller.wholes import Wholes
 from ops.model import paths
 from ops.model.assignment import Assignment, HostRecord, HostState
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName, UnitId
@@ -39,6 +39,7 @@ class Draft:
         self.now = moment.now
         self.lost = moment.lost
         self.rules = moment.rules
+        self._wholes = Wholes(view, moment.rules)
         self.owners: dict[TierName, OwnerRecord] = {name: tier.owner for name, tier in view.tiers.items()}
         self.incarnations: dict[TierName, dict[Incarnation, IncarnationSpec]] = {
             name: dict(tier.incarnations) for name, tier in view.tiers.items()
@@ -56,6 +57,8 @@ class Draft:
         """Lost hosts from which nothing is moved."""
         self.short = False
         """A tier has found too little room in this pass: batch is lent nothing."""
+        self.suspects: list[str] = []
+        """Sentences on hosts that fail and are not quarantined."""
         self.deaths: dict[tuple[TierName, Incarnation], str] = {}
         """Incarnations that this pass has found dead before they took over, and why."""
         self.statuses: dict[TierName, TierStatus] = {}
@@ -71,12 +74,7 @@ class Draft:
 
     def rules_now(self) -> Rules:
         """Return the site's rules under the layers as they are now."""
-        return replace(self.rules, layers=self.layers, wholes=self.wholes)
-
-    @cached_property
-    def wholes(self) -> dict[str, int]:
-        """What per cents are of."""
-        return wholes_of(self.view, self.rules)
+        return replace(self.rules, layers=self.layers, wholes=self._wholes)
 
     # -- tiers
 
@@ -185,9 +183,17 @@ class Draft:
 
     def set_state(self, name: HostName, state: HostState, by: str) -> None:
         """Write a host's state."""
-        if self.records.get(name, HostRecord()).state is not state:
-            self.records[name] = HostRecord(state=state, by=by, since=self.now)
-            self.room = self._sound = None
+        before = self.records.get(name, HostRecord())
+        if before.state is not state:
+            after = HostRecord(state=state, by=by, since=self.now)
+            if before.by == by:
+                after = after.model_copy(update={"reason": before.reason, "until": before.until})
+            self.write_record(name, after)
+
+    def write_record(self, name: HostName, record: HostRecord) -> None:
+        """Write the word on a host."""
+        self.records[name] = record
+        self.room = self._sound = None
 
     def change_of(self, identity: ChangeId, **changes: object) -> None:
         """Change a change's record."""

@@ -14,7 +14,7 @@ from ops.model.ids import HostName
 from ops.model.incarnation import IncarnationSpec
 from ops.model.sentence import listed
 from ops.planning.cluster import Cluster, RefusedError
-from ops.planning.placement import Ask, place
+from ops.planning.placement import more_slots, place
 from ops.planning.shares import target
 from ops.planning.shortage import lacking, place_lost, why_not
 
@@ -40,7 +40,8 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
     """Move as many of the lost slots as there is room for; return why the others stay behind."""
     name, slots = tier.spec.name, list(spec.placement.slots)
     try:
-        found = place_lost(tier.spec, len(lost), len(slots) - len(lost), cluster(draft))
+        alive = [host for number, host in enumerate(slots) if number not in lost]
+        found = place_lost(tier.spec, len(lost), alive, cluster(draft))
     except RefusedError as refused:
         return f"runs without its slots on {listed(sorted(set(lost.values())))}: {refused}"
     moved = dict(zip(lost, found, strict=False))
@@ -54,11 +55,15 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
     if not left:
         return None
 
-    def attempt(after: Cluster) -> None:
-        place([Ask(name, len(left), tier.spec.quantum, target(name, after.rules).to), *lacking(after, name)], after.hosts)
+    here = [host for number, host in enumerate(slots) if number in moved or number not in lost]
+    aim = target(name, draft.rules_now())
+    asked = more_slots(tier.spec, aim, len(left), here)
 
-    waits = batch.give_way(draft, target(name, draft.rules_now()).to, attempt)
-    why = f"waits for {waits}" if waits is not None else why_not([Ask(name, len(left), tier.spec.quantum)], cluster(draft).hosts)
+    def attempt(after: Cluster) -> None:
+        place([asked, *lacking(after, name)], after.hosts)
+
+    waits = batch.give_way(draft, aim.to, attempt)
+    why = f"waits for {waits}" if waits is not None else why_not([asked], cluster(draft).hosts)
     return f"runs without its slots on {listed(sorted(set(left)))}: {why or 'the room is kept for what others lack of their minimum'}"
 
 

@@ -1,5 +1,6 @@
 """What the controller wants on one host, and what its agent observes there."""
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
 
@@ -82,6 +83,11 @@ class Observed(Frozen):
     """`cgroup v1`, `cgroup v2`, or why there are none."""
 
     @cached_property
+    def hurt(self) -> tuple[UnitObserved, ...]:
+        """What has died, or could not be started, whether it runs again or not."""
+        return tuple(unit for unit in self.units if unit.restarts or unit.exit is not None)
+
+    @cached_property
     def batch(self) -> tuple[UnitId, ...]:
         """The slots of the tenant `batch`, with those that it gives back."""
         return tuple(unit.id for unit in self.units if unit.id.startswith(f"{UnitKind.SLOT}-{BATCH}-"))
@@ -93,6 +99,7 @@ class HostFacts(Frozen):
     name: HostName
     address: str
     zone: str
+    rack: str | None = None
     labels: tuple[str, ...] = ()
     cpu: float
     memory: int
@@ -127,6 +134,23 @@ HOST_TRANSITIONS: dict[HostState, dict[HostState, str]] = {
 """`lost` is not written: it is derived from the missing ephemeral node, whatever the written state is."""
 
 
+class Death(Frozen):
+    """A unit that died on a host, or could not be started there."""
+
+    unit: UnitId
+    tenant: Tenant
+    count: int
+    """Which of the unit's deaths it is."""
+    at: float
+    """When a controller noted it."""
+
+    @property
+    def place(self) -> str:
+        """What stands in the same place in every incarnation of its tenant: the driver, or the slot of a number."""
+        kind, _, rest = self.unit.partition("-")
+        return kind if kind == UnitKind.DRIVER else f"{kind}-{rest.rsplit('-', 1)[-1]}"
+
+
 class HostRecord(Frozen):
     """`hosts/<h>/record`: the controller's word on a host."""
 
@@ -134,8 +158,21 @@ class HostRecord(Frozen):
     by: str = ""
     """The change or the person that set it."""
     since: float = 0.0
+    reason: str = ""
+    """Why it is in quarantine; nothing when it is not."""
+    until: float | None = None
+    """When its quarantine ends by itself."""
+    deaths: tuple[Death, ...] = ()
+    """What has died there lately, while it was up."""
     written_off: bool = False
     """A person has said that it will not come back; forgotten when it does."""
+
+    def quarantine(self, name: HostName) -> str | None:
+        """Say why the host is in quarantine, for how long, and how it is ended; None when it is not."""
+        if not self.reason:
+            return None
+        until = "" if self.until is None else f" until {datetime.fromtimestamp(self.until, UTC):%H:%M} UTC"
+        return f"{name} is in quarantine{until}: {self.reason}; `sluice return {name}` ends it"
 
     def seen(self, *, live: bool) -> HostState:
         """Return how people see the host: without a living agent it is lost, unless it is being rebooted."""

@@ -4,6 +4,7 @@ A change is what is wanted (`drain h2`). It is carried out by operations, one fo
 posting one twice is the same as posting it once.
 """
 
+from collections import Counter
 from enum import StrEnum
 from typing import Any
 
@@ -18,6 +19,7 @@ from ops.model.share import Amount
 class ChangeKind(StrEnum):
     """What is wanted."""
 
+    CORDON = "cordon"
     DRAIN = "drain"
     RETURN = "return"
     REBOOT = "reboot"
@@ -29,6 +31,8 @@ class ChangeKind(StrEnum):
     SHIFT = "shift"
     SETTLE = "settle"
     """Bring a tenant to the number that holds: the time of another is over, or room has come back. The controller's own change."""
+    REPAIR = "repair"
+    """Bring what has drifted to where a plan would have it, with as few moves as can be."""
     PAUSE = "pause"
     RESUME = "resume"
     WRITE_OFF = "write-off"
@@ -40,7 +44,7 @@ class Step(StrEnum):
     PREFLIGHT = "preflight"
     """Check, plan, take the maintenance lock. With dry_run: plan only."""
     CORDON = "cordon"
-    """Nothing new is placed on the host."""
+    """Nothing new is placed on the host; ends the change when it was for that alone."""
     PREPARE = "prepare"
     """Start and warm the next incarnations beside the owners."""
     CUT = "cut"
@@ -66,6 +70,7 @@ class Step(StrEnum):
 
 
 STEPS: dict[ChangeKind, tuple[Step, ...]] = {
+    ChangeKind.CORDON: (Step.PREFLIGHT, Step.CORDON),
     ChangeKind.DRAIN: (Step.PREFLIGHT, Step.CORDON, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.RETURN: (Step.PREFLIGHT, Step.HEALTH, Step.RETURN),
     ChangeKind.REBOOT: (
@@ -78,6 +83,7 @@ STEPS: dict[ChangeKind, tuple[Step, ...]] = {
     ChangeKind.LEAVE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.SHIFT: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.SETTLE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
+    ChangeKind.REPAIR: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.PAUSE: (Step.PREFLIGHT, Step.PAUSE),
     ChangeKind.RESUME: (Step.PREFLIGHT, Step.RESUME),
     ChangeKind.WRITE_OFF: (Step.PREFLIGHT, Step.WRITE_OFF),
@@ -96,6 +102,10 @@ class ChangeSpec(Frozen):
     """Where a tier is to go: a host's name, `zone:ec2`, or `label:fast`."""
     k: Amount | None = None
     """How many slots, each of one quantum; a burst takes a number only."""
+    minimum: Amount | None = None
+    """With a number of slots: from now on never fewer."""
+    maximum: Amount | None = None
+    """Likewise: never more."""
     release: str | None = None
     """The release that a tier is to run; preflight puts the newest in the place of None."""
     shift: str | None = None
@@ -109,6 +119,10 @@ class ChangeSpec(Frozen):
         return Tenant(self.tier or "")
 
 
+NO_DRIFT = "nothing has drifted"
+"""What the plan of a repair says then."""
+
+
 class Move(Frozen):
     """One tier's part in a plan: the placement of its next incarnation."""
 
@@ -117,6 +131,16 @@ class Move(Frozen):
     after: Placement
     short: int = 0
     """Slots that it will have fewer than its share, for want of room."""
+    why: str = ""
+    """What had drifted, for a repair."""
+
+    @property
+    def moved(self) -> int:
+        """How many units are somewhere else after it than before."""
+        if self.before is None:
+            return 1 + len(self.after.slots)
+        gone = Counter(self.after.slots) - Counter(self.before.slots)
+        return gone.total() + (self.after.driver != self.before.driver)
 
 
 class Plan(Frozen):

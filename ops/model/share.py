@@ -69,6 +69,19 @@ class Share(Frozen):
         return self
 
 
+class Numbers(Frozen):
+    """What a layer says of a share; what it leaves out holds as the layers below say."""
+
+    target: Amount | None = None
+    minimum: Amount | None = None
+    maximum: Amount | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _target_alone(cls, said: Any) -> Any:
+        return said if isinstance(said, dict | Numbers) else {"target": said}
+
+
 class Setting(StrEnum):
     """What an entry speaks of; a layer says each of these once of a tenant."""
 
@@ -78,11 +91,13 @@ class Setting(StrEnum):
 
 
 class LayerEntry(Frozen):
-    """One thing set by someone: how many slots a tenant has, where it has to be, or a burst."""
+    """One thing set by someone: the numbers of a tenant's share, where it has to be, or a burst."""
 
     tenant: Tenant
     layer: Layer
     target: Amount | None = None
+    minimum: Amount | None = None
+    maximum: Amount | None = None
     to: str | None = None
     """A host's name, `zone:z` or `label:l`."""
     extra: int = 0
@@ -96,7 +111,7 @@ class LayerEntry(Frozen):
     @property
     def setting(self) -> Setting:
         """What it speaks of."""
-        if self.target is not None:
+        if any(number is not None for number in (self.target, self.minimum, self.maximum)):
             return Setting.TARGET
         return Setting.PLACE if self.to is not None else Setting.BURST
 

@@ -8,7 +8,8 @@ from ops.model.ids import HostName, TierName
 from ops.model.incarnation import Placement
 from ops.model.release import Release, TierShape
 from ops.model.resources import Capacity, Quantum
-from ops.model.share import Amount, Layers, Share
+from ops.model.share import Layers, Numbers, Share
+from ops.model.spread import Spread
 from ops.model.tier import TierSpec
 from ops.planning.pace import Pace
 
@@ -39,6 +40,12 @@ class Host:
     state: HostState = HostState.UP
     used_cpu: float = 0.0
     used_memory: int = 0
+    rack: str = ""
+    """What it may be lost together with; by itself when it names none."""
+    tiers: tuple[TierName, ...] = ()
+    """Whose units it holds, once for each."""
+    only: frozenset[str] | None = None
+    """The tenants that alone may be here; None: all."""
     free_cpu: float = field(init=False)
     """Cores that nothing holds."""
     free_memory: int = field(init=False)
@@ -69,21 +76,43 @@ class Host:
         """Return how many quanta of this size still fit."""
         return whole_quanta(self.free_cpu, self.free_memory, quantum)
 
-    def holding(self, quantum: Quantum, count: int = 1) -> "Host":
-        """Return this host with so many quanta more (or fewer, when negative)."""
+    def holding(self, quantum: Quantum, count: int = 1, tier: TierName | None = None) -> "Host":
+        """Return this host with so many quanta more (or fewer, when negative), of this tier or of batch."""
         cpu, memory = self.used_cpu + quantum.cpu * count, self.used_memory + quantum.memory * count
-        return Host(self.name, self.zone, self.labels, self.capacity, self.state, cpu, memory)
+        tiers = self.tiers if tier is None else _counted(self.tiers, tier, count)
+        return Host(self.name, self.zone, self.labels, self.capacity, self.state, cpu, memory, self.rack, tiers, self.only)
+
+    def admits(self, tenant: str, separate: frozenset[str] = frozenset()) -> bool:
+        """Tell whether this tenant, which has to be separate from some others, may be here at all."""
+        return (self.only is None or tenant in self.only) and separate.isdisjoint(self.tiers)
+
+    def within(self, kind: str) -> str:
+        """Return which host, rack or zone this is, or is in."""
+        return {"host": self.name, "rack": f"{self.zone}/{self.rack or self.name}", "zone": self.zone}[kind]
 
     def matches(self, to: str | None) -> bool:
-        """Tell whether this host is where a locality (`zone:z`, `label:l`, a host's name, or None for anywhere) points."""
+        """Tell whether this host is at a place: `zone:z`, `rack:r`, `label:l`, a host's name, or None for anywhere."""
         if to is None:
             return self.zone != BURST_ZONE
         kind, _, value = to.partition(":")
         if kind == "zone" and value:
             return self.zone == value
+        if kind == "rack" and value:
+            return self.rack == value
         if kind == "label" and value:
             return value in self.labels
         return self.name == to
+
+
+def _counted(tiers: tuple[TierName, ...], tier: TierName, count: int) -> tuple[TierName, ...]:
+    if count == 1:
+        return (*tiers, tier)
+    if count >= 0:
+        return (*tiers, *[tier] * count)
+    left = list(tiers)
+    for _ in range(min(-count, left.count(tier))):
+        left.remove(tier)
+    return tuple(left)
 
 
 @dataclass(frozen=True)
@@ -106,14 +135,28 @@ class Rules:
 
     shares: Mapping[str, Share] = field(default_factory=dict)
     locality: Mapping[str, str] = field(default_factory=dict)
+    spread: Mapping[str, Spread] = field(default_factory=dict)
+    separate: tuple[frozenset[str], ...] = ()
+    dedicated: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    budget: Mapping[str, int] = field(default_factory=dict)
+    """Tier → how many slots of its share a change may leave it without."""
     layers: Layers = field(default_factory=Layers)
-    shifts: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)
+    shifts: Mapping[str, Mapping[str, Numbers]] = field(default_factory=dict)
     partitions: int = 4
     batch_quantum: Quantum = field(default_factory=Quantum)
     wholes: Mapping[str, int] = field(default_factory=dict)
     """Tenant → the slots that 100% are."""
     reclaim_seconds: float = 120.0
     """How long the tasks in a batch slot that is wanted back may go on."""
+
+    def separate_from(self, tenant: str) -> frozenset[str]:
+        """Return the tiers that a tenant may not share a host with."""
+        return frozenset[str]().union(*(group for group in self.separate if tenant in group)) - {tenant}
+
+    def only_on(self, host: Host) -> frozenset[str] | None:
+        """Return the tenants that alone may be on a host; None: all."""
+        named = [tenants for place, tenants in self.dedicated.items() if host.matches(place)]
+        return frozenset[str]().union(*named) if named else None
 
 
 @dataclass(frozen=True)
@@ -160,7 +203,7 @@ def holding(hosts: Hosts, spec: TierSpec, placement: Placement, count: int = 1) 
     held = dict(hosts)
     for name, quantum in units(spec, placement):
         if name in held:
-            held[name] = held[name].holding(quantum, count)
+            held[name] = held[name].holding(quantum, count, spec.name)
     return held
 
 

@@ -47,9 +47,11 @@ def _person(spec: ChangeSpec, by: str, now: float) -> LayerEntry:
 def _scaled(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
     """Set the number; one that the layers below give anyway is taken back, so that shifts hold again, unless it is to hold for a time."""
     below = without_entry(rules.layers, spec.tenant, Layer.PERSON, Setting.TARGET)
-    if spec.until is None and spec.k == target(spec.tenant, replace(rules, layers=below)).slots:
+    limits = {"minimum": spec.minimum, "maximum": spec.maximum}
+    usual = spec.until is None and set(limits.values()) == {None} and spec.k == target(spec.tenant, replace(rules, layers=below)).slots
+    if usual:
         return below
-    return with_entry(below, _person(spec, by, now).model_copy(update={"target": spec.k, "until": spec.until}))
+    return with_entry(below, _person(spec, by, now).model_copy(update={"target": spec.k, "until": spec.until, **limits}))
 
 
 def _left(layers: Layers) -> Layers:
@@ -65,7 +67,7 @@ def _expired(spec: ChangeSpec, layers: Layers) -> Layers:
 
 def _shifted(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
     layers = without_layer(rules.layers, Layer.SCHEDULE)
-    for tenant, amount in rules.shifts.get(spec.shift or "", {}).items():
+    for tenant, numbers in rules.shifts.get(spec.shift or "", {}).items():
         owner = f"shift {spec.shift} ({by})"
-        layers = with_entry(layers, LayerEntry(tenant=Tenant(tenant), layer=Layer.SCHEDULE, target=amount, owner=owner, at=now))
+        layers = with_entry(layers, LayerEntry(tenant=Tenant(tenant), layer=Layer.SCHEDULE, owner=owner, at=now, **dict(numbers)))
     return layers

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ops.model.ids import BATCH, HostName
+from ops.planning.ask import Ask
 from ops.planning.cluster import Cluster, RefusedError
-from ops.planning.placement import Ask, place
+from ops.planning.placement import place
 from ops.planning.shares import target
 from ops.planning.shortage import lacking
 

@@ -2,6 +2,7 @@
 
 What asks for the same quantum is solved together, the largest quantum first. Within one quantum the result is optimal and stable. The flow
 has only the hosts and arcs that an optimum can need (`_candidates`, `_widest`): a slot is placed on ten thousand hosts in milliseconds.
+How many workers of a tier may be in one rack or zone are nodes of the flow; who may not be on a host has no arc to it.
 """
 
 from collections import Counter
@@ -12,13 +13,15 @@ from operator import attrgetter
 
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
-from ops.model.ids import BATCH, HostName
+from ops.model.ids import BATCH, HostName, TierName
 from ops.model.incarnation import Placement
 from ops.model.resources import Quantum
 from ops.model.sentence import listed
 from ops.model.tier import TierSpec
+from ops.planning.ask import DRIVER, EXTRA, Ask
 from ops.planning.cluster import Host, Hosts, RefusedError
 from ops.planning.shares import Target
+from ops.planning.verdict import known, name_of, verdict
 
 NEW_COST = 100_000
 """For a unit where there was none: above everything that spreading or balancing could save, so that nothing moves for beauty."""
@@ -26,26 +29,14 @@ SPREAD_COST = 100
 """For each further unit of one tier on the same host: losing a host should cost a tier as little as can be."""
 BALANCE_COST = 90
 """For a full host as against an empty one: below one step of spreading."""
-DRIVER = "driver"
 APART_COST = 200
 """For a driver on a host without a worker of its tier: together they are one thing to lose, and one to move when a host is drained."""
 CROWD = 64
 """Units of one tier on one host after which spreading counts no more, which keeps the costs below NEW_COST."""
 
 
-@dataclass(frozen=True)
-class Ask:
-    """So many units of one size for one tenant, and where they may be and are."""
-
-    tenant: str
-    count: int
-    quantum: Quantum
-    to: str | None = None
-    keep: tuple[HostName, ...] = ()
-    part: str = "slots"
-    """`slots`, `extra` or `driver`: asks of one tenant are told apart by it."""
-    beside: tuple[HostName, ...] = ()
-    """For a driver: where its tier's workers are placed."""
+_Arc = tuple[int, int, int, int]
+"""From, to, how many units it takes, what each costs."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +55,10 @@ def place(asks: Iterable[Ask], hosts: Hosts) -> Placed:
     where: dict[tuple[str, str], tuple[HostName, ...]] = {}
     size = _size
     for _, group in groupby(sorted(eased, key=lambda ask: (*size(ask), ask.tenant, ask.part)), key=size):
-        alike = [replace(ask, beside=where.get((ask.tenant, "slots"), ())) if ask.part == DRIVER else ask for ask in group]
+        alike = [_following(ask, where.get((ask.tenant, "slots"), ())) for ask in group]
         for ask, names in zip(alike, _solve(alike, hosts), strict=True):
             where[ask.tenant, ask.part] = names
-            hosts = _hold(hosts, ask.quantum, names)
+            hosts = _hold(hosts, ask, names)
     return Placed(where, hosts, tuple(notes))
 
 
@@ -76,13 +67,16 @@ def tier_asks(spec: TierSpec, target: Target, now: Placement | None, hosts: Host
     slots = () if now is None else now.slots
     beside = tuple(name for name in slots if target.extra and name in hosts and hosts[name].matches(target.extra_to))[: target.extra]
     kept = list((Counter(slots) - Counter(beside)).elements())
-    asks = [
-        Ask(spec.name, target.slots, spec.quantum, target.to, tuple(kept)),
-        Ask(spec.name, 1, spec.driver, target.to, () if now is None else (now.driver,), DRIVER),
-    ]
+    driver = Ask(spec.name, 1, spec.driver, target.to, () if now is None else (now.driver,), DRIVER, separate=target.separate)
+    asks = [replace(more_slots(spec, target, target.slots), keep=tuple(kept)), driver]
     if target.extra:
-        asks.append(Ask(spec.name, target.extra, spec.quantum, target.extra_to, beside, "extra"))
+        asks.append(replace(more_slots(spec, target, target.extra), to=target.extra_to, keep=beside, part=EXTRA))
     return asks
+
+
+def more_slots(spec: TierSpec, target: Target, count: int, taken: Iterable[HostName] = ()) -> Ask:
+    """Ask for so many workers of a tier beside those that it has."""
+    return Ask(spec.name, count, spec.quantum, target.to, spread=target.spread, taken=tuple(taken), separate=target.separate)
 
 
 def place_tier(spec: TierSpec, target: Target, now: Placement | None, hosts: Hosts) -> tuple[Placement, Placed]:
@@ -94,16 +88,24 @@ def place_tier(spec: TierSpec, target: Target, now: Placement | None, hosts: Hos
 def placement_of(tier: str, placed: Placed) -> Placement:
     """Return where a tier's parts were placed."""
     (driver,) = placed.where[tier, DRIVER]
-    return Placement(driver=driver, slots=(*placed.where[tier, "slots"], *placed.where.get((tier, "extra"), ())))
+    return Placement(driver=driver, slots=(*placed.where[tier, "slots"], *placed.where.get((tier, EXTRA), ())))
 
 
-def _size(ask: Ask) -> tuple[bool, int, float]:
-    """Order the asks: workers before drivers, which are placed beside them, and the largest first."""
-    return (ask.part == DRIVER, -ask.quantum.memory, -ask.quantum.cpu)
+def _size(ask: Ask) -> tuple[bool, int, float, bool]:
+    """Order the asks: workers before drivers, which are placed beside them, the largest first, and a burst after what it counts beside."""
+    return (ask.part == DRIVER, -ask.quantum.memory, -ask.quantum.cpu, ask.part == EXTRA and ask.spread is not None)
 
 
-def _hold(hosts: Hosts, quantum: Quantum, names: Sequence[HostName]) -> Hosts:
-    return {**hosts, **{name: hosts[name].holding(quantum, count) for name, count in Counter(names).items()}}
+def _following(ask: Ask, slots: tuple[HostName, ...]) -> Ask:
+    """Return an ask that knows where the workers of its tier have been placed by now."""
+    if ask.part == DRIVER:
+        return replace(ask, beside=slots)
+    return replace(ask, taken=(*ask.taken, *slots)) if ask.part == EXTRA and ask.spread is not None else ask
+
+
+def _hold(hosts: Hosts, ask: Ask, names: Sequence[HostName]) -> Hosts:
+    tier = None if ask.tenant == BATCH else TierName(ask.tenant)
+    return {**hosts, **{name: hosts[name].holding(ask.quantum, count, tier) for name, count in Counter(names).items()}}
 
 
 def _ease(ask: Ask, hosts: Hosts, notes: list[str]) -> Ask:
@@ -113,11 +115,11 @@ def _ease(ask: Ask, hosts: Hosts, notes: list[str]) -> Ask:
     matching = [host for host in hosts.values() if host.matches(ask.to)]
     if any(host.usable for host in matching):
         return ask
-    if ask.part == "extra":
+    if ask.part == EXTRA:
         notes.append(f"{ask.tenant} goes without its {ask.count} more at {ask.to}: no host there is up")
         return replace(ask, count=0)
     if not matching:
-        message = f"{_name(ask)} has to be at {ask.to}, and there is no such host; {_places(hosts)}"
+        message = f"{name_of(ask)} has to be at {ask.to}, and there is no such host; {known(hosts)}"
         raise RefusedError(message)
     states = listed(f"{host.name} is {host.state}" for host in matching)
     notes.append(f"{ask.tenant} has to be at {ask.to}, but {states}: it goes anywhere until it is moved again")
@@ -125,49 +127,73 @@ def _ease(ask: Ask, hosts: Hosts, notes: list[str]) -> Ask:
 
 
 def _solve(asks: Sequence[Ask], hosts: Hosts) -> list[tuple[HostName, ...]]:
-    """Solve one quantum: ask → host → sink, every arc one unit wide and with its cost."""
+    """Solve one quantum: ask → host → sink, every arc one unit wide; zones and racks that are limited lie in between."""
     quantum = asks[0].quantum
     roomy = [host for host in hosts.values() if host.takes(quantum)]
     wanted = sum(ask.count for ask in asks)
     takers = [_candidates(ask, roomy, wanted) for ask in asks]
-    if len(asks) == 1 and not asks[0].keep and not asks[0].beside and len(takers[0]) == wanted:
+    if len(asks) == 1 and not asks[0].keep and not asks[0].beside and asks[0].wide is None and len(takers[0]) == wanted:
         return [tuple(sorted(host.name for host in takers[0]))]  # nothing to weigh: the emptiest hosts, one unit on each
     columns = {name: column for column, name in enumerate(sorted({host.name for taking in takers for host in taking}), start=len(asks))}
     sink = len(asks) + len(columns)
-    arcs: list[tuple[int, int, int]] = []
-    """From, to, cost: those to the hosts first, in the order of the asks."""
+    arcs: list[_Arc] = []
+    """Those to the hosts first, in the order of the asks."""
+    placing: list[tuple[int, HostName]] = []
+    """The ask and the host of each of these."""
+    around: list[_Arc] = []
     arriving: Counter[HostName] = Counter()
     for row, (ask, taking) in enumerate(zip(asks, takers, strict=True)):
         kept = Counter(ask.keep)
+        tails, more = _places(ask, row, taking, hosts, sink + 1 + len(around))
+        around += more
         for host in taking:
-            costs = _costs(ask, host, kept[host.name], _widest(ask, host, kept[host.name], len(taking) >= wanted))
-            arcs.extend((row, columns[host.name], cost) for cost in costs)
+            costs = _costs(ask, host, kept[host.name], _widest(ask, host, kept[host.name], ask.wide is None and len(taking) >= wanted))
+            tail, head = tails.get(host.name, row), columns[host.name]
+            arcs.extend((tail, head, 1, cost) for cost in costs)
+            placing += [(row, host.name)] * len(costs)
             arriving[host.name] += len(costs)
-    placing = len(arcs)
     for name, most in arriving.items():
-        arcs.extend((columns[name], sink, cost) for cost in _balance(hosts[name], quantum, min(most, hosts[name].fits(quantum))))
+        arcs.extend((columns[name], sink, 1, cost) for cost in _balance(hosts[name], quantum, min(most, hosts[name].fits(quantum))))
     found: list[list[HostName]] = [[] for _ in asks]
-    names = dict(zip(columns.values(), columns, strict=True))
-    for arc in _flowing(arcs, [*(ask.count for ask in asks)], sink):
-        if arc < placing:
-            row, column, _ = arcs[arc]
-            found[row].append(names[column])
+    for arc in _flowing([*arcs, *around], [ask.count for ask in asks], sink):
+        if arc < len(placing):
+            row, name = placing[arc]
+            found[row].append(name)
     for ask, placed in zip(asks, found, strict=True):
         if len(placed) < ask.count:
-            raise RefusedError(_verdict(ask, len(placed), hosts))
+            raise RefusedError(verdict(ask, len(placed), hosts))
     return [tuple(sorted(placed)) for placed in found]
 
 
-def _flowing(arcs: Sequence[tuple[int, int, int]], supplies: Sequence[int], sink: int) -> list[int]:
-    """Return the arcs that carry a unit in the cheapest of the largest flows from the first nodes to the sink."""
+def _places(ask: Ask, row: int, taking: Sequence[Host], hosts: Hosts, node: int) -> tuple[dict[HostName, int], list[_Arc]]:
+    """Return from which node each host is reached, and the arcs to these nodes, the first of which is `node`: as wide as the limits."""
+    tails: dict[HostName, int] = {}
+    around: list[_Arc] = []
+    if ask.spread is None:
+        return tails, around
+    for kind, most in (("zone", ask.spread.zone), ("rack", ask.spread.rack)):
+        if most is None:
+            continue
+        taken = Counter(hosts[name].within(kind) for name in ask.taken if name in hosts)
+        heads: dict[str, int] = {}
+        for host in taking:
+            place = host.within(kind)
+            if place not in heads:
+                heads[place] = node + len(around)
+                around.append((tails.get(host.name, row), heads[place], max(0, most - taken[place]), 0))
+            tails[host.name] = heads[place]
+    return tails, around
+
+
+def _flowing(arcs: Sequence[_Arc], supplies: Sequence[int], sink: int) -> list[int]:
+    """Return the arcs that carry something in the cheapest of the largest flows from the first nodes to the sink."""
     if not arcs:
         return []
     flow = SimpleMinCostFlow()
     for row, supply in enumerate(supplies):
         flow.set_node_supply(row, supply)
     flow.set_node_supply(sink, -sum(supplies))
-    tails, heads, costs = zip(*arcs, strict=True)
-    numbers = flow.add_arcs_with_capacity_and_unit_cost(tails, heads, [1] * len(arcs), costs)
+    numbers = flow.add_arcs_with_capacity_and_unit_cost(*zip(*arcs, strict=True))
     flow.solve_max_flow_with_min_cost()
     return [arc for arc, units in enumerate(flow.flows(numbers)) if units]
 
@@ -175,19 +201,39 @@ def _flowing(arcs: Sequence[tuple[int, int, int]], supplies: Sequence[int], sink
 def _candidates(ask: Ask, roomy: Sequence[Host], wanted: int) -> list[Host]:
     """Return where an optimum can put an ask: where it is, on the emptiest `wanted` hosts, or on the emptiest that it is to be beside.
 
-    One of so many is left alone by any result that goes elsewhere, and taking it instead costs no more.
+    Where racks or zones are limited that holds in each of them. One of so many is left alone by any result that goes elsewhere, and taking
+    it instead costs no more.
     """
-    matching = sorted((host for host in roomy if host.matches(ask.to)), key=attrgetter("load"))
-    found = {host.name: host for host in matching[:wanted]}
+    fit = [host for host in roomy if host.matches(ask.to) and (host.only is None or ask.tenant in host.only)]
+    if ask.separate:
+        fit = [host for host in fit if ask.separate.isdisjoint(host.tiers)]
+    if ask.spread is not None:
+        fit = [host for host in fit if ask.left_on(host)]
+    matching = sorted(fit, key=attrgetter("load"))
+    found = {host.name: host for host in _first(matching, wanted, ask.wide)}
     keep, beside = {*ask.keep}, {*ask.beside}
     found |= {host.name: host for host in matching if host.name in keep} if keep else {}
     found |= {host.name: host for host in islice((host for host in matching if host.name in beside), wanted)} if beside else {}
     return list(found.values())
 
 
+def _first(matching: Sequence[Host], wanted: int, kind: str | None) -> Sequence[Host]:
+    """Return the first `wanted` hosts, of each place of this kind if one is named."""
+    if kind is None:
+        return matching[:wanted]
+    seen: Counter[str] = Counter()
+    found = []
+    for host in matching:
+        place = host.within(kind)
+        if seen[place] < wanted:
+            seen[place] += 1
+            found.append(host)
+    return found
+
+
 def _widest(ask: Ask, host: Host, kept: int, plenty: bool) -> int:  # noqa: FBT001 - as it was found
     """Return how many units of an ask an optimum can put on a host: with hosts in plenty a second new one is cheaper anywhere else."""
-    return min(ask.count, host.fits(ask.quantum), max(kept, 1) if plenty else ask.count)
+    return min(ask.left_on(host), host.fits(ask.quantum), max(kept, 1) if plenty else ask.count)
 
 
 def _balance(host: Host, quantum: Quantum, count: int) -> list[int]:
@@ -202,46 +248,8 @@ def _costs(ask: Ask, host: Host, kept: int, count: int) -> list[int]:
     return [SPREAD_COST * min(number, CROWD) + (0 if number < kept else NEW_COST) + apart for number in range(count)]
 
 
-def _name(ask: Ask) -> str:
-    if ask.tenant == BATCH:
-        return "batch"
-    return f'tier "{ask.tenant}"' if ask.part != DRIVER else f'the driver of tier "{ask.tenant}"'
-
-
-def _places(hosts: Hosts) -> str:
-    zones = sorted({host.zone for host in hosts.values()})
-    labels = sorted({label for host in hosts.values() for label in host.labels})
-    return f"hosts: {listed(sorted(hosts))}; zones: {', '.join(zones)}; labels: {', '.join(labels) or 'none'}"
-
-
-def _verdict(ask: Ask, found: int, hosts: Hosts) -> str:
-    """Say why an ask does not fit, with the numbers and what to do about it."""
-    where = "" if ask.to is None else f" at {ask.to}"
-    usable = [host for _, host in sorted(hosts.items()) if host.matches(ask.to) and host.usable]
-    key = "driver" if ask.part == DRIVER else "quantum"
-    if not usable:
-        states = listed(f"{host.name} is {host.state}" for _, host in sorted(hosts.items()) if host.matches(ask.to))
-        return f"{_name(ask)}: no host{where} can take it ({states or 'there is none'}); return or add one"
-    largest = max(usable, key=lambda host: (host.capacity.cpu, host.capacity.memory))
-    if all(host.capacity.cpu < ask.quantum.cpu for host in usable):
-        return (
-            f"{_name(ask)}: Q asks {ask.quantum.cpu:g} cpu, host {largest.name} has {largest.capacity.cpu:g}; "
-            f"give {largest.name} more or lower {key}.cpu"
-        )
-    if all(host.capacity.memory < ask.quantum.memory for host in usable):
-        return (
-            f"{_name(ask)}: Q asks {ask.quantum.memory} MiB, host {largest.name} has {largest.capacity.memory}; "
-            f"give {largest.name} more or lower {key}.memory"
-        )
-    free = listed(f"{host.name} {host.free_cpu:g} cpu and {host.free_memory} MiB" for host in usable)
-    return (
-        f"{_name(ask)}: {ask.count - found} of {ask.count} ({ask.quantum.cpu:g} cpu, {ask.quantum.memory} MiB each) find no room{where}; "
-        f"free are {free}; return or add a host, or lower a share"
-    )
-
-
 def fits(spec: TierSpec, placement: Placement, hosts: Hosts) -> bool:
-    """Tell whether an incarnation can be put exactly there, beside what the hosts hold."""
+    """Tell whether there is room for an incarnation exactly there, beside what the hosts hold."""
     held: dict[HostName, Host] = dict(hosts)
     for name, quantum in ((placement.driver, spec.driver), *((slot, spec.quantum) for slot in placement.slots)):
         if name not in held or not held[name].usable or held[name].fits(quantum) < 1:

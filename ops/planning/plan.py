@@ -8,14 +8,15 @@ from fractions import Fraction
 from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName, TierName
 from ops.model.incarnation import TRIAL_SECONDS, Placement
-from ops.model.operation import ChangeKind, ChangeSpec, Move, Plan
+from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan
 from ops.planning.cluster import BURST_ZONE, Cluster, Hosts, RefusedError, TierNow, holding
+from ops.planning.drift import drift, evened
 from ops.planning.layers import layers_after
 from ops.planning.lending import giving_back, keepable, lend
-from ops.planning.placement import place_tier
+from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import check
 from ops.planning.shares import Target, limits, target
-from ops.planning.shortage import lacking, least, most, why_not
+from ops.planning.shortage import floor, lacking, least, most, why_not
 
 MOVING = frozenset(
     {
@@ -28,11 +29,12 @@ MOVING = frozenset(
         ChangeKind.LEAVE,
         ChangeKind.SHIFT,
         ChangeKind.SETTLE,
+        ChangeKind.REPAIR,
     }
 )
 """The kinds of change that start new incarnations."""
-EXACT = frozenset({ChangeKind.SCALE, ChangeKind.BURST, ChangeKind.MIGRATE})
-"""The kinds of change in which a person has named a number or a place: where that does not fit they are refused, not done by halves."""
+EXACT = frozenset({ChangeKind.SCALE, ChangeKind.BURST, ChangeKind.MIGRATE, ChangeKind.REPAIR})
+"""The kinds of change that say how many and where: what does not fit of them is refused, not done by halves."""
 FORCED = frozenset({ChangeKind.DRAIN, ChangeKind.REBOOT, ChangeKind.LEAVE})
 """The kinds of change in which tiers have to go from where they are, even with less."""
 
@@ -46,7 +48,9 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
     kept, moves, said = _fit(spec, after)
     notes += said
     batch = lend(kept, after.with_hosts(_released(giving_back(after, kept), moves)), notes)
-    if not moves and batch == tuple(sorted(cluster.batch)):
+    if spec.kind is ChangeKind.REPAIR and not moves and not said:
+        notes.append(NO_DRIFT)
+    elif not moves and batch == tuple(sorted(cluster.batch)):
         notes.append("nothing has to move")
     return Plan(
         moves=tuple(moves),
@@ -93,11 +97,18 @@ def _smaller(spec: ChangeSpec, cluster: Cluster) -> tuple[list[Move], list[str]]
     try:
         _, (moves, notes) = most(steps - 1, lambda step: _moves(spec, cluster, Fraction(step, steps)))
     except RefusedError as refused:
-        needs = ", ".join(f"{name} {least(cluster.tiers[name].spec, cluster.rules)}" for name in moving)
+        needs = ", ".join(_need(cluster.tiers[name], aim, cluster) for name, aim in moving.items())
         message = f"there is no room for the minimum of each tier that moves ({needs}) beside what runs: {refused}"
         raise RefusedError(message) from refused
     short = [f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer than its share" for move in moves if move.short]
     return moves, [*notes, *(f"{said}: room is short" for said in short)]
+
+
+def _need(tier: TierNow, aim: Target, cluster: Cluster) -> str:
+    """Say how many slots a tier has to be left, and whether it is its budget that says so."""
+    name, fewest = tier.spec.name, floor(tier.spec, aim, tier.placement, cluster.rules)
+    held = fewest > min(aim.slots, least(tier.spec, cluster.rules))
+    return f"{name} {fewest}" + (f", as budget.{name} lets {cluster.rules.budget[name]} of its {aim.slots} be away" if held else "")
 
 
 def _moving(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, Target]:
@@ -117,33 +128,48 @@ def _moves(spec: ChangeSpec, cluster: Cluster, level: Fraction = Fraction(1)) ->
     hosts: Hosts = cluster.hosts
     for tier in cluster.end_first():
         share = target(tier.spec.name, cluster.rules)
-        if tier.placement is None or not has_to_move(spec, tier, share, cluster):
+        state = _released(cluster, moves)
+        if tier.placement is None or not has_to_move(spec, tier, share, cluster.with_hosts(state)):
             continue
-        fewest = min(share.slots, least(tier.spec, cluster.rules))
+        fewest = floor(tier.spec, share, tier.placement, cluster.rules)
         aim = replace(share, slots=fewest + math.floor((share.slots - fewest) * level))
         has = len(tier.placement.slots)
         if spec.kind not in FORCED and aim.k <= has < share.k:
             notes.append(f"{tier.spec.name} stays at {has} slots, {share.k - has} fewer than its share: room is short")
             continue
+        why = ""
+        if spec.kind is ChangeKind.REPAIR:
+            why, aim = "; ".join(drift(tier, aim, state)), evened(tier, aim, state)
         try:
-            after, placed = place_tier(tier.spec, aim, tier.placement, hosts)
-        except RefusedError:
-            if not moves:
+            after, placed, said = _beside(tier, aim, hosts, cluster, moves)
+        except RefusedError as refused:
+            if spec.kind is not ChangeKind.REPAIR:
                 raise
-            hosts = _released(cluster, moves)
-            after, placed = place_tier(tier.spec, aim, tier.placement, hosts)
-            notes.append(
-                f"{tier.spec.name} is prepared only when {', '.join(move.tier for move in moves)} has been released: room is short"
-            )
+            notes.append(f"{tier.spec.name} {why}; that cannot be repaired now: {refused}")
+            continue
         hosts = placed.hosts
-        notes.extend(placed.notes)
-        moves.append(Move(tier=tier.spec.name, before=tier.placement, after=after, short=share.slots - aim.slots))
+        notes.extend(said)
+        moves.append(Move(tier=tier.spec.name, before=tier.placement, after=after, short=share.slots - aim.slots, why=why))
     lacks = lacking(cluster)
     if lacks and moves and why_not(lacks, cluster.hosts) is None and why_not(lacks, _released(cluster, moves)) is not None:
         names = ", ".join(sorted({ask.tenant for ask in lacks}))
         message = f"it would take the room that {names} needs for its minimum; ask for less, or return or add a host"
         raise RefusedError(message)
     return moves, notes
+
+
+def _beside(tier: TierNow, aim: Target, hosts: Hosts, cluster: Cluster, moves: list[Move]) -> tuple[Placement, Placed, list[str]]:
+    """Place a tier beside all that is there, or else beside what is left when the tiers that have moved are released."""
+    try:
+        after, placed = place_tier(tier.spec, aim, tier.placement, hosts)
+    except RefusedError:
+        if not moves:
+            raise
+    else:
+        return after, placed, [*placed.notes]
+    after, placed = place_tier(tier.spec, aim, tier.placement, _released(cluster, moves))
+    note = f"{tier.spec.name} is prepared only when {', '.join(move.tier for move in moves)} has been released: room is short"
+    return after, placed, [note, *placed.notes]
 
 
 def _released(cluster: Cluster, moves: Iterable[Move]) -> Hosts:
@@ -169,6 +195,8 @@ def has_to_move(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) 
             moves = not _is_at(now, aim, cluster.hosts)
         case ChangeKind.UPGRADE:
             moves = tier.release != spec.release and not tier.failed
+        case ChangeKind.REPAIR:
+            moves = bool(drift(tier, aim, cluster.hosts))
         case ChangeKind.LEAVE:
             moves = any(name in cluster.hosts and cluster.hosts[name].zone == BURST_ZONE for name in now.hosts)
         case _:

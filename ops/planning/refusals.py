@@ -43,6 +43,12 @@ def _tier_of(spec: ChangeSpec, cluster: Cluster) -> TierNow:
     return cluster.tiers[spec.tier]
 
 
+def _check_cordon(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    name = _host_of(spec, cluster)
+    state = cluster.hosts[name].state
+    return [] if state in {HostState.UP, HostState.CORDONED, HostState.LOST} else [f"host {name} is {state}: nothing new goes there anyway"]
+
+
 def _check_drain(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     name = _host_of(spec, cluster)
     state = cluster.hosts[name].state
@@ -75,17 +81,17 @@ def _check_return(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
 def _check_migrate(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     tier = _tier_of(spec, cluster)
     if spec.to is None:
-        message = "migrate needs a place: a host's name, zone:…, label:… or `anywhere`"
+        message = "migrate needs a place: a host's name, zone:…, rack:…, label:… or `anywhere`"
         raise RefusedError(message)
     aim = target(tier.spec.name, cluster.with_layers(layers_after(spec, cluster.rules, "plan", 0.0)).rules)
     matching = [host for host in cluster.hosts.values() if host.matches(aim.to)]
     if not matching:
-        names = ", ".join(sorted(cluster.hosts))
-        zones = ", ".join(sorted({f"zone:{host.zone}" for host in cluster.hosts.values()}))
-        labels = ", ".join(sorted({f"label:{label}" for host in cluster.hosts.values() for label in host.labels}))
-        message = (
-            f'tier "{tier.spec.name}" cannot go to {spec.to}: no host is there; known: {names}, {zones}{", " if labels else ""}{labels}'
-        )
+        hosts = cluster.hosts.values()
+        zones = sorted({f"zone:{host.zone}" for host in hosts})
+        racks = sorted({f"rack:{host.rack}" for host in hosts if host.rack})
+        labels = sorted({f"label:{label}" for host in hosts for label in host.labels})
+        known = ", ".join([*sorted(cluster.hosts), *zones, *racks, *labels])
+        message = f'tier "{tier.spec.name}" cannot go to {spec.to}: no host is there; known: {known}'
         raise RefusedError(message)
     if not any(host.usable for host in matching):
         states = ", ".join(f"{host.name} is {host.state}" for host in matching)
@@ -135,12 +141,17 @@ def _check_scale(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         raise RefusedError(message)
     slots = slots_of(spec.tenant, spec.k, cluster.rules)
     notes = [] if isinstance(spec.k, int) else [f"{spec.k} of {cluster.rules.wholes.get(spec.tenant, 0)} are {slots} slots"]
+    low, high = (None if amount is None else slots_of(spec.tenant, amount, cluster.rules) for amount in (spec.minimum, spec.maximum))
+    if low is not None and high is not None and low > high:
+        message = f"a minimum of {low} is above a maximum of {high}"
+        raise RefusedError(message)
+    after = cluster.with_layers(layers_after(spec, cluster.rules, "plan", 0.0))
     if spec.tenant == BATCH:
-        _check_share(BATCH, slots, slots, cluster)
+        _check_share(BATCH, slots, slots, after)
         return notes
     tier = _tier_of(spec, cluster)
     extra = target(tier.spec.name, cluster.rules).extra
-    _check_k(tier, slots, slots + extra, cluster)
+    _check_k(tier, slots, slots + extra, after)
     return [*notes, *_running(tier)]
 
 
@@ -207,9 +218,9 @@ def _check_shift(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
             raise RefusedError(message)
     rules = cluster.with_layers(layers_after(spec, cluster.rules, "plan", 0.0)).rules
     return [
-        f"{tenant} stays at {target(tenant, rules).slots}: {target(tenant, rules).owner} set it, which goes above a shift's {amount}"
-        for tenant, amount in shares.items()
-        if target(tenant, rules).slots != slots_of(tenant, amount, rules)
+        f"{tenant} stays at {target(tenant, rules).slots}: {target(tenant, rules).owner} set it, above a shift's {numbers.target}"
+        for tenant, numbers in shares.items()
+        if numbers.target is not None and target(tenant, rules).slots != slots_of(tenant, numbers.target, rules)
     ]
 
 
@@ -217,8 +228,26 @@ def _check_nothing(_spec: ChangeSpec, _cluster: Cluster) -> Iterable[str]:
     return []
 
 
-def _check_pause(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+def _check_one(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     return [] if spec.tier is None else _running(_tier_of(spec, cluster))
+
+
+def _check_repair(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    rules = cluster.rules
+    named = {
+        "locality": rules.locality.keys(),
+        "spread": rules.spread.keys(),
+        "separate": frozenset[str]().union(*rules.separate),
+        "dedicated": frozenset[str]().union(*rules.dedicated.values()) - {BATCH},
+        "budget": rules.budget.keys(),
+    }
+    unknown = [
+        f'{key} in the site file speaks of "{name}", which is no tier'
+        for key, names in named.items()
+        for name in sorted(names)
+        if name not in cluster.tiers
+    ]
+    return [*unknown, *_check_one(spec, cluster)]
 
 
 def _running(tier: TierNow) -> Iterable[str]:
@@ -236,6 +265,7 @@ def _check_write_off(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
 
 
 _CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
+    ChangeKind.CORDON: _check_cordon,
     ChangeKind.DRAIN: _check_drain,
     ChangeKind.REBOOT: _check_drain,
     ChangeKind.RETURN: _check_return,
@@ -246,7 +276,8 @@ _CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
     ChangeKind.LEAVE: _check_nothing,
     ChangeKind.SHIFT: _check_shift,
     ChangeKind.SETTLE: _check_nothing,
-    ChangeKind.PAUSE: _check_pause,
-    ChangeKind.RESUME: _check_pause,
+    ChangeKind.REPAIR: _check_repair,
+    ChangeKind.PAUSE: _check_one,
+    ChangeKind.RESUME: _check_one,
     ChangeKind.WRITE_OFF: _check_write_off,
 }

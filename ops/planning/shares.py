@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ops.model.resources import Quantum
 from ops.model.share import Amount, Layer, LayerEntry, Layers, Setting, Share, part
+from ops.model.spread import Spread
 from ops.planning.cluster import Rules, whole_quanta
 
 
@@ -30,6 +31,10 @@ class Target:
     until: float | None = None
     amount: Amount = 0
     """What it said, in slots or per cent."""
+    spread: Spread | None = None
+    """How far apart its workers have to be."""
+    separate: frozenset[str] = frozenset()
+    """The tiers that it may not share a host with."""
 
     @property
     def k(self) -> int:
@@ -58,21 +63,30 @@ def wholes(rooms: Iterable[tuple[float, int]], quanta: Mapping[str, Quantum]) ->
 
 def slots_of(tenant: str, amount: Amount, rules: Rules) -> int:
     """Return an amount in slots of this tenant."""
-    return part(amount, rules.wholes.get(tenant, 0))
+    return amount if isinstance(amount, int) else part(amount, rules.wholes.get(tenant, 0))
 
 
 def limits(tenant: str, rules: Rules) -> Limits:
-    """Return what the site file entitles a tenant to."""
+    """Return what a tenant is entitled to: minimum and maximum are what the highest layer says that speaks of them."""
     share = rules.shares.get(tenant, Share())
-    return Limits(*(slots_of(tenant, amount, rules) for amount in (share.minimum, share.target, share.maximum)))
+    minimum, maximum = share.minimum, share.maximum
+    for entry in _said(tenant, rules):
+        minimum = minimum if entry.minimum is None else entry.minimum
+        maximum = maximum if entry.maximum is None else entry.maximum
+    low, aim, high = (slots_of(tenant, amount, rules) for amount in (minimum, share.target, maximum))
+    return Limits(low, aim, max(low, high))
+
+
+def _said(tenant: str, rules: Rules) -> list[LayerEntry]:
+    """Return what the layers say of a tenant, the highest last."""
+    return sorted((entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer)
 
 
 def target(tenant: str, rules: Rules) -> Target:
     """Resolve one tenant: the highest layer that speaks of a thing wins; minimum and maximum always hold."""
     within, amount = limits(tenant, rules), rules.shares.get(tenant, Share()).target
-    entries = sorted((entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer)
-    found = Target(0, rules.locality.get(tenant))
-    for entry in entries:
+    found = Target(0, rules.locality.get(tenant), spread=rules.spread.get(tenant), separate=rules.separate_from(tenant))
+    for entry in _said(tenant, rules):
         if entry.target is not None:
             amount = entry.target
             found = replace(found, layer=entry.layer, owner=entry.owner, since=entry.at, until=entry.until)

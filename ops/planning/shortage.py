@@ -4,7 +4,7 @@ Called by `plan` for changes, and by the controller when it starts a tier or rep
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import accumulate, groupby, islice
 from operator import attrgetter
@@ -15,8 +15,9 @@ from ops.model.ids import BATCH, HostName, TierName
 from ops.model.incarnation import Placement
 from ops.model.resources import Quantum
 from ops.model.tier import Mode, TierSpec
+from ops.planning.ask import DRIVER, Ask
 from ops.planning.cluster import Cluster, Hosts, RefusedError, Rules, TierNow
-from ops.planning.placement import DRIVER, Ask, Placed, place, placement_of, tier_asks
+from ops.planning.placement import Placed, more_slots, place, placement_of, tier_asks
 from ops.planning.shares import Target, limits, target
 
 T = TypeVar("T")
@@ -46,6 +47,18 @@ def least(spec: TierSpec, rules: Rules) -> int:
     return max(minimum, math.ceil(threads / spec.quantum.threads))
 
 
+def floor(spec: TierSpec, aim: Target, now: Placement | None, rules: Rules) -> int:
+    """Return the fewest slots that a change may leave a tier: what it can do with, and all but what its budget lets be away.
+
+    A tier that has fewer than that already is left no fewer than it has.
+    """
+    fewest = min(aim.slots, least(spec, rules))
+    allowed = rules.budget.get(spec.name)
+    if allowed is None or now is None:
+        return fewest
+    return max(fewest, min(aim.slots - allowed, len(now.slots) - aim.extra))
+
+
 def lacking(cluster: Cluster, but: TierName | None = None) -> list[Ask]:
     """Say what the tenants, but one, lack of their minimum: room that is kept for them."""
     asks = [ask for name, tier in sorted(cluster.tiers.items()) if name != but for ask in _lacks(tier, cluster)]
@@ -69,16 +82,16 @@ def place_most(spec: TierSpec, aim: Target, now: Placement | None, cluster: Clus
     return placement_of(spec.name, placed), placed
 
 
-def place_lost(spec: TierSpec, lost: int, alive: int, cluster: Cluster) -> tuple[HostName, ...]:
+def place_lost(spec: TierSpec, lost: int, alive: Collection[HostName], cluster: Cluster) -> tuple[HostName, ...]:
     """Say where slots of a running tier go on that were lost with their hosts: as many as fit beside what the others lack of their minimum.
 
     What it lacks of its own it takes, whatever the others lack.
     """
-    needed = max(0, min(lost, least(spec, cluster.rules) - alive))
-    to = target(spec.name, cluster.rules).to
+    needed = max(0, min(lost, least(spec, cluster.rules) - len(alive)))
+    aim = target(spec.name, cluster.rules)
 
     def attempt(more: int, kept: Iterable[Ask]) -> Placed:
-        return place([Ask(spec.name, more, spec.quantum, to), *kept], cluster.hosts)
+        return place([more_slots(spec, aim, more, alive), *kept], cluster.hosts)
 
     try:
         placed = _beside(lost - needed, lacking(cluster, spec.name), lambda more, kept: attempt(needed + more, kept))
@@ -110,11 +123,12 @@ def _beside(top: int, others: list[Ask], attempt: Callable[[int, Iterable[Ask]],
 
 def _plenty(asks: list[Ask], hosts: Hosts) -> bool:
     """Tell whether all of this surely fits, at a glance: when so many of the largest together would."""
-    if any(ask.to is not None for ask in asks):
+    if any(ask.to is not None or ask.spread is not None or ask.separate for ask in asks):
         return False
     wanted = sum(ask.count for ask in asks)
     largest = Quantum(cpu=max((ask.quantum.cpu for ask in asks), default=1), memory=max((ask.quantum.memory for ask in asks), default=1))
-    room = accumulate((host.fits(largest) for host in hosts.values() if host.usable and host.matches(None)), initial=0)
+    open_to_all = (host for host in hosts.values() if host.usable and host.matches(None) and host.only is None)
+    room = accumulate((host.fits(largest) for host in open_to_all), initial=0)
     return any(found >= wanted for found in room)
 
 
@@ -133,9 +147,9 @@ def _lacks(tier: TierNow, cluster: Cluster) -> Iterable[Ask]:
         return
     spec, now, aim = tier.spec, tier.placement, target(tier.spec.name, cluster.rules)
     fewest = min(aim.slots, least(spec, cluster.rules))
-    alive = (slot for slot in (now.slots if now else ()) if slot in cluster.hosts and cluster.hosts[slot].state is not HostState.LOST)
-    short = fewest - sum(1 for _ in islice(alive, fewest))
-    if short > 0:
-        yield Ask(spec.name, short, spec.quantum, aim.to)
+    living = (slot for slot in (now.slots if now else ()) if slot in cluster.hosts and cluster.hosts[slot].state is not HostState.LOST)
+    alive = tuple(islice(living, fewest))
+    if len(alive) < fewest:
+        yield more_slots(spec, aim, fewest - len(alive), alive)
     if now is None:
-        yield Ask(spec.name, 1, spec.driver, aim.to, (), DRIVER)
+        yield Ask(spec.name, 1, spec.driver, aim.to, (), DRIVER, separate=aim.separate)

@@ -69,14 +69,15 @@ def to() -> Param:
     known = the_site()
     places = [place.name for place in known.hosts]
     places += [f"zone:{zone}" for zone in sorted({place.zone for place in known.hosts})]
+    places += [f"rack:{rack}" for rack in sorted({place.rack for place in known.hosts if place.rack})]
     places += [f"label:{label}" for label in sorted({label for place in known.hosts for label in place.labels})]
     return Param(
         NOTSET,
         type="string",
         title="To",
-        pattern=r"^(zone:|label:)?[A-Za-z0-9][A-Za-z0-9_.-]*$",
+        pattern=r"^(zone:|rack:|label:)?[A-Za-z0-9][A-Za-z0-9_.-]*$",
         examples=places,
-        description="A host's name, zone:NAME or label:NAME.",
+        description="A host's name, zone:NAME, rack:NAME or label:NAME.",
     )
 
 

@@ -157,6 +157,7 @@ class SimAgent:
         self.task_seconds = 0.0
         """How long the tasks go on in a batch slot that is wanted back."""
         self.drivers = {}
+        self.restarts = {}
         self.rebooted = None
         self.alive = True
         self.register()
@@ -168,6 +169,7 @@ class SimAgent:
             name=name,
             address=self.host.address,
             zone=self.host.zone,
+            rack=self.host.rack,
             labels=self.host.labels,
             cpu=self.host.capacity.cpu,
             memory=self.host.capacity.memory,
@@ -185,6 +187,11 @@ class SimAgent:
         self.drivers.pop(unit, None)
         if unit in self.units:
             self.units[unit] = (UnitState.EXITED, "killed by signal 9", self.clock())
+
+    def restart_slot(self, unit):
+        """The slot dies and is started again before anybody looks."""
+        self.restarts[unit] = self.restarts.get(unit, 0) + 1
+        self.units[unit] = (UnitState.RUNNING, None, self.clock())
 
     def kill_slot(self, unit):
         self.units[unit] = (UnitState.STARTING, "killed by signal 9", self.clock())
@@ -222,7 +229,10 @@ class SimAgent:
                 self.units[identity] = (UnitState.EXITED, "exit code 0", self.clock())
         observed = Observed(
             epoch=assignment.epoch,
-            units=tuple(UnitObserved(id=name, state=state, exit=why, since=at) for name, (state, why, at) in self.units.items()),
+            units=tuple(
+                UnitObserved(id=name, state=state, exit=why, since=at, restarts=self.restarts.get(name, 0))
+                for name, (state, why, at) in self.units.items()
+            ),
             rebooted=self.rebooted,
             agent_started=0.0,
             limits="simulated",

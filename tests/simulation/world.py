@@ -13,7 +13,7 @@ from ops.model.incarnation import IncarnationSpec, OwnerRecord, State, TierWante
 from ops.model.operation import STEPS, ChangeSpec, Operation, Result, Step
 from ops.model.release import Release, StreamShape, TierShape
 from ops.model.resources import Capacity, Quantum
-from ops.model.share import Share
+from ops.model.share import Numbers, Share
 from ops.model.tier import Delivery, Kind, Mode, Standby, TierSpec
 from ops.planning.cluster import Rules
 from ops.runbook import operation_id
@@ -50,15 +50,15 @@ RULES = Rules(
         "outbound": Share(minimum=1, target=1, maximum=3),
         "batch": Share(minimum=0, target=0, maximum=2),
     },
-    shifts={"night": {"enrich": 1, "batch": 1}, "day": {}},
+    shifts={"night": {"enrich": Numbers(target=1), "batch": Numbers(target=1)}, "day": {}},
     partitions=4,
     batch_quantum=Quantum(cpu=1, memory=1024, threads=2),
 )
 
 
-def host(name, zone="onprem", labels=(), cpu=8, memory=16384):
+def host(name, zone="onprem", labels=(), cpu=8, memory=16384, *, rack=None):  # noqa: PLR0913
     """Declare a host."""
-    return HostConfig(name=name, address="127.0.0.1", zone=zone, labels=labels, capacity=Capacity(cpu=cpu, memory=memory))
+    return HostConfig(name=name, address="127.0.0.1", zone=zone, rack=rack, labels=labels, capacity=Capacity(cpu=cpu, memory=memory))
 
 
 HOSTS = (host("h1", labels=("fast",)), host("h2"), host("h3"))

@@ -14,6 +14,7 @@ from ops.model.incarnation import IncarnationSpec, Phase, Placement, State
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, Move, Operation
 from ops.model.sentence import listed
 from ops.planning.cluster import Cluster, RefusedError
+from ops.planning.drift import breaches
 from ops.planning.placement import fits, place_tier
 from ops.planning.plan import aftermath, has_to_move, plan
 from ops.planning.shares import target
@@ -69,7 +70,7 @@ def cut(draft: Draft, operation: Operation) -> Outcome:
         if isinstance(started, _NoRoom):
             return _make_room(draft, through, started)
         if started:
-            waiting = _hand_over(draft, tier, started)
+            waiting = _hand_over(draft, operation.change, tier, started)
             if waiting is not None:
                 return Waiting(waiting)
             said = vitals.report(draft, tier, started)
@@ -159,7 +160,7 @@ def _placement(now: Cluster, move: Move, owning: Placement) -> Placement:
     spec = now.tiers[move.tier].spec
     share = target(move.tier, now.rules)
     aim = replace(share, slots=max(1, share.slots - move.short))
-    if len(move.after.slots) == aim.k and fits(spec, move.after, now.hosts):
+    if len(move.after.slots) == aim.k and fits(spec, move.after, now.hosts) and not [*breaches(move.tier, move.after, aim, now.hosts)]:
         return move.after
     return place_tier(spec, aim, owning, now.hosts)[0]
 
@@ -182,7 +183,7 @@ def _is_ready(draft: Draft, tier: TierName, number: Incarnation) -> bool:
     return number in {0, draft.owners[tier].owner} or vitals.state(draft, tier, number) is State.READY
 
 
-def _hand_over(draft: Draft, tier: TierName, number: Incarnation) -> str | None:
+def _hand_over(draft: Draft, identity: ChangeId, tier: TierName, number: Incarnation) -> str | None:
     """Take one tier's hand-over one step further; return what it waits for."""
     record = draft.owners[tier]
     if record.owner == number:
@@ -193,8 +194,28 @@ def _hand_over(draft: Draft, tier: TierName, number: Incarnation) -> str | None:
         return f"{tier}/{number} is {vitals.state(draft, tier, number)}; it takes over once it is ready"
     if not vitals.confirmed(draft, tier):
         return f"{tier}/{record.owner} is being paused or resumed; it is handed over after that"
+    missing = _beyond_budget(draft, identity, tier, number)
+    if missing is not None:
+        return missing
     draft.own(tier, phase=Phase.CUT)
     return f"{tier}: {record.owner} hands over to {number}"
+
+
+def _beyond_budget(draft: Draft, identity: ChangeId, tier: TierName, number: Incarnation) -> str | None:
+    """Say which slots hold a hand-over up: lost since they were placed, so many that the tier would have fewer than its budget allows."""
+    allowed, owning = draft.rules.budget.get(tier), draft.owning(tier)
+    if allowed is None or owning is None:
+        return None
+    aim = target(tier, aftermath(draft.changes[identity].spec, cluster(draft)).rules)
+    slots = draft.incarnations[tier][number].placement.slots
+    lost = [host for host in slots if draft.is_lost(host)]
+    alive = len(slots) - len(lost)
+    if not lost or aim.k - alive <= allowed or alive >= sum(not draft.is_lost(host) for host in owning.placement.slots):
+        return None
+    return (
+        f"{tier}/{number} to have the slots that it lost on {listed(sorted(set(lost)))}: {aim.k - alive} of {aim.k} would be away, "
+        f"and budget.{tier} lets {allowed}"
+    )
 
 
 def _make_room(draft: Draft, through: list[TierName], short: _NoRoom) -> Outcome:

@@ -4,9 +4,9 @@ from ops.controller.draft import Draft
 from ops.controller.steps.ending import end
 from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
 from ops.controller.view import HostView
-from ops.model.assignment import HostState
+from ops.model.assignment import HostRecord, HostState
 from ops.model.ids import HostName
-from ops.model.operation import ChangeState, Operation
+from ops.model.operation import ChangeKind, ChangeState, Operation
 from ops.model.sentence import listed
 
 
@@ -21,7 +21,13 @@ def cordon(draft: Draft, operation: Operation) -> Outcome:
     seen = _host(draft, operation)
     if isinstance(seen, Failed):
         return seen
-    if draft.records[seen.name].state is not HostState.UP:
+    record = draft.records[seen.name]
+    if operation.spec.kind is ChangeKind.CORDON:
+        end(draft, operation.change, ChangeState.DONE)
+        if record.quarantine(seen.name) is not None and record.state is HostState.CORDONED:
+            draft.write_record(seen.name, HostRecord(state=HostState.CORDONED, by=operation.change, since=draft.now))
+            return Done(f"{seen.name} was in quarantine, and stays cordoned until a person returns it")
+    if record.state is not HostState.UP:
         return Done(f"{seen.name} is {draft.records[seen.name].state} already: nothing new goes there")
     draft.set_state(seen.name, HostState.CORDONED, operation.change)
     return Done(f"{seen.name} is cordoned: nothing new goes there")

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from ops.model.assignment import HostState
 from ops.model.resources import Capacity, Quantum
 from ops.planning import placement
+from ops.planning.ask import DRIVER, Ask
 from ops.planning.cluster import Host, RefusedError
-from ops.planning.placement import APART_COST, BALANCE_COST, CROWD, DRIVER, NEW_COST, SPREAD_COST, Ask
+from ops.planning.placement import APART_COST, BALANCE_COST, CROWD, NEW_COST, SPREAD_COST
+from tests.unit.planning.clusters import spreads
 
 QUANTUM = Quantum(cpu=1, memory=1024)
 NAMES = [f"h{number}" for number in range(7)]
@@ -41,13 +43,23 @@ def cheapest(asks, hosts):
         for number in range(host.fits(QUANTUM) if host.usable else 0):
             graph.add_edge(host.name, "sink", capacity=1, weight=balance(host, number))
     for (row, ask), host in product(enumerate(asks), hosts.values()):
-        if host.usable and host.matches(ask.to):
+        if host.usable and host.matches(ask.to) and (host.only is None or ask.tenant in host.only) and not ask.separate & {*host.tiers}:
+            spread = dict(ask.spread or ())
+            zone, rack, beside = (row, host.zone), (row, host.zone, host.rack or host.name), (row, host.name, "on")
+            for near, far, kind in ((row, zone, "zone"), (zone, rack, "rack"), (rack, beside, "host")):
+                taken = sum(near_to(hosts[name], kind) == near_to(host, kind) for name in ask.taken if name in hosts)
+                most = spread.get(kind)
+                graph.add_edge(near, far, key=kind, capacity=wanted if most is None else max(0, most - taken), weight=0)
             for number in range(min(ask.count, host.fits(QUANTUM))):
-                graph.add_edge(row, host.name, capacity=1, weight=cost_of_one(ask, host, number))
+                graph.add_edge(beside, host.name, capacity=1, weight=cost_of_one(ask, host, number))
     try:
         return nx.min_cost_flow_cost(graph)
     except nx.NetworkXUnfeasible:
         return None
+
+
+def near_to(host, kind):
+    return {"host": host.name, "rack": (host.zone, host.rack or host.name), "zone": host.zone}[kind]
 
 
 def price(asks, hosts, found):
@@ -76,6 +88,9 @@ def hosts_of(draw):
             draw(st.sampled_from([HostState.UP] * 5 + [HostState.CORDONED])),
             used,
             used * 1024,
+            draw(st.sampled_from(["", "r1", "r2"])),
+            draw(st.sampled_from([(), (), ("other",)])),
+            draw(st.sampled_from([None, None, frozenset({"t0"})])),
         )
         for name in NAMES[: draw(st.integers(2, 7))]
         for used in [draw(st.integers(0, 7))]
@@ -94,6 +109,9 @@ def asks_of(draw, part="slots"):
             tuple(draw(st.lists(names, max_size=4))),
             part,
             tuple(draw(st.lists(names, max_size=4))) if part == DRIVER else (),
+            None if part == DRIVER else draw(st.none() | spreads),
+            () if part == DRIVER else tuple(draw(st.lists(names, max_size=2))),
+            draw(st.sampled_from([frozenset(), frozenset({"other"})])),
         )
         for number in range(draw(st.integers(1, 3)))
     ]

@@ -10,56 +10,18 @@ from ops.model.assignment import HostState
 from ops.model.incarnation import Placement
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.resources import Capacity, Quantum
-from ops.model.share import Layer, LayerEntry, Layers, Share
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from ops.model.tier import Mode
+from ops.planning.ask import Ask
 from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, Host, RefusedError, Rules, TierNow, holding, overfull
+from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding, overfull
 from ops.planning.layers import layers_after
-from ops.planning.placement import Ask, place, place_tier
+from ops.planning.placement import place, place_tier
 from ops.planning.plan import aftermath, plan
 from ops.planning.shares import Target, target
+from tests.unit.planning.clusters import clusters, host_of, spec_of
 
 SETTINGS = settings(max_examples=60, deadline=None)
-
-
-def spec_of(name, mode=Mode.BATCH, distance=0, quantum=None):
-    return TierSpec(
-        name=name,
-        kind=Kind.PROCESSING,
-        mode=mode,
-        delivery=Delivery.AT_LEAST_ONCE,
-        inputs=("in",),
-        distance=distance,
-        quantum=quantum or Quantum(cpu=1, memory=1024, threads=4),
-    )
-
-
-def host_of(name, *, cpu=8.0, memory=8192, zone="onprem", labels=(), state=HostState.UP):  # noqa: PLR0913
-    return Host(name, zone, labels, Capacity(cpu=cpu, memory=memory), state)
-
-
-quanta = st.builds(Quantum, cpu=st.sampled_from([0.5, 1.0, 1.5, 2.0]), memory=st.sampled_from([256, 512, 1024, 1536]), threads=st.just(4))
-
-
-@st.composite
-def clusters(draw):
-    """Draw a cluster whose tiers are placed as placement itself would have, one after the other."""
-    names = [f"h{number}" for number in range(1, draw(st.integers(2, 6)) + 1)]
-    hosts = {
-        name: host_of(name, cpu=draw(st.sampled_from([6.0, 8.0, 16.0])), memory=draw(st.sampled_from([6144, 12288]))) for name in names
-    }
-    tiers, shares = {}, {}
-    for number in range(draw(st.integers(1, 4))):
-        spec = spec_of(f"t{number}", draw(st.sampled_from(Mode)), draw(st.integers(0, 3)), draw(quanta))
-        k = draw(st.integers(1, 3))
-        shares[spec.name] = Share(minimum=1, target=k, maximum=4)
-        try:
-            placement, placed = place_tier(spec, Target(k), None, hosts)
-        except RefusedError:
-            continue
-        hosts = placed.hosts
-        tiers[spec.name] = TierNow(spec, placement)
-    return Cluster(hosts, tiers, (), Rules(shares=shares, partitions=8))
 
 
 @SETTINGS
@@ -155,7 +117,7 @@ def running(k=2, **more):
     placement, placed = place_tier(spec, Target(k), None, hosts)
     rules = Rules(
         shares={"counts": Share(minimum=1, target=k, maximum=4), "batch": Share(minimum=0, target=0, maximum=2)},
-        shifts={"night": {"counts": 1, "batch": 1}, "odd": {"nobody": 1}},
+        shifts={"night": {"counts": Numbers(target=1), "batch": Numbers(target=1)}, "odd": {"nobody": Numbers(target=1)}},
         partitions=3,
     )
     return Cluster(placed.hosts, {"counts": TierNow(spec, placement)}, (), rules)
@@ -169,6 +131,8 @@ def running(k=2, **more):
         ({"kind": "scale", "tier": "sums", "k": 1}, 'there is no tier "sums"; known tiers: counts'),
         ({"kind": "scale", "tier": "counts", "k": 0}, "0 is below its minimum of 1"),
         ({"kind": "scale", "tier": "counts", "k": 5}, "5 is above its maximum of 4; ask for less, or raise shares.counts.maximum"),
+        ({"kind": "scale", "tier": "counts", "k": 1, "minimum": 2}, "1 is below its minimum of 2"),
+        ({"kind": "scale", "tier": "counts", "k": 2, "minimum": 3, "maximum": 2}, "a minimum of 3 is above a maximum of 2"),
         ({"kind": "scale", "tier": "counts", "k": 4}, "its input has 3 partitions, so 1 of 4 workers would read nothing"),
         (
             {"kind": "migrate", "tier": "counts", "to": "zone:moon"},

@@ -1,6 +1,7 @@
 """Shares in slots: exactly k·Q of everything, per cents that never add up to more than there is, and who set what."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -10,10 +11,10 @@ from pydantic import ValidationError
 
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.resources import Capacity, Quantum
-from ops.model.share import Layer, LayerEntry, Layers, Setting, Share, part
+from ops.model.share import Layer, LayerEntry, Layers, Numbers, Setting, Share, part
 from ops.planning.cluster import TOLERANCE, Rules
 from ops.planning.layers import layers_after
-from ops.planning.shares import limits, target, wholes, with_entry, without_entry
+from ops.planning.shares import Limits, limits, target, wholes, with_entry, without_entry
 
 capacities = st.lists(st.builds(Capacity, cpu=st.floats(0.5, 64), memory=st.integers(128, 65536)), max_size=8)
 quanta = st.builds(Quantum, cpu=st.floats(0.1, 4), memory=st.integers(64, 4096), threads=st.integers(1, 8))
@@ -135,3 +136,32 @@ def test_a_number_with_an_end_holds_even_where_it_is_the_usual_one():
     layers = layers_after(ChangeSpec(kind="scale", tier="t", k=1, until=9.0), Rules(), "anna", 1.0)
     assert [entry.target for entry in layers.entries] == [1]
     assert layers_after(ChangeSpec(kind="scale", tier="t", k=1), Rules(layers=layers), "anna", 2.0) == Layers()
+
+
+some = st.none() | st.integers(0, 20)
+
+
+@given(st.lists(st.builds(Numbers, target=some, minimum=some, maximum=some), max_size=4))
+def test_minimum_and_maximum_are_said_in_layers_too_and_always_hold(said):
+    layers = zip(Layer, said, strict=False)
+    made = Layers(entries=tuple(LayerEntry(tenant="t", layer=layer, owner="x", at=0.0, **dict(numbers)) for layer, numbers in layers))
+    rules = Rules(shares={"t": Share(minimum=2, target=3, maximum=9)}, layers=made)
+    within = limits("t", rules)
+    assert within.minimum == ([2] + [numbers.minimum for numbers in said if numbers.minimum is not None])[-1]
+    assert within.maximum == max(within.minimum, ([9] + [numbers.maximum for numbers in said if numbers.maximum is not None])[-1])
+    assert within.minimum <= target("t", rules).slots <= within.maximum
+
+
+def test_a_shift_may_say_some_of_the_numbers_and_gives_all_of_them_back():
+    rules = Rules(shares={"t": Share(minimum=2, target=3, maximum=4)}, shifts={"night": {"t": Numbers(minimum=1, target=1)}, "day": {}})
+    night = replace(rules, layers=layers_after(ChangeSpec(kind="shift", shift="night"), rules, "anna", 1.0))
+    assert (limits("t", night).minimum, target("t", night).slots) == (1, 1)
+    assert layers_after(ChangeSpec(kind="shift", shift="day"), night, "anna", 2.0) == Layers()
+    assert Numbers.model_validate("80%") == Numbers(target="80%")
+
+
+def test_a_person_says_a_minimum_and_a_maximum_with_the_number_until_the_next_number():
+    rules = Rules(shares={"t": Share(minimum=1, target=2, maximum=4)})
+    said = replace(rules, layers=layers_after(ChangeSpec(kind="scale", tier="t", k=2, minimum=2, maximum=6), rules, "anna", 1.0))
+    assert limits("t", said) == Limits(2, 2, 6)
+    assert layers_after(ChangeSpec(kind="scale", tier="t", k=2), said, "anna", 2.0) == Layers()

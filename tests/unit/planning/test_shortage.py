@@ -9,62 +9,19 @@ from hypothesis import strategies as st
 from ops.model.ids import BATCH
 from ops.model.incarnation import Placement
 from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.resources import Capacity, Quantum
-from ops.model.share import Layer, LayerEntry, Layers, Share
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from ops.model.resources import Capacity
+from ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from ops.model.tier import Mode
 from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, Host, RefusedError, Rules, TierNow, holding, overfull
+from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding, overfull
 from ops.planning.lending import giving_back
-from ops.planning.placement import Ask, place, place_tier
+from ops.planning.placement import place_tier
 from ops.planning.plan import aftermath, plan
 from ops.planning.shares import Target, limits, target
 from ops.planning.shortage import lacking, least, most, place_lost, place_most, why_not
+from tests.unit.planning.clusters import SMALL, crowded, host_of, spec_of
 
 SETTINGS = settings(max_examples=80, deadline=None)
-SMALL = Quantum(cpu=1, memory=1024, threads=4)
-
-
-def spec_of(name, distance=0, quantum=SMALL, mode=Mode.BATCH):
-    driver = Quantum(cpu=0.5, memory=512, threads=1)
-    return TierSpec(
-        name=name,
-        kind=Kind.PROCESSING,
-        mode=mode,
-        delivery=Delivery.AT_LEAST_ONCE,
-        inputs=("in",),
-        distance=distance,
-        quantum=quantum,
-        driver=driver,
-    )
-
-
-@st.composite
-def crowded(draw):
-    """Draw a cluster that is nearly full: tiers with their shares, batch with what it was lent, and perhaps a tier that is down."""
-    names = [f"h{number}" for number in range(1, draw(st.integers(1, 4)) + 1)]
-    hosts = {name: Host(name, "onprem", (), Capacity(cpu=draw(st.integers(3, 9)), memory=32768)) for name in names}
-    tiers, shares = {}, {}
-    for number in range(draw(st.integers(1, 3))):
-        quantum = draw(st.sampled_from([SMALL, Quantum(cpu=0.5, memory=512, threads=4), Quantum(cpu=2, memory=2048, threads=4)]))
-        spec = spec_of(f"t{number}", draw(st.integers(0, 2)), quantum)
-        low = draw(st.integers(1, 3))
-        k = draw(st.integers(low, 4))
-        try:
-            placement, placed = place_tier(spec, Target(k), None, hosts)
-        except RefusedError:
-            continue
-        shares[spec.name] = Share(minimum=low, target=k, maximum=8)
-        if draw(st.integers(0, 4)):
-            hosts, tiers[spec.name] = placed.hosts, TierNow(spec, placement)
-        else:
-            tiers[spec.name] = TierNow(spec, None, wanted=draw(st.booleans()))
-    room = sum(host.fits(SMALL) for host in hosts.values())
-    lent = draw(st.integers(0, min(room, 6)))
-    placed = place([Ask(BATCH, lent, SMALL)], hosts)
-    shares[BATCH] = Share(minimum=draw(st.integers(0, lent)), target=lent, maximum=8)
-    assume(any(tier.placement for tier in tiers.values()))
-    rules = Rules(shares=shares, partitions=8, batch_quantum=SMALL)
-    return Cluster(placed.hosts, tiers, tuple(sorted(placed.where[BATCH, "slots"])), rules)
 
 
 @st.composite
@@ -78,7 +35,8 @@ def changes(draw, cluster):
         return ChangeSpec(kind=kind, tier=draw(st.sampled_from(running)), k=draw(st.integers(1, 8))), cluster
     raised = {name: draw(st.integers(1, 8)) for name in running}
     if kind is ChangeKind.SHIFT:
-        return ChangeSpec(kind=kind, shift="night"), replace(cluster, rules=replace(cluster.rules, shifts={"night": raised}))
+        night = {name: Numbers(target=k) for name, k in raised.items()}
+        return ChangeSpec(kind=kind, shift="night"), replace(cluster, rules=replace(cluster.rules, shifts={"night": night}))
     tier = draw(st.sampled_from(running))
     share = cluster.rules.shares[tier]
     shares = {**cluster.rules.shares, tier: share.model_copy(update={"target": max(share.minimum, raised[tier])})}
@@ -236,7 +194,7 @@ def test_a_tier_that_starts_gets_its_minimum_first_and_beyond_it_nothing_that_an
 
 
 def test_what_another_cannot_have_at_all_is_not_kept_for_it():
-    hosts = {"h1": Host("h1", "onprem", (), Capacity(cpu=6, memory=32768))}
+    hosts = {"h1": host_of("h1", cpu=6, memory=32768)}
     shares = {"t0": Share(minimum=1, target=3), "t1": Share(minimum=9, target=9), "t2": Share(minimum=1, target=1)}
     tiers = {name: TierNow(spec_of(name)) for name in shares}
     placement, _ = place_most(tiers["t0"].spec, Target(3), None, Cluster(hosts, tiers, (), Rules(shares=shares, partitions=8)))
@@ -247,7 +205,7 @@ def test_what_another_cannot_have_at_all_is_not_kept_for_it():
 @given(crowded(), st.integers(0, 4), st.integers(0, 4))
 def test_lost_slots_go_where_there_is_room_and_leave_what_others_lack(cluster, lost, alive):
     name, tier = next((name, tier) for name, tier in cluster.tiers.items() if tier.placement)
-    found = place_lost(tier.spec, lost, alive, cluster)
+    found = place_lost(tier.spec, lost, ["elsewhere"] * alive, cluster)
     assert len(found) <= lost
     hosts = dict(cluster.hosts)
     for host in found:
@@ -280,7 +238,7 @@ def test_a_realtime_tier_is_not_made_smaller_than_its_partitions_need():
 def test_the_checker_finds_a_tier_below_its_minimum_and_one_that_is_short_while_batch_is_not():
     spec = spec_of("t")
     placement = Placement(driver="h1", slots=("h1", "h1", "h1"))
-    hosts = holding({"h1": Host("h1", "onprem", (), Capacity(cpu=16, memory=32768))}, spec, placement)
+    hosts = holding({"h1": host_of("h1", cpu=16, memory=32768)}, spec, placement)
     hosts["h1"] = hosts["h1"].holding(SMALL, 2)
     shares = {"t": Share(minimum=2, target=4, maximum=8), BATCH: Share(minimum=1, target=2, maximum=8)}
     cluster = Cluster(hosts, {"t": TierNow(spec, placement)}, ("h1", "h1"), Rules(shares=shares, partitions=8, batch_quantum=SMALL))
@@ -303,7 +261,7 @@ def test_the_checker_finds_a_tier_below_its_minimum_and_one_that_is_short_while_
 def test_a_shift_moves_a_tier_into_the_room_that_it_takes_back_from_batch():
     spec = spec_of("t")
     placement = Placement(driver="h1", slots=("h1",))
-    hosts = holding({"h1": Host("h1", "onprem", (), Capacity(cpu=5.5, memory=32768))}, spec, placement)
+    hosts = holding({"h1": host_of("h1", cpu=5.5, memory=32768)}, spec, placement)
     hosts["h1"] = hosts["h1"].holding(SMALL, 2)
     night = [("t", 1), (BATCH, 2)]
     layers = Layers(entries=tuple(LayerEntry(tenant=name, layer=Layer.SCHEDULE, target=k, owner="night", at=0.0) for name, k in night))

@@ -1,0 +1,75 @@
+"""How what runs differs from what a plan would make of it, and the aim that repairs it with as few moves as can be. Called by `plan`.
+
+Placement keeps a worker where it may stay, so the next incarnation of a tier that has drifted moves only those that may not.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ops.model.incarnation import Placement
+from ops.model.sentence import listed
+from ops.model.spread import Spread
+from ops.planning.cluster import Hosts, RefusedError, TierNow
+from ops.planning.placement import place_tier
+from ops.planning.shares import Target
+
+
+def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
+    """Say of a tier that runs what is not as it is to be; each sentence goes on from its name."""
+    now = tier.placement
+    if now is None:
+        return []
+    said = [*_number(now, aim), *_astray(now, aim, hosts), *breaches(tier.spec.name, now, aim, hosts)]
+    even = evened(tier, aim, hosts)
+    if even is not aim and even.spread is not None:
+        name, most = Counter(now.slots).most_common(1)[0]
+        said.append(f"has {most} workers on {name}, and there is room to have {even.spread.host} on each host at most")
+    return said
+
+
+def breaches(name: str, placement: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
+    """Say which of the rules that always hold a placement breaks."""
+    for kind, most in aim.spread or ():
+        places = Counter(hosts[slot].within(kind) for slot in placement.slots if slot in hosts)
+        over = [f"{count} in {kind} {place}" for place, count in sorted(places.items()) if most is not None and count > most]
+        if over:
+            yield f"has more workers than the {most} that may be in one {kind}: {listed(over)}"
+    there = [hosts[host] for host in sorted(placement.hosts) if host in hosts]
+    for host in there:
+        shared = aim.separate.intersection(host.tiers)
+        if shared:
+            yield f"is on {host.name} with {listed(sorted(shared))}, from which it has to be separate"
+    foreign = [f"{host.name} (to {listed(sorted(host.only))})" for host in there if host.only is not None and name not in host.only]
+    if foreign:
+        yield f"is on hosts that are dedicated to others: {listed(foreign)}"
+
+
+def evened(tier: TierNow, aim: Target, hosts: Hosts) -> Target:
+    """Return the aim with the most even spread over the hosts for which there is room beside what runs."""
+    fullest = max(Counter(tier.placement.slots if tier.placement else ()).values(), default=0)
+    for most in range(1, fullest):
+        tighter = replace(aim, spread=(aim.spread or Spread()).model_copy(update={"host": most}))
+        try:
+            place_tier(tier.spec, tighter, tier.placement, hosts)
+        except RefusedError:
+            continue
+        return tighter
+    return aim
+
+
+def _number(now: Placement, aim: Target) -> Iterable[str]:
+    if len(now.slots) != aim.k:
+        yield f"has {len(now.slots)} workers, and is to have {aim.k}"
+
+
+def _astray(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
+    """Say what is not where it has to be; where no host can serve that place, it may be anywhere."""
+    if not any(host.usable and host.matches(aim.to) for host in hosts.values()):
+        return
+    place = "its place, anywhere on the site's own hosts" if aim.to is None else aim.to
+    astray = [name for name in now.slots if name in hosts and not hosts[name].matches(aim.to)]
+    if len(astray) > aim.extra:
+        yield f"has to be at {place}, and has workers on {listed(sorted(set(astray)))}"
+    if now.driver in hosts and not hosts[now.driver].matches(aim.to):
+        yield f"has to be at {place}, and has its driver on {now.driver}"

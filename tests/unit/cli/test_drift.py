@@ -1,0 +1,72 @@
+"""`sluice drift`: what the controller would move, and that nothing has drifted."""
+
+import json
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ops.cli.ending import AWAY
+from ops.cli.main import app
+from ops.model.ids import HostName, TierName
+from ops.model.incarnation import Placement
+from ops.model.operation import NO_DRIFT, ChangeKind, Move, Plan, Result, Step
+from ops.runbook import StepResult
+
+H1, H2 = HostName("h1"), HostName("h2")
+MOVE = Move(
+    tier=TierName("counts"),
+    before=Placement(driver=H1, slots=(H1, H1)),
+    after=Placement(driver=H1, slots=(H1, H2)),
+    why="has 2 workers on h1, and there is room to have 1 on each host at most",
+)
+
+
+def ran(monkeypatch: pytest.MonkeyPatch, plan: Plan | None) -> list[str]:
+    """Have the controller answer with a plan; return what it was asked."""
+    asked = []
+
+    def run(_channel: object, _change: str, spec: Any, *_more: object, dry_run: bool, **_rest: object) -> list[StepResult]:
+        asked.append(f"{spec.kind} {dry_run}")
+        details = {} if plan is None else {"plan": plan.model_dump(mode="json")}
+        return [StepResult(Step.PREFLIGHT, Result(ok=plan is not None, sentence="said", finished_at=1.0, details=details))]
+
+    for module in ("drift", "change"):
+        monkeypatch.setattr(f"ops.cli.{module}.run", run)
+        monkeypatch.setattr(f"ops.cli.{module}.open_channel", nullcontext)
+    return asked
+
+
+def test_it_lists_what_has_drifted_and_predicts_the_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ran(monkeypatch, Plan(moves=(MOVE,), predicted_seconds=70, predicted_gap_seconds=0.5, notes=("enrich cannot be repaired now",)))
+    said = CliRunner().invoke(app, ["drift"])
+    assert said.exit_code == 0
+    assert "has 2 workers on h1" in said.stdout
+    assert "enrich cannot be repaired now" in said.stdout
+    assert "`sluice drift --repair` moves that in about 70 s, with a gap of about 0.5 s" in said.stdout
+    found = json.loads(CliRunner().invoke(app, ["drift", "--json"]).stdout)
+    assert [(line["tier"], line["moves"]) for line in found["drift"]] == [("counts", 1)]
+    assert found["predicted_seconds"] == 70
+    assert asked == ["repair True", "repair True"]
+
+
+def test_that_nothing_has_drifted_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(monkeypatch, Plan(notes=(NO_DRIFT,)))
+    assert CliRunner().invoke(app, ["drift"]).stdout == "Nothing has drifted: every tier is where a plan would have it.\n"
+    assert json.loads(CliRunner().invoke(app, ["drift", "--json"]).stdout)["drift"] == []
+
+
+def test_a_repair_is_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ran(monkeypatch, Plan(moves=(MOVE,)))
+    said = CliRunner().invoke(app, ["drift", "--repair", "--dry-run"])
+    assert said.exit_code == 0
+    assert "1. counts: driver h1, workers h1, h1 → driver h1, workers h1, h2" in said.stdout
+    CliRunner().invoke(app, ["drift", "--repair"])
+    assert asked == [f"{ChangeKind.REPAIR} True", f"{ChangeKind.REPAIR} False"]
+
+
+def test_a_controller_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(monkeypatch, None)
+    said = CliRunner().invoke(app, ["drift"])
+    assert (said.exit_code, said.stderr) == (AWAY, "said\n")

@@ -1,0 +1,120 @@
+"""Tiers, hosts and random clusters that the tests of planning share."""
+
+from dataclasses import replace
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from ops.model.assignment import HostState
+from ops.model.ids import BATCH
+from ops.model.resources import Capacity, Quantum
+from ops.model.share import Share
+from ops.model.spread import Spread
+from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from ops.planning.ask import Ask
+from ops.planning.cluster import Cluster, Host, RefusedError, Rules, TierNow
+from ops.planning.placement import place, place_tier
+from ops.planning.shares import target
+
+SMALL = Quantum(cpu=1, memory=1024, threads=4)
+
+
+def spec_of(name, *, mode=Mode.BATCH, distance=0, quantum=SMALL):
+    return TierSpec(
+        name=name,
+        kind=Kind.PROCESSING,
+        mode=mode,
+        delivery=Delivery.AT_LEAST_ONCE,
+        inputs=("in",),
+        distance=distance,
+        quantum=quantum,
+        driver=Quantum(cpu=0.5, memory=512, threads=1),
+    )
+
+
+def host_of(name, *, cpu=8.0, memory=8192, zone="onprem", rack="", labels=(), state=HostState.UP):  # noqa: PLR0913
+    return Host(name, zone, labels, Capacity(cpu=cpu, memory=memory), state, rack=rack)
+
+
+quanta = st.builds(Quantum, cpu=st.sampled_from([0.5, 1.0, 1.5, 2.0]), memory=st.sampled_from([256, 512, 1024, 1536]), threads=st.just(4))
+
+
+@st.composite
+def clusters(draw, rules=None):
+    """Draw a cluster whose tiers are placed as placement itself would have, one after the other, under the rules that are drawn."""
+    hosts = {
+        name: host_of(
+            name,
+            cpu=draw(st.sampled_from([6.0, 8.0, 16.0])),
+            memory=draw(st.sampled_from([6144, 12288])),
+            zone=draw(st.sampled_from(["onprem", "onprem", "annex"])),
+            rack=draw(st.sampled_from(["", "r1", "r2"])),
+        )
+        for name in [f"h{number}" for number in range(1, draw(st.integers(2, 6)) + 1)]
+    }
+    specs = [
+        spec_of(f"t{number}", mode=draw(st.sampled_from(Mode)), distance=draw(st.integers(0, 3)), quantum=draw(quanta))
+        for number in range(draw(st.integers(1, 4)))
+    ]
+    shares = {spec.name: Share(minimum=1, target=draw(st.integers(1, 3)), maximum=4) for spec in specs}
+    held = replace(Rules(partitions=8) if rules is None else draw(rules), shares=shares)
+    hosts = dedicated(hosts, held)
+    tiers = {}
+    for spec in specs:
+        try:
+            placement, placed = place_tier(spec, target(spec.name, held), None, hosts)
+        except RefusedError:
+            continue
+        hosts = placed.hosts
+        tiers[spec.name] = TierNow(spec, placement)
+    return Cluster(hosts, tiers, (), held)
+
+
+limits = st.none() | st.integers(1, 3)
+spreads = st.builds(Spread, host=limits, rack=limits, zone=limits)
+
+
+@st.composite
+def apart(draw):
+    """Draw rules that keep tiers apart."""
+    names = ["t0", "t1", "t2", "t3"]
+    return Rules(
+        partitions=8,
+        spread=draw(st.dictionaries(st.sampled_from(names), spreads, max_size=3)),
+        separate=draw(st.sampled_from([(), (frozenset({"t0", "t1"}),), (frozenset({"t1", "t2", "t3"}),)])),
+        dedicated=draw(st.sampled_from([{}, {"h1": frozenset({"t0"})}, {"rack:r1": frozenset({"t1", "t2"})}])),
+    )
+
+
+def dedicated(hosts, rules):
+    """Return the hosts with who alone may be there, as the controller counts them."""
+    return {name: replace(host, only=rules.only_on(host)) for name, host in hosts.items()}
+
+
+@st.composite
+def crowded(draw):
+    """Draw a cluster that is nearly full: tiers with their shares, batch with what it was lent, and perhaps a tier that is down."""
+    names = [f"h{number}" for number in range(1, draw(st.integers(1, 4)) + 1)]
+    hosts = {name: host_of(name, cpu=draw(st.integers(3, 9)), memory=32768) for name in names}
+    tiers, shares = {}, {}
+    for number in range(draw(st.integers(1, 3))):
+        quantum = draw(st.sampled_from([SMALL, Quantum(cpu=0.5, memory=512, threads=4), Quantum(cpu=2, memory=2048, threads=4)]))
+        spec = spec_of(f"t{number}", distance=draw(st.integers(0, 2)), quantum=quantum)
+        low = draw(st.integers(1, 3))
+        share = Share(minimum=low, target=draw(st.integers(low, 4)), maximum=8)
+        try:
+            placement, placed = place_tier(spec, target(spec.name, Rules(shares={spec.name: share})), None, hosts)
+        except RefusedError:
+            continue
+        shares[spec.name] = share
+        if draw(st.integers(0, 4)):
+            hosts, tiers[spec.name] = placed.hosts, TierNow(spec, placement)
+        else:
+            tiers[spec.name] = TierNow(spec, None, wanted=draw(st.booleans()))
+    room = sum(host.fits(SMALL) for host in hosts.values())
+    lent = draw(st.integers(0, min(room, 6)))
+    placed = place([Ask(BATCH, lent, SMALL)], hosts)
+    shares[BATCH] = Share(minimum=draw(st.integers(0, lent)), target=lent, maximum=8)
+    assume(any(tier.placement for tier in tiers.values()))
+    rules = Rules(shares=shares, partitions=8, batch_quantum=SMALL)
+    return Cluster(placed.hosts, tiers, tuple(sorted(placed.where[BATCH, "slots"])), rules)
