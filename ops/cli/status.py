@@ -158,7 +158,7 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
         ),
         "\nNo tenant has a share: name some below `shares:` in the site file.",
     )
-    for line in troubles(tiers):
+    for line in (*(host.quarantine for host in hosts if host.quarantine is not None), *troubles(tiers)):
         typer.echo(line)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ops.channel import Write
-from ops.controller import assignments, backpressure, batch, brake, operations, tiers
+from ops.controller import assignments, backpressure, batch, brake, operations, quarantine, tiers
 from ops.controller.draft import Draft, Moment
 from ops.controller.view import View
 from ops.model.ids import HostName, TierName
@@ -30,6 +30,7 @@ def decide(view: View, moment: Moment) -> Decision:
     """Decide what to write now."""
     draft = Draft(view, moment)
     brake.engage(draft)
+    quarantine.keep(draft)
     batch.keep(draft)
     for tier in draft.end_first():
         tiers.step(draft, tier)
@@ -61,7 +62,8 @@ def _sentence(draft: Draft, waits: list[str]) -> str:
     if draft.braked:
         return brake.sentence(draft)
     odd = [f"{name} {status.sentence}" for name, status in draft.statuses.items() if status.state is not TierState.RUNNING]
-    lost = f"; lost: {listed(sorted(draft.lost))}" if draft.lost else ""
+    lost = [f"lost: {listed(sorted(draft.lost))}"] if draft.lost else []
+    beside = "".join(f"; {part}" for part in (*lost, *draft.suspects))
     if odd:
-        return f"{'; '.join(odd)}{lost}"
-    return f"{len(draft.statuses)} tiers run, nothing is being changed{lost}" if draft.statuses else f"no tier is published yet{lost}"
+        return f"{'; '.join(odd)}{beside}"
+    return f"{len(draft.statuses)} tiers run, nothing is being changed{beside}" if draft.statuses else f"no tier is published yet{beside}"

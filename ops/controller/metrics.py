@@ -120,10 +120,13 @@ def _tiers(last: Pass) -> Iterable[Metric]:
 
 def _hosts(view: View) -> Iterable[Metric]:
     state = GaugeMetricFamily("sluice_host_state", "1 for the state that the host is in.", labels=["host", "state"])
+    quarantined = GaugeMetricFamily("sluice_host_quarantined", "1 while the host is in quarantine, because it fails.", labels=["host"])
     wanted: Counter[str] = Counter()
     running: Counter[str] = Counter()
     for name, host in view.hosts.items():
         state.add_metric([name, host.record.seen(live=host.live)], 1)
+        if host.record.reason:
+            quarantined.add_metric([name], 1)
         alive = {unit.id for unit in host.observed.units if unit.state is UnitState.RUNNING} if host.live and host.observed else set()
         wanted.update(unit.kind for unit in host.assignment.units)
         running.update(unit.kind for unit in host.assignment.units if unit.id in alive)
@@ -132,4 +135,4 @@ def _hosts(view: View) -> Iterable[Metric]:
     for kind, count in wanted.items():
         units.add_metric([kind], count)
         seen.add_metric([kind], running[kind])
-    return state, units, seen
+    return state, quarantined, units, seen

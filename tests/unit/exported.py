@@ -78,7 +78,7 @@ def view() -> View:
         tiers={ENTRY: TierView(spec, OwnerRecord(owner=Incarnation(7), held_for=TierName("counts")), TierWanted(), {}, {})},
         hosts={
             H1: HostView(H1, None, live=True, record=HostRecord(), assignment=both, observed=seen),
-            H2: HostView(H2, None, live=False, record=HostRecord(), assignment=both, observed=seen),
+            H2: HostView(H2, None, live=False, record=HostRecord(reason="it fails"), assignment=both, observed=seen),
         },
         operations=posted,
         changes={ChangeId("c"): change},

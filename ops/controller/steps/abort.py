@@ -54,6 +54,9 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
     if host in draft.records and draft.records[host].by == change.id and draft.records[host].state is not HostState.UP:
         draft.set_state(host, HostState.UP, change.id)
         draft.tell(f"{host} may be used again (aborted)")
+    elif host in draft.records and draft.records[host].state is HostState.DRAINING:
+        draft.set_state(host, HostState.CORDONED, draft.records[host].by)
+        draft.tell(f"{host} stays cordoned, as it was before (aborted)")
     if change.spec.kind is ChangeKind.PAUSE:
         for tier in draft.view.tiers:
             wanted = draft.wanted[tier]

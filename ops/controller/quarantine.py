@@ -1,0 +1,96 @@
+"""Hosts that fail repeatedly are cordoned, and tried again when their time is over. Called at the begin of every pass.
+
+What has died is noted in the host's record, so that whoever leads next knows it. The policy is `ops.planning.quarantine`.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+
+from ops.controller.capacity import cluster
+from ops.controller.draft import Draft
+from ops.controller.view import HostView
+from ops.model.assignment import Death, HostRecord, HostState, UnitKind, UnitState
+from ops.model.ids import BATCH, HostName, Tenant, TierName
+from ops.planning.quarantine import WINDOW_SECONDS, Evidence, allowed, failing, room_without
+
+QUARANTINE = "quarantine"
+"""Who has set the state of such a host."""
+QUARANTINE_SECONDS = 3600.0
+"""After that a host is used again: long enough for a person to look, and a fault that has passed does not cost a host for ever."""
+MOST_DEATHS = 50
+"""How many of a host are remembered."""
+ON_PURPOSE = "exit code 0"
+"""How a driver ends that was told to."""
+
+
+def keep(draft: Draft) -> None:
+    """Note what has died, quarantine the hosts that fail, and let those go whose time is over."""
+    for name, host in draft.view.hosts.items():
+        _release(draft, name)
+        if host.live and host.observed is not None and host.observed.hurt and draft.records[name].state is HostState.UP:
+            _note(draft, host)
+    seen = {name: _evidence(draft, name) for name in draft.sound() if draft.records[name].deaths}
+    if not seen or draft.braked:
+        return
+    for name, reason in failing(seen, partial(_hosts_of, draft), draft.now).items():
+        kept = _kept(draft, name)
+        if kept is not None:
+            draft.suspects.append(f"{name} fails ({reason}) and stays in use: {kept}")
+            continue
+        until = draft.now + QUARANTINE_SECONDS
+        record = HostRecord(state=HostState.CORDONED, by=QUARANTINE, since=draft.now, reason=reason, until=until)
+        draft.write_record(name, record)
+        draft.tell(f"{record.quarantine(name)}; what dies there goes on elsewhere, `sluice drain {name}` moves the rest")
+    draft.room = None  # batch's slots are not counted yet
+
+
+def _kept(draft: Draft, name: HostName) -> str | None:
+    """Say why a host that fails has to stay in use."""
+    most = allowed(len(draft.view.hosts))
+    if sum(bool(record.reason) for record in draft.records.values()) >= most:
+        return f"no more than {most} of {len(draft.view.hosts)} hosts are in quarantine at once"
+    return room_without(name, cluster(draft))
+
+
+def _release(draft: Draft, name: HostName) -> None:
+    record = draft.records[name]
+    if record.until is not None and record.until <= draft.now and record.state is HostState.CORDONED:
+        draft.write_record(name, HostRecord(by=QUARANTINE, since=draft.now))
+        draft.tell(f"the quarantine of {name} is over: it is used again")
+
+
+def _note(draft: Draft, host: HostView) -> None:
+    """Add what has died since to the host's record."""
+    record = draft.records[host.name]
+    known = {(death.unit, death.count) for death in record.deaths}
+    new = [death for death in _deaths(draft, host, record) if (death.unit, death.count) not in known]
+    if new:
+        old = [death for death in record.deaths if draft.now - death.at <= WINDOW_SECONDS]
+        draft.records[host.name] = record.model_copy(update={"deaths": tuple([*old, *new][-MOST_DEATHS:])})
+
+
+def _deaths(draft: Draft, host: HostView, record: HostRecord) -> Iterable[Death]:
+    """Yield the last death of every unit that is assigned, if it is a recent one."""
+    tenants = {unit.id: unit.tenant for unit in host.assignment.units}
+    for unit in host.observed.hurt if host.observed is not None else ():
+        if unit.id not in tenants or (unit.id.startswith(UnitKind.DRIVER) and (unit.exit or "").startswith(ON_PURPOSE)):
+            continue
+        down = unit.state in {UnitState.STARTING, UnitState.EXITED} and unit.exit is not None
+        recent = unit.state is UnitState.RUNNING and unit.restarts and unit.since > max(record.since, draft.now - WINDOW_SECONDS)
+        if down or recent:
+            yield Death(unit=unit.id, tenant=tenants[unit.id], count=unit.restarts + down, at=draft.now)
+
+
+def _evidence(draft: Draft, name: HostName) -> Evidence:
+    observed = draft.view.hosts[name].observed
+    units = () if observed is None else observed.hurt
+    return Evidence(draft.records[name].deaths, frozenset(unit.id for unit in units if unit.state is not UnitState.RUNNING))
+
+
+def _hosts_of(draft: Draft, tenant: Tenant) -> set[HostName]:
+    """Return the hosts on which a tenant has units."""
+    if tenant == BATCH:
+        return {name for name, host in draft.view.hosts.items() if host.assignment.batch}
+    tier = TierName(tenant)
+    specs = draft.held(tier) if tier in draft.incarnations else ()
+    return {host for spec in specs for host in spec.placement.hosts}

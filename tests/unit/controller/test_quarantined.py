@@ -1,0 +1,162 @@
+"""A host that fails is taken out of use, says why, and comes back after its time or by a person's word."""
+
+import pytest
+from simulation.world import RULES, World, host, tier
+
+from ops.controller.quarantine import QUARANTINE_SECONDS
+from ops.model import paths
+from ops.model.assignment import HostRecord, HostState, UnitKind
+from ops.model.operation import ChangeKind, Step
+from ops.model.share import Share
+from ops.model.tier import Mode
+
+WIDE = {name: Share(minimum=1, target=3, maximum=4) for name in ("counts", "enrich")}
+
+
+@pytest.fixture
+def world():
+    return spread()
+
+
+def spread(count=3, cpu=8, shares=WIDE):
+    """Two tiers, each with a worker on every host."""
+    rules = RULES.__class__(shares=shares, partitions=8)
+    hosts = [host(f"h{number}", cpu=cpu) for number in range(1, count + 1)]
+    made = World(hosts=hosts, tiers=[tier(name, Mode.BATCH, 0) for name in shares], rules=rules)
+    made.want()
+    made.settle()
+    return made
+
+
+def record(world, name):
+    return world.channel.read(paths.host_record(name), HostRecord).value
+
+
+def fail(world, name, times=3, tenants=("counts", "enrich")):
+    """Have a slot of each tenant die so many times, and be started again each time."""
+    agent = world.agents[name]
+    for _ in range(times):
+        for unit in world.assigned(name):
+            if unit.kind is UnitKind.SLOT and unit.tenant in tenants and unit.id in agent.units:
+                agent.restart_slot(unit.id)
+        world.tick()
+        world.tick()
+
+
+def test_a_host_on_which_two_tenants_die_repeatedly_is_cordoned_with_a_reason_and_a_time(world):
+    fail(world, "h2")
+    assert world.host_state("h2") is HostState.CORDONED
+    found = record(world, "h2")
+    assert found.reason == "units of counts, enrich died there 6 times within 30 min"
+    assert found.until == pytest.approx(world.now + QUARANTINE_SECONDS, abs=10)
+    assert any("h2 is in quarantine until" in said and "`sluice return h2` ends it" in said for said in world.sentences)
+    assert "h2" in world.placement("counts").hosts, "what runs there is not moved"
+
+
+def test_what_dies_there_later_goes_elsewhere(world):
+    fail(world, "h2")
+    unit = next(unit.id for unit in world.assigned("h2") if unit.kind is UnitKind.SLOT)
+    world.agents["h2"].kill_slot(unit)
+    world.settle()
+    assert unit not in {each.id for each in world.assigned("h2")}
+
+
+def test_a_few_deaths_and_those_of_one_tenant_alone_are_no_reason(world):
+    fail(world, "h2", times=2)
+    fail(world, "h3", times=9, tenants=("counts",))
+    assert {world.host_state(name) for name in world.agents} == {HostState.UP}
+
+
+def test_it_is_used_again_when_its_time_is_over_and_begins_anew(world):
+    fail(world, "h2")
+    world.tick(QUARANTINE_SECONDS - 60)
+    assert world.host_state("h2") is HostState.CORDONED
+    world.tick(60)
+    assert world.host_state("h2") is HostState.UP
+    assert "the quarantine of h2 is over: it is used again" in " ".join(world.sentences)
+    world.tick()
+    fail(world, "h2", times=1)
+    assert world.host_state("h2") is HostState.UP
+    fail(world, "h2", times=2)
+    assert world.host_state("h2") is HostState.CORDONED
+
+
+def test_a_person_ends_it(world):
+    fail(world, "h2")
+    back = world.begin("r1", kind=ChangeKind.RETURN, host="h2")
+    world.settle()
+    assert back.ok
+    assert record(world, "h2").reason == ""
+    assert world.host_state("h2") is HostState.UP
+
+
+def test_a_second_one_stays_in_use_and_that_is_said(world):
+    fail(world, "h2")
+    fail(world, "h3")
+    assert world.host_state("h3") is HostState.UP
+    assert "h3 fails (units of counts, enrich died there" in world.sentences[-1]
+    assert "stays in use: no more than 1 of 3 hosts are in quarantine at once" in world.sentences[-1]
+
+
+def test_a_host_that_the_minimums_need_stays_in_use():
+    world = spread(count=2, cpu=4.5, shares={name: Share(minimum=3, target=3, maximum=3) for name in WIDE})
+    fail(world, "h2")
+    assert world.host_state("h2") is HostState.UP
+    assert "stays in use" in world.sentences[-1]
+    assert "find no room" in world.sentences[-1]
+
+
+def test_many_hosts_that_fail_together_are_left_alone():
+    world = spread(count=3)
+    for name in world.agents:
+        fail(world, name, times=2)
+    for name in world.agents:
+        agent = world.agents[name]
+        for unit in world.assigned(name):
+            if unit.kind is UnitKind.SLOT:
+                agent.restart_slot(unit.id)
+    for _ in range(5):
+        world.tick()
+    assert {world.host_state(name) for name in world.agents} == {HostState.UP}
+
+
+def test_a_host_that_was_down_once_is_not_suspect(world):
+    for unit in [unit.id for unit in world.assigned("h2")]:
+        world.agents["h2"].restart_slot(unit)
+    world.tick()
+    assert world.host_state("h2") is HostState.UP
+
+
+def test_an_aborted_drain_leaves_the_quarantine_as_it_was(world):
+    fail(world, "h2")
+    before = record(world, "h2")
+    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    world.until(lambda: world.host_state("h2") is HostState.DRAINING)
+    drain.left = []
+    drain.post(Step.ABORT)
+    world.until(lambda: world.host_state("h2") is not HostState.DRAINING)
+    assert (record(world, "h2").state, record(world, "h2").until) == (HostState.CORDONED, before.until)
+
+
+def test_a_person_cordons_a_host_and_a_drain_that_is_aborted_leaves_it_so(world):
+    cordon = world.begin("c1", kind=ChangeKind.CORDON, host="h2")
+    world.settle()
+    assert cordon.ok
+    assert "h2" in world.placement("counts").hosts
+    assert record(world, "h2").until is None
+    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    world.until(lambda: world.host_state("h2") is HostState.DRAINING)
+    drain.left = []
+    drain.post(Step.ABORT)
+    world.until(lambda: world.host_state("h2") is HostState.CORDONED)
+    world.settle()
+    world.check_settled()
+
+
+def test_a_cordoned_host_that_was_in_quarantine_waits_for_a_person(world):
+    fail(world, "h2")
+    cordon = world.begin("c1", kind=ChangeKind.CORDON, host="h2")
+    world.settle()
+    assert cordon.ok
+    world.tick(2 * QUARANTINE_SECONDS)
+    assert world.host_state("h2") is HostState.CORDONED
