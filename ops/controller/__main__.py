@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from pathlib import Path
 
 import structlog
@@ -12,9 +13,8 @@ import structlog
 from ops import endpoints, metrics, site
 from ops.channel import Channel, ChannelAwayError
 from ops.controller.leader import LOST_SECONDS, Controller, collect_seldom
+from ops.controller.rulebook import Rulebook
 from ops.model.exporter import Exporter, Role
-from ops.model.share import Layers
-from ops.rules import rules_of
 
 log = structlog.get_logger()
 
@@ -38,14 +38,15 @@ def main() -> int:
     parser.add_argument("--lost-seconds", type=float, default=LOST_SECONDS, help="how long an agent may be away before its host is lost")
     options = parser.parse_args()
     try:
-        config = site.load(options.site)
+        book = Rulebook(options.site)
         address = options.zookeeper or endpoints.load().zookeeper
     except (site.SiteError, endpoints.EndpointsError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     collect_seldom()
     channel = Channel(address)
-    controller = Controller(channel, options.name, rules_of(config, Layers()), options.lost_seconds)
+    controller = Controller(channel, options.name, lambda: book.rules, options.lost_seconds)
+    threading.Thread(target=book.follow, args=(controller.wake,), name="site file", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: controller.stop())
     try:

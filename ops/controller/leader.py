@@ -67,8 +67,8 @@ class Deposed(Exception):  # noqa: N818 - it is news, not an error
 class Controller:
     """Stands for election, and while it leads makes one pass after the other."""
 
-    def __init__(self, channel: Channel, name: str, rules: Rules, lost_seconds: float = LOST_SECONDS) -> None:
-        """Work on `channel` under the site's rules."""
+    def __init__(self, channel: Channel, name: str, rules: Callable[[], Rules], lost_seconds: float = LOST_SECONDS) -> None:
+        """Work on `channel` under the rules that the site file has at each pass."""
         self._channel = channel
         self._name = name
         self._rules = rules
@@ -84,6 +84,10 @@ class Controller:
     def stop(self) -> None:
         """End after the pass that is under way. May be called from a signal handler."""
         self._stopping.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Make the next pass now."""
         self._waker.set()
 
     def run(self) -> None:
@@ -179,7 +183,7 @@ class Controller:
         with self.metrics.phase("look"):
             view = self._look()
         with self.metrics.phase("decide"):
-            decision = decide(view, Moment(now=time.time(), lost=self._absences.lost(view), rules=self._rules))
+            decision = decide(view, Moment(now=time.time(), lost=self._absences.lost(view), rules=self._rules()))
         writes = [*decision.writes, *self._status(view, decision, term)]
         if writes:
             with self.metrics.phase("write"):

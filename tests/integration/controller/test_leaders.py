@@ -12,7 +12,7 @@ from simulation.world import World
 from ops import metrics
 from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
 from ops.model import paths
-from ops.model.assignment import HostState
+from ops.model.assignment import HostRecord, HostState, UnitKind
 from ops.model.incarnation import IncarnationReport, State
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, EpochRecord, Step
 from ops.model.share import Layers
@@ -52,12 +52,13 @@ class Controllers:
 
     def __init__(self, address, folder):
         self.address, self.folder, self.running = address, folder, {}
+        self.site = folder / "site.yaml"
+        self.site.write_text((Path(__file__).parents[3] / "site.yaml").read_text())
 
     def start(self, name):
-        site = Path(__file__).parents[3] / "site.yaml"
         with (self.folder / f"{name}.log").open("a") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "ops.controller", "--site", site, "--name", name, "--zookeeper", self.address],
+                [sys.executable, "-m", "ops.controller", "--site", self.site, "--name", name, "--zookeeper", self.address],
                 stdout=log,
                 stderr=log,
             )
@@ -156,6 +157,69 @@ def test_each_controller_is_found_by_prometheus_and_only_the_leader_shows_what_i
     controllers.end("c1", kill=True)
     world.until_true(lambda: metrics.exporters(world.channel) == [stands_by], 60)
     world.until_true(lambda: scrape(stands_by, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
+
+
+def test_what_the_site_file_says_anew_is_drift_and_its_repair_brings_it_about(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    before = {name: world.placement(name) for name in world.specs}
+    apart = "separate: [[entry, enrich]]\nlocality: {outbound: h3}\ndedicated: {h3: [outbound, counts, entry]}\n"
+    controllers.site.write_text(controllers.site.read_text() + apart)
+    seen = world.begin("look", kind=ChangeKind.REPAIR)
+    seen.left, seen.dry_run = [Step.PREFLIGHT], True
+    for _ in range(40):
+        world.tick()
+    assert {name: world.placement(name) for name in world.specs} == before, "a rule moves nothing by itself"
+    repair = world.begin("r1", kind=ChangeKind.REPAIR)
+    world.until_true(lambda: repair.ended, 180)
+    assert repair.ok, repair.results
+    assert world.placement("outbound").hosts == {"h3"}
+    again = world.begin("r2", kind=ChangeKind.REPAIR)
+    world.until_true(lambda: again.ended, 180)
+    assert not world.placement("entry").hosts & world.placement("enrich").hosts
+    world.check_settled()
+    controllers.site.write_text("pipeline: [")
+    for _ in range(40):
+        world.tick()
+    assert "the one before it holds" in (controllers.folder / "c1.log").read_text()
+    assert leader(world) == "c1"
+
+
+def test_deaths_on_a_host_are_known_to_the_next_leader_who_puts_it_in_quarantine(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    controllers.start("c2")
+    slots = {name: [unit.id for unit in world.assigned(name) if unit.kind is UnitKind.SLOT] for name in world.agents}
+    name = max(slots, key=lambda host: len(slots[host]))
+    assert len(slots[name]) > 1
+
+    def die(times):
+        for unit in slots[name]:
+            world.agents[name].restart_slot(unit)
+        world.until_true(lambda: len(deaths(world, name)) == times * len(slots[name]), 30)
+
+    die(1)
+    die(2)
+    assert world.host_state(name) is HostState.UP
+    controllers.end("c1", kill=True)
+    world.until_true(lambda: leader(world) == "c2", 120)
+    for unit in slots[name]:
+        world.agents[name].restart_slot(unit)
+    world.until_true(lambda: world.host_state(name) is HostState.CORDONED, 30)
+    record = world.channel.read(paths.host_record(name), HostRecord).value
+    assert f"died there {3 * len(slots[name])} times" in record.reason
+    back = world.begin("r1", kind=ChangeKind.RETURN, host=name)
+    world.until_true(lambda: back.ended, 60)
+    assert world.host_state(name) is HostState.UP
+
+
+def deaths(world, name):
+    found = world.channel.read(paths.host_record(name), HostRecord)
+    return () if found is None else found.value.deaths
 
 
 def test_a_deposed_leader_can_write_no_more(pipeline):

@@ -1,0 +1,73 @@
+"""The site file is followed: what it says holds at once, and what cannot be used changes nothing."""
+
+import os
+
+import pytest
+
+from ops.controller.rulebook import Rulebook
+from ops.site import SiteError
+
+BASE = "pipeline: p\nhosts: []\n"
+SITE = BASE + "locality: {{counts: {place}}}\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "site.yaml"
+    path.write_text(SITE.format(place="h1"))
+    return path
+
+
+def looked(book):
+    """Look until the file has been the same for two looks."""
+    return [book.look(), book.look()]
+
+
+def test_a_change_holds_from_the_second_look_on(path):
+    book = Rulebook(path)
+    assert looked(book) == [False, False]
+    path.write_text(SITE.format(place="zone:annex"))
+    assert looked(book) == [False, True]
+    assert book.rules.locality == {"counts": "zone:annex"}
+    assert looked(book) == [False, False]
+
+
+def test_a_file_that_is_still_being_written_is_waited_for(path):
+    book = Rulebook(path)
+    for number in range(3):
+        path.write_text(SITE.format(place=f"h{number}") + "#" * number)
+        assert not book.look()
+    assert book.look()
+    assert book.rules.locality == {"counts": "h2"}
+
+
+@pytest.mark.parametrize("text", ["hosts: [", f"{BASE}separate: [[counts]]\n", f"{BASE}budget: {{counts: -1}}\n"])
+def test_what_cannot_be_used_changes_nothing(path, text):
+    book = Rulebook(path)
+    path.write_text(text)
+    assert looked(book) == [False, False]
+    path.unlink()
+    assert looked(book) == [False, False]
+    assert book.rules.locality == {"counts": "h1"}
+    path.write_text(text)
+    with pytest.raises(SiteError, match=r"site\.yaml: "):
+        Rulebook(path)
+
+
+def test_a_touch_changes_nothing(path):
+    book = Rulebook(path)
+    os.utime(path, (1, 1))
+    assert looked(book) == [False, False]
+
+
+def test_what_keeps_tiers_apart_is_read(path):
+    path.write_text(
+        "pipeline: p\nhosts: []\nspread: {counts: {host: 1, rack: 2}}\nseparate: [[counts, enrich]]\n"
+        "dedicated: {'label:gpu': [enrich]}\nbudget: {counts: 1}\n"
+    )
+    rules = Rulebook(path).rules
+    assert dict(rules.spread["counts"]) == {"host": 1, "rack": 2, "zone": None}
+    assert rules.separate_from("counts") == {"enrich"}
+    assert rules.separate_from("outbound") == frozenset()
+    assert rules.dedicated == {"label:gpu": {"enrich"}}
+    assert rules.budget == {"counts": 1}
