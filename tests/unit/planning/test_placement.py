@@ -117,11 +117,8 @@ def asks_of(draw, part="slots"):
     ]
 
 
-@pytest.mark.parametrize("part", ["slots", DRIVER])
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_what_is_left_out_makes_no_placement_dearer(part, data):
-    hosts, asks = data.draw(hosts_of()), data.draw(asks_of(part))
+def agrees(asks, hosts):
+    """Hold a placement against the whole flow: refused both, or at the same price."""
     expected = cheapest(asks, hosts)
     try:
         solved = placement._solve(asks, hosts)
@@ -130,3 +127,32 @@ def test_what_is_left_out_makes_no_placement_dearer(part, data):
         return
     assert expected is not None
     assert price(asks, hosts, {(ask.tenant, ask.part): names for ask, names in zip(asks, solved, strict=True)}) == expected
+
+
+@pytest.mark.parametrize("part", ["slots", DRIVER])
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_what_is_left_out_makes_no_placement_dearer(part, data):
+    hosts, asks = data.draw(hosts_of()), data.draw(asks_of(part))
+    agrees(asks, hosts)
+
+
+@st.composite
+def spread_out(draw):
+    """Draw one tier whose workers have to be in several racks or zones, on hosts that have room."""
+    names = [f"h{number}" for number in range(draw(st.integers(4, 10)))]
+    zones, racks, loads = st.sampled_from(["onprem", "annex"]), st.sampled_from(["r1", "r2", "r3"]), st.integers(0, 6)
+    hosts = {}
+    for name in names:
+        used = draw(loads)
+        hosts[name] = Host(name, draw(zones), (), Capacity(cpu=8, memory=8192), HostState.UP, used, used * 1024, draw(racks))
+    taken = tuple(draw(st.lists(st.sampled_from(names), max_size=3)))
+    keep = tuple(draw(st.lists(st.sampled_from(names), max_size=2)))
+    limits = draw(spreads.filter(lambda limits: limits.rack is not None or limits.zone is not None))
+    return [Ask("t0", draw(st.integers(1, 3)), QUANTUM, None, keep, spread=limits, taken=taken)], hosts
+
+
+@settings(max_examples=300, deadline=None)
+@given(spread_out())
+def test_limits_on_racks_and_zones_cost_no_more_than_they_must(drawn):
+    agrees(*drawn)
