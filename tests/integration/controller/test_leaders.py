@@ -1,5 +1,7 @@
 """Controllers as processes on a real ZooKeeper: elected, killed, followed; agents and drivers are simulated over the same channel."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -167,10 +169,10 @@ def test_what_the_site_file_says_anew_is_drift_and_its_repair_brings_it_about(pi
     before = {name: world.placement(name) for name in world.specs}
     apart = "separate: [[entry, enrich]]\nlocality: {outbound: h3}\ndedicated: {h3: [outbound, counts, entry]}\n"
     controllers.site.write_text(controllers.site.read_text() + apart)
-    seen = world.begin("look", kind=ChangeKind.REPAIR)
-    seen.left, seen.dry_run = [Step.PREFLIGHT], True
     for _ in range(40):
         world.tick()
+    seen = json.loads(sluice(controllers, "drift", "--json"))
+    assert "outbound" in {line["tier"] for line in seen["drift"]} | {note.split()[0] for note in seen["notes"]}
     assert {name: world.placement(name) for name in world.specs} == before, "a rule moves nothing by itself"
     repair = world.begin("r1", kind=ChangeKind.REPAIR)
     world.until_true(lambda: repair.ended, 180)
@@ -178,6 +180,7 @@ def test_what_the_site_file_says_anew_is_drift_and_its_repair_brings_it_about(pi
     assert world.placement("outbound").hosts == {"h3"}
     again = world.begin("r2", kind=ChangeKind.REPAIR)
     world.until_true(lambda: again.ended, 180)
+    sluice(controllers, "drift")
     assert not world.placement("entry").hosts & world.placement("enrich").hosts
     world.check_settled()
     controllers.site.write_text("pipeline: [")
@@ -211,10 +214,33 @@ def test_deaths_on_a_host_are_known_to_the_next_leader_who_puts_it_in_quarantine
         world.agents[name].restart_slot(unit)
     world.until_true(lambda: world.host_state(name) is HostState.CORDONED, 30)
     record = world.channel.read(paths.host_record(name), HostRecord).value
+    assert f"{name} is in quarantine until" in sluice(controllers, "hosts")
     assert f"died there {3 * len(slots[name])} times" in record.reason
     back = world.begin("r1", kind=ChangeKind.RETURN, host=name)
     world.until_true(lambda: back.ended, 60)
     assert world.host_state(name) is HostState.UP
+
+
+def sluice(controllers, *words):
+    """Run the command line against these controllers; return what it prints."""
+    away = "127.0.0.1:1"
+    airflow = {"url": f"http://{away}", "user": "admin", "password": "x"}
+    home = str(controllers.folder)
+    known = {
+        "kafka": away,
+        "zookeeper": controllers.address,
+        "postgres": f"postgresql://x@{away}/x",
+        "airflow": airflow,
+        "spark": f"spark://{away}",
+    }
+    (controllers.folder / "endpoints.json").write_text(json.dumps({**known, "home": home}))
+    env = {**os.environ, "SLUICE_HOME": home, "SLUICE_SITE": str(controllers.site)}
+    env.pop("SLUICE_ENDPOINTS", None)
+    code = "import sys; from ops.cli.main import app; app(sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    sys.stdout.write(done.stdout)
+    return done.stdout
 
 
 def deaths(world, name):
