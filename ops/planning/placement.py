@@ -131,8 +131,8 @@ def _solve(asks: Sequence[Ask], hosts: Hosts) -> list[tuple[HostName, ...]]:
     quantum = asks[0].quantum
     roomy = [host for host in hosts.values() if host.takes(quantum)]
     wanted = sum(ask.count for ask in asks)
-    takers = [_candidates(ask, roomy, wanted) for ask in asks]
-    if len(asks) == 1 and not asks[0].keep and not asks[0].beside and asks[0].wide is None and len(takers[0]) == wanted:
+    takers = [_candidates(ask, roomy, wanted, hosts) for ask in asks]
+    if len(asks) == 1 and not asks[0].keep and not asks[0].beside and len(takers[0]) == wanted:
         return [tuple(sorted(host.name for host in takers[0]))]  # nothing to weigh: the emptiest hosts, one unit on each
     columns = {name: column for column, name in enumerate(sorted({host.name for taking in takers for host in taking}), start=len(asks))}
     sink = len(asks) + len(columns)
@@ -143,11 +143,11 @@ def _solve(asks: Sequence[Ask], hosts: Hosts) -> list[tuple[HostName, ...]]:
     around: list[_Arc] = []
     arriving: Counter[HostName] = Counter()
     for row, (ask, taking) in enumerate(zip(asks, takers, strict=True)):
-        kept = Counter(ask.keep)
+        kept, plenty = Counter(ask.keep), ask.wide is None and len(taking) >= wanted
         tails, more = _places(ask, row, taking, hosts, sink + 1 + len(around))
         around += more
         for host in taking:
-            costs = _costs(ask, host, kept[host.name], _widest(ask, host, kept[host.name], ask.wide is None and len(taking) >= wanted))
+            costs = _costs(ask, host, kept[host.name], _widest(ask, host, kept[host.name], plenty))
             tail, head = tails.get(host.name, row), columns[host.name]
             arcs.extend((tail, head, 1, cost) for cost in costs)
             placing += [(row, host.name)] * len(costs)
@@ -198,11 +198,11 @@ def _flowing(arcs: Sequence[_Arc], supplies: Sequence[int], sink: int) -> list[i
     return [arc for arc, units in enumerate(flow.flows(numbers)) if units]
 
 
-def _candidates(ask: Ask, roomy: Sequence[Host], wanted: int) -> list[Host]:
+def _candidates(ask: Ask, roomy: Sequence[Host], wanted: int, hosts: Hosts) -> list[Host]:
     """Return where an optimum can put an ask: where it is, on the emptiest `wanted` hosts, or on the emptiest that it is to be beside.
 
-    Where racks or zones are limited that holds in each of them. One of so many is left alone by any result that goes elsewhere, and taking
-    it instead costs no more.
+    Where racks or zones are limited they are the emptiest that the limits allow. One of so many is left alone by any result that goes
+    elsewhere, and taking it instead costs no more.
     """
     fit = [host for host in roomy if host.matches(ask.to) and (host.only is None or ask.tenant in host.only)]
     if ask.separate:
@@ -210,24 +210,28 @@ def _candidates(ask: Ask, roomy: Sequence[Host], wanted: int) -> list[Host]:
     if ask.spread is not None:
         fit = [host for host in fit if ask.left_on(host)]
     matching = sorted(fit, key=attrgetter("load"))
-    found = {host.name: host for host in _first(matching, wanted, ask.wide)}
+    found = {host.name: host for host in _first(ask, matching, wanted, hosts)}
     keep, beside = {*ask.keep}, {*ask.beside}
     found |= {host.name: host for host in matching if host.name in keep} if keep else {}
     found |= {host.name: host for host in islice((host for host in matching if host.name in beside), wanted)} if beside else {}
     return list(found.values())
 
 
-def _first(matching: Sequence[Host], wanted: int, kind: str | None) -> Sequence[Host]:
-    """Return the first `wanted` hosts, of each place of this kind if one is named."""
-    if kind is None:
+def _first(ask: Ask, matching: Sequence[Host], wanted: int, hosts: Hosts) -> Sequence[Host]:
+    """Return the emptiest `wanted` hosts: no more of a limited rack or zone than it may take, or of each of them when others ask too."""
+    if ask.wide is None:
         return matching[:wanted]
-    seen: Counter[str] = Counter()
-    found = []
+    alone = wanted == ask.count
+    kinds = [(kind, most) for kind, most in ask.spread or () if kind != "host" and most is not None] if alone else [(ask.wide, wanted)]
+    picked = Counter((kind, hosts[name].within(kind)) for kind, _ in kinds for name in ask.taken if alone and name in hosts)
+    found: list[Host] = []
     for host in matching:
-        place = host.within(kind)
-        if seen[place] < wanted:
-            seen[place] += 1
+        places = [(kind, host.within(kind)) for kind, _ in kinds]
+        if all(picked[place] < most for place, (_, most) in zip(places, kinds, strict=True)):
+            picked.update(places)
             found.append(host)
+        if alone and len(found) == wanted:
+            break
     return found
 
 
