@@ -81,6 +81,10 @@ class Lab:
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     epochs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
+    def keep_class_data(self) -> None:
+        """Have the JVMs of tiers start as on a platform, from the second start on."""
+        subprocess.run([sys.executable, "-m", "pipeline.classdata"], env=self.env, cwd=ROOT, check=True)
+
     # -- the agent's part
 
     def start(self, tier: str, number: int, host: str) -> None:

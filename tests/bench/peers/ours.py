@@ -25,6 +25,7 @@ class Ours:
         """The incarnation that owns the tier in the middle."""
 
     def start(self) -> None:
+        self._lab.keep_class_data()
         for host, tier in zip(HOSTS, TIERS, strict=True):
             self._lab.cold(tier, 1, host)
         for tier in TIERS:
