@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from ops import endpoints
+from ops.agent import classdata
 from ops.agent.commands import Installation, command, environment, resources_file
 from ops.channel.client import Channel
 from ops.model import paths
@@ -79,6 +80,8 @@ class Lab:
     where: endpoints.Endpoints
     channel: Channel
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    """The host of each unit."""
     epochs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def keep_class_data(self) -> None:
@@ -106,6 +109,7 @@ class Lab:
             )
             scratch = self.home / "units" / identity
             scratch.mkdir(parents=True)
+            self.places[identity] = host
             (scratch / "resources.json").write_text(str(resources_file(unit)).replace("'", '"'))
             with (scratch / "log").open("wb") as log:
                 self.running[identity] = subprocess.Popen(
@@ -130,7 +134,7 @@ class Lab:
                 child.kill()
 
     def retire(self, tier: str, number: int) -> None:
-        """End what is left of an incarnation."""
+        """End what is left of an incarnation, and keep what its Worker has recorded for later ones."""
         for identity in (driver_id(tier, number), slot_id(tier, number, 0)):
             process = self.running.pop(identity, None)
             if process is None:
@@ -141,6 +145,7 @@ class Lab:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            classdata.harvest(self.home, self.places[identity], identity, process.returncode)
 
     def end(self) -> None:
         """End every incarnation."""

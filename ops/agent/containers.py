@@ -18,6 +18,7 @@ import structlog
 from ops.agent.delegation import delegated
 from ops.agent.processes import session_members
 from ops.agent.store import HostFolder
+from ops.agent.trees import CPU, DISK, MEMORY, TASKS, TIMES, V2, Trees, tree_of_version_2, trees
 from ops.model.assignment import Unit
 from ops.model.ids import UnitId
 from ops.model.resources import Capacity
@@ -29,6 +30,10 @@ HEADROOM = 1.15
 """A unit is killed at its quantum and this much more: the kernel counts page cache and stacks that a heap's arithmetic does not."""
 QUIET = 0.2
 """A preparing unit has this part of its weight: little, so that what serves records comes first, and enough to be ready in minutes."""
+THREADS = 4096
+"""A unit has so many threads at most, ten times what the largest takes: one that starts ever more of them fails alone."""
+DISK_WEIGHTS = (1, 1000)
+"""The smallest and the largest."""
 
 
 @dataclass(frozen=True)
@@ -71,49 +76,17 @@ class Containers(Protocol):
         """Return what it takes; None where nobody counts, or where it is gone."""
 
 
-@dataclass(frozen=True)
-class Version:
-    """How one version of control groups is spoken to."""
-
-    name: str
-    memory_limit: str
-    memory_events: str
-    weight: str
-    core: int
-    """The weight of one core."""
-    smallest: int
-    largest: int
-    memory_now: str
-    cache: str
-    """The line of `memory.stat` that is file cache of little use."""
-
-
-V1 = Version(
-    "cgroup v1",
-    "memory.limit_in_bytes",
-    "memory.oom_control",
-    "cpu.shares",
-    1024,
-    2,
-    262_144,
-    "memory.usage_in_bytes",
-    "total_inactive_file",
-)
-V2 = Version("cgroup v2", "memory.max", "memory.events", "cpu.weight", 100, 1, 10_000, "memory.current", "inactive_file")
-
-
 class ControlGroups:
     """Containers by control groups, version 1 (one tree per controller) or 2 (one tree)."""
 
-    def __init__(self, version: Version, memory: Path, cpu: Path, times: Path, installation: str, host: str) -> None:  # noqa: PLR0913, PLR0917
-        """Use the trees mounted at `memory`, `cpu` and `times`, which counts processor time (the same one in version 2)."""
-        self.limits = version.name
-        self._version = version
-        self._roots = tuple(dict.fromkeys((memory, cpu)))
-        self._memory = memory / installation / host
-        self._cpu = cpu / installation / host
-        self._times = times / installation / host
-        self._groups = tuple(dict.fromkeys((self._memory, self._cpu, self._times)))
+    def __init__(self, found: Trees, installation: str, host: str) -> None:
+        """Divide these trees."""
+        self.limits = found.version.name
+        self._trees, self._version = found, found.version
+        at = {use: root / installation / host for use, root in found.at.items()}
+        self._memory, self._cpu, self._times = at[MEMORY], at[CPU], at[TIMES]
+        self._disk, self._tasks = at.get(DISK), at.get(TASKS)
+        self._groups = tuple(dict.fromkeys(at.values()))
 
     @property
     def there(self) -> bool:
@@ -125,8 +98,8 @@ class ControlGroups:
         for leaf in self._groups:
             leaf.mkdir(parents=True, exist_ok=True)
         if self._version is V2:
-            for group in (*self._roots, self._memory.parent, self._memory):
-                (group / "cgroup.subtree_control").write_text("+cpu +memory")
+            for group in (*self._trees.roots, self._memory.parent, self._memory):
+                (group / "cgroup.subtree_control").write_text(self._trees.handed_down())
         (self._memory / self._version.memory_limit).write_text(str(int(capacity.memory * HEADROOM) * MEBIBYTE))
         self._set_weight(self._cpu.parent, self._version.core * (os.cpu_count() or 1))
         self._balance()
@@ -137,13 +110,16 @@ class ControlGroups:
         for group in groups:
             group.mkdir(parents=True, exist_ok=True)
         (self._memory / unit.id / self._version.memory_limit).write_text(str(int(unit.quantum.memory * HEADROOM) * MEBIBYTE))
+        if self._tasks is not None:
+            (self._tasks / unit.id / "pids.max").write_text(str(THREADS))
         self.weigh(unit)
         return tuple(group / "cgroup.procs" for group in groups)
 
     def weigh(self, unit: Unit) -> None:
-        """Give the unit the weight of its cores, or little of it while it is quiet."""
-        weight = int(unit.quantum.cpu * self._version.core * (QUIET if unit.quiet else 1))
-        self._set_weight(self._cpu / unit.id, weight)
+        """Give the unit the weights of its quantum, or little of them while it is quiet."""
+        part = QUIET if unit.quiet else 1
+        self._set_weight(self._cpu / unit.id, int(unit.quantum.cpu * self._version.core * part))
+        self._set_disk_weight(unit.id, int(unit.quantum.io * part))
         self._balance()
 
     def processes(self, unit: UnitId, session: int | None) -> frozenset[int]:
@@ -195,14 +171,22 @@ class ControlGroups:
         return int(counter.read_text()) / 1e9 if counter.exists() else None
 
     def _balance(self) -> None:
-        weights = []
-        for child in self._cpu.iterdir():
-            with suppress(OSError):
-                weights.append(int((child / self._version.weight).read_text()))
-        self._set_weight(self._cpu, sum(weights))
+        self._set_weight(self._cpu, sum(_weights(self._cpu, self._version.weight)))
+        if self._disk is not None:
+            for name in self._version.disk_weights:
+                if weights := _weights(self._disk, name):
+                    self._set_disk_weight("", sum(weights))
 
     def _set_weight(self, group: Path, weight: int) -> None:
         (group / self._version.weight).write_text(str(min(self._version.largest, max(self._version.smallest, weight))))
+
+    def _set_disk_weight(self, unit: str, weight: int) -> None:
+        """Set it where the kernel knows one; whether it counts is up to the disk's scheduler, and `sluice doctor --host` says it."""
+        if self._disk is not None:
+            least, most = DISK_WEIGHTS
+            for name in self._version.disk_weights:
+                if (file := self._disk / unit / name).exists():
+                    file.write_text(str(min(most, max(least, weight))))
 
 
 class NoContainers:
@@ -262,7 +246,7 @@ def open_containers(
     found = trees(mounts)
     if found is None:
         return _without("no control groups for cpu and memory are mounted", host)
-    group = delegated(found[1], membership) if found[0] is V2 else None
+    group = delegated(found.at[CPU], membership) if found.version is V2 else None
     groups = _groups(found, group, home, host)
     try:
         groups.prepare(capacity)
@@ -274,10 +258,10 @@ def open_containers(
     return groups
 
 
-def _groups(found: tuple[Version, Path, Path, Path], group: Path | None, home: Path, host: str) -> ControlGroups:
+def _groups(found: Trees, group: Path | None, home: Path, host: str) -> ControlGroups:
     if group is None:
-        return ControlGroups(*found, installation_of(home), host)
-    groups = ControlGroups(V2, group, group, group, installation_of(home), host)
+        return ControlGroups(found, installation_of(home), host)
+    groups = ControlGroups(tree_of_version_2(group) or found, installation_of(home), host)
     groups.limits = f"{V2.name}, delegated"
     return groups
 
@@ -285,7 +269,7 @@ def _groups(found: tuple[Version, Path, Path, Path], group: Path | None, home: P
 def sweep(home: Path, mounts: Path = Path("/proc/mounts")) -> None:
     """Remove what is left of an installation once nothing runs in it: the groups of hosts that are gone, too."""
     if (found := trees(mounts)) is not None:
-        for root in set(found[1:]):
+        for root in found.roots:
             for group in sorted((root / installation_of(home)).glob("**/"), reverse=True):
                 with suppress(OSError):
                     group.rmdir()
@@ -296,22 +280,15 @@ def _without(why: str, host: str) -> NoContainers:
     return NoContainers(why, host)
 
 
+def _weights(group: Path, name: str) -> list[int]:
+    """Return the weights of all that is in a group; version 2 writes `default 100`."""
+    found = []
+    for child in group.iterdir():
+        with suppress(OSError):
+            found.append(int((child / name).read_text().split()[-1]))
+    return found
+
+
 def _line(path: Path, name: str) -> int:
     """Return one number of a file that has a name and a number in each line."""
     return next((int(line.split()[1]) for line in path.read_text().splitlines() if line.split()[0] == name), 0)
-
-
-def trees(mounts: Path) -> tuple[Version, Path, Path, Path] | None:
-    """Return the version and the trees of memory, of cpu, and of the processor time that was taken, as they are mounted."""
-    first: dict[str, Path] = {}
-    for line in mounts.read_text().splitlines():
-        _, where, kind, options, *_ = line.split()
-        point = Path(where)
-        if kind == "cgroup2" and {"cpu", "memory"} <= set((point / "cgroup.controllers").read_text().split()):
-            return V2, point, point, point
-        if kind == "cgroup":
-            for controller in {"cpu", "memory", "cpuacct"} & set(options.split(",")):
-                first[controller] = point
-    if first.keys() >= {"cpu", "memory"}:
-        return V1, first["memory"], first["cpu"], first.get("cpuacct", first["cpu"])
-    return None

@@ -11,8 +11,8 @@ import psutil
 
 from ops import endpoints, site
 from ops.agent.commands import java
-from ops.agent.containers import trees
 from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_of
+from ops.agent.trees import DISK, TASKS, divides_disk, trees
 from ops.endpoints import Endpoints
 from ops.model.assignment import HostFacts
 from ops.platform import disk, jars, reach
@@ -114,16 +114,25 @@ def _capacity(host: Host) -> Iterator[Finding]:
         yield Finding("capacity", Verdict.OK, sentence)
 
 
-def _groups(_host: Host) -> Iterator[Finding]:
-    found = trees(Path("/proc/mounts"))
+def _groups(host: Host) -> Iterator[Finding]:
+    found = trees()
     if found is None:
         advice = "slots run without limits; mount cgroup version 2 with its controllers cpu and memory"
         yield Finding("groups", Verdict.NOTE, "no control groups for cpu and memory are mounted", advice)
     elif os.geteuid() == 0:
-        yield Finding("groups", Verdict.OK, f"{found[0].name}; an agent of root's can limit its slots")
+        yield Finding("groups", Verdict.OK, f"{found.version.name}; an agent of root's can limit its slots")
     else:
-        sentence = f"{found[0].name}; an agent of user {os.geteuid()} can limit its slots only in a group that is delegated to it"
+        sentence = f"{found.version.name}; an agent of user {os.geteuid()} can limit its slots only in a group that is delegated to it"
         yield Finding("groups", Verdict.NOTE, sentence, "deploy/systemd has a unit file that does so; what the agent has is said below")
+    if found is not None and TASKS not in found.at:
+        advice = "without it a slot that starts ever more threads takes them from the whole host"
+        yield Finding("threads", Verdict.NOTE, "the controller `pids` is not there", advice)
+    divided = DISK in found.at and divides_disk(host.home) if found is not None else None
+    if divided is False:
+        sentence = f"slots do not share the disk of {host.home} by their quantum.io: its scheduler knows no weights"
+        yield Finding("disk weights", Verdict.NOTE, sentence, "write bfq into the disk's queue/scheduler below /sys/block")
+    elif divided:
+        yield Finding("disk weights", Verdict.OK, f"slots share the disk of {host.home} by their quantum.io")
 
 
 def _home(host: Host) -> Iterator[Finding]:

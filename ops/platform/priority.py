@@ -9,7 +9,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ops.agent.containers import V2, installation_of, trees
+from ops.agent.containers import installation_of
+from ops.agent.trees import CPU, V2, trees
 from ops.platform.layout import Layout
 
 SERVICES, BACKGROUND = "services", "background"
@@ -23,10 +24,10 @@ def prepare(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
     found = trees(mounts)
     if found is None:
         return
-    version, _, root, _ = found
+    version, root = found.version, found.at[CPU]
     with suppress(OSError):
         if version is V2:
-            (root / "cgroup.subtree_control").write_text("+cpu +memory")
+            (root / "cgroup.subtree_control").write_text(found.handed_down())
         for name, share in SHARES.items():
             group = _group(where, name, root)
             group.mkdir(exist_ok=True)
@@ -38,14 +39,14 @@ def remove(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
     if (found := trees(mounts)) is not None:
         for name in SHARES:
             with suppress(OSError):
-                _group(where, name, found[2]).rmdir()
+                _group(where, name, found.at[CPU]).rmdir()
 
 
 def in_group(where: Layout, name: str, command: tuple[str, ...], mounts: Path = Path("/proc/mounts")) -> tuple[str, ...]:
     """Return a command that starts `command`, and with it all that it starts, in a group."""
     if (found := trees(mounts)) is None:
         return command
-    joins = _group(where, name, found[2]) / "cgroup.procs"
+    joins = _group(where, name, found.at[CPU]) / "cgroup.procs"
     return ("sh", "-c", _JOIN, str(joins), *command) if os.access(joins, os.W_OK) else command
 
 

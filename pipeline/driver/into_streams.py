@@ -38,12 +38,14 @@ SETTLED_SECONDS = 600.0
 """Between two looks for a batch's end."""
 LINGER_MS = {Mode.REALTIME: "0", Mode.BATCH: "5"}
 """How long a record may wait for company: without it every record is a request to the broker, and none waits."""
-RECEIPT_RECORDS = 200
-"""Of each output partition that a receipt is read from."""
+A_FEW = 200
+"""Records of each output partition that tell where a busy tier is."""
+APART_MS = 1_000
+"""So far apart the last records of two input partitions may be for that."""
 ASK_SECONDS = 0.5
 """Between two questions to the JVM about what was read: they cost it some hundred calls."""
 LOOK_BACK_MS = (2 * SETTLED_MS, 30 * SETTLED_MS)
-"""How far back the output is read, first and when that does not tell of every partition."""
+"""How far back the output is read when a few records do not tell of every partition, and when that does not either."""
 
 
 class IntoStreams(Engine):
@@ -245,7 +247,7 @@ class IntoStreams(Engine):
         for known in self._setting.started():
             found |= {name: max(offset, found[name]) for name, offset in known.items() if name in found}
         streams = self._setting.streams
-        for seen in streams.last(self._setting.outputs, streams.bounds(self._setting.outputs).ends, before=RECEIPT_RECORDS):
+        for seen in streams.last(self._setting.outputs, streams.bounds(self._setting.outputs).ends, before=A_FEW):
             if self._mine(seen) and seen.out.partition in found:
                 found[seen.out.partition] = max(found[seen.out.partition], seen.out.offset + 1)
         return found
@@ -310,15 +312,17 @@ class IntoStreams(Engine):
 
     def _tail(self, ends: dict[str, int], partitions: set[str]) -> list[PutOut]:
         streams, outputs = self._setting.streams, self._setting.outputs
-        last = [seen for seen in streams.last(outputs, ends) if self._mine(seen)]
+        last = [seen for seen in streams.last(outputs, ends, before=A_FEW) if self._mine(seen)]
         if not last:
             return []
         newest = max(seen.out.at for seen in last)
-        found: list[Seen] = []
+        # where much is put out, a few of the last records and a few from before what may not be settled tell of every partition
+        before = streams.at(outputs, newest - SETTLED_MS - APART_MS, ends)
+        found = [*last, *streams.last(outputs, before, before=A_FEW)]
         for back in LOOK_BACK_MS:
-            found = [*last, *streams.since(outputs, ends, newest - back)]
             if partitions <= settled(seen.out for seen in found if self._mine(seen)).keys():
                 break
+            found = [*last, *streams.since(outputs, ends, newest - back)]
         return [seen.out for seen in found if self._mine(seen)]
 
     def _mine(self, seen: Seen) -> bool:

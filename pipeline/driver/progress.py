@@ -142,7 +142,8 @@ class Progress:
         written = self._streams.bounds(topics).ends
         floor = self._engine.floor()
         self._positions = {name: max(offset, floor.get(name, 0), self._positions.get(name, 0)) for name, offset in began.items()}
-        mine = [seen for seen in self._streams.last(topics, written, before=RECORDS) if seen.out.tier == self._setting.tier.name]
+        last = [] if self._written.stands_at(written) else self._streams.last(topics, written, before=RECORDS)
+        mine = [seen for seen in last if seen.out.tier == self._setting.tier.name]
         for seen in mine:
             if seen.out.partition in self._positions:
                 self._positions[seen.out.partition] = max(self._positions[seen.out.partition], seen.out.offset + 1)
@@ -198,6 +199,10 @@ class Growth:
     def __init__(self) -> None:
         """Know nothing yet: the first look is what later ones are held against."""
         self._before: dict[str, int] = {}
+
+    def stands_at(self, now: dict[str, int]) -> bool:
+        """Tell whether nothing has come since the last look."""
+        return now == self._before
 
     def is_new(self, seen: Seen) -> bool:
         """Tell whether a record lies behind the last look."""

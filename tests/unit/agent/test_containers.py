@@ -5,8 +5,7 @@ import pytest
 
 from ops.agent.containers import (
     QUIET,
-    V1,
-    V2,
+    THREADS,
     Containers,
     ControlGroups,
     NoContainers,
@@ -17,6 +16,7 @@ from ops.agent.containers import (
     sweep,
 )
 from ops.agent.store import HostFolder
+from ops.agent.trees import CPU, DISK, MEMORY, TASKS, TIMES, V1, V2, Trees, divides_disk
 from ops.model.resources import Capacity
 from tests.unit.agent.test_reconcile import slot
 
@@ -25,7 +25,7 @@ from tests.unit.agent.test_reconcile import slot
 def groups(tmp_path: Path) -> ControlGroups:
     (tmp_path / "memory").mkdir()
     (tmp_path / "cpu").mkdir()
-    made = ControlGroups(V1, tmp_path / "memory", tmp_path / "cpu", tmp_path / "cpuacct", "sluice-x", "h1")
+    made = ControlGroups(Trees(V1, {MEMORY: tmp_path / "memory", CPU: tmp_path / "cpu", TIMES: tmp_path / "cpuacct"}), "sluice-x", "h1")
     made.prepare(Capacity(cpu=8, memory=8192))
     return made
 
@@ -59,11 +59,11 @@ def test_all_units_together_weigh_no_more_than_the_machines_cores(groups: Contro
 
 
 def test_version_2_hands_the_controllers_down(tmp_path: Path) -> None:
-    groups = ControlGroups(V2, tmp_path, tmp_path, tmp_path, "sluice-x", "h1")
+    groups = ControlGroups(Trees(V2, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path)), "sluice-x", "h1")
     groups.prepare(Capacity(cpu=8, memory=8192))
     groups.admit(slot())
     for group in (tmp_path, tmp_path / "sluice-x", tmp_path / "sluice-x/h1"):
-        assert (group / "cgroup.subtree_control").read_text() == "+cpu +memory"
+        assert (group / "cgroup.subtree_control").read_text() == "+memory +cpu"
     assert number(tmp_path / "sluice-x/h1" / slot().id / "cpu.weight") == 100
 
 
@@ -80,7 +80,7 @@ def test_what_a_unit_takes_is_read_from_the_kernels_counters(groups: ControlGrou
 
 
 def test_version_2_has_its_own_counters(tmp_path: Path) -> None:
-    groups = ControlGroups(V2, tmp_path, tmp_path, tmp_path, "sluice-x", "h1")
+    groups = ControlGroups(Trees(V2, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path)), "sluice-x", "h1")
     groups.prepare(Capacity(cpu=8, memory=8192))
     groups.admit(slot())
     unit = tmp_path / "sluice-x/h1" / slot().id
@@ -88,6 +88,39 @@ def test_version_2_has_its_own_counters(tmp_path: Path) -> None:
     (unit / "memory.stat").write_text("anon 1\ninactive_file 200000\n")
     (unit / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
     assert groups.usage(slot().id) == Usage(800_000, number(unit / "memory.max"), 2.5)
+
+
+def test_what_a_unit_may_take_of_the_disk_is_its_quantums_weight_where_the_kernel_knows_one(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "cpu").mkdir()
+    uses = {MEMORY: "memory", CPU: "cpu", TIMES: "cpu", DISK: "blkio", TASKS: "pids"}
+    groups = ControlGroups(Trees(V1, {use: tmp_path / name for use, name in uses.items()}), "sluice-x", "h1")
+    groups.prepare(Capacity(cpu=8, memory=8192))
+    groups.admit(slot())
+    host = tmp_path / "blkio/sluice-x/h1"
+    assert not (host / slot().id / "blkio.bfq.weight").exists(), "what the kernel does not know is not written"
+    assert number(tmp_path / "pids/sluice-x/h1" / slot().id / "pids.max") == THREADS
+    for number_of in (0, 1):
+        (host / slot(number=number_of).id).mkdir(exist_ok=True)
+        (host / slot(number=number_of).id / "blkio.bfq.weight").write_text("100")
+    (host / "blkio.bfq.weight").write_text("100")
+    groups.weigh(slot())
+    groups.admit(slot(number=1, quiet=True))
+    assert number(host / slot(number=1).id / "blkio.bfq.weight") == int(100 * QUIET)
+    assert number(host / "blkio.bfq.weight") == 100 + int(100 * QUIET)
+
+
+@pytest.mark.parametrize(("scheduler", "divides"), [("mq-deadline kyber [bfq]", True), ("[mq-deadline] kyber bfq", False), (None, None)])
+def test_whether_weights_of_disk_access_count_is_up_to_the_disks_scheduler(tmp_path: Path, scheduler: str | None, divides: bool | None) -> None:
+    device = tmp_path.stat().st_dev
+    disk, numbered = tmp_path / "devices/vda", tmp_path / "dev/block"
+    (disk / "vda1").mkdir(parents=True)
+    (disk / "queue").mkdir()
+    numbered.mkdir(parents=True)
+    (numbered / f"{os.major(device)}:{os.minor(device)}").symlink_to(disk / "vda1")
+    if scheduler is not None:
+        (disk / "queue/scheduler").write_text(f"{scheduler}\n")
+    assert divides_disk(tmp_path, tmp_path) is divides
 
 
 def test_without_mounted_groups_there_are_no_limits_and_that_is_said(tmp_path: Path) -> None:
@@ -114,6 +147,7 @@ def version_2(tmp_path: Path) -> Path:
     (tmp_path / "tree/cgroup.controllers").write_text("cpuset cpu io memory pids\n")
     for name in ("cgroup.procs", "cgroup.subtree_control"):
         (service / name).touch()
+    (service / "cgroup.controllers").write_text("cpu memory pids\n")
     (tmp_path / "membership").write_text("0::/system.slice/sluice-agent@h1.service/agent\n")
     HostFolder(tmp_path, "h1").make()
     return tmp_path
@@ -129,7 +163,8 @@ def test_units_are_kept_below_the_delegated_group_beside_the_agents(version_2: P
     assert found.limits == "cgroup v2, delegated"
     (joins,) = found.admit(slot())
     assert joins == service / installation_of(version_2) / "h1" / slot().id / "cgroup.procs"
-    assert (service / "cgroup.subtree_control").read_text() == "+cpu +memory"
+    assert (service / "cgroup.subtree_control").read_text() == "+memory +cpu +pids"
+    assert number(joins.with_name("pids.max")) == THREADS
     assert not (version_2 / "tree/cgroup.subtree_control").exists(), "the machine's own groups are systemd's"
 
 
