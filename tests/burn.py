@@ -1,4 +1,4 @@
-"""`python -m tests.burn KIND`: take all that can be had of one thing, until killed; `work SECONDS` counts what one core can do meanwhile."""
+"""`python -m tests.burn KIND`: take all there is of one thing, until killed; `work SECONDS` counts what one core does meanwhile."""
 
 import hashlib
 import os

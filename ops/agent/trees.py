@@ -94,7 +94,10 @@ def trees(mounts: Path = Path("/proc/mounts")) -> Trees | None:
 
 def tree_of_version_2(group: Path) -> Trees | None:
     """Return the tree that begins at a group, with the controllers that it was given; None when they are too few."""
-    given = (group / "cgroup.controllers").read_text().split()
+    try:
+        given = (group / "cgroup.controllers").read_text().split()
+    except FileNotFoundError:
+        return None
     uses = {use for controller, use in V2.controllers.items() if controller in given}
     return Trees(V2, dict.fromkeys((*uses, TIMES), group)) if uses >= {MEMORY, CPU} else None
 

@@ -74,6 +74,9 @@ class Setting:
 class Engine(ABC):
     """One tier's query: warmed, run, held, and run again."""
 
+    def rehearse(self) -> None:  # noqa: B027 — not every engine can
+        """Plan the query once, over nothing: in a fresh JVM that takes seconds, which executors need to come anyway."""
+
     @abstractmethod
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run the same query without output until it is quick, or `go_on` says no."""
@@ -201,6 +204,11 @@ def recent(setting: Setting) -> tuple[dict[str, int], int]:
     bounds = setting.streams.bounds(setting.inputs)
     begins = {name: max(bounds.oldest[name], end - WARM_RECORDS) for name, end in bounds.ends.items()}
     return begins, sum(bounds.ends[name] - begin for name, begin in begins.items())
+
+
+def plan(frame: "DataFrame") -> None:
+    """Have Spark plan it and generate its code, without running it."""
+    frame._jdf.queryExecution().toRdd()  # noqa: SLF001 — Python has no public way to plan without running
 
 
 def is_idle(query: "StreamingQuery") -> bool:

@@ -16,7 +16,7 @@ import structlog
 
 from ops.model.incarnation import Receipt
 from pipeline import lineage
-from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, ends, is_idle, is_warm, offsets_option, recent, source
+from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, ends, is_idle, is_warm, offsets_option, plan, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.flow import Commits, raised
 from pipeline.driver.positions import GoneError, start
@@ -85,6 +85,11 @@ class IntoSink(Engine):
         self._gap: float | None = None
 
     # -- the life of the query
+
+    def rehearse(self) -> None:
+        """Plan what a batch collects."""
+        tier = self._setting.tier
+        plan(lineage.collected(lineage.transformed(source(self._setting, {}, stream=False), tier), tier))
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run it in small batches over recent records, into what nobody reads."""

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from ops.model.incarnation import Receipt
 from ops.model.tier import Mode
 from pipeline import lineage
-from pipeline.driver.engine import INTERVAL, Engine, Setting, ends, folder_of_run, is_idle, is_warm, offsets_option, recent, source
+from pipeline.driver.engine import INTERVAL, Engine, Setting, ends, folder_of_run, is_idle, is_warm, offsets_option, plan, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.intake import Intake, portion
@@ -71,6 +71,10 @@ class IntoStreams(Engine):
         """Up to here all was out when it began to flow again; empty once it is told."""
         self._by = ""
         self._intake = Intake(setting.tier.max_offsets)
+
+    def rehearse(self) -> None:
+        """Plan what it puts out."""
+        plan(self._written(source(self._setting, {}, stream=False), "rehearsal"))
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run it over recent records, into streams that nobody reads."""

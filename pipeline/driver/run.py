@@ -139,9 +139,11 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
             lambda: follow.held, lambda: follow.silent,
         )  # fmt: skip
         check_tier(session, declared)
+        engine = engine_of(setting)
+        engine.rehearse()
+        log.info("rehearsed", seconds=round(time.monotonic() - begun, 1))
         wait_for_executors(session, slots, label)
         log.info("executors", seconds=round(time.monotonic() - begun, 1), count=slots)
-        engine = engine_of(setting)
         progress = Progress(setting, engine, follow.began)
         progress.start()
         code = Life(follow, engine, InternalStates(setting.checkpoints / "internal", declared.hooks), flow).live()

@@ -108,6 +108,9 @@ class WithState(IntoSink):
             raise StateGoneError(message) from gone
         return self._level
 
+    def rehearse(self) -> None:
+        """Nothing: what holds state is planned as a stream, or not at all."""
+
     def _made(self, begins: dict[str, int], records: int) -> tuple["DataFrame", str]:
         setting, chosen = self._setting, offsets_option(begins)
         read = [

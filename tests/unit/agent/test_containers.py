@@ -111,7 +111,7 @@ def test_what_a_unit_may_take_of_the_disk_is_its_quantums_weight_where_the_kerne
 
 
 @pytest.mark.parametrize(("scheduler", "divides"), [("mq-deadline kyber [bfq]", True), ("[mq-deadline] kyber bfq", False), (None, None)])
-def test_whether_weights_of_disk_access_count_is_up_to_the_disks_scheduler(tmp_path: Path, scheduler: str | None, divides: bool | None) -> None:
+def test_weights_of_disk_access_count_by_the_disks_scheduler(tmp_path: Path, scheduler: str | None, *, divides: bool | None) -> None:
     device = tmp_path.stat().st_dev
     disk, numbered = tmp_path / "devices/vda", tmp_path / "dev/block"
     (disk / "vda1").mkdir(parents=True)
