@@ -47,15 +47,14 @@ def started(containers: Containers, unit: Unit, *words: str, folder: Path) -> su
 
 @contextmanager
 def burning(containers: Containers, kind: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    process = started(containers, GREEDY, kind, folder=folder)
-    try:
-        yield process
-    finally:
-        for pid in containers.processes(GREEDY.id, None):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        process.wait()
-        until("nothing is left of it", lambda: not containers.processes(GREEDY.id, None), 20)
+    with started(containers, GREEDY, kind, folder=folder) as process:
+        try:
+            yield process
+        finally:
+            for pid in containers.processes(GREEDY.id, None):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+    until("nothing is left of it", lambda: not containers.processes(GREEDY.id, None), 20)
 
 
 def throughput(containers: Containers, folder: Path) -> int:
