@@ -10,6 +10,7 @@ from ops.model.tier import Mode
 from pipeline.absorbing import absorbed, output_mode
 from pipeline.declare import DeclarationError, Tier
 from pipeline.driver.failure import plainly
+from pipeline.grouping import All
 from pipeline.lineage import transformed
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ RECORD_BY_RECORD = frozenset(
     }
 )  # fmt: skip
 """Operators that keep records in order and hold no state: all that a realtime tier, or a tier that writes a stream, may use."""
+ONE_FOR_ONE = frozenset({"Project", "SubqueryAlias", "LocalRelation", "LogicalRDD"})
+"""Operators that make exactly one record of each."""
 STATEFUL = frozenset(
     {
         "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "EventTimeWatermark", "TransformWithState",
@@ -38,12 +41,20 @@ KAFKA = (
 )
 
 
-def check_tier(session: "SparkSession", tier: Tier) -> None:
-    """Run the tier's transform on no records at all, and check the plan that comes out."""
-    if tier.state is None:
-        check(transformed(session.createDataFrame([], KAFKA), tier), tier)
-        return
-    check_state(state_plan(session, tier), tier)
+def check_tier(session: "SparkSession", tier: Tier) -> bool:
+    """Run the tier's transform on no records, check the plan that comes out, and tell whether it makes exactly one of each record."""
+    if tier.state is not None:
+        check_state(state_plan(session, tier), tier)
+        return False
+    made = transformed(session.createDataFrame([], KAFKA), tier)
+    check(made, tier)
+    return _one_for_one(made, tier)
+
+
+def _one_for_one(made: "DataFrame", tier: Tier) -> bool:
+    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001 — there is no public way to the analysed plan
+    copied = any(isinstance(stream.grouping, All) for stream in tier.outputs)
+    return not copied and {node.getClass().getSimpleName() for node in _nodes(plan)} <= ONE_FOR_ONE
 
 
 def state_plan(session: "SparkSession", tier: Tier) -> "DataFrame":

@@ -43,6 +43,8 @@ class Setting:
     """The epoch of the owner record by which this incarnation runs."""
     owns: Callable[[], bool]
     """Whether it owns the tier; else it runs beside the owner, to take over."""
+    one_for_one: bool = False
+    """Whether its transform makes exactly one record of each, so that what is out can be counted off."""
     slots: int = 0
     label: str = ""
     """The resource of this incarnation's Workers."""

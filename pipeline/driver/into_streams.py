@@ -18,7 +18,7 @@ from pipeline.driver.engine import INTERVAL, Engine, Setting, ends, folder_of_ru
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.intake import Intake, portion
-from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, settled, start
+from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, settled, start, unbroken
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, executors, missing
 from pipeline.driver.slots import records_read
@@ -101,7 +101,10 @@ class IntoStreams(Engine):
         self._query = None
         inputs = setting.streams.bounds(setting.inputs)
         outputs = setting.streams.bounds(setting.outputs)
-        begins = start(inputs.oldest, inputs.ends, [*setting.started(), *self._own], self._tail(outputs.ends, set(inputs.ends)))
+        tail = self._tail(outputs.ends, set(inputs.ends))
+        begins = start(inputs.oldest, inputs.ends, [*setting.started(), *self._own], tail)
+        if setting.one_for_one:
+            begins = unbroken(begins, inputs.ends, tail)
         self._begin(begins, inputs.ends, outputs.ends, metered=setting.held() or self._metered is not None)
         return Receipt(positions=begins, at=time.time())
 
@@ -320,9 +323,12 @@ class IntoStreams(Engine):
         if not last:
             return []
         newest = max(seen.out.at for seen in last)
-        # where much is put out, a few of the last records and a few from before what may not be settled tell of every partition
-        before = streams.at(outputs, newest - SETTLED_MS - APART_MS, ends)
-        found = [*last, *streams.last(outputs, before, before=A_FEW)]
+        if self._setting.one_for_one:
+            found = [*last, *streams.since(outputs, ends, newest - SETTLED_MS - 2 * APART_MS)]
+        else:
+            # where much is put out, a few of the last records and a few from before what may not be settled tell of every partition
+            before = streams.at(outputs, newest - SETTLED_MS - APART_MS, ends)
+            found = [*last, *streams.last(outputs, before, before=A_FEW)]
         for back in LOOK_BACK_MS:
             if partitions <= settled(seen.out for seen in found if self._mine(seen)).keys():
                 break

@@ -3,6 +3,8 @@
 Each run of a query writes in the order of its input, and a record that could not be written stops it within `SETTLED_MS`. So of each
 run and input partition, everything up to a record that was put out `SETTLED_MS` before the run's last one there is safely out, and
 everything before the place where the run started was out before. The best of these statements holds.
+
+Where each record makes exactly one, they can be counted off from there on: what is in the output without a break is out, too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -60,6 +62,19 @@ def start(
             raise GoneError(message)
         chosen[partition] = min(offset, ends[partition])
     return chosen
+
+
+def unbroken(begins: Mapping[str, int], ends: Mapping[str, int], tail: Iterable[PutOut]) -> dict[str, int]:
+    """Return up to where every record from `begins` on has been put out; only for where each makes exactly one."""
+    out: dict[str, set[int]] = {partition: set() for partition in begins}
+    for record in tail:
+        if record.partition in out:
+            out[record.partition].add(record.offset)
+    reached = dict(begins)
+    for partition, offsets in out.items():
+        while reached[partition] < ends[partition] and reached[partition] in offsets:
+            reached[partition] += 1
+    return reached
 
 
 def settled(tail: Iterable[PutOut]) -> dict[str, int]:

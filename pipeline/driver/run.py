@@ -135,10 +135,9 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         log.info("session", seconds=round(time.monotonic() - begun, 1))
         setting = Setting(
             session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home,
-            follow.started, lambda: follow.right, lambda: follow.owns, slots, label, flow, follow.relieved,
+            follow.started, lambda: follow.right, lambda: follow.owns, check_tier(session, declared), slots, label, flow, follow.relieved,
             lambda: follow.held, lambda: follow.silent,
         )  # fmt: skip
-        check_tier(session, declared)
         engine = engine_of(setting)
         engine.rehearse()
         log.info("rehearsed", seconds=round(time.monotonic() - begun, 1))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from ops.model.tier import Kind, Mode
 from pipeline import declare, origins
 from pipeline.declare import DeclarationError, Stream, Tier
-from pipeline.grouping import Fields
+from pipeline.grouping import All, Fields
 from pipeline.lineage import incoming
 from pipeline.operators import check_tier
 
@@ -127,3 +127,12 @@ def test_what_spark_cannot_keep_is_refused_by_name(session: SparkSession, transf
 @pytest.mark.parametrize("name", ["entry", "enrich", "counts", "outbound"])
 def test_the_shipped_tiers_pass(session: SparkSession, name: str) -> None:
     check_tier(session, declare.load("pipeline.hits").tier(name))
+
+
+def test_which_tiers_make_exactly_one_of_each_record(session: SparkSession) -> None:
+    shipped = declare.load("pipeline.hits")
+    assert check_tier(session, shipped.tier("entry"))
+    assert not check_tier(session, shipped.tier("enrich")), "a campaign that is listed twice would make two"
+    made = replace(tier(lambda hits: hits), outputs=(Stream("copied", "id string", All()),))
+    assert not check_tier(session, made), "each partition gets one"
+    assert not check_tier(session, tier(lambda hits: hits.withColumn("n", F.explode(F.array("n", "n")))))

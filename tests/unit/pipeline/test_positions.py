@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, GoneError, PutOut, settled, start
+from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, GoneError, PutOut, settled, start, unbroken
 
 P = "raw/0"
 END = 1_000
@@ -31,7 +31,8 @@ def histories(draw):
     now = 0
     for number in range(draw(st.integers(1, 4))):
         seen = [PutOut(record.by, P, record.offset, record.at) for record in sent if record.visible is not None and record.visible <= now]
-        begin = start({P: 0}, {P: END}, started, seen)[P]
+        begins = start({P: 0}, {P: END}, started, seen)
+        begin = (unbroken(begins, {P: END}, seen) if draw(st.booleans()) else begins)[P]
         checks.append((begin, {record.offset for record in seen}))
         started.append({P: begin})
         at, lost_at = now, None
@@ -54,6 +55,12 @@ def test_everything_before_the_start_was_put_out(checks):
     for begin, seen in checks:
         done |= seen
         assert set(range(begin)) <= done
+
+
+def test_what_is_out_without_a_break_is_not_done_again_and_nothing_beyond_the_input_is_believed():
+    tail = [PutOut("entry/1", P, offset, 0) for offset in (3, 4, 5, 7)]
+    assert unbroken({P: 3, "raw/1": 9}, {P: END, "raw/1": END}, tail) == {P: 6, "raw/1": 9}
+    assert unbroken({P: 4}, {P: 5}, tail) == {P: 5}
 
 
 def test_a_steady_run_is_continued_from_where_its_output_had_settled():
