@@ -89,10 +89,7 @@ class Hands:
         alive = main_alive or (here and session is not None and session.alive)
         if not alive and record.ended_at is None:
             record = record.model_copy(update={"ended_at": time.time(), "exit": self._how_it_ended(folder, record)})
-            folder.keep(record)
-            asked = record.stopping_at is not None
-            classdata.harvest(self._folder.home, self._folder.host, folder.id, folder.exit_status())
-            (log.info if asked else log.warning)("a unit ended", unit=folder.id, exit=record.exit, asked_to=asked)
+            self._note_end(folder, record)
         known = {each.pid for each in (main, session) if each is not None and each.alive}
         return Found(
             unit=record.unit,
@@ -106,6 +103,17 @@ class Hands:
             ended_at=record.ended_at,
             exit=record.exit,
         )
+
+    def _note_end(self, folder: UnitFolder, record: UnitRecord) -> None:
+        """Write the end down; where the disk is full, at a later look."""
+        try:
+            folder.keep(record)
+        except OSError as error:
+            self._is_in_trouble(folder.id, f"its end could not be written down: {error}")
+            return
+        asked = record.stopping_at is not None
+        classdata.harvest(self._folder.home, self._folder.host, folder.id, folder.exit_status())
+        (log.info if asked else log.warning)("a unit ended", unit=folder.id, exit=record.exit, asked_to=asked)
 
     def _how_it_ended(self, folder: UnitFolder, record: UnitRecord) -> str:
         status = folder.exit_status()
@@ -141,12 +149,14 @@ class Hands:
         try:
             self._do(action)
         except (OSError, RuntimeError) as error:
-            reason = f"{type(action).__name__.lower()} failed: {error}"
-            if self.troubles.get(identity) != reason:
-                log.warning("a unit is in trouble", unit=identity, error=reason)
-            self.troubles[identity] = reason
+            self._is_in_trouble(identity, f"{type(action).__name__.lower()} failed: {error}")
         else:
             self.troubles.pop(identity, None)
+
+    def _is_in_trouble(self, identity: UnitId, reason: str) -> None:
+        if self.troubles.get(identity) != reason:
+            log.warning("a unit is in trouble", unit=identity, error=reason)
+        self.troubles[identity] = reason
 
     def _do(self, action: Action) -> None:
         match action:
@@ -199,9 +209,9 @@ class Hands:
 
     def _ask_to_end(self, action: AskToEnd) -> None:
         main = self._folder.unit(action.unit).main()
-        self._update(action.unit, stopping_at=time.time())
         if main is not None:
             main.send(signal.SIGPWR if action.decommission else signal.SIGTERM)
+        self._update(action.unit, stopping_at=time.time())
         log.info("asked to finish its tasks" if action.decommission else "asked to end", unit=action.unit)
 
     def _kill(self, unit: UnitId) -> None:

@@ -204,12 +204,13 @@ def host_names(home: Path) -> list[str]:
 
 def write_whole(path: Path, text: str) -> None:
     """Write so that a reader, or a crash, sees the old file or the new one."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        file.write(text)
+    descriptor, written = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        Path(file.name).replace(path)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        Path(written).replace(path)
     except OSError:
-        Path(file.name).unlink()
+        Path(written).unlink()
         raise
 
 

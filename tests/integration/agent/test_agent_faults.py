@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,33 @@ def test_a_driver_that_takes_more_memory_than_its_quantum_says_so_at_its_end(lab
     lab.assign(greedy)
     ended = until("it was too large", lambda: (seen := lab.unit(greedy)) and seen.exit and seen)
     assert "its container was full: quantum.memory is 60m" in (ended.exit or "")
+
+
+@limited
+def test_an_agent_whose_disk_is_full_lives_on_and_starts_what_died_once_there_is_room(lab: Lab) -> None:
+    disk = lab.home / "hosts"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], check=True)
+    try:
+        agent = lab.agent()
+        lab.assign(slot())
+        before = lab.running(slot())
+        filler = disk / "filler"
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        os.kill(before.pid or 0, signal.SIGKILL)
+        until("it says so", lambda: lab.heard("its end could not be written down"))
+        assert agent.poll() is None
+        filler.unlink()
+        after = until("it is started again", lambda: (seen := lab.unit(slot())) and seen.state == "running" and seen.restarts == 1 and seen)
+        assert after.pid != before.pid
+        assert list(disk.glob("**/.*.json.*")) == [], "no half-written file is left"
+        lab.assign()
+        lab.gone(slot())
+        lab.kill(agent)
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def test_zookeeper_away_changes_nothing_and_dead_slots_are_still_started_again(lab: Lab) -> None:
