@@ -110,7 +110,7 @@ events = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(history=st.lists(events, max_size=30), last=assignments, stubborn=st.booleans())
 def test_whatever_happened_before_the_host_ends_up_with_what_is_assigned(
     history: list[tuple[str, object]], last: Assignment, *, stubborn: bool

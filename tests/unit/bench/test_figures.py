@@ -1,7 +1,7 @@
 """What the benches say of a window of records, on windows whose answer is known."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bench.figures import Arrival, disturbance, first_of_each, highest_sustained, level, milliseconds, widest
@@ -37,7 +37,6 @@ def test_it_is_level_when_nothing_that_was_due_is_missing() -> None:
     assert not level([], 10, 101.95)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.floats(0, 100)), min_size=1))
 def test_the_first_arrival_of_each_is_what_counts(pairs: list[tuple[int, float]]) -> None:
     arrivals = [came(number, at) for number, at in sorted(pairs, key=lambda pair: pair[1])]
@@ -46,7 +45,6 @@ def test_the_first_arrival_of_each_is_what_counts(pairs: list[tuple[int, float]]
     assert all(each.at == min(at for number, at in pairs if number == each.number) for each in first)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 10), min_size=1))
 def test_percentiles_grow_and_are_times_that_occurred(waits: list[float]) -> None:
     found = list(milliseconds(came(number, 100 + wait, late=wait) for number, wait in enumerate(waits)).values())
@@ -54,7 +52,6 @@ def test_percentiles_grow_and_are_times_that_occurred(waits: list[float]) -> Non
     assert found[-1] == pytest.approx(max(waits) * 1000, abs=0.02)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10_000), st.integers(1, 1_000_000))
 def test_the_highest_rate_is_found_to_a_quarter(first: int, limit: int) -> None:
     found = highest_sustained(lambda rate: rate <= limit, first)

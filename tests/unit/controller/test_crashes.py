@@ -226,7 +226,7 @@ class ShortOfRoom(Operators):
         world.until(lambda: all(runbook.ended for runbook in world.runbooks), 1500)
 
 
-MANY = settings(max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=15, stateful_step_count=20, suppress_health_check=list(HealthCheck))
 TestOperators = Operators.TestCase
 TestOperators.settings = MANY
 TestShortOfRoom = ShortOfRoom.TestCase

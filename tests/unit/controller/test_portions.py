@@ -23,7 +23,7 @@ def size_of(portion):
     return sum(len(write.path) + len(write.data) + 100 for write in portion)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(4, 40), st.integers(1, 60_000))
 def test_portions_hold_all_of_it_once_and_are_no_larger_than_they_may_be(hosts, most):
     view, moment = unplanned(Size(hosts, hosts * 8))

@@ -1,13 +1,12 @@
 """High-water marks let each record through once, whoever wrote it how often, as long as writers keep the order."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.origins import position
 from pipeline.sinks.marks import Marks, first_seen
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=6),
     st.randoms(use_true_random=False),

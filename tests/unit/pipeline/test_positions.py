@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, GoneError, PutOut, settled, start, unbroken
@@ -48,7 +48,6 @@ def histories(draw):
     return checks
 
 
-@settings(deadline=None)
 @given(histories())
 def test_everything_before_the_start_was_put_out(checks):
     done: set[int] = set()

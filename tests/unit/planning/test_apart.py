@@ -22,7 +22,7 @@ from ops.planning.shares import Target, target
 from ops.planning.shortage import place_lost
 from tests.unit.planning.clusters import SMALL, apart, clusters, crowded, dedicated, host_of, spec_of
 
-SETTINGS = settings(max_examples=100, deadline=None)
+SETTINGS = settings(max_examples=100)
 WORDS = {"host": lambda host: host.name, "rack": lambda host: (host.zone, host.rack or host.name), "zone": lambda host: host.zone}
 
 

@@ -130,7 +130,7 @@ def agrees(asks, hosts):
 
 
 @pytest.mark.parametrize("part", ["slots", DRIVER])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_what_is_left_out_makes_no_placement_dearer(part, data):
     hosts, asks = data.draw(hosts_of()), data.draw(asks_of(part))
@@ -152,7 +152,7 @@ def spread_out(draw):
     return [Ask("t0", draw(st.integers(1, 3)), QUANTUM, None, keep, spread=limits, taken=taken)], hosts
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(spread_out())
 def test_limits_on_racks_and_zones_cost_no_more_than_they_must(drawn):
     agrees(*drawn)

@@ -21,7 +21,7 @@ from ops.planning.plan import aftermath, plan
 from ops.planning.shares import Target, target
 from tests.unit.planning.clusters import clusters, host_of, spec_of
 
-SETTINGS = settings(max_examples=60, deadline=None)
+SETTINGS = settings(max_examples=60)
 
 
 @SETTINGS

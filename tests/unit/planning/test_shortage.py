@@ -21,7 +21,7 @@ from ops.planning.shares import Target, limits, target
 from ops.planning.shortage import lacking, least, most, place_lost, place_most, why_not
 from tests.unit.planning.clusters import SMALL, crowded, host_of, spec_of
 
-SETTINGS = settings(max_examples=80, deadline=None)
+SETTINGS = settings(max_examples=80)
 
 
 @st.composite

@@ -20,7 +20,7 @@ def graphs(draw: st.DrawFn) -> list[Step]:
     return draw(st.permutations(steps))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(graphs())
 def test_every_step_runs_once_and_only_after_what_it_needs(steps: list[Step]) -> None:
     timings = {timing.name: timing for timing in run(steps, lambda _timing: None)}

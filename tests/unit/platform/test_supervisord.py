@@ -26,7 +26,7 @@ def read(where: Layout, *services: Service) -> ServerOptions:
     return options
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=PRINTABLE.filter(lambda value: value == value.strip("'")))
 @example(value="it's in the middle")
 def test_any_password_or_path_reaches_the_program_as_it_is(where: Layout, value: str) -> None:

@@ -13,7 +13,7 @@ from ops.simulation.cluster import LARGEST_TIER, Size, SizeError, check, facts, 
 from ops.simulation.targets import plan_seconds
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(4, 60), st.data())
 def test_one_decision_places_every_slot_and_no_host_holds_too_much(hosts, data):
     size = Size(hosts, data.draw(st.integers(4, hosts * 8)))
