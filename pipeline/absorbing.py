@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 TIME = "time"
 NAME = "_origin"
+UNMATCHED = "unmatched"
+"""A record that has found no partner, and that its join leaves out (`pipeline.joins`): it is counted, not written."""
 APART = 300
 """So far apart the partitions of a tier's inputs may be read, by the time of arrival. Unit: seconds."""
 DROPS = "StreamingDeduplicateWithinWatermarkExec"
@@ -35,7 +37,7 @@ def absorbed(records: "list[DataFrame]", tier: Tier) -> "DataFrame":
             f"return a column for each of the table's"
         )
         raise DeclarationError(message)
-    return made.select(*tier.sink.columns)
+    return made.select(*tier.sink.columns, *(name for name in made.columns if name == UNMATCHED))
 
 
 def _given(records: "DataFrame", stream: Stream, tier: Tier, state: State) -> "DataFrame":
@@ -51,14 +53,14 @@ def _given(records: "DataFrame", stream: Stream, tier: Tier, state: State) -> "D
 
 def output_mode(made: "DataFrame") -> str:
     """Return the mode in which Spark gives the results: once and for all where streams are joined, else whenever they change."""
-    return "append" if _joins(made._jdf.queryExecution().analyzed()) else "update"  # noqa: SLF001 — there is no public way to the plan
+    return "append" if joins(made._jdf.queryExecution().analyzed()) else "update"  # noqa: SLF001 — there is no public way to the plan
 
 
-def _joins(plan: Any) -> bool:
+def joins(plan: Any) -> list[Any]:
+    """Return the joins of streams in an analysed plan."""
     children = _children(plan)
-    if plan.getClass().getSimpleName() == "Join" and all(child.isStreaming() for child in children):
-        return True
-    return any(_joins(child) for child in children)
+    mine = [plan] if plan.getClass().getSimpleName() == "Join" and all(child.isStreaming() for child in children) else []
+    return [*mine, *(each for child in children for each in joins(child))]
 
 
 def counted(query: "StreamingQuery") -> Absorbed:

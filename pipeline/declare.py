@@ -9,7 +9,7 @@ and writes around it. Four columns have a meaning of their own when a transform 
 - `lineage`: has to be kept, as it came. In a tier that reads a stream with `rounds`, `lineage.round` says how often it has come back.
 
 The transform of a tier with state (decision record 0016) gets one DataFrame for each input, with a column `time` and without `lineage`, and
-returns the rows of its table: they are made of many records.
+returns the rows of its table: they are made of many records. Where it joins its inputs (`pipeline.joins`), it keeps the column `unmatched`.
 """
 
 import importlib
@@ -201,6 +201,9 @@ def _problems(tier: Tier) -> list[str]:
         ),
         "state goes together with a table that keeps the newest row of each key: give it both state and a sink `Latest`, or neither": (
             (tier.state is not None) != (tier.sink is not None and tier.sink.replaces)
+        ),
+        'its table has a column "unmatched", which is what a join calls its mark; call it otherwise': (
+            tier.state is not None and tier.sink is not None and "unmatched" in tier.sink.columns
         ),
         "state.lateness is a number of seconds, at least 0": tier.state is not None and tier.state.lateness < 0,
         f"state.time is {tier.state and tier.state.time!r}, which is no column of every input": (

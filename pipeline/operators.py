@@ -7,7 +7,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
 from ops.model.tier import Mode
-from pipeline.absorbing import absorbed, output_mode
+from pipeline.absorbing import UNMATCHED, absorbed, joins, output_mode
 from pipeline.declare import DeclarationError, Tier
 from pipeline.driver.failure import plainly
 from pipeline.grouping import All
@@ -76,6 +76,7 @@ def check_state(made: "DataFrame", tier: Tier) -> None:
                 f"drop duplicates and transformWithState"
             )
             raise DeclarationError(message)
+    _check_joins(made, tier)
     mode = output_mode(made)
     jvm = made.sparkSession._jvm  # noqa: SLF001 — Spark has this check for itself alone
     assert jvm is not None  # noqa: S101 — the session runs
@@ -87,6 +88,32 @@ def check_state(made: "DataFrame", tier: Tier) -> None:
     except (Py4JJavaError, AnalysisException) as error:
         message = f'tier "{tier.name}": Spark refuses its transform in output mode {mode}: {plainly(error).splitlines()[0]}'
         raise DeclarationError(message) from error
+
+
+def _check_joins(made: "DataFrame", tier: Tier) -> None:
+    """Refuse a join of streams that leaves records out without anybody's knowing."""
+    for join in joins(made._jdf.queryExecution().analyzed()):  # noqa: SLF001 — as above
+        kind = join.joinType().sql()
+        if kind != "FULL OUTER":
+            message = (
+                f'tier "{tier.name}": its transform joins streams ({kind}), and nobody could count the records that find no partner; '
+                f"join them with pipeline.joins.joined"
+            )
+            raise DeclarationError(message)
+        if _marks_unmatched(made) and UNMATCHED not in made.columns:
+            message = f'tier "{tier.name}": its transform dropped the column "{UNMATCHED}" of its join; select it with the others'
+            raise DeclarationError(message)
+        if UNMATCHED in made.columns and not tier.filters:
+            message = (
+                f'tier "{tier.name}": its join leaves out records that find no partner; say so with filters=True, so that the audit '
+                f"does not take them for lost"
+            )
+            raise DeclarationError(message)
+
+
+def _marks_unmatched(made: "DataFrame") -> bool:
+    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001 — as above
+    return any(f" AS {UNMATCHED}#" in each.toString() for node in _nodes(plan) for each in _sequence(node.expressions()))
 
 
 def check(made: "DataFrame", tier: Tier) -> None:

@@ -5,10 +5,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 
 from ops.model.incarnation import Receipt
-from pipeline.absorbing import absorbed, counted, output_mode
+from pipeline.absorbing import UNMATCHED, absorbed, counted, output_mode
 from pipeline.driver.checkpoints import Checkpoints
 from pipeline.driver.engine import Setting, offsets_option, source
 from pipeline.driver.into_sink import QUIET_SECONDS, IntoSink
@@ -132,7 +133,9 @@ class WithState(IntoSink):
             self._kept = number
 
     def _put(self, rows: pa.Table, batch: Batch) -> None:
-        self._changes.take(rows)
+        kept = rows.filter(pc.invert(rows.column(UNMATCHED))) if UNMATCHED in rows.column_names else rows
+        self._changes.take(kept)
+        self._absorbed += Absorbed(unmatched=len(rows) - len(kept))
         active = self._setting.session.streams.active
         self._absorbed += counted(next(query for query in active if query.name == self._called))
         super()._put(rows, batch)

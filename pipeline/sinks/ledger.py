@@ -195,10 +195,11 @@ class Ledger:
     def absorbed(self, after: int) -> Absorbed:
         """Return what a tier with state has taken in by batches after that number."""
         sums = self._open().execute(
-            "SELECT coalesce(sum(rows_out), 0)::bigint, coalesce(sum(replays), 0)::bigint FROM ledger WHERE tier = %s AND batch > %s",
+            "SELECT coalesce(sum(rows_out + filtered), 0)::bigint, coalesce(sum(replays), 0)::bigint, coalesce(sum(filtered), 0)::bigint"
+            " FROM ledger WHERE tier = %s AND batch > %s",
             (self.tier, after),
         )
-        return Absorbed(*(sums.fetchone() or (0, 0)))
+        return Absorbed(*(sums.fetchone() or (0, 0, 0)))
 
     def close(self) -> None:
         """Give the connection back; the next write opens a new one, and reads the marks again."""
@@ -261,6 +262,7 @@ def _counts(batch: Batch, kept: int, written: Written, quarantined: int) -> Coun
 
 
 def _absorbed(batch: Batch, absorbed: Absorbed, written: Written) -> Counts:
-    """Count a batch of a tier with state: `out` is what the state has taken in."""
+    """Count a batch of a tier with state: `out` is what the state has taken in, less what it let go of without a partner."""
     late = batch.records - absorbed.taken - absorbed.replays
-    return Counts(batch.records, absorbed.taken, 0, 0, absorbed.replays, late, written.new)
+    kept = absorbed.taken - absorbed.unmatched
+    return Counts(batch.records, kept, absorbed.unmatched, 0, absorbed.replays, late, written.new)

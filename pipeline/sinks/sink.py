@@ -43,14 +43,16 @@ class Absorbed:
     taken: int = 0
     """The state has them."""
     replays: int = 0
+    unmatched: int = 0
+    """Of those that it took, so many have found no partner, and their join leaves them out."""
 
     def __add__(self, other: "Absorbed") -> "Absorbed":
         """Add up."""
-        return Absorbed(self.taken + other.taken, self.replays + other.replays)
+        return Absorbed(self.taken + other.taken, self.replays + other.replays, self.unmatched + other.unmatched)
 
     def __sub__(self, other: "Absorbed") -> "Absorbed":
         """Take away what is counted already."""
-        return Absorbed(self.taken - other.taken, self.replays - other.replays)
+        return Absorbed(self.taken - other.taken, self.replays - other.replays, self.unmatched - other.unmatched)
 
 
 @dataclass(frozen=True)

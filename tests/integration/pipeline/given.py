@@ -55,16 +55,18 @@ class Feed:
         assert self._producer.flush(30) == 0
 
     def sold(self, count: int) -> None:
-        """Give hits, and for each third of them a buy a second later."""
+        """Give hits, for each third of them a buy a second later, and for each tenth a buy of a hit that there is not."""
         before = len(self.given["hits"])
         self.hits(count)
-        hits = [hit for hit in self.given["hits"][before:] if hit["id"] % 3 == 0]
-        self.put("buys", [{"id": hit["id"], "hit": hit["id"], "at": hit["at"] + 1000} for hit in hits])
+        hits = self.given["hits"][before:]
+        self.put("buys", [{"id": hit["id"], "hit": hit["id"], "at": hit["at"] + 1000} for hit in hits if hit["id"] % 3 == 0])
+        self.put("buys", [{"id": -hit["id"], "hit": -hit["id"], "at": hit["at"]} for hit in hits if hit["id"] % 10 == 3])
 
-    def equation(self) -> tuple[int, ...]:
-        """Return what the ledger of a tier that reads the hits has to say: in, out, replays, late, holes."""
-        given, again, late = len(self.given["hits"]), self.again["hits"], self.late["hits"]
-        return given + again + late, given, again, late, 0
+    def equation(self, *streams: str, filtered: int = 0) -> tuple[int, ...]:
+        """Return what the ledger of a tier that reads these streams has to say: in, out, filtered, replays, late, holes."""
+        given = sum(len(self.given[stream]) for stream in streams)
+        again, late = (sum(counts[stream] for stream in streams) for counts in (self.again, self.late))
+        return given + again + late, given - filtered, filtered, again, late, 0
 
     def hits(self, count: int) -> None:
         """Give the next numbers as hits, a hundred for each second of their time."""
@@ -86,9 +88,9 @@ def table(lab: Lab, name: str, keys: int) -> dict[tuple[Any, ...], tuple[Any, ..
 
 
 def equation(lab: Lab, tier: str) -> tuple[int, ...]:
-    """Return what the ledger says of a tier: in, out, replays, late, holes."""
+    """Return what the ledger says of a tier: in, out, filtered, replays, late, holes."""
     found = lab.ask(
-        "select tier, sum(rows_in), sum(rows_out), sum(replays), sum(late), count(*) filter (where begins <> before) from"
+        "select tier, sum(rows_in), sum(rows_out), sum(filtered), sum(replays), sum(late), count(*) filter (where begins <> before) from"
         " (select *, lag(ends, 1, begins) over (partition by tier order by batch) as before from ledger) as each group by tier"
     )
     return next(tuple(int(number) for number in row[1:]) for row in found if row[0] == tier)

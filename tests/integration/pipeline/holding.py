@@ -11,8 +11,9 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from ops.model.resources import Quantum
 from ops.model.tier import Kind, Mode
-from pipeline.declare import Pipeline, State, Stream, Tier
+from pipeline.declare import Pipeline, State, Stream, Tier, Transform
 from pipeline.hooks import Hooks
+from pipeline.joins import How, joined
 from pipeline.sinks.table import Latest
 
 log = structlog.get_logger()
@@ -38,11 +39,14 @@ def by_window(hits: DataFrame) -> DataFrame:
     return counted.select("who", F.col("window.start").alias("since"), "hits", "ids")
 
 
-def bought(hits: DataFrame, buys: DataFrame) -> DataFrame:
-    """Find the buy within ten seconds after each hit; none where there is none."""
-    left, right = hits.alias("hits"), buys.alias("buys")
-    near = F.expr("hits.id = buys.hit AND buys.time >= hits.time AND buys.time <= hits.time + INTERVAL 10 SECONDS")
-    return left.join(right, near, "left").select(F.col("hits.id").alias("id"), F.col("buys.id").alias("buy"))
+def bought(how: How) -> Transform:
+    """Find the buy within ten seconds after each hit."""
+
+    def pairs(hits: DataFrame, buys: DataFrame) -> DataFrame:
+        made = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how=how)
+        return made.select(hits["id"].alias("id"), buys["id"].alias("buy"), "unmatched")
+
+    return pairs
 
 
 class Sum(StatefulProcessor):
@@ -86,7 +90,12 @@ class Says(Hooks):
 
 
 WINDOWS = Latest("windows", {"who": "text", "since": "timestamptz", "hits": "bigint", "ids": "bigint"}, key=("who", "since"))
-BOUGHT = Latest("bought", {"id": "bigint", "buy": "bigint"}, key=("id",))
+PAIR = {"id": "bigint", "buy": "bigint"}
+JOINS: dict[How, Latest] = {
+    "inner": Latest("pairs", PAIR, key=("id",)),
+    "left": Latest("bought", PAIR, key=("id",)),
+    "right": Latest("sold", PAIR, key=("buy",)),
+}
 SUMS = Latest("sums", {"who": "text", "hits": "bigint", "ids": "bigint"}, key=("who",))
 STATE = State(LATENESS, time="at")
 
@@ -94,7 +103,20 @@ PIPELINE = Pipeline(
     (
         Tier("enter", Kind.ENTRY, (RAW,), entered, (HITS, BUYS), mode=Mode.BATCH, quantum=SLOT, driver=DRIVER),
         Tier("by-window", Kind.PROCESSING, (HITS,), by_window, sink=WINDOWS, state=STATE, hooks=Says(), quantum=SLOT, driver=DRIVER),
-        Tier("bought", Kind.PROCESSING, (HITS, BUYS), bought, sink=BOUGHT, state=STATE, quantum=SLOT, driver=DRIVER),
         Tier("summed", Kind.PROCESSING, (HITS,), summed, sink=SUMS, state=STATE, quantum=SLOT, driver=DRIVER),
+        *(
+            Tier(
+                table.name,
+                Kind.PROCESSING,
+                (HITS, BUYS),
+                bought(how),
+                sink=table,
+                state=STATE,
+                filters=True,
+                quantum=SLOT,
+                driver=DRIVER,
+            )
+            for how, table in JOINS.items()
+        ),
     )
 )

@@ -11,6 +11,7 @@ from ops.model.tier import Kind, Mode
 from pipeline import declare, origins
 from pipeline.declare import DeclarationError, Stream, Tier
 from pipeline.grouping import All, Fields
+from pipeline.joins import joined
 from pipeline.lineage import incoming
 from pipeline.operators import check_tier
 
@@ -99,7 +100,7 @@ def test_a_batch_tier_may_call_python(session: SparkSession) -> None:
 HOLDING = declare.load("tests.integration.pipeline.holding")
 
 
-@pytest.mark.parametrize("name", ["by-window", "bought", "summed"])
+@pytest.mark.parametrize("name", ["by-window", "pairs", "bought", "sold", "summed"])
 def test_a_tier_with_state_may_keep_it(session: SparkSession, name: str) -> None:
     check_tier(session, HOLDING.tier(name))
 
@@ -122,6 +123,43 @@ def summary(counted: DataFrame) -> DataFrame:
 def test_what_spark_cannot_keep_is_refused_by_name(session: SparkSession, transform, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         check_tier(session, replace(HOLDING.tier("by-window"), transform=transform))
+
+
+def pairs(hits: DataFrame, buys: DataFrame) -> DataFrame:
+    return joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how="left").select(hits["id"], buys["id"].alias("buy"))
+
+
+def plain(hits: DataFrame, buys: DataFrame) -> DataFrame:
+    return hits.join(buys, hits["id"] == buys["hit"]).select(hits["id"], buys["id"].alias("buy"))
+
+
+def twice(hits: DataFrame, buys: DataFrame) -> DataFrame:
+    made = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how="left")
+    return joined(made, buys, hits["id"] == buys["hit"], within=(0, 10), how="left")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"transform": plain}, r"joins streams \(INNER\), and nobody could count .* join them with pipeline.joins.joined"),
+        ({"transform": pairs}, 'dropped the column "unmatched" of its join'),
+        ({"transform": twice}, "one of its sides is a join already"),
+        ({"filters": False}, "its join leaves out records that find no partner; say so with filters=True"),
+    ],
+)
+def test_a_join_that_leaves_records_out_unseen_is_refused(session: SparkSession, changes, message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        check_tier(session, replace(HOLDING.tier("bought"), **changes))
+
+
+@pytest.mark.parametrize(
+    ("within", "how", "message"),
+    [((0, 10), "outer", "how='outer'; it is inner, left or right"), ((10, 0), "left", "holds for no two records")],
+)
+def test_a_join_that_is_none_is_refused(session: SparkSession, within, how, message: str) -> None:
+    nothing = session.createDataFrame([], "id bigint, time timestamp")
+    with pytest.raises(DeclarationError, match=message):
+        joined(nothing, nothing, F.lit(value=True), within=within, how=how)
 
 
 @pytest.mark.parametrize("name", ["entry", "enrich", "counts", "outbound"])

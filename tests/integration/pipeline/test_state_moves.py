@@ -37,7 +37,7 @@ def test_nothing_is_lost_and_nothing_counted_twice_though_it_moves_and_dies(lab:
     looker.close()
     until("all is counted", lambda: ends(lab, TIER) == there)
     assert table(lab, "windows", 2) == windows(feed.given["hits"])
-    assert equation(lab, TIER) == feed.equation()
+    assert equation(lab, TIER) == feed.equation("hits")
     folder = lab.home / "checkpoints" / TIER
     until("what others have left is gone", lambda: {run.name for run in folder.iterdir()} == {"internal", "4.0"})
 

@@ -16,8 +16,9 @@ pytestmark = pytest.mark.timeout(600)
 def test_windows_joins_and_own_states_are_told(session: SparkSession) -> None:
     told = {tier.name: held(session, tier) for tier in HOLDING.tiers if tier.state is not None}
     assert told["by-window"] == ("Aggregate of who, window(time, width 10000000, every 10000000, offset 0), count(1), sum(id)",)
-    assert len(told["bought"]) == 1
-    assert told["bought"][0].startswith("Join LEFT OUTER of (((id = hit)")
+    for name in ("pairs", "bought", "sold"):
+        assert len(told[name]) == 1
+        assert told[name][0].startswith("Join FULL OUTER of ((id = hit)")
     assert told["summed"] == ("TransformWithStateInPySpark of transformWithStateUDF(id, who, at, time), who, hits, ids",)
     assert told == {tier.name: held(session, tier) for tier in HOLDING.tiers if tier.state is not None}
 
