@@ -34,6 +34,8 @@ Transform = Callable[..., "DataFrame"]
 
 QUARANTINE = ".quarantine"
 """What is added to a stream's name for the records of it that no tier could use."""
+AT_RISK = 1000
+"""The largest batch of a tier that delivers at most once: all of one may be lost. Unit: records."""
 
 
 class DeclarationError(Exception):
@@ -195,6 +197,12 @@ def _problems(tier: Tier) -> list[str]:
         "a sink is written in transactions, batch by batch; set mode=Mode.BATCH": tier.sink is not None and tier.mode is Mode.REALTIME,
         "exactly-once needs a sink that is a table; a stream or a service is at-least-once (replays can be told by their names)": (
             tier.delivery is Delivery.EXACTLY_ONCE and not (tier.sink is not None and tier.sink.transactional)
+        ),
+        "at-most-once is for a sink that is a service; a table takes each record once, and a stream at least once": (
+            tier.delivery is Delivery.AT_MOST_ONCE and (tier.sink is None or tier.sink.transactional)
+        ),
+        f"at-most-once may lose a batch when it is killed; say how many records that may be: max_offsets of {AT_RISK} at most": (
+            tier.delivery is Delivery.AT_MOST_ONCE and tier.max_offsets > AT_RISK
         ),
         "its inputs have different columns; read them in tiers of their own, or give it state": (
             tier.state is None and len({stream.columns for stream in tier.inputs}) > 1

@@ -5,7 +5,7 @@ import psycopg
 from pipeline.audit import book as audited
 from pipeline.declare import Pipeline
 from pipeline.replay import book as replayed
-from pipeline.sinks import ledger
+from pipeline.sinks import intents, ledger
 
 LOCK = 7_243_001
 """One publisher at a time: two that create the same table would fail each other."""
@@ -17,7 +17,7 @@ def create(postgres: str, pipeline: Pipeline) -> list[str]:
     with psycopg.connect(postgres, connect_timeout=5) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         cursor.execute("SET LOCAL client_min_messages = warning")
-        for statement in (*ledger.STATEMENTS, *audited.STATEMENTS, *replayed.STATEMENTS):
+        for statement in (*ledger.STATEMENTS, *intents.STATEMENTS, *audited.STATEMENTS, *replayed.STATEMENTS):
             cursor.execute(statement)
         for sink in sinks:
             for made in sink.statements():

@@ -48,6 +48,9 @@ def _print(figures: Figures, stands: list[str]) -> None:
         ),
         "The audit has not seen a record yet: it looks a few seconds after `make up`; `sluice logs audit` tells more.",
     )
+    for line in figures.audit:
+        if line.unknown:
+            typer.echo(f"{line.tier} delivers at most once: up to {line.unknown} of its records may be lost, and were not sent again.")
     for loss in figures.losses[:SHOWN]:
         typer.echo(f"Loss {loss.number}, found {ago(loss.found_at)} ago: {loss.sentence}.")
     if len(figures.losses) > SHOWN:

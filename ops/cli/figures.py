@@ -15,8 +15,11 @@ QUERY = (
 )
 AUDIT = (
     "select tier, sum(once)::bigint as once, sum(again)::bigint as again, bool_and(judges) as judges,"
-    " extract(epoch from max(at))::float8 as at, extract(epoch from max(complete))::float8 as complete"
-    " from audit left join frontier using (tier) group by tier order by tier"
+    " extract(epoch from max(at))::float8 as at, extract(epoch from max(complete))::float8 as complete,"
+    " coalesce(max(unknown), 0)::bigint as unknown"
+    " from audit left join frontier using (tier)"
+    " left join (select tier, sum(lost) as unknown from ledger where lost > 0 group by tier) as sent using (tier)"
+    " group by tier order by tier"
 )
 LOSSES = (
     "select number, tier, place, records, sentence, extract(epoch from found_at)::float8 as found_at"
@@ -38,6 +41,8 @@ class Audited(Frozen):
     at: float
     complete: float | None = None
     """Everything that arrived before this moment has gone through the tier; None while nobody knows."""
+    unknown: int = 0
+    """Records that it has sent, at most once, and of which nobody knows whether they were taken."""
 
 
 class Found(Frozen):

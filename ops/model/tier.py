@@ -24,6 +24,8 @@ class Mode(StrEnum):
 class Delivery(StrEnum):
     """What its sink guarantees."""
 
+    AT_MOST_ONCE = "at-most-once"
+    """A record that may have been taken is never sent again, so it may be lost."""
     AT_LEAST_ONCE = "at-least-once"
     EXACTLY_ONCE = "exactly-once"
 

@@ -44,6 +44,8 @@ class Commits:
     """Of a tier with state: later than it takes them."""
     marks: int = 0
     """High-water marks that the sink tells replays by."""
+    lost: int = 0
+    """At most once: it is not known whether they were taken, and they are not sent again."""
     retries: int = 0
     """How often a batch was not taken by the sink, and tried again."""
 

@@ -15,15 +15,17 @@ import pyarrow as pa
 import structlog
 
 from ops.model.incarnation import Receipt
+from ops.model.tier import Delivery
 from pipeline import lineage
 from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, ends, is_idle, is_warm, offsets_option, plan, recent, source
 from pipeline.driver.failure import plainly
 from pipeline.driver.flow import Commits, raised
+from pipeline.driver.intake import portion
 from pipeline.driver.positions import GoneError, start
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.streams import Bounds
 from pipeline.sinks.archive import Archive
-from pipeline.sinks.ledger import Batch, Counts, FencedError, Last, Ledger, MovedError
+from pipeline.sinks.ledger import Batch, Counts, FencedError, GivenUpError, Last, Ledger, MovedError
 from pipeline.sinks.quarantine import Quarantine
 from pipeline.sinks.sink import Rows, Sink, SinkAwayError
 from pipeline.sinks.table import Once
@@ -67,7 +69,8 @@ class IntoSink(Engine):
         self._commits = setting.flow.commits = Commits()
         self._called = f"{name} {setting.incarnation}"
         """The query's name."""
-        self._ledger = Ledger(setting.postgres, name, setting.incarnation, sink)
+        once = setting.tier.delivery is Delivery.AT_MOST_ONCE
+        self._ledger = Ledger(setting.postgres, name, setting.incarnation, sink, at_most_once=once)
         self._archive = Archive(setting.postgres, setting.home, name, sink) if isinstance(sink, Once) and sink.archive else None
         self._quarantine = Quarantine(setting.kafka, name, setting.incarnation)
         self._query: StreamingQuery | None = None
@@ -83,6 +86,8 @@ class IntoSink(Engine):
         self._waits_since: float | None = None
         self._before: float | None = None
         self._gap: float | None = None
+        self._doubt = False
+        """Records of the last batch may be lost: until one is taken again, one at a time is risked."""
 
     # -- the life of the query
 
@@ -238,11 +243,15 @@ class IntoSink(Engine):
             try:
                 with self._setting.flow.phases.labels("turn").time():
                     rest = self._rest(batch)
-                if rest is not None:
+                part = rest if rest is None or not self._doubt else Batch(rest.begins, portion(rest.begins, rest.ends, 1))
+                if part is not None:
                     with self._gate:
                         self._refuse_when_held()
                         with self._setting.flow.phases.labels("write").time():
-                            self._write(rows if rest == batch else self._after(rows, rest.begins), rest)
+                            self._write(rows if part == batch else self._within(rows, part), part)
+            except GivenUpError as given_up:
+                self._commits.lost += given_up.lost
+                log.warning("records may be lost", why=str(given_up))
             except MovedError as moved:
                 log.info("another has written meanwhile", moved=str(moved))
             except (psycopg.OperationalError, SinkAwayError) as error:
@@ -250,7 +259,10 @@ class IntoSink(Engine):
                 log.warning("the sink is away; the batch is tried again", begins=batch.begins, error=plainly(error))
                 self._held.wait(AWAY_SECONDS)
             else:
-                return
+                if self._doubt:
+                    self._held.wait(AWAY_SECONDS)
+                if part == rest:
+                    return
 
     def _rest(self, batch: Batch) -> Batch | None:
         """Wait for the turn, and return what is left of a batch then."""
@@ -308,16 +320,18 @@ class IntoSink(Engine):
         commits.filtered += counts.filtered
         commits.replays += counts.replays
         commits.late += counts.late
+        commits.lost += counts.lost
+        self._doubt = counts.lost > 0
         commits.marks, flow.last_out = self._ledger.marks, now
         if arrived:
             flow.latency_ms = now * 1000 - statistics.median(arrived)
             flow.waits = flow.waits.plus(now - each / 1000 for each in arrived)
 
     @staticmethod
-    def _after(rows: pa.Table, begins: dict[str, int]) -> pa.Table:
-        """Return the rows that were made of records from `begins` on."""
+    def _within(rows: pa.Table, batch: Batch) -> pa.Table:
+        """Return the rows that were made of records of a part of a batch."""
         keep = []
         for place in rows.column(lineage.FROM).to_pylist():
             partition, _, offset = place.rpartition(":")
-            keep.append(int(offset) >= begins[partition])
+            keep.append(batch.begins[partition] <= int(offset) < batch.ends[partition])
         return rows.filter(pa.array(keep, pa.bool_()))

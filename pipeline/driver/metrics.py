@@ -63,6 +63,7 @@ def _sink(commits: Commits) -> Iterable[Metric]:
     yield CounterMetricFamily("sluice_tier_records_filtered", "Records that were left out on purpose.", value=commits.filtered)
     yield CounterMetricFamily("sluice_tier_records_replayed", "Records that had come before, and were dropped.", value=commits.replays)
     yield CounterMetricFamily("sluice_tier_records_late", "Records that came later than the state takes them.", value=commits.late)
+    yield CounterMetricFamily("sluice_tier_records_lost", "Records that may be lost: they are sent at most once.", value=commits.lost)
     yield CounterMetricFamily("sluice_tier_sink_retries", "Tries again of a batch that the sink did not take.", value=commits.retries)
     yield GaugeMetricFamily("sluice_tier_marks", "High-water marks that replays are told by.", value=commits.marks)
 

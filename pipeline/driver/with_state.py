@@ -150,9 +150,9 @@ class WithState(IntoSink):
         return rest
 
     @staticmethod
-    def _after(rows: pa.Table, begins: dict[str, int]) -> pa.Table:
+    def _within(rows: pa.Table, batch: Batch) -> pa.Table:
         """A row is the state as of the batch's end: none is cut."""
-        del begins
+        del batch
         return rows
 
     def _write(self, rows: pa.Table, batch: Batch) -> None:

@@ -1,24 +1,29 @@
 """An HTTP service that takes each record as a POST: a sink outside of the transaction, so a record may be sent twice, with the same key.
 
 Replays are told by high-water marks, as for tables that add up; only a crash between a POST and its batch's commit sends records again. The
-header `Idempotency-Key` is the record's name for ever, so a service that knows it takes each record once.
+header `Idempotency-Key` is the record's name for ever, so a service that knows it takes each record once. A tier that delivers at most once
+sends nothing again that the service may have taken (decision record 0027).
 """
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psycopg
+import structlog
 from psycopg import sql
 
 from pipeline.declare import DeclarationError
 from pipeline.sinks.marks import Marks, first_seen
 from pipeline.sinks.sink import Rows, Sink, SinkAwayError, Written
+
+log = structlog.get_logger()
 
 LANES = 8
 """The most POSTs at a time; records of one path follow each other."""
@@ -27,17 +32,37 @@ GIVE_UP_SECONDS = 20.0
 """After so long without an answer that lasts, the batch is given back and tried again from its beginning."""
 WAITS = (0.1, 5.0)
 """Between two tries, first and at most. Unit: seconds."""
-LATER = frozenset({408, 409, 425, 429})
-"""Answers of the 400s that mean: not now."""
+BUSY = frozenset({425, 429})
+"""Answers that mean: not now, and this was not taken. So does 503, when it says for how long (`Retry-After`)."""
+UNSURE = frozenset({408, 409})
+"""Answers of the 400s that mean: not now; of those, and of the 500s, nobody knows whether the record was taken."""
+
+
+class Fate(Enum):
+    """What became of a POST."""
+
+    TAKEN = "taken"
+    REFUSED = "refused"
+    """It will not be taken however often it is sent."""
+    NOT_YET = "not yet"
+    """It was not taken, and may be another time."""
+    UNKNOWN = "unknown"
+    """It may have been taken."""
+
+
+OPEN = frozenset({Fate.NOT_YET, Fate.UNKNOWN})
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """A record that the service will not take however often it is sent."""
+class Answer:
+    """A record's POST, and what became of it."""
 
     row: int
-    status: int
-    answer: str
+    fate: Fate
+    said: str
+    status: int = 0
+    wait: float = 0.0
+    """So long the service asks to be left alone. Unit: seconds."""
 
 
 @dataclass(frozen=True)
@@ -64,59 +89,101 @@ class Post(Sink):
         ]
 
     def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
-        """Send what is new."""
+        """Send what is new, and again until it is taken or refused."""
         new = first_seen(marks, rows.paths, rows.origins)
-        lanes: dict[str, list[int]] = {}
-        for row in new:
-            lanes.setdefault(rows.paths[row], []).append(row)
         give_up = time.monotonic() + GIVE_UP_SECONDS
-        with httpx.Client(timeout=ANSWER_SECONDS, headers=self._headers()) as client, ThreadPoolExecutor(LANES) as pool:
-            sent = pool.map(lambda lane: self._send(client, rows, lane, give_up), lanes.values())
-            refusals = [refusal for lane in sent for refusal in lane]
-        cursor.executemany(
-            sql.SQL("INSERT INTO {} (origin, record, status, answer, batch) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING").format(
-                self._refused
-            ),
-            [(rows.origins[each.row], self._body(rows, each.row), each.status, each.answer, batch) for each in refusals],
-        )
-        return Written(len(new) - len(refusals), len(refusals))
+
+        with self._client() as client:
+            answers = _by_lanes(rows, new, lambda row: self._settled(self._send(client, rows, row, give_up, OPEN)))
+        refused = self._keep(cursor, rows, batch, answers)
+        return Written(len(new) - refused, refused)
+
+    def write_at_most_once(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
+        """Send what is new; the first record alone, so that nothing else is at risk while the service is away."""
+        new = first_seen(marks, rows.paths, rows.origins)
+        give_up = time.monotonic() + GIVE_UP_SECONDS
+        unsent = frozenset({Fate.NOT_YET})
+        with self._client() as client:
+            answers = [self._settled(self._send(client, rows, row, give_up, unsent), Fate.UNKNOWN) for row in new[:1]]
+            answers += _by_lanes(rows, new[1:], lambda row: self._send(client, rows, row, give_up, unsent))
+        lost = [answer for answer in answers if answer.fate in OPEN]
+        if lost:
+            log.warning("records may be lost: they are sent at most once", sink=self.name, records=len(lost), answer=lost[0].said)
+        refused = self._keep(cursor, rows, batch, answers)
+        return Written(len(new) - refused - len(lost), refused, len(lost))
 
     @property
     def _refused(self) -> sql.Identifier:
         return sql.Identifier(f"{self.name}_refused")
 
-    def _headers(self) -> dict[str, str]:
+    def _client(self) -> httpx.Client:
         token = {} if self.token_file is None else {"Authorization": f"Bearer {Path(self.token_file).read_text().strip()}"}
-        return {"Content-Type": "application/json", **token}
+        return httpx.Client(timeout=ANSWER_SECONDS, headers={"Content-Type": "application/json", **token})
 
     def _body(self, rows: Rows, row: int) -> str:
         return json.dumps({name: rows.columns[name][row] for name in self.columns}, default=str)
 
-    def _send(self, client: httpx.Client, rows: Rows, lane: Sequence[int], give_up: float) -> list[Refusal]:
-        return [refusal for row in lane if (refusal := self._post(client, rows, row, give_up)) is not None]
-
-    def _post(self, client: httpx.Client, rows: Rows, row: int, give_up: float) -> Refusal | None:
+    def _send(  # noqa: PLR0913, PLR0917 — what a record's sending is
+        self, client: httpx.Client, rows: Rows, row: int, give_up: float, again: frozenset[Fate]
+    ) -> Answer:
+        """Send a record until what becomes of it is none of those, or there is no more time."""
         wait, most = WAITS
         while True:
-            try:
-                answer = client.post(
-                    self.url, content=self._body(rows, row), headers={"Idempotency-Key": f"{self.name}:{rows.origins[row]}"}
-                )
-                if answer.is_success:
-                    return None
-                if answer.status_code not in LATER and not answer.is_server_error:
-                    return Refusal(row, answer.status_code, answer.text[:1000])
-                said, wait = f"it answers {answer.status_code}", _asked_for(answer, wait)
-            except httpx.TransportError as error:
-                said = f"{type(error).__name__}: {error}"
-            if time.monotonic() + wait > give_up:
-                message = f"{self.url} takes no records of {self.name}: {said}"
-                raise SinkAwayError(message)
+            answer = self._post(client, rows, row)
+            wait = max(wait, answer.wait)
+            if answer.fate not in again or time.monotonic() + wait > give_up:
+                return answer
             time.sleep(wait)
             wait = min(2 * wait, most)
 
+    def _post(self, client: httpx.Client, rows: Rows, row: int) -> Answer:
+        key = {"Idempotency-Key": f"{self.name}:{rows.origins[row]}"}
+        try:
+            answer = client.post(self.url, content=self._body(rows, row), headers=key)
+        except httpx.TransportError as error:
+            unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+            return Answer(row, Fate.NOT_YET if unsent else Fate.UNKNOWN, f"{type(error).__name__}: {error}")
+        fate = _fate(answer)
+        said = answer.text[:1000] if fate is Fate.REFUSED else f"it answers {answer.status_code}"
+        return Answer(row, fate, said, answer.status_code, _asked_for(answer))
 
-def _asked_for(answer: httpx.Response, wait: float) -> float:
-    """Wait as long as the service asks for, when it does."""
+    def _settled(self, answer: Answer, *also: Fate) -> Answer:
+        """Return an answer that is one; any other gives the batch back."""
+        if answer.fate in {Fate.TAKEN, Fate.REFUSED, *also}:
+            return answer
+        message = f"{self.url} takes no records of {self.name}: {answer.said}"
+        raise SinkAwayError(message)
+
+    def _keep(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, answers: Iterable[Answer]) -> int:
+        """Keep what was refused, with the answers; return how many they are."""
+        refusals = [answer for answer in answers if answer.fate is Fate.REFUSED]
+        cursor.executemany(
+            sql.SQL("INSERT INTO {} (origin, record, status, answer, batch) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING").format(
+                self._refused
+            ),
+            [(rows.origins[each.row], self._body(rows, each.row), each.status, each.said, batch) for each in refusals],
+        )
+        return len(refusals)
+
+
+def _by_lanes(rows: Rows, new: Sequence[int], send: Callable[[int], Answer]) -> list[Answer]:
+    """Send some rows, many at a time, those of one path after each other."""
+    lanes: dict[str, list[int]] = {}
+    for row in new:
+        lanes.setdefault(rows.paths[row], []).append(row)
+    with ThreadPoolExecutor(LANES) as pool:
+        return [answer for lane in pool.map(lambda lane: [send(row) for row in lane], lanes.values()) for answer in lane]
+
+
+def _fate(answer: httpx.Response) -> Fate:
+    if answer.is_success:
+        return Fate.TAKEN
+    if answer.status_code in BUSY or (answer.status_code == httpx.codes.SERVICE_UNAVAILABLE and "Retry-After" in answer.headers):
+        return Fate.NOT_YET
+    return Fate.UNKNOWN if answer.status_code in UNSURE or answer.is_server_error else Fate.REFUSED
+
+
+def _asked_for(answer: httpx.Response) -> float:
+    """Return for how long the service asks to be left alone, when it does."""
     asked = answer.headers.get("Retry-After", "")
-    return max(wait, float(asked)) if asked.isdigit() else wait
+    return float(asked) if asked.isdigit() else 0.0

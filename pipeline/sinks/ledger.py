@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from pipeline.sinks.marks import Marks
-from pipeline.sinks.sink import Absorbed, Rows, Sink, Written
+from pipeline.sinks.intents import Intent, Intents
+from pipeline.sinks.marks import Marks, first_seen
+from pipeline.sinks.sink import Absorbed, Rows, Sink, SinkAwayError, Written
 
 STATEMENTS: tuple[sql.SQL, ...] = (
     sql.SQL(
@@ -34,6 +35,12 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " ALTER TABLE ledger ADD COLUMN late bigint NOT NULL DEFAULT 0, ADD COLUMN written bigint, DROP CONSTRAINT ledger_check,"
         " ADD CONSTRAINT ledger_check CHECK (rows_in = rows_out + filtered + quarantined + replays + late); END IF; END $$"
     ),
+    sql.SQL(  # nothing was delivered at most once
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'ledger' AND column_name = 'lost') THEN"
+        " ALTER TABLE ledger ADD COLUMN lost bigint NOT NULL DEFAULT 0, DROP CONSTRAINT ledger_check,"
+        " ADD CONSTRAINT ledger_check CHECK (rows_in = rows_out + filtered + quarantined + replays + late + lost); END IF; END $$"
+    ),
+    sql.SQL("CREATE INDEX IF NOT EXISTS ledger_lost ON ledger (tier) WHERE lost > 0"),
     sql.SQL("CREATE TABLE IF NOT EXISTS marks (tier text, path text, position bigint[] NOT NULL, PRIMARY KEY (tier, path))"),
     sql.SQL(  # a position was an offset and one index, before records could become several more than once on their way
         "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'marks' AND column_name = 'index') THEN"
@@ -65,6 +72,18 @@ class FencedError(Exception):
 
 class MovedError(Exception):
     """Another has written meanwhile: the batch does not begin where the ledger ends."""
+
+
+class GivenUpError(MovedError):
+    """What another was sending at most once when it ended is written down as lost; the batch goes on behind it."""
+
+    def __init__(self, intent: Intent, lost: int) -> None:
+        """Say who it was, and how many records may be lost."""
+        super().__init__(
+            f"incarnation {intent.incarnation} ended while it was sending {intent.begins} to {intent.ends}: "
+            f"up to {lost} records are lost, and none is sent again"
+        )
+        self.lost = lost
 
 
 class HoleError(Exception):
@@ -117,7 +136,7 @@ class Batch:
 
 
 class Counts(NamedTuple):
-    """What came of a batch: rows in are rows out, filtered, quarantined, replays and late together."""
+    """What came of a batch: rows in are rows out, filtered, quarantined, replays, late and lost together."""
 
     rows_in: int
     rows_out: int
@@ -125,6 +144,8 @@ class Counts(NamedTuple):
     quarantined: int
     replays: int
     late: int
+    lost: int
+    """At most once: it is not known whether they were taken."""
     written: int
     """Rows that the sink got: those out, or of a tier with state those that have changed."""
 
@@ -137,10 +158,15 @@ class Ledger:
     tier: str
     incarnation: int
     sink: Sink
+    at_most_once: bool = False
     number: int = -1
     """The last batch written here: as long as it is the tier's last one, the marks are known."""
     _connection: psycopg.Connection[Any] | None = None
     _marks: Marks | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        """Prepare; nothing is opened yet."""
+        self._intents = Intents(self.postgres, self.tier)
 
     def write(self, batch: Batch, rows: Rows, *, epoch: int, quarantined: int = 0, absorbed: Absorbed | None = None) -> Counts:
         """Write a batch that begins where the ledger ends, by the right of the owner record's `epoch`; return what came of it.
@@ -152,14 +178,18 @@ class Ledger:
             with connection.transaction(), connection.cursor() as cursor:
                 self._claim(cursor, epoch)
                 last = self._last(cursor)
-                batch.expect(last)
                 before = -1 if last is None else last.number
-                known = self._marks if self._marks is not None and before == self.number else self._read_marks(cursor)
-                marks = dict(known)
-                written = self.sink.write(cursor, rows, before + 1, marks)
-                self._raise_marks(cursor, {path: mark for path, mark in marks.items() if known.get(path) != mark})
-                counts = _counts(batch, len(rows), written, quarantined) if absorbed is None else _absorbed(batch, absorbed, written)
-                self._record(cursor, before + 1, batch, counts)
+                given_up = self._give_up(cursor, before + 1)
+                if given_up is None:
+                    batch.expect(last)
+                    known = self._marks if self._marks is not None and before == self.number else self._read_marks(cursor)
+                    marks = dict(known)
+                    written = self._put(cursor, batch, rows, before + 1, marks, quarantined)
+                    self._raise_marks(cursor, _raised(known, marks))
+                    counts = _counts(batch, len(rows), written, quarantined) if absorbed is None else _absorbed(batch, absorbed, written)
+                    self._record(cursor, before + 1, batch, counts)
+            if given_up is not None:
+                raise given_up
             self._marks, self.number = marks, before + 1
         except MovedError:
             raise
@@ -204,6 +234,7 @@ class Ledger:
     def close(self) -> None:
         """Give the connection back; the next write opens a new one, and reads the marks again."""
         self._marks = None
+        self._intents.close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -212,6 +243,34 @@ class Ledger:
         if self._connection is None or self._connection.closed:
             self._connection = psycopg.connect(self.postgres, autocommit=True, connect_timeout=5)
         return self._connection
+
+    def _put(  # noqa: PLR0913, PLR0917 — what a batch is
+        self, cursor: psycopg.Cursor[Any], batch: Batch, rows: Rows, number: int, marks: Marks, quarantined: int
+    ) -> Written:
+        """Have the sink write; before it sends anything at most once, say what."""
+        if not self.at_most_once:
+            return self.sink.write(cursor, rows, number, marks)
+        ahead = dict(marks)
+        unknown = Written(0, lost=len(first_seen(ahead, rows.paths, rows.origins)))
+        counts = _counts(batch, len(rows), unknown, quarantined)
+        self._intents.declare(Intent(self.incarnation, batch.begins, batch.ends, counts, _raised(marks, ahead)))
+        try:
+            written = self.sink.write_at_most_once(cursor, rows, number, marks)
+        except SinkAwayError:
+            self._intents.withdraw()
+            raise
+        self._intents.take(cursor)
+        return written
+
+    def _give_up(self, cursor: psycopg.Cursor[Any], number: int) -> GivenUpError | None:
+        """Record what another was sending at most once when it ended, if anything: all of it may be lost."""
+        intent = self._intents.take(cursor)
+        if intent is None:
+            return None
+        counts = Counts(*intent.counts)
+        self._raise_marks(cursor, intent.marks)
+        self._record(cursor, number, Batch(intent.begins, intent.ends), counts)
+        return GivenUpError(intent, counts.lost)
 
     def _claim(self, cursor: psycopg.Cursor[Any], epoch: int) -> None:
         """Lock the tier's row until the transaction ends, and take the right to write, unless another's is better."""
@@ -249,7 +308,7 @@ class Ledger:
     def _record(self, cursor: psycopg.Cursor[Any], number: int, batch: Batch, counts: Counts) -> None:
         cursor.execute(
             "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays,"
-            " late, written) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            " late, lost, written) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (self.tier, self.incarnation, number, json.dumps(batch.begins), json.dumps(batch.ends), *counts),
         )
 
@@ -257,12 +316,18 @@ class Ledger:
 def _counts(batch: Batch, kept: int, written: Written, quarantined: int) -> Counts:
     """Count a batch. Where a record became several, `in` counts rows, and nothing is filtered."""
     rows_in = max(batch.records, kept + quarantined)
-    replays = kept - written.new - written.refused
-    return Counts(rows_in, written.new, rows_in - kept - quarantined, quarantined + written.refused, replays, 0, written.new)
+    replays = kept - written.new - written.refused - written.lost
+    filtered = rows_in - kept - quarantined
+    return Counts(rows_in, written.new, filtered, quarantined + written.refused, replays, 0, written.lost, written.new)
 
 
 def _absorbed(batch: Batch, absorbed: Absorbed, written: Written) -> Counts:
     """Count a batch of a tier with state: `out` is what the state has taken in, less what it let go of without a partner."""
     late = batch.records - absorbed.taken - absorbed.replays
     kept = absorbed.taken - absorbed.unmatched
-    return Counts(batch.records, kept, absorbed.unmatched, 0, absorbed.replays, late, written.new)
+    return Counts(batch.records, kept, absorbed.unmatched, 0, absorbed.replays, late, 0, written.new)
+
+
+def _raised(known: Marks, marks: Marks) -> Marks:
+    """Return the marks that are not known yet."""
+    return {path: mark for path, mark in marks.items() if known.get(path) != mark}

@@ -34,6 +34,8 @@ class Written:
     new: int
     refused: int = 0
     """The sink will never take them; it keeps them aside, as it says."""
+    lost: int = 0
+    """At most once: it may have taken them or not, and they are not sent again."""
 
 
 @dataclass(frozen=True)
@@ -74,4 +76,8 @@ class Sink:
 
     def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
         """Write within the caller's transaction, raising the marks (of the caller's copy) when it tells replays by them."""
+        raise NotImplementedError
+
+    def write_at_most_once(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
+        """Do the same, and send nothing again that may have been taken; SinkAwayError says that nothing was sent at all."""
         raise NotImplementedError

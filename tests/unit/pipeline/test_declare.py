@@ -7,11 +7,14 @@ import pytest
 from ops.model.tier import Delivery, Kind, Mode, Standby
 from pipeline.declare import DeclarationError, Pipeline, State, Stream, Tier, load
 from pipeline.grouping import Shuffle
+from pipeline.sinks.http import Post
 from pipeline.sinks.table import Latest, Once
 
 A, B, C = Stream("a"), Stream("b", "id string"), Stream("c", "id string")
 TABLE = Once("rows", {"id": "text"})
 OTHER = Once("others", {"id": "text"})
+SERVICE = Post("bell", {"id": "text"}, "http://127.0.0.1/bell")
+UNMATCHED = Latest("left", {"id": "text", "unmatched": "boolean"}, key=("id",))
 NEWEST = Latest("newest", {"id": "text"}, key=("id",))
 BACK = Stream("back", "id string", rounds=3)
 
@@ -34,6 +37,10 @@ def tier(name="first", inputs=(A,), **more):
         ([tier(sink=TABLE, mode=Mode.REALTIME)], "set mode=Mode.BATCH"),
         ([tier(outputs=(B,), standby=Standby.HOT)], "a hot standby is for realtime tiers"),
         ([tier(outputs=(B,), delivery=Delivery.EXACTLY_ONCE)], "exactly-once needs a sink that is a table"),
+        ([tier(outputs=(B,), delivery=Delivery.AT_MOST_ONCE)], "at-most-once is for a sink that is a service"),
+        ([tier(sink=TABLE, delivery=Delivery.AT_MOST_ONCE)], "at-most-once is for a sink that is a service"),
+        ([tier(sink=SERVICE, delivery=Delivery.AT_MOST_ONCE)], "say how many records that may be: max_offsets of 1000 at most"),
+        ([tier(sink=UNMATCHED, state=State(60))], 'its table has a column "unmatched"'),
         ([tier(inputs=(A, B), outputs=(C,)), tier("second", outputs=(B,))], "different columns"),
         ([tier(inputs=(C,), outputs=(B,))], 'no tier writes its input "c"; streams that are written: b'),
         ([tier(outputs=(B,)), tier(outputs=(C,))], 'tier "first": declared more than once'),

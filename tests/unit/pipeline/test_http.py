@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +17,10 @@ from pipeline.sinks import http
 from pipeline.sinks.http import Post
 from pipeline.sinks.marks import Marks
 from pipeline.sinks.sink import Rows, SinkAwayError, Written
+
+
+CUT = 0
+"""Instead of a status: the connection is closed without an answer."""
 
 
 class Service(ThreadingHTTPServer):
@@ -45,6 +50,9 @@ class Handler(BaseHTTPRequestHandler):
             self.server.got.append((key, body, self.headers["Authorization"]))
             answers = self.server.answers.get(key, [])
             status = answers.pop(0) if answers else 200
+        if status == CUT:
+            self.close_connection = True
+            return
         said = b"because" if status != 200 else b""
         self.send_response(status)
         self.send_header("Content-Length", str(len(said)))
@@ -114,6 +122,30 @@ def test_what_will_never_be_taken_is_kept_with_the_answer(service: Service) -> N
     written, kept = write(Post("crm", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3"))
     assert written == Written(2, refused=1)
     assert kept == [("0:2", '{"n": 2}', 422, "because", 7)]
+
+
+def once(sink: Post, given: Rows, marks: Marks | None = None) -> Written:
+    return sink.write_at_most_once(cast("psycopg.Cursor[Any]", Cursor()), given, 7, {} if marks is None else marks)
+
+
+def test_at_most_once_only_what_was_not_taken_for_certain_is_sent_again(service: Service) -> None:
+    service.answers = {"bell:0:1": [429, 425], "bell:0:2": [500], "bell:0:3": [CUT], "bell:0:4": [408], "bell:0:5": [422]}
+    sink, marks = Post("bell", {"n": "bigint"}, service.url), cast("Marks", {})
+    assert once(sink, rows("0:1", "0:2", "0:3", "0:4", "0:5", "0:6"), marks) == Written(2, refused=1, lost=3)
+    sent = Counter(key for key, _, _ in service.got)
+    assert sent == {"bell:0:1": 3, **{f"bell:0:{number}": 1 for number in range(2, 7)}}
+    assert once(sink, rows("0:2", "0:7"), marks) == Written(1), "what may have been taken is a replay from now on"
+
+
+@pytest.mark.parametrize("away", ["it is not there", "it is busy"])
+def test_at_most_once_nothing_is_at_risk_while_the_service_takes_nothing(service: Service, away: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.5)
+    service.answers = {"bell:0:1": [429] * 100}
+    with served() as gone:
+        url = gone.url if away == "it is not there" else service.url
+    with pytest.raises(SinkAwayError, match="takes no records of bell"):
+        once(Post("bell", {"n": "bigint"}, url), rows("0:1", "1:1"))
+    assert {key for key, _, _ in service.got} <= {"bell:0:1"}, "the first record goes alone"
 
 
 def test_a_service_that_is_away_gives_the_batch_back(monkeypatch: pytest.MonkeyPatch) -> None:
