@@ -90,20 +90,17 @@ class Lab:
 
     # -- the agent's part
 
-    def start(self, tier: str, number: int, host: str) -> None:
-        """Start an incarnation's slot and driver on a host."""
-        place = Placement(driver=HostName(host), slots=(HostName(host),))
+    def start(self, tier: str, number: int, host: str, slots: int = 1) -> None:
+        """Start an incarnation's slots and driver on a host."""
+        place = Placement(driver=HostName(host), slots=(HostName(host),) * slots)
         spec = IncarnationSpec(tier=TierName(tier), incarnation=Incarnation(number), placement=place, reason="test", created_at=time.time())
         self.channel.put(paths.incarnation(tier, number), spec)
         read = self.channel.read(paths.tier(tier), TierSpec)
         assert read is not None
         facts = HostFacts(name=HostName(host), address=HOSTS[host], zone="onprem", cpu=8, memory=8192)
         installation = Installation(self.home, self.home / "endpoints.json", Path(self.env["SLUICE_SITE"]), self.where.spark, facts)
-        kinds = (
-            (UnitKind.SLOT, slot_id(tier, number, 0), read.value.quantum),
-            (UnitKind.DRIVER, driver_id(tier, number), read.value.driver),
-        )
-        for kind, identity, quantum in kinds:
+        units = [(UnitKind.SLOT, slot_id(tier, number, each), read.value.quantum) for each in range(slots)]
+        for kind, identity, quantum in (*units, (UnitKind.DRIVER, driver_id(tier, number), read.value.driver)):
             unit = Unit(
                 id=identity, kind=kind, tenant=Tenant(tier), incarnation=Incarnation(number), quantum=quantum, label=label_of(tier, number)
             )
@@ -135,7 +132,8 @@ class Lab:
 
     def retire(self, tier: str, number: int) -> None:
         """End what is left of an incarnation, and keep what its Worker has recorded for later ones."""
-        for identity in (driver_id(tier, number), slot_id(tier, number, 0)):
+        slots = [identity for identity in self.running if identity.startswith(f"slot-{tier}-{number}-")]
+        for identity in (driver_id(tier, number), *slots):
             process = self.running.pop(identity, None)
             if process is None:
                 continue
@@ -200,10 +198,10 @@ class Lab:
     def caught_up(self, tier: str, number: int) -> None:
         until(f"{tier}/{number} has caught up", lambda: (said := self.report(tier, number)) is not None and said.caught_up)
 
-    def cold(self, tier: str, number: int, host: str) -> None:
+    def cold(self, tier: str, number: int, host: str, slots: int = 1) -> None:
         """Start an incarnation that owns its tier from the start."""
         self.own(tier, number)
-        self.start(tier, number, host)
+        self.start(tier, number, host, slots)
 
     # -- what came of it
 

@@ -118,5 +118,8 @@ def environment(unit: Unit, scratch: Path, installation: Installation, inherited
 
 
 def resources_file(unit: Unit) -> list[dict[str, object]]:
-    """Return the content of the Worker's resources file: one of the label, which only this incarnation's executors ask for."""
-    return [{"id": {"componentName": "spark.worker", "resourceName": unit.label}, "addresses": ["0"]}]
+    """Return the content of the Worker's resources file: one of the label, which only this incarnation's executors ask for.
+
+    It is called like the slot, by which a driver knows on which of its workers an executor is.
+    """
+    return [{"id": {"componentName": "spark.worker", "resourceName": unit.label}, "addresses": [unit.id]}]

@@ -187,5 +187,5 @@ def _slot_state(view: View, host: HostView, unit: Unit, seen: UnitObserved | Non
     report = tier.reports.get(unit.incarnation) if tier else None
     state = report.state if report else State.STARTING
     if state is State.RUNNING:
-        return "active"
+        return "paused" if report is not None and unit.id in report.paused_workers else "active"
     return "paused" if state in {State.PAUSED, State.READY} else "starting"

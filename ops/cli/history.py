@@ -13,7 +13,7 @@ from ops.runbook import read_journal, read_result
 
 def subject(spec: ChangeSpec) -> str:
     """Say what a change is about: `h2`, `enrich → zone:ec2`, `entry k=2`."""
-    words = [str(word) for word in (spec.host, spec.tier, spec.shift) if word is not None]
+    words = [str(word) for word in (spec.host, spec.tier, *spec.workers, spec.shift) if word is not None]
     if spec.k is not None:
         words.append(f"k={spec.k}")
     words += [f"→ {place}" for place in (spec.to, spec.release) if place is not None]

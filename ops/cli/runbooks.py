@@ -235,15 +235,30 @@ def shift(
     _run(Kind.SHIFT, name, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
-@app.command(epilog="Example: sluice pause outbound --deadline 60")
-def pause(tier: OneTier = None, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Pause a tier, or the pipeline, nearest its end first; slots and sessions stay, records wait in the streams."""
-    _run(Kind.PAUSE, *_named(tier), deadline=deadline, dry_run=dry_run, as_json=as_json)
+@app.command(epilog="Example: sluice pause outbound --deadline 60, or: sluice pause --worker slot-counts-3-1")
+def pause(
+    tier: OneTier = None,
+    *,
+    worker: Annotated[
+        list[str] | None, typer.Option(metavar="SLOT", help="A worker alone, by its slot as `sluice slots` lists it; once for each.")
+    ] = None,
+    deadline: Deadline = DEADLINE,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Pause a tier, or the pipeline, nearest its end first; slots and sessions stay, records wait in the streams.
+
+    With --worker, pause single workers of tiers in micro-batches: the others work on, until the tier is resumed or handed over.
+    """
+    from ops.cli.change import carry_out  # noqa: PLC0415
+
+    spec = spec_of(Kind.PAUSE, list(_named(tier))).model_copy(update={"workers": tuple(worker or ())})
+    carry_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice resume")
 def resume(tier: OneTier = None, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Resume a paused tier, or the pipeline, where it stopped."""
+    """Resume a paused tier, or the pipeline, where it stopped, and wake workers that were paused alone."""
     _run(Kind.RESUME, *_named(tier), deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 

@@ -24,7 +24,10 @@ def cluster(draft: Draft) -> Cluster:
         release, failed = draft.release_of(name), status is not None and status.state is TierState.FAILED
         if owning is not None:
             release = owning.release
-        tiers[name] = TierNow(tier.spec, None if owning is None else owning.placement, draft.wanted[name].running, release, failed)
+        placement = None if owning is None else owning.placement
+        workers, wanted = draft.workers(name), draft.wanted[name]
+        idle = tuple(worker for worker in wanted.paused_workers if worker in workers)
+        tiers[name] = TierNow(tier.spec, placement, wanted.running, release, failed, workers, idle)
     batch = tuple(sorted(draft.batch.values()))
     return Cluster(draft.room, tiers, batch, draft.rules_now(), draft.pace, tuple(returning(draft)), draft.view.releases)
 

@@ -10,7 +10,7 @@ from ops.channel import Write
 from ops.controller.view import HostView, TierView, View
 from ops.controller.wholes import Wholes
 from ops.model import paths
-from ops.model.assignment import Assignment, HostRecord, HostState
+from ops.model.assignment import Assignment, HostRecord, HostState, slot_id
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName, UnitId
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, TierWanted
 from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation, Result
@@ -96,6 +96,11 @@ class Draft:
         spec = None if record.owner is None or record.stopped else self.incarnations[tier].get(record.owner)
         return None if spec is None or spec.retired else spec
 
+    def workers(self, tier: TierName) -> tuple[UnitId, ...]:
+        """Name the slots of the owner."""
+        spec = self.owning(tier)
+        return () if spec is None else tuple(slot_id(tier, spec.incarnation, number) for number in range(len(spec.placement.slots)))
+
     def release_of(self, tier: TierName) -> str | None:
         """Return the release that a tier's next incarnation is begun from."""
         return self.wanted[tier].release or self.view.tiers[tier].spec.release
@@ -143,7 +148,7 @@ class Draft:
 
     def hand_to(self, tier: TierName, number: Incarnation) -> None:
         """Make `number` the owner, with nothing under way and nothing beside it."""
-        self.own(tier, owner=number, next=None, standby=None, phase=Phase.STEADY)
+        self.own(tier, owner=number, next=None, standby=None, phase=Phase.STEADY, paused_workers=())
 
     # -- hosts and changes
 

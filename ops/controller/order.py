@@ -1,8 +1,8 @@
-"""Pauses, resumes and stops go through the tiers nearest the pipeline's end first, one at a time, each confirmed before the next."""
+"""Pauses, resumes and stops go nearest the pipeline's end first, one tier or worker at a time, each confirmed before the next."""
 
 from ops.controller import vitals
 from ops.controller.draft import Draft
-from ops.model.ids import TierName
+from ops.model.ids import TierName, UnitId
 from ops.model.incarnation import Phase
 
 
@@ -27,7 +27,10 @@ def _is_changing(draft: Draft, tier: TierName) -> bool:
         return True
     if record.owner is None or vitals.gone(draft, tier, record.owner):
         return False
-    return record.paused is not wanted.paused or (record.paused and not vitals.confirmed(draft, tier))
+    if record.paused or wanted.paused:
+        return record.paused is not wanted.paused or not vitals.confirmed(draft, tier)
+    # a worker that does not wake holds nobody up
+    return not _fenced_as_wanted(draft, tier) or (bool(record.paused_workers) and not _is_kept(draft, tier))
 
 
 def pause_or_resume(draft: Draft, tier: TierName) -> str | None:
@@ -44,3 +47,44 @@ def pause_or_resume(draft: Draft, tier: TierName) -> str | None:
     draft.own(tier, paused=wanted.paused)
     draft.tell(f"{tier}: {'stop where nothing is half done, keep the slots' if wanted.paused else 'go on'}")
     return None
+
+
+def pause_workers(draft: Draft, tier: TierName) -> str | None:
+    """Have the next worker paused when it is its turn, or all of them woken that are not to be paused; return what is waited for."""
+    record, wants = draft.owners[tier], _wanted_workers(draft, tier)
+    waking = [worker for worker in record.paused_workers if worker not in wants]
+    pausing = [worker for worker in wants if worker not in record.paused_workers]
+    if record.paused or not (waking or pausing):
+        return None
+    if record.phase is not Phase.STEADY:
+        return f"workers of {tier} are paused or woken once its hand-over is through"
+    before = turn(draft, tier)
+    if before is not None:
+        return f"workers of {tier} are paused or woken after {before}, which is nearer to the pipeline's end"
+    if waking:
+        draft.own(tier, paused_workers=tuple(worker for worker in record.paused_workers if worker in wants))
+        draft.tell(f"{tier}: {', '.join(waking)} {'works' if len(waking) == 1 else 'work'} again")
+    elif _is_kept(draft, tier):
+        draft.own(tier, paused_workers=(*record.paused_workers, pausing[0]))
+        draft.tell(f"{tier}: {pausing[0]} does its last task, and is kept")
+    return None
+
+
+def workers_settled(draft: Draft, tier: TierName) -> bool:
+    """Tell whether exactly those workers of a tier that runs are paused that are to be."""
+    return _fenced_as_wanted(draft, tier) and _is_kept(draft, tier)
+
+
+def _fenced_as_wanted(draft: Draft, tier: TierName) -> bool:
+    return set(_wanted_workers(draft, tier)) == set(draft.owners[tier].paused_workers)
+
+
+def _wanted_workers(draft: Draft, tier: TierName) -> list[UnitId]:
+    return [worker for worker in draft.wanted[tier].paused_workers if worker in draft.workers(tier)]
+
+
+def _is_kept(draft: Draft, tier: TierName) -> bool:
+    """Tell whether the owner says that the workers are as its fence has it."""
+    record = draft.owners[tier]
+    said = None if record.owner is None else vitals.report(draft, tier, record.owner)
+    return (frozenset() if said is None else said.paused_workers) == frozenset(record.paused_workers)

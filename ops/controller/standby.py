@@ -49,7 +49,7 @@ def take_over(draft: Draft, tier: TierName, owner: Incarnation, why: str) -> Tie
     if number is None or vitals.gone(draft, tier, number) or vitals.state(draft, tier, number) not in fit:
         return None
     draft.retire(tier, owner)
-    draft.own(tier, owner=number, standby=None)
+    draft.own(tier, owner=number, standby=None, paused_workers=())
     draft.tell(f"{tier}: {why}; incarnation {number}, its {Standby.HOT if hot else Standby.WARM} standby, owns the tier")
     sentence = f"incarnation {number}, which stood by, has taken over: {why}"
     return TierStatus(state=TierState.RUNNING if hot else TierState.STARTING, sentence=sentence, error=why)

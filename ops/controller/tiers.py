@@ -115,7 +115,7 @@ def _keep(draft: Draft, tier: TierView) -> TierStatus:
     back = returning.keep(draft, name)
     if draft.owners[name].phase is Phase.CUT:
         _flip(draft, tier)
-    waiting = order.pause_or_resume(draft, name)
+    waiting = order.pause_or_resume(draft, name) or order.pause_workers(draft, name)
     beside = standby.keep(draft, tier)
     return _status(draft, name, short or back or waiting, beside)
 
@@ -134,7 +134,8 @@ def _status(draft: Draft, tier: TierName, waiting: str | None, beside: str | Non
     else:
         state = TierState.STARTING
     under_way = "" if record.next is None else f", incarnation {record.next} {'takes over' if record.phase is Phase.CUT else 'is prepared'}"
-    sentence = (waiting or f"incarnation {number} is {says}{under_way}") + (f"; {beside}" if beside else "")
+    idle = f", {len(record.paused_workers)} of its {len(spec.placement.slots)} workers paused" if record.paused_workers else ""
+    sentence = (waiting or f"incarnation {number} is {says}{idle}{under_way}") + (f"; {beside}" if beside else "")
     return TierStatus(state=state, sentence=sentence, failures=spec.failures if state is not TierState.RUNNING else 0)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ops.model.ids import HostName, Incarnation, TierName
+from ops.model.ids import HostName, Incarnation, TierName, UnitId
 from ops.model.pressure import Pressure
 from ops.model.resources import Frozen
 
@@ -135,6 +135,19 @@ class Receipt(Frozen):
     at: float
 
 
+class WorkerReceipt(Frozen):
+    """What a driver says of a worker that was paused alone, or woken again."""
+
+    paused: bool
+    seconds: float
+    """How long it took to have done its last task, or to be there again."""
+    tasks: int = 0
+    """Paused: tasks that it had done by then."""
+    failed: int = 0
+    """Paused: tasks of its that failed."""
+    at: float
+
+
 TRIAL_SECONDS = 20.0
 """So long after a driver owns its tier it says what has gone through it: ten micro-batches."""
 
@@ -179,7 +192,14 @@ class IncarnationReport(Frozen):
     pressure: Pressure | None = None
     metered: bool = False
     """It lets records in batch by batch, after it was held back, until it has caught up."""
+    workers: dict[UnitId, WorkerReceipt] = Field(default_factory=dict)
+    """What became last of each worker that was paused alone, or woken again."""
     history: tuple[tuple[State, float], ...] = ()
+
+    @property
+    def paused_workers(self) -> frozenset[UnitId]:
+        """The workers that are paused alone."""
+        return frozenset(worker for worker, receipt in self.workers.items() if receipt.paused)
 
 
 class Phase(StrEnum):
@@ -201,6 +221,8 @@ class OwnerRecord(Frozen):
     """Whether it runs beside the owner, or is warm and waits."""
     phase: Phase = Phase.STEADY
     paused: bool = False
+    paused_workers: tuple[UnitId, ...] = ()
+    """Slots of the owner that are kept without an executor, while the others work on."""
     held_for: TierName | None = None
     """It runs and lets nothing in, because this tier, further on, is behind."""
     stopped: bool = False
@@ -239,6 +261,8 @@ class TierWanted(Frozen):
 
     running: bool = False
     paused: bool = False
+    paused_workers: tuple[UnitId, ...] = ()
+    """Slots that are to be paused alone; those of an incarnation that owns the tier no more are of no account."""
     attempt: int = 0
     """Raised to have a tier that was given up started again."""
     release: str | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ops.model.ids import ChangeId, HostName, OperationId, Tenant, TierName
+from ops.model.ids import ChangeId, HostName, OperationId, Tenant, TierName, UnitId
 from ops.model.incarnation import Placement
 from ops.model.resources import Frozen
 from ops.model.share import Amount
@@ -98,6 +98,8 @@ class ChangeSpec(Frozen):
     host: HostName | None = None
     tier: TierName | None = None
     """A tier; a change of numbers may also name the tenant `batch`."""
+    workers: tuple[UnitId, ...] = ()
+    """Single workers to be paused, by their slots; then a pause without a tier is of them alone."""
     to: str | None = None
     """Where a tier is to go: a host's name, `zone:ec2`, or `label:fast`."""
     k: Amount | None = None

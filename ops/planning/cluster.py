@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ops.model.assignment import HostState
-from ops.model.ids import HostName, TierName
+from ops.model.ids import HostName, TierName, UnitId
 from ops.model.incarnation import Placement
 from ops.model.release import Release, TierShape
 from ops.model.resources import Capacity, Quantum
@@ -127,6 +127,10 @@ class TierNow:
     """Whose code it runs, or is to be begun from."""
     failed: bool = False
     """It was given up after several failures in a row."""
+    workers: tuple[UnitId, ...] = ()
+    """The slots of its owner."""
+    paused_workers: tuple[UnitId, ...] = ()
+    """Those of them that are to be paused alone."""
 
 
 @dataclass(frozen=True)

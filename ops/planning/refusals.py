@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 
 from ops.model.assignment import HostState
-from ops.model.ids import BATCH, HostName
+from ops.model.ids import BATCH, HostName, TierName, UnitId
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.release import number_of
+from ops.model.sentence import listed
 from ops.model.tier import Mode
 from ops.planning.cluster import BURST_ZONE, Cluster, RefusedError, TierNow
 from ops.planning.compatible import problems
@@ -250,6 +251,47 @@ def _check_repair(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     return [*unknown, *_check_one(spec, cluster)]
 
 
+def _check_pause(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    found: dict[TierName, list[UnitId]] = {}
+    for worker in spec.workers:
+        found.setdefault(_tier_with(worker, cluster), []).append(worker)
+    for name, workers in found.items():
+        _check_workers(cluster.tiers[name], workers, spec)
+    return _check_one(spec, cluster)
+
+
+def _tier_with(worker: UnitId, cluster: Cluster) -> TierName:
+    for name, tier in cluster.tiers.items():
+        if worker in tier.workers:
+            return name
+    known = listed(sorted(each for tier in cluster.tiers.values() for each in tier.workers)) or "none"
+    message = f'there is no worker "{worker}"; `sluice slots` lists them: {known}'
+    raise RefusedError(message)
+
+
+def _check_workers(tier: TierNow, workers: list[UnitId], spec: ChangeSpec) -> None:
+    """Refuse workers whose tier could not go on without them."""
+    name = tier.spec.name
+    if spec.tier == name:
+        message = f"{', '.join(workers)}: {name} is to be paused as a whole; name the tier or its workers, not both"
+        raise RefusedError(message)
+    if tier.spec.mode is Mode.REALTIME:
+        message = (
+            f'tier "{name}": a realtime tier holds a thread of its workers for each partition, so none of them can be paused alone; '
+            f"pause the tier, or give it fewer workers: `sluice scale {name}`"
+        )
+        raise RefusedError(message)
+    if tier.spec.state:
+        message = (
+            f'tier "{name}": its state lies with its workers, so none of them can be paused alone; pause the tier, or give it fewer '
+            f"workers: `sluice scale {name}`"
+        )
+        raise RefusedError(message)
+    if {*tier.paused_workers, *workers} >= set(tier.workers):
+        message = f'tier "{name}": that would leave it without a worker; pause the tier: `sluice pause {name}`'
+        raise RefusedError(message)
+
+
 def _running(tier: TierNow) -> Iterable[str]:
     return [] if tier.placement is not None else [f"{tier.spec.name} does not run: it will be so from its next start on"]
 
@@ -277,7 +319,7 @@ _CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
     ChangeKind.SHIFT: _check_shift,
     ChangeKind.SETTLE: _check_nothing,
     ChangeKind.REPAIR: _check_repair,
-    ChangeKind.PAUSE: _check_one,
+    ChangeKind.PAUSE: _check_pause,
     ChangeKind.RESUME: _check_one,
     ChangeKind.WRITE_OFF: _check_write_off,
 }

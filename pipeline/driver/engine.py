@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ops.model.incarnation import Receipt
 from pipeline.declare import Tier
 from pipeline.driver.flow import Flow
+from pipeline.driver.workers import Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,9 +46,7 @@ class Setting:
     """Whether it owns the tier; else it runs beside the owner, to take over."""
     one_for_one: bool = False
     """Whether its transform makes exactly one record of each, so that what is out can be counted off."""
-    slots: int = 0
-    label: str = ""
-    """The resource of this incarnation's Workers."""
+    workers: Workers = field(default_factory=Workers)
     flow: Flow = field(default_factory=Flow)
     """Where its engine counts what goes through."""
     relieved: Callable[[], bool] = lambda: False

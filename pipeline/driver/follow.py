@@ -11,7 +11,7 @@ import structlog
 
 from ops.channel.client import Channel, ChannelAwayError, ConflictError, Waker
 from ops.model import paths
-from ops.model.ids import Incarnation
+from ops.model.ids import Incarnation, UnitId
 from ops.model.incarnation import Directive, IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Receipt, State, advance, directive
 from ops.model.tier import TierSpec
 
@@ -99,6 +99,11 @@ class Follow:
     def right(self) -> int:
         """The epoch of the last owner record that had this incarnation run."""
         return self._right
+
+    @property
+    def paused_workers(self) -> frozenset[UnitId]:
+        """The slots of this incarnation that are to be paused alone, while it owns the tier."""
+        return frozenset(self._record.paused_workers if self.owns else ())
 
     @property
     def held(self) -> bool:

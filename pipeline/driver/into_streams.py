@@ -163,8 +163,9 @@ class IntoStreams(Engine):
     def _put_through(self, begins: dict[str, int], until: dict[str, int]) -> None:
         """Run one job over what lies between; all of it is out when this returns."""
         setting = self._setting
-        if (there := len(executors(setting.session))) < setting.slots:
-            raise NoExecutorError(missing(there, setting.slots, setting.label))
+        workers = setting.workers
+        if (there := len(executors(setting.session))) < workers.awake:
+            raise NoExecutorError(missing(there, workers.awake, workers.label))
         bounds = {"startingOffsets": json.dumps(offsets_option(begins)), "endingOffsets": json.dumps(offsets_option(until))}
         records = source(setting, bounds, stream=False)
         self._written(records, self._by).write.format("kafka").options(**self._into_kafka()).save()
@@ -186,9 +187,9 @@ class IntoStreams(Engine):
 
         An executor takes longer to come back than a warm standby takes to begin: where there is one, this incarnation fails.
         """
-        now, error = time.monotonic(), self._failure()
+        now, error, workers = time.monotonic(), self._failure(), self._setting.workers
         if error is not None:
-            short = len(executors(self._setting.session)) < self._setting.slots
+            short = len(executors(self._setting.session)) < workers.awake
             if (short and self._setting.relieved()) or not self._restarts.failed(now):
                 raise error
             self._query = None
@@ -199,7 +200,7 @@ class IntoStreams(Engine):
         if late < 0:
             return
         there = len(executors(self._setting.session))
-        if there >= self._setting.slots:
+        if there >= workers.awake:
             self._restarts.begun()
             try:
                 self.run()
@@ -208,7 +209,7 @@ class IntoStreams(Engine):
                     raise
                 log.warning("Kafka does not answer; the query is begun again a little later", error=plainly(away))
         elif late > EXECUTORS_SECONDS:
-            raise NoExecutorError(missing(there, self._setting.slots, self._setting.label))
+            raise NoExecutorError(missing(there, workers.awake, workers.label))
 
     def _failure(self) -> Exception | None:
         """Return why the query has ended, or has to: on another executor Spark would begin a task again with the batch, minutes ago."""
@@ -217,7 +218,7 @@ class IntoStreams(Engine):
             return None
         if not query.isActive:
             return query.exception() or RuntimeError("the query ended without an error")
-        gone = self._executors - executors(self._setting.session)
+        gone = self._executors - executors(self._setting.session) - self._setting.workers.let_go
         if not gone:
             return None
         query.stop()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pipeline.driver.flow import Flow
     from pipeline.driver.follow import Follow
     from pipeline.driver.internal import InternalStates
+    from pipeline.driver.workers import Workers
 
 log = structlog.get_logger()
 
@@ -28,12 +29,13 @@ EXIT_CODES = {State.STOPPED: 0, State.FAILED: 1, State.FENCED: 3}
 class Life:
     """One incarnation, from its session on."""
 
-    def __init__(self, follow: "Follow", engine: "Engine", states: "InternalStates", flow: "Flow") -> None:
+    def __init__(self, follow: "Follow", engine: "Engine", states: "InternalStates", flow: "Flow", workers: "Workers") -> None:
         """Tie them together; in `flow` is counted what goes through."""
         self._follow = follow
         self._engine = engine
         self._states = states
         self._flow = flow
+        self._workers = workers
         self._owned: float | None = None
         """Since when it has owned the tier and run, on the monotonic clock."""
         self._beside = False
@@ -74,6 +76,7 @@ class Life:
                 self._run()
             self._engine.check()
             self._engine.tick()
+            self._follow.note(workers=self._workers.keep(self._follow.paused_workers))
             self._take_over()
             self._measure()
             self._tell()

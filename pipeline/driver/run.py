@@ -118,6 +118,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     from pipeline.driver.progress import Progress  # noqa: PLC0415
     from pipeline.driver.session import open_session, settings, wait_for_executors  # noqa: PLC0415
     from pipeline.driver.streams import Streams  # noqa: PLC0415
+    from pipeline.driver.workers import Workers  # noqa: PLC0415
     from pipeline.operators import check_tier  # noqa: PLC0415
 
     streams = Streams(where.kafka)
@@ -133,9 +134,10 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     session.sparkContext.setLogLevel("WARN")
     try:
         log.info("session", seconds=round(time.monotonic() - begun, 1))
+        workers = Workers(session, slots, label)
         setting = Setting(
             session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home,
-            follow.started, lambda: follow.right, lambda: follow.owns, check_tier(session, declared), slots, label, flow, follow.relieved,
+            follow.started, lambda: follow.right, lambda: follow.owns, check_tier(session, declared), workers, flow, follow.relieved,
             lambda: follow.held, lambda: follow.silent,
         )  # fmt: skip
         engine = engine_of(setting)
@@ -145,7 +147,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         log.info("executors", seconds=round(time.monotonic() - begun, 1), count=slots)
         progress = Progress(setting, engine, follow.began)
         progress.start()
-        code = Life(follow, engine, InternalStates(setting.checkpoints / "internal", declared.hooks), flow).live()
+        code = Life(follow, engine, InternalStates(setting.checkpoints / "internal", declared.hooks), flow, workers).live()
         progress.stop()
         _finish(engine.close)
     finally:

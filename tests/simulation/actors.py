@@ -11,6 +11,7 @@ from ops.model.incarnation import (
     OwnerRecord,
     Receipt,
     State,
+    WorkerReceipt,
     advance,
     directive,
 )
@@ -44,6 +45,7 @@ class SimDriver:
         self.stuck = False
         self.flowed = None
         self.owned_since = None
+        self.workers = {}
         self._report()
 
     @property
@@ -64,8 +66,13 @@ class SimDriver:
                 flowed=self.flowed,
                 history=tuple(self.history),
                 measured=self.measured,
+                workers=self.workers,
             ),
         )
+
+    @property
+    def _paused_workers(self):
+        return {worker for worker, receipt in self.workers.items() if receipt.paused}
 
     def _count(self):
         seconds = 0.0 if self.owned_since is None else self.clock() - self.owned_since
@@ -117,6 +124,11 @@ class SimDriver:
             self._go(State.RUNNING)
         elif not self.caught_up or not self.measured:
             self.caught_up = self.measured = True
+            self._report()
+        elif record.owner == self.number and self._paused_workers != set(record.paused_workers):
+            for worker in self._paused_workers ^ set(record.paused_workers):
+                paused = worker in record.paused_workers
+                self.workers = {**self.workers, worker: WorkerReceipt(paused=paused, seconds=1.0, tasks=7, at=self.clock())}
             self._report()
         elif record.owner == self.number:
             self.owned_since = self.owned_since or self.clock()

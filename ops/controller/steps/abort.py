@@ -60,8 +60,12 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
     if change.spec.kind is ChangeKind.PAUSE:
         for tier in draft.view.tiers:
             wanted = draft.wanted[tier]
-            if wanted.paused and wanted.by == change.by and change.spec.tier in {None, tier}:
+            whole = change.spec.tier == tier or (change.spec.tier is None and not change.spec.workers)
+            if wanted.paused and wanted.by == change.by and whole:
                 draft.wanted[tier] = wanted.model_copy(update={"paused": False, "by": by, "at": draft.now})
+            if mine := set(wanted.paused_workers) & set(change.spec.workers):
+                kept = tuple(worker for worker in wanted.paused_workers if worker not in mine)
+                draft.wanted[tier] = draft.wanted[tier].model_copy(update={"paused_workers": kept, "by": by, "at": draft.now})
     end(draft, identity, ChangeState.ABORTED)
 
 

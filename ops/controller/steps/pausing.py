@@ -1,38 +1,93 @@
-"""Pause and resume: say what is wanted of the tiers; their lives follow one at a time, nearest the end first."""
+"""Pause and resume: say what is wanted of tiers and single workers; their lives follow one at a time, nearest the end first."""
 
-from ops.controller import vitals
+from ops.controller import order, vitals
 from ops.controller.draft import Draft
 from ops.controller.steps.ending import end
 from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
-from ops.model.ids import TierName
+from ops.model.ids import Incarnation, TierName, UnitId
+from ops.model.incarnation import WorkerReceipt
 from ops.model.operation import ChangeState, Operation, Step
 
 
 def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
-    """Have the tiers paused or resumed, each confirmed by its driver."""
+    """Have tiers and workers paused or resumed, each confirmed by its driver."""
     paused = operation.step is Step.PAUSE
-    tiers = _tiers(draft, operation)
+    tiers, workers = _tiers(draft, operation), _workers(draft, operation)
+    if gone := [worker for worker in operation.spec.workers if worker not in workers]:
+        return Failed(f"{', '.join(gone)}: no worker is called so any more, its tier has been handed over; `sluice slots` lists them")
     for tier in tiers:
-        wanted = draft.wanted[tier]
-        if wanted.paused is not paused:
-            draft.wanted[tier] = wanted.model_copy(update={"paused": paused, "by": operation.by, "at": draft.now})
-    open_tiers = [tier for tier in tiers if not _is_so(draft, tier, paused=paused)]
+        _want(draft, operation, tier, paused=paused)
+    for worker, tier in workers.items():
+        refused = _want_worker(draft, operation, worker, tier)
+        if refused is not None:
+            return refused
     word = "paused" if paused else "running"
-    if not open_tiers:
+    so = {tier: _is_so(draft, tier, paused=paused) for tier in tiers}
+    so |= {worker: _receipt(draft, tier, worker) is not None for worker, tier in workers.items()}
+    names = [str(name) for tier in draft.end_first() for name in (tier.spec.name, *draft.workers(tier.spec.name)) if name in so]
+    left = [name for name in names if not so[name]]
+    if not left:
         end(draft, operation.change, ChangeState.DONE)
-        return Done(f"{word}: {', '.join(tiers) or 'no tier is wanted'}")
-    stuck = [tier for tier in open_tiers if draft.statuses[tier].state == "failed"]
+        receipts = {worker: found for worker, tier in workers.items() if (found := _receipt(draft, tier, worker)) is not None}
+        told = [_told(name, receipts.get(UnitId(name))) for name in names]
+        return Done(
+            f"{word}: {', '.join(told) or 'no tier is wanted'}",
+            {"receipts": {worker: receipt.model_dump(mode="json") for worker, receipt in receipts.items()}},
+        )
+    stuck = [tier for tier in (*tiers, *workers.values()) if draft.statuses[tier].state == "failed"]
     if stuck:
         return Failed(f"{stuck[0]} cannot be {word}: it {draft.statuses[stuck[0]].sentence}")
-    so = [tier for tier in tiers if tier not in open_tiers]
-    already = f"; {word} already: {', '.join(so)}" if so else ""
-    return Waiting(f"waiting until {open_tiers[0]} is {word}{already}")
+    already = f"; {word} already: {', '.join(name for name in names if so[name])}" if any(so.values()) else ""
+    return Waiting(f"waiting until {left[0]} is {word}{already}")
 
 
 def _tiers(draft: Draft, operation: Operation) -> list[TierName]:
+    if operation.spec.workers and operation.spec.tier is None:
+        return []
     wanted = [tier.spec.name for tier in draft.end_first() if draft.wanted[tier.spec.name].running]
     return [tier for tier in wanted if operation.spec.tier in {None, tier}]
 
 
+def _workers(draft: Draft, operation: Operation) -> dict[UnitId, TierName]:
+    """Return the workers that are to be paused and whose incarnation owns its tier, each with its tier."""
+    all_of = {worker: tier for tier in draft.view.tiers for worker in draft.workers(tier)}
+    return {worker: all_of[worker] for worker in operation.spec.workers if worker in all_of}
+
+
+def _want(draft: Draft, operation: Operation, tier: TierName, *, paused: bool) -> None:
+    wanted = draft.wanted[tier]
+    workers = wanted.paused_workers if paused else ()
+    if (wanted.paused, wanted.paused_workers) != (paused, workers):
+        changes = {"paused": paused, "paused_workers": workers, "by": operation.by, "at": draft.now}
+        draft.wanted[tier] = wanted.model_copy(update=changes)
+
+
+def _want_worker(draft: Draft, operation: Operation, worker: UnitId, tier: TierName) -> Failed | None:
+    wanted = draft.wanted[tier]
+    if wanted.paused:
+        return Failed(f"{worker} cannot be paused alone: {tier} is paused as a whole; `sluice resume {tier}` first")
+    if worker not in wanted.paused_workers:
+        living = [each for each in wanted.paused_workers if each in draft.workers(tier)]
+        changes = {"paused_workers": (*living, worker), "by": operation.by, "at": draft.now}
+        draft.wanted[tier] = wanted.model_copy(update=changes)
+    return None
+
+
 def _is_so(draft: Draft, tier: TierName, *, paused: bool) -> bool:
-    return draft.owners[tier].paused is paused and vitals.confirmed(draft, tier)
+    return draft.owners[tier].paused is paused and vitals.confirmed(draft, tier) and (paused or order.workers_settled(draft, tier))
+
+
+def _receipt(draft: Draft, tier: TierName, worker: UnitId) -> WorkerReceipt | None:
+    """Return what the owner says of a worker once it is paused."""
+    record = draft.owners[tier]
+    said = vitals.report(draft, tier, record.owner or Incarnation(0))
+    if said is None or worker not in record.paused_workers or worker not in said.paused_workers:
+        return None
+    return said.workers[worker]
+
+
+def _told(name: str, receipt: WorkerReceipt | None) -> str:
+    if receipt is None:
+        return name
+    failed = f", {receipt.failed} of them failed" if receipt.failed else ""
+    return f"{name} (drained in {receipt.seconds:.1f} s, {receipt.tasks} tasks done{failed})"

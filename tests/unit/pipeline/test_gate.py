@@ -12,6 +12,7 @@ from pipeline.driver.engine import Setting
 from pipeline.driver.intake import ROUND_SECONDS, SILENT_SECONDS
 from pipeline.driver.into_streams import IntoStreams
 from pipeline.driver.streams import Bounds
+from pipeline.driver.workers import Workers
 
 BATCH = 100
 RAW = "raw/0"
@@ -85,7 +86,7 @@ def gate(given, tmp_path, monkeypatch):
         list,
         lambda: 1,
         lambda: True,
-        1,
+        Workers(slots=1),
         held=lambda: given.held,
         silent=lambda: given.silent,
     )

@@ -1,0 +1,115 @@
+"""Single workers are paused and woken: one at a time, nearest the pipeline's end first, each with a receipt."""
+
+from dataclasses import replace
+
+import pytest
+from simulation.world import RULES, TIERS, World, tier
+
+from ops.model import paths
+from ops.model.incarnation import IncarnationReport, State
+from ops.model.operation import ChangeKind, Step
+from ops.model.share import Share
+from ops.model.tier import Mode
+
+WIDE = replace(RULES, shares={**RULES.shares, "counts": Share(minimum=1, target=3, maximum=3), "middle": Share(target=2, maximum=2)})
+
+
+@pytest.fixture
+def world():
+    made = World(tiers=(*TIERS, tier("middle", Mode.BATCH, 1)), rules=WIDE)
+    made.want()
+    made.settle()
+    return made
+
+
+def idle(world, name):
+    """Return the workers that the tier's driver says are paused."""
+    found = world.channel.read(paths.report(name, world.owner(name).owner), IncarnationReport)
+    return found.value.paused_workers
+
+
+def sentence(runbook, step):
+    return runbook.results[step].sentence
+
+
+def pause(world, *workers, name="p1", **spec):
+    runbook = world.begin(name, kind=ChangeKind.PAUSE, workers=workers, **spec)
+    world.settle()
+    return runbook
+
+
+def test_a_set_is_paused_one_at_a_time_nearest_the_end_first(world):
+    asked = ("slot-middle-1-0", "slot-counts-1-2", "slot-counts-1-0")
+    runbook = world.begin("p1", kind=ChangeKind.PAUSE, workers=asked, tier="outbound")
+    order = []
+    while not runbook.ended:
+        world.tick()
+        told = [each for name in ("counts", "middle") for each in world.owner(name).paused_workers]
+        told += ["outbound"] if world.owner("outbound").paused else []
+        done = [*idle(world, "counts"), *idle(world, "middle"), *(["outbound"] if world.state("outbound") is State.PAUSED else [])]
+        order += [each for each in done if each not in order]
+        assert len(told) <= len(done) + 1, "one at a time"
+    assert runbook.ok, runbook.results
+    assert set(order[:2]) == {"slot-counts-1-2", "slot-counts-1-0"}
+    assert order[2:] == ["outbound", "slot-middle-1-0"]
+    assert "slot-counts-1-2 (drained in 1.0 s, 7 tasks done)" in sentence(runbook, Step.PAUSE)
+    assert runbook.results[Step.PAUSE].details["receipts"].keys() == set(asked)
+    assert world.state("counts") is State.RUNNING
+    assert "2 of its 3 workers paused" in world.statuses["counts"].sentence
+
+
+def test_a_resume_wakes_them(world):
+    pause(world, "slot-counts-1-0", "slot-counts-1-1")
+    resume = world.begin("r1", kind=ChangeKind.RESUME, tier="counts")
+    world.settle()
+    assert resume.ok
+    assert not idle(world, "counts")
+    assert world.owner("counts").paused_workers == ()
+
+
+def test_who_takes_over_has_all_its_workers(world):
+    pause(world, "slot-counts-1-0")
+    world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    world.settle()
+    assert world.owner("counts").owner == 2
+    assert world.owner("counts").paused_workers == ()
+    again = pause(world, "slot-counts-2-1", name="p2")
+    assert again.ok
+    assert world.owner("counts").paused_workers == ("slot-counts-2-1",)
+
+
+def test_an_abort_wakes_what_it_has_paused(world):
+    world.begin("p1", kind=ChangeKind.PAUSE, workers=("slot-counts-1-0",))
+    world.until(lambda: world.owner("counts").paused_workers)
+    world.begin("p1", kind=ChangeKind.PAUSE).left = [Step.ABORT]
+    world.settle()
+    assert world.owner("counts").paused_workers == ()
+    assert not idle(world, "counts")
+
+
+@pytest.mark.parametrize(
+    ("workers", "spec", "message"),
+    [
+        (("slot-counts-9-0",), {}, 'there is no worker "slot-counts-9-0"; `sluice slots` lists them: slot-counts-1-0, slot-counts-1-1'),
+        (("slot-entry-1-0",), {}, "a realtime tier holds a thread of its workers for each partition"),
+        (("slot-middle-1-0", "slot-middle-1-1"), {}, "that would leave it without a worker; pause the tier: `sluice pause middle`"),
+        (("slot-counts-1-0",), {"tier": "counts"}, "name the tier or its workers, not both"),
+    ],
+)
+def test_what_a_tier_could_not_go_on_without_is_refused(world, workers, spec, message):
+    refused = pause(world, *workers, **spec)
+    assert message in sentence(refused, Step.PREFLIGHT)
+    assert world.owner("counts").paused_workers == ()
+
+
+def test_the_last_worker_is_kept(world):
+    pause(world, "slot-middle-1-0")
+    refused = pause(world, "slot-middle-1-1", name="p2")
+    assert "that would leave it without a worker" in sentence(refused, Step.PREFLIGHT)
+
+
+def test_a_worker_of_a_tier_that_is_paused_as_a_whole_is_refused(world):
+    world.begin("p0", kind=ChangeKind.PAUSE, tier="counts")
+    world.settle()
+    refused = pause(world, "slot-counts-1-0")
+    assert "counts is paused as a whole; `sluice resume counts` first" in sentence(refused, Step.PAUSE)
