@@ -87,7 +87,7 @@ class Workers:
     def _here(self) -> dict[UnitId, str]:
         """Return the executor of each worker that has one."""
         assert self.session is not None  # noqa: S101
-        known, found = executors(self.session), {}
+        known, found = executors(self.session), dict[UnitId, str]()
         summaries = self._context.statusStore().executorList(True)  # noqa: FBT003 — Java has no keywords
         for index in range(summaries.size()):
             summary = summaries.apply(index)
