@@ -16,9 +16,9 @@ QUERY = (
 AUDIT = (
     "select tier, sum(once)::bigint as once, sum(again)::bigint as again, bool_and(judges) as judges,"
     " extract(epoch from max(at))::float8 as at, extract(epoch from max(complete))::float8 as complete,"
-    " coalesce(max(unknown), 0)::bigint as unknown"
+    " coalesce(max(sent.lost), 0)::bigint as unknown"
     " from audit left join frontier using (tier)"
-    " left join (select tier, sum(lost) as unknown from ledger where lost > 0 group by tier) as sent using (tier)"
+    " left join (select tier, sum(lost) as lost from ledger where lost > 0 group by tier) as sent using (tier)"
     " group by tier order by tier"
 )
 LOSSES = (
@@ -89,7 +89,7 @@ def read_figures() -> Figures:
             tiers = [TierProgress.model_validate(row) for row in _rows(connection, QUERY)]
             audit = tuple(Audited.model_validate(row) for row in _rows(connection, AUDIT))
             losses = tuple(Found.model_validate(row) for row in _rows(connection, LOSSES))
-    except psycopg2.errors.UndefinedTable:
+    except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn):
         return Figures(missing="the pipeline's tables are not made yet; `make up` makes them, or `python -m pipeline.publish`")
     except psycopg2.Error as error:
         return Figures(missing=f"PostgreSQL is away: {str(error).strip().splitlines()[0]}")

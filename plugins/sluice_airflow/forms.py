@@ -64,6 +64,18 @@ def one_tier() -> Param:
     return Param(None, type=["null", "string"], title="Tier", enum=names, description="One tier alone; if not given, all of them.")
 
 
+def workers() -> Param:
+    """Ask for single workers, or for none."""
+    return Param(
+        "",
+        type="string",
+        title="Workers",
+        pattern=r"^[a-z0-9, -]*$",
+        examples=["slot-counts-3-1"],
+        description="Single workers by their slots, as `sluice slots` lists them; then no tier is paused but one that is named.",
+    )
+
+
 def to() -> Param:
     """Ask where a tier has to go."""
     known = the_site()

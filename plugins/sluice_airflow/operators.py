@@ -85,6 +85,8 @@ class StepOperator(BaseOperator):
         said = {key: value for key, value in self.change.items() if value not in ("", None)}
         if "until" in said:
             said["until"] = ending(said["until"], began(context), UTC).timestamp()
+        if "workers" in said:
+            said["workers"] = said["workers"].replace(",", " ").split()
         spec = ChangeSpec.model_validate(said)
         change = change_of(context)
         return Operation(

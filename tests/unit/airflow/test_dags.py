@@ -43,7 +43,7 @@ FORMS = {
     "scale_tier": {"tier", "k", "until"},
     "upgrade_tier": {"tier", "release"},
     "burst_to_ec2": {"tier", "k"},
-    "pause_pipeline": {"tier"},
+    "pause_pipeline": {"tier", "workers"},
     "resume_pipeline": {"tier"},
 }
 WITHOUT_INPUT = {"leave_ec2", "pause_pipeline", "resume_pipeline", "night_shift", "day_shift", "nightly_report", "burst_to_ec2"}

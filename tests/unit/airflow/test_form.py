@@ -33,6 +33,11 @@ def test_an_empty_field_says_nothing():
     assert spec_of(k="3", until="").until is None
 
 
+def test_workers_are_named_one_after_the_other():
+    assert spec_of(workers="slot-counts-3-1, slot-counts-3-2").workers == ("slot-counts-3-1", "slot-counts-3-2")
+    assert spec_of(workers="").workers == ()
+
+
 def test_a_time_that_cannot_be_meant_is_refused_before_anything_is_posted():
     with pytest.raises(UnusableFormError, match=r"until: .2x.: .x. is no unit: write 30m, 2h or 1d\. Nothing was posted"), kinds():
         spec_of(k="3", until="2x")
