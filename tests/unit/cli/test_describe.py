@@ -18,7 +18,17 @@ from ops.model.assignment import (
     slot_id,
 )
 from ops.model.ids import HostName, Incarnation, Tenant, TierName
-from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Placement, State, TierProgress, TierWanted
+from ops.model.incarnation import (
+    IncarnationReport,
+    IncarnationSpec,
+    OwnerRecord,
+    Phase,
+    Placement,
+    State,
+    TierProgress,
+    TierWanted,
+    WorkerReceipt,
+)
 from ops.model.resources import Quantum
 from ops.model.share import Layer, LayerEntry, Layers, Share
 from ops.model.status import ControllerStatus, TierState, TierStatus
@@ -105,6 +115,15 @@ def test_workers_are_as_their_host_their_slot_and_their_driver_are() -> None:
     assert state(view(host("h1", FIRST, state=UnitState.STARTING))) == "starting"
     assert state(view(host("h1", FIRST, state=UnitState.STOPPING))) == "draining"
     assert state(view(host("h1", FIRST, live=False))) == "lost"
+
+
+def test_a_worker_that_is_paused_alone_is_told() -> None:
+    seen = view(host("h1", FIRST, SECOND))
+    tier = seen.tiers[ENRICH]
+    workers = {FIRST.id: WorkerReceipt(paused=True, seconds=1.0, at=1.0), SECOND.id: WorkerReceipt(paused=False, seconds=1.7, at=2.0)}
+    report = tier.reports[Incarnation(2)].model_copy(update={"workers": workers})
+    changed = replace(seen, tiers={ENRICH: replace(tier, reports={Incarnation(2): report})})
+    assert {line.id: line.state for line in describe.slots(changed, Figures())} == {FIRST.id: "paused", SECOND.id: "active"}
 
 
 def test_a_host_without_an_agent_is_lost_unless_it_reboots() -> None:
