@@ -22,7 +22,7 @@ def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
         if refused is not None:
             return refused
     word = "paused" if paused else "running"
-    so = {tier: _is_so(draft, tier, paused=paused) for tier in tiers}
+    so: dict[str, bool] = {tier: _is_so(draft, tier, paused=paused) for tier in tiers}
     so |= {worker: _receipt(draft, tier, worker) is not None for worker, tier in workers.items()}
     names = [str(name) for tier in draft.end_first() for name in (tier.spec.name, *draft.workers(tier.spec.name)) if name in so]
     left = [name for name in names if not so[name]]

@@ -159,7 +159,7 @@ def test_a_join_that_leaves_records_out_unseen_is_refused(session: SparkSession,
 def test_a_join_that_is_none_is_refused(session: SparkSession, within, how, message: str) -> None:
     nothing = session.createDataFrame([], "id bigint, time timestamp")
     with pytest.raises(DeclarationError, match=message):
-        joined(nothing, nothing, F.lit(value=True), within=within, how=how)
+        joined(nothing, nothing, F.expr("true"), within=within, how=how)
 
 
 @pytest.mark.parametrize("name", ["entry", "enrich", "counts", "outbound"])
