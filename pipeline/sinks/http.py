@@ -123,9 +123,7 @@ class Post(Sink):
     def _body(self, rows: Rows, row: int) -> str:
         return json.dumps({name: rows.columns[name][row] for name in self.columns}, default=str)
 
-    def _send(  # noqa: PLR0913, PLR0917 — what a record's sending is
-        self, client: httpx.Client, rows: Rows, row: int, give_up: float, again: frozenset[Fate]
-    ) -> Answer:
+    def _send(self, client: httpx.Client, rows: Rows, row: int, give_up: float, again: frozenset[Fate]) -> Answer:
         """Send a record until what becomes of it is none of those, or there is no more time."""
         wait, most = WAITS
         while True:

@@ -188,14 +188,14 @@ class Ledger:
                     self._raise_marks(cursor, _raised(known, marks))
                     counts = _counts(batch, len(rows), written, quarantined) if absorbed is None else _absorbed(batch, absorbed, written)
                     self._record(cursor, before + 1, batch, counts)
-            if given_up is not None:
-                raise given_up
-            self._marks, self.number = marks, before + 1
         except MovedError:
             raise
         except BaseException:
             self.close()
             raise
+        if given_up is not None:
+            raise given_up
+        self._marks, self.number = marks, before + 1
         return counts
 
     def last(self) -> Last | None:

@@ -33,9 +33,7 @@ def test_a_worker_is_drained_kept_and_woken_while_the_others_work_on(lab: Lab) -
                 number = len(given)
                 headers = {"origin": f"{number % 4}:{number // 4}", "path": str(number % 4), "t0": str(int(time.time() * 1000))}
                 value = json.dumps({"n": number, "who": f"user-{number % 7}"})
-                producer.produce(
-                    "numbers", value, partition=number % 4, headers={key: value.encode() for key, value in headers.items()}
-                )
+                producer.produce("numbers", value, partition=number % 4, headers={key: value.encode() for key, value in headers.items()})
                 given.append(number)
             producer.poll(0)
 

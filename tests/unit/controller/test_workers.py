@@ -79,10 +79,11 @@ def test_who_takes_over_has_all_its_workers(world):
 
 
 def test_an_abort_wakes_what_it_has_paused(world):
-    world.begin("p1", kind=ChangeKind.PAUSE, workers=("slot-counts-1-0",))
+    world.driver("counts").stuck = True
+    runbook = world.begin("p1", deadline=5.0, kind=ChangeKind.PAUSE, workers=("slot-counts-1-0",))
     world.until(lambda: world.owner("counts").paused_workers)
-    world.begin("p1", kind=ChangeKind.PAUSE).left = [Step.ABORT]
     world.settle()
+    assert "waiting until slot-counts-1-0 is paused" in sentence(runbook, Step.PAUSE)
     assert world.owner("counts").paused_workers == ()
     assert not idle(world, "counts")
 

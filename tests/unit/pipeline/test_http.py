@@ -18,7 +18,6 @@ from pipeline.sinks.http import Post
 from pipeline.sinks.marks import Marks
 from pipeline.sinks.sink import Rows, SinkAwayError, Written
 
-
 CUT = 0
 """Instead of a status: the connection is closed without an answer."""
 
@@ -138,7 +137,9 @@ def test_at_most_once_only_what_was_not_taken_for_certain_is_sent_again(service:
 
 
 @pytest.mark.parametrize("away", ["it is not there", "it is busy"])
-def test_at_most_once_nothing_is_at_risk_while_the_service_takes_nothing(service: Service, away: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_once_nothing_is_at_risk_while_the_service_takes_nothing(
+    service: Service, away: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.5)
     service.answers = {"bell:0:1": [429] * 100}
     with served() as gone:
