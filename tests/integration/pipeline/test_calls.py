@@ -24,7 +24,7 @@ from tests.lab import Lab, until
 PIPELINE_MODULE = "tests.integration.pipeline.calling"
 TAKES_SECONDS = 0.02
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 class Service(ThreadingHTTPServer):
