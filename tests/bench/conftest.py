@@ -22,13 +22,6 @@ def flowing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
-@pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Publish three realtime tiers that pass records on."""
-    with opened(tmp_path_factory.mktemp("chain"), "tests.bench.chain") as lab:
-        yield lab
-
-
 def keep(name: str, results: dict[str, Any]) -> None:
     """Print results, and keep them."""
     RESULTS.mkdir(parents=True, exist_ok=True)

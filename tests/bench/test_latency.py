@@ -1,6 +1,7 @@
 """How long a record takes through three realtime tiers, from when it was due in `raw` to a consumer of the last stream."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.bench.figures import first_of_each, milliseconds
 from tests.bench.flow import Flow
 from tests.bench.peers.ours import Ours
 from tests.bench.peers.system import processor_seconds
-from tests.lab import Lab
+from tests.lab import Lab, opened
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -17,6 +18,12 @@ RATE = 1_000
 SECONDS = float(os.environ.get("SLUICE_BENCH_SECONDS", "900"))
 BARS = {"p50": 2.5, "p99": 25.0, "p99.9": 250.0}
 """Unit: milliseconds."""
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with opened(tmp_path_factory.mktemp("chain"), "tests.bench.chain") as lab:
+        yield lab
 
 
 def test_three_realtime_tiers(chain: Lab) -> None:
