@@ -58,15 +58,21 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
         draft.set_state(host, HostState.CORDONED, draft.records[host].by)
         draft.tell(f"{host} stays cordoned, as it was before (aborted)")
     if change.spec.kind is ChangeKind.PAUSE:
-        for tier in draft.view.tiers:
-            wanted = draft.wanted[tier]
-            whole = change.spec.tier == tier or (change.spec.tier is None and not change.spec.workers)
-            if wanted.paused and wanted.by == change.by and whole:
-                draft.wanted[tier] = wanted.model_copy(update={"paused": False, "by": by, "at": draft.now})
-            if mine := set(wanted.paused_workers) & set(change.spec.workers):
-                kept = tuple(worker for worker in wanted.paused_workers if worker not in mine)
-                draft.wanted[tier] = draft.wanted[tier].model_copy(update={"paused_workers": kept, "by": by, "at": draft.now})
+        _want_again(draft, change, by)
     end(draft, identity, ChangeState.ABORTED)
+
+
+def _want_again(draft: Draft, change: ChangeRecord, by: str) -> None:
+    """Have what a change has paused go on."""
+    for tier in draft.view.tiers:
+        wanted = draft.wanted[tier]
+        whole = change.spec.tier == tier or (change.spec.tier is None and not change.spec.workers)
+        mine = set(wanted.paused_workers) & set(change.spec.workers)
+        if wanted.paused and wanted.by == change.by and whole:
+            draft.wanted[tier] = wanted.model_copy(update={"paused": False, "by": by, "at": draft.now})
+        elif mine:
+            kept = tuple(worker for worker in wanted.paused_workers if worker not in mine)
+            draft.wanted[tier] = wanted.model_copy(update={"paused_workers": kept, "by": by, "at": draft.now})
 
 
 def _end_others(draft: Draft, operation: Operation) -> None:
