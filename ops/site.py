@@ -1,5 +1,6 @@
 """The site file: which pipeline, on which hosts, with which shares, locality and shifts. Errors name the key's path."""
 
+import re
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -70,6 +71,14 @@ class Ec2Config(Frozen):
     max_instances: int = Field(default=3, ge=0)
 
 
+class S3Config(Frozen):
+    """How S3, or what speaks like it, is reached. Credentials are not here: they are taken from the environment or its files."""
+
+    endpoint: str | None = Field(default=None, pattern=r"^https?://[^/]+$")
+    """`https://minio.example:9000`; None for the cloud's own, by the region."""
+    region: str = "eu-central-1"
+
+
 class Site(Frozen):
     """The whole file."""
 
@@ -96,6 +105,9 @@ class Site(Frozen):
     batch_quantum: Quantum = Quantum(cpu=1, memory=1024, threads=2)
     partitions: int = Field(default=4, ge=1)
     """Partitions of each stream that the platform creates."""
+    checkpoints: str | None = None
+    """Where tiers with state keep their checkpoints: in a bucket, `s3a://bucket/folder`. None: below the home that all hosts share."""
+    s3: S3Config = S3Config()
     reboot: tuple[str, ...] = ("systemctl", "reboot")
     """The command that an agent runs to reboot its host; `{host}` is its name."""
     alerts: Alerts = Alerts()
@@ -118,6 +130,14 @@ class Site(Frozen):
                 message = f"{tier}: {slots} is no number of workers; 0 lets a change take none away"
                 raise ValueError(message)
         return budget
+
+    @field_validator("checkpoints")
+    @classmethod
+    def _in_a_bucket(cls, url: str | None) -> str | None:
+        if url is not None and not re.fullmatch(r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?", url):
+            message = f"{url!r} is no folder of a bucket: write it like s3a://bucket/folder; without the key, the shared home has them"
+            raise ValueError(message)
+        return url
 
 
 def load(path: Path) -> Site:

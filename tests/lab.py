@@ -90,10 +90,12 @@ class Lab:
 
     # -- the agent's part
 
-    def start(self, tier: str, number: int, host: str, slots: int = 1) -> None:
+    def start(self, tier: str, number: int, host: str, slots: int = 1, **more: Any) -> None:
         """Start an incarnation's slots and driver on a host."""
         place = Placement(driver=HostName(host), slots=(HostName(host),) * slots)
-        spec = IncarnationSpec(tier=TierName(tier), incarnation=Incarnation(number), placement=place, reason="test", created_at=time.time())
+        spec = IncarnationSpec(
+            tier=TierName(tier), incarnation=Incarnation(number), placement=place, reason="test", created_at=time.time(), **more
+        )
         self.channel.put(paths.incarnation(tier, number), spec)
         read = self.channel.read(paths.tier(tier), TierSpec)
         assert read is not None
@@ -162,15 +164,15 @@ class Lab:
         record = OwnerRecord(owner=owner, next=following, phase=phase, epoch=next(self.epochs), **more)
         self.channel.put(paths.owner(tier), record)
 
-    def prepare(self, tier: str, owner: int, following: int, host: str) -> None:
+    def prepare(self, tier: str, owner: int, following: int, host: str, **more: Any) -> None:
         """Have the next incarnation ready on a host."""
         self.own(tier, owner, following, Phase.PREPARE)
-        self.start(tier, following, host)
+        self.start(tier, following, host, **more)
         self.wait(tier, following, State.READY)
 
-    def cut(self, tier: str, owner: int, following: int, host: str) -> None:
+    def cut(self, tier: str, owner: int, following: int, host: str, **more: Any) -> None:
         """Prepare the next incarnation on a host, and let it take over."""
-        self.prepare(tier, owner, following, host)
+        self.prepare(tier, owner, following, host, **more)
         self.own(tier, owner, following, Phase.CUT)
 
     def stand_by(self, tier: str, owner: int, standby: int, host: str, *, hot: bool) -> None:
@@ -198,10 +200,10 @@ class Lab:
     def caught_up(self, tier: str, number: int) -> None:
         until(f"{tier}/{number} has caught up", lambda: (said := self.report(tier, number)) is not None and said.caught_up)
 
-    def cold(self, tier: str, number: int, host: str, slots: int = 1) -> None:
+    def cold(self, tier: str, number: int, host: str, slots: int = 1, **more: Any) -> None:
         """Start an incarnation that owns its tier from the start."""
         self.own(tier, number)
-        self.start(tier, number, host, slots)
+        self.start(tier, number, host, slots, **more)
 
     # -- what came of it
 
@@ -215,10 +217,13 @@ class Lab:
 
 
 @contextmanager
-def opened(home: Path, pipeline: str | None = None) -> Iterator[Lab]:
-    """Bring services up in `home` and publish the shipped pipeline, or the one that is named; everything is gone afterwards."""
+def opened(home: Path, pipeline: str | None = None, more: str = "hosts: []\n") -> Iterator[Lab]:
+    """Bring services up in `home` and publish the shipped pipeline, or the one that is named; everything is gone afterwards.
+
+    `more` is what else the site file says.
+    """
     site = home / "site.yaml"
-    site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else f"pipeline: {pipeline}\npartitions: 4\nhosts: []\n")
+    site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else f"pipeline: {pipeline}\npartitions: 4\n{more}")
     env = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_PORT_BASE": str(free_base()), "SLUICE_SITE": str(site)}
     env.pop("SLUICE_ENDPOINTS", None)
     services = [sys.executable, "-m", "ops.platform.services"]

@@ -150,6 +150,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         incarnation=owner.owner,
         release=None if runs is None else runs.release,
         published=tier.spec.release,
+        partitions=runs.partitions if runs is not None and tier.spec.state else None,
         driver=DriverLine()
         if driver is None
         else DriverLine(host=driver[0].name, state=report.state if report else None, pid=driver[2].pid if driver[2] else None),

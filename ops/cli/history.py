@@ -16,6 +16,8 @@ def subject(spec: ChangeSpec) -> str:
     words = [str(word) for word in (spec.host, spec.tier, *spec.workers, spec.shift) if word is not None]
     if spec.k is not None:
         words.append(f"k={spec.k}")
+    if spec.partitions is not None:
+        words.append(f"partitions={spec.partitions}")
     words += [f"→ {place}" for place in (spec.to, spec.release) if place is not None]
     if spec.until is not None:
         words.append(f"until {clock(spec.until)}")

@@ -57,6 +57,8 @@ class TierLine(Frozen):
     """Whose code its owner runs; None: as its host's checkout was when it started."""
     published: str | None
     """The release that was published last."""
+    partitions: int | None
+    """Over how many its state is spread; None: it holds none, or does not run."""
     driver: DriverLine
     workers: tuple[WorkerLine, ...]
     next: int | None

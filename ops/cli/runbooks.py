@@ -32,6 +32,7 @@ class Kind(StrEnum):
     REBOOT = "reboot"
     MIGRATE = "migrate"
     UPGRADE = "upgrade"
+    REPARTITION = "repartition"
     SCALE = "scale"
     BURST = "burst"
     LEAVE = "leave"
@@ -49,6 +50,7 @@ _NEEDS: dict[Kind, tuple[str, ...]] = {
     Kind.REBOOT: ("host",),
     Kind.MIGRATE: ("tier", "to"),
     Kind.UPGRADE: ("tier",),
+    Kind.REPARTITION: ("tier", "partitions"),
     Kind.SCALE: ("tier", "k"),
     Kind.BURST: ("tier", "k"),
     Kind.SHIFT: ("shift",),
@@ -221,6 +223,19 @@ def upgrade(
     """Hand a tier over to other code while records flow; it goes back by itself when it does not do as well as before."""
     words = (tier,) if release is None else (tier, release)
     _run(Kind.UPGRADE, *words, deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice repartition by-user 8")
+def repartition(
+    tier: Tier,
+    partitions: Annotated[int, typer.Argument(help="Over how many partitions its state is to be spread.", min=1)],
+    *,
+    deadline: Deadline = DEADLINE,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Spread what a tier holds in Spark over more partitions, or fewer, while records flow; its keys are counted before and after."""
+    _run(Kind.REPARTITION, tier, str(partitions), deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice shift night")

@@ -21,13 +21,18 @@ def cluster(draft: Draft) -> Cluster:
     for name, tier in draft.view.tiers.items():
         owning = draft.owning(name)
         status = draft.statuses.get(name)
-        release, failed = draft.release_of(name), status is not None and status.state is TierState.FAILED
-        if owning is not None:
-            release = owning.release
-        placement = None if owning is None else owning.placement
         workers, wanted = draft.workers(name), draft.wanted[name]
-        idle = tuple(worker for worker in wanted.paused_workers if worker in workers)
-        tiers[name] = TierNow(tier.spec, placement, wanted.running, release, failed, workers, idle)
+        tiers[name] = TierNow(
+            spec=tier.spec,
+            placement=None if owning is None else owning.placement,
+            wanted=wanted.running,
+            release=draft.release_of(name) if owning is None else owning.release,
+            partitions=wanted.partitions if owning is None else owning.partitions,
+            paused=wanted.paused,
+            failed=status is not None and status.state is TierState.FAILED,
+            workers=workers,
+            paused_workers=tuple(worker for worker in wanted.paused_workers if worker in workers),
+        )
     batch = tuple(sorted(draft.batch.values()))
     return Cluster(draft.room, tiers, batch, draft.rules_now(), draft.pace, tuple(returning(draft)), draft.view.releases)
 

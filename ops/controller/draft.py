@@ -105,8 +105,16 @@ class Draft:
         """Return the release that a tier's next incarnation is begun from."""
         return self.wanted[tier].release or self.view.tiers[tier].spec.release
 
-    def begin(self, tier: TierName, placement: Placement, reason: str, failures: int = 0, release: str | None = None) -> Incarnation:
-        """Write a new incarnation under a number that was never used; it runs the tier's release, unless another one is named."""
+    def begin(  # noqa: PLR0913, PLR0917 - what an incarnation is
+        self,
+        tier: TierName,
+        placement: Placement,
+        reason: str,
+        failures: int = 0,
+        release: str | None = None,
+        partitions: int | None = None,
+    ) -> Incarnation:
+        """Write a new incarnation under a number that was never used; release and partitions are the tier's, unless others are named."""
         if release is None and (release := self.release_of(tier)) != self.wanted[tier].release:
             self.wanted[tier] = self.wanted[tier].model_copy(update={"release": release})
         known = [0, *self.incarnations[tier], self.owners[tier].owner or 0, self.owners[tier].next or 0]
@@ -119,6 +127,7 @@ class Draft:
             created_at=self.now,
             failures=failures,
             release=release,
+            partitions=partitions or self.wanted[tier].partitions,
             attempt=self.wanted[tier].attempt,
         )
         self._hold(tier, placement, 1)

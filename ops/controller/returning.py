@@ -1,6 +1,6 @@
-"""The way back: a tier whose owner runs another release than the one that is wanted is handed over to that one.
+"""The way back: a tier whose owner runs another release than is wanted, or has its state in another number of partitions, is handed over.
 
-So new code that was not accepted is left again, whatever became of the upgrade: its trial failed, it was aborted, or nobody went on.
+So what was not accepted is left again, whatever became of the upgrade or the repartition: it failed, it was aborted, or nobody went on.
 """
 
 from ops.controller import vitals
@@ -19,18 +19,19 @@ AGAIN_SECONDS = 30.0
 
 
 def due(draft: Draft, tier: TierName) -> str | None:
-    """Return the release that a tier has to go back to; None when it runs what it is to run, or a change is working on it."""
-    owning, wanted = draft.owning(tier), draft.wanted[tier].release
-    if owning is None or owning.release is None or wanted in {None, owning.release}:
+    """Say what a tier has to go back to; None when it runs as it is to run, or a change is working on it."""
+    owning, wanted = draft.owning(tier), draft.wanted[tier]
+    if owning is None or any(change.state is ChangeState.ACTIVE and tier in change.incarnations for change in draft.changes.values()):
         return None
-    busy = any(change.state is ChangeState.ACTIVE and tier in change.incarnations for change in draft.changes.values())
-    return None if busy else wanted
+    if owning.release is not None and wanted.release not in {None, owning.release}:
+        return f"release {wanted.release}"
+    return f"{wanted.partitions} state partitions" if wanted.partitions != owning.partitions else None
 
 
 def is_under_way(draft: Draft, tier: TierName) -> bool:
     """Tell whether the next incarnation of a tier is its way back."""
-    spec = draft.incarnations[tier].get(draft.owners[tier].next or Incarnation(0))
-    return spec is not None and spec.release is not None and spec.release == due(draft, tier)
+    spec, wanted = draft.incarnations[tier].get(draft.owners[tier].next or Incarnation(0)), draft.wanted[tier]
+    return spec is not None and due(draft, tier) is not None and (spec.release, spec.partitions) == (wanted.release, wanted.partitions)
 
 
 def keep(draft: Draft, tier: TierName) -> str | None:
@@ -38,7 +39,7 @@ def keep(draft: Draft, tier: TierName) -> str | None:
     back, owning, record = due(draft, tier), draft.owning(tier), draft.owners[tier]
     if back is None or owning is None:
         return None
-    sentence = f"goes back from release {owning.release} to {back}"
+    sentence = f"goes back to {back}"
     if record.next is None:
         return _begin(draft, tier, back, sentence)
     if record.phase is Phase.CUT:

@@ -12,6 +12,9 @@ from ops.model.ids import HostName, Incarnation, TierName, UnitId
 from ops.model.pressure import Pressure
 from ops.model.resources import Frozen
 
+STATE_PARTITIONS = 2
+"""Over so many partitions the state of a tier is spread in Spark, until somebody changes it."""
+
 
 class Placement(Frozen):
     """Where an incarnation's driver and workers are: one entry of `slots` for each worker."""
@@ -44,6 +47,8 @@ class IncarnationSpec(Frozen):
     """How many owners of this tier have failed in a row before it."""
     release: str | None = None
     """The release whose code it runs; None: what its host's checkout holds, as before there were releases."""
+    partitions: int = STATE_PARTITIONS
+    """Over how many partitions its state is spread, if it holds any; a checkpoint with another number is spread anew as it begins."""
     attempt: int = 0
     """`TierWanted.attempt` when it was written: a higher one has a tier that was given up started again."""
 
@@ -123,6 +128,19 @@ class Internal(Frozen):
     sha256: str
 
 
+class Repartitioned(Frozen):
+    """A state that was spread over another number of partitions, and the proof that all of it is there."""
+
+    before: int
+    """Partitions."""
+    after: int
+    keys_before: int
+    """Counted in all stores of the checkpoint that it was made from."""
+    keys_after: int
+    """Counted in the one that was made."""
+    seconds: float
+
+
 class Receipt(Frozen):
     """Proof of where an incarnation stopped or started: offsets per input partition, `stream/partition` → offset."""
 
@@ -132,6 +150,8 @@ class Receipt(Frozen):
     """The last batch in the ledger, for a tier with a sink."""
     internal: Internal | None = None
     """Where it stopped: what it has left."""
+    repartitioned: Repartitioned | None = None
+    """Where it started: that its state was spread anew, if it was."""
     at: float
 
 
@@ -267,6 +287,8 @@ class TierWanted(Frozen):
     """Raised to have a tier that was given up started again."""
     release: str | None = None
     """The release that its next incarnation is begun from; set at its first start, and by an upgrade that was accepted."""
+    partitions: int = STATE_PARTITIONS
+    """Over how many partitions the state of its next incarnation is spread; set by a repartition that was accepted."""
     by: str = ""
     at: float = 0.0
 

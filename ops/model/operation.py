@@ -25,6 +25,8 @@ class ChangeKind(StrEnum):
     REBOOT = "reboot"
     MIGRATE = "migrate"
     UPGRADE = "upgrade"
+    REPARTITION = "repartition"
+    """Spread what a tier holds in Spark over another number of partitions."""
     SCALE = "scale"
     BURST = "burst"
     LEAVE = "leave"
@@ -78,6 +80,7 @@ STEPS: dict[ChangeKind, tuple[Step, ...]] = {
     ),
     ChangeKind.MIGRATE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.UPGRADE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.TRIAL, Step.RELEASE),
+    ChangeKind.REPARTITION: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.SCALE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.BURST: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
     ChangeKind.LEAVE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
@@ -110,6 +113,8 @@ class ChangeSpec(Frozen):
     """Likewise: never more."""
     release: str | None = None
     """The release that a tier is to run; preflight puts the newest in the place of None."""
+    partitions: int | None = Field(default=None, ge=1)
+    """Over how many partitions the state of a tier is to be spread."""
     shift: str | None = None
     """A shift's name in the site file: `night` or `day`."""
     until: float | None = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from ops.model.assignment import HostState
 from ops.model.ids import HostName, TierName, UnitId
-from ops.model.incarnation import Placement
+from ops.model.incarnation import STATE_PARTITIONS, Placement
 from ops.model.release import Release, TierShape
 from ops.model.resources import Capacity, Quantum
 from ops.model.share import Layers, Numbers, Share
@@ -125,6 +125,9 @@ class TierNow:
     """It is to run: what it lacks of its minimum is kept for it."""
     release: str | None = None
     """Whose code it runs, or is to be begun from."""
+    partitions: int = STATE_PARTITIONS
+    """Over how many its state is spread, if it holds any."""
+    paused: bool = False
     failed: bool = False
     """It was given up after several failures in a row."""
     workers: tuple[UnitId, ...] = ()

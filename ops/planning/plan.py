@@ -24,6 +24,7 @@ MOVING = frozenset(
         ChangeKind.REBOOT,
         ChangeKind.MIGRATE,
         ChangeKind.UPGRADE,
+        ChangeKind.REPARTITION,
         ChangeKind.SCALE,
         ChangeKind.BURST,
         ChangeKind.LEAVE,
@@ -197,6 +198,8 @@ def has_to_move(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) 
             moves = tier.release != spec.release and not tier.failed
         case ChangeKind.REPAIR:
             moves = bool(drift(tier, aim, cluster.hosts))
+        case ChangeKind.REPARTITION:
+            moves = tier.partitions != spec.partitions
         case ChangeKind.LEAVE:
             moves = any(name in cluster.hosts and cluster.hosts[name].zone == BURST_ZONE for name in now.hosts)
         case _:

@@ -13,6 +13,8 @@ from ops.planning.compatible import problems
 from ops.planning.layers import burst_of, layers_after
 from ops.planning.shares import limits, slots_of, target
 
+STORES_PER_THREAD = 16
+"""Each partition of each operator is a store of its own in an executor's memory; a number much larger is a slip of the keyboard."""
 BY_VALUE = ("Fields(", "Direct(")
 """The groupings whose partition follows from a value that the transform makes."""
 
@@ -134,6 +136,32 @@ def _check_upgrade(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         f"where both codes put it out, during the hand-over, a table that adds up counts it twice"
     )
     return [*wrong, *([note] if spread else ()), *_running(tier)]
+
+
+def _check_repartition(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    tier = _tier_of(spec, cluster)
+    name, wanted = tier.spec.name, spec.partitions
+    if wanted is None:
+        message = "repartition needs partitions, the number over which the state is to be spread"
+        raise RefusedError(message)
+    if not tier.spec.state:
+        message = f'tier "{name}" holds no state in Spark: there is nothing to spread; `sluice scale {name}` gives it more workers'
+        raise RefusedError(message)
+    if tier.placement is None or tier.paused or tier.failed:
+        how = "has failed" if tier.failed else "is paused" if tier.paused else "does not run"
+        message = f'tier "{name}" {how}: its state is spread anew in a hand-over, and counted; have it run first'
+        raise RefusedError(message)
+    threads = len(tier.placement.slots) * tier.spec.quantum.threads
+    if wanted > STORES_PER_THREAD * threads:
+        message = (
+            f'tier "{name}": {wanted} partitions are {wanted / threads:.0f} stores of each operator for each of its {threads} threads; '
+            f"ask for {STORES_PER_THREAD * threads} or fewer, or scale it first"
+        )
+        raise RefusedError(message)
+    if tier.partitions == wanted:
+        return [f"the state of {name} is spread over {wanted} partitions already"]
+    note = f"the state of {name} is spread over {wanted} partitions, and was over {tier.partitions}; its keys are counted before and after"
+    return [note, *([f"{threads - wanted} of its {threads} threads will hold no state"] if wanted < threads else ())]
 
 
 def _check_scale(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
@@ -313,6 +341,7 @@ _CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
     ChangeKind.RETURN: _check_return,
     ChangeKind.MIGRATE: _check_migrate,
     ChangeKind.UPGRADE: _check_upgrade,
+    ChangeKind.REPARTITION: _check_repartition,
     ChangeKind.SCALE: _check_scale,
     ChangeKind.BURST: _check_burst,
     ChangeKind.LEAVE: _check_nothing,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ops.model.incarnation import Receipt
+from ops.model.incarnation import STATE_PARTITIONS, Receipt
 from pipeline.declare import Tier
 from pipeline.driver.flow import Flow
 from pipeline.driver.workers import Workers
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+    from pipeline.driver.depot import Depot
     from pipeline.driver.streams import Streams
 
 INTERVAL = 2.0
@@ -46,6 +47,10 @@ class Setting:
     """Whether it owns the tier; else it runs beside the owner, to take over."""
     one_for_one: bool = False
     """Whether its transform makes exactly one record of each, so that what is out can be counted off."""
+    partitions: int = STATE_PARTITIONS
+    """Over how many its state is to be spread, if it holds any."""
+    depot: "Depot | None" = None
+    """Where the checkpoints of its state are; None: in the tier's own folder."""
     workers: Workers = field(default_factory=Workers)
     flow: Flow = field(default_factory=Flow)
     """Where its engine counts what goes through."""
@@ -58,7 +63,7 @@ class Setting:
 
     @property
     def checkpoints(self) -> Path:
-        """The tier's own folder of checkpoints, which all hosts share."""
+        """The tier's own folder in the home that all hosts share."""
         return self.home / "checkpoints" / self.tier.name
 
     @property
@@ -142,12 +147,13 @@ def engine_of(setting: Setting) -> Engine:
         from pipeline.driver.into_streams import IntoStreams  # noqa: PLC0415
 
         return IntoStreams(setting)
+    from pipeline.driver.depot import Folder  # noqa: PLC0415
     from pipeline.driver.into_sink import IntoSink  # noqa: PLC0415
     from pipeline.driver.with_state import WithState  # noqa: PLC0415
     from pipeline.sinks.table import Latest  # noqa: PLC0415
 
     if isinstance(setting.tier.sink, Latest):
-        return WithState(setting, setting.tier.sink)
+        return WithState(setting, setting.tier.sink, setting.depot or Folder(setting.checkpoints))
     return IntoSink(setting, setting.tier.sink)
 
 
@@ -162,12 +168,22 @@ def offsets_option(positions: dict[str, int]) -> dict[str, dict[str, int]]:
 
 def ends(checkpoint: Path, batch: int) -> dict[str, int]:
     """Return where a batch ends, as the query's checkpoint has it."""
+    return offsets_of((checkpoint / "offsets" / str(batch)).read_text())
+
+
+def offsets_of(logged: str) -> dict[str, int]:
+    """Return where a batch ends, of what Spark logs before it begins. Pure."""
     found: dict[str, int] = {}
-    for line in (checkpoint / "offsets" / str(batch)).read_text().splitlines()[2:]:
+    for line in logged.splitlines()[2:]:
         if line != "-":  # an input of which nothing is known yet
             for topic, partitions in json.loads(line).items():
                 found |= {f"{topic}/{partition}": int(offset) for partition, offset in partitions.items()}
     return found
+
+
+def partitions_of(logged: str) -> int:
+    """Return over how many partitions a batch's state is spread, likewise. Pure."""
+    return int(json.loads(logged.splitlines()[1])["conf"]["spark.sql.shuffle.partitions"])
 
 
 def folder_of_run(checkpoints: Path, incarnation: int, number: int = 0) -> tuple[Path, int]:

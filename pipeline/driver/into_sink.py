@@ -14,7 +14,7 @@ import psycopg
 import pyarrow as pa
 import structlog
 
-from ops.model.incarnation import Receipt
+from ops.model.incarnation import Receipt, Repartitioned
 from ops.model.tier import Delivery
 from pipeline import lineage
 from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, ends, is_idle, is_warm, offsets_option, plan, recent, source
@@ -88,6 +88,8 @@ class IntoSink(Engine):
         self._gap: float | None = None
         self._doubt = False
         """Records of the last batch may be lost: until one is taken again, one at a time is risked."""
+        self._repartitioned: Repartitioned | None = None
+        """That the state of the run was spread anew as it began."""
 
     # -- the life of the query
 
@@ -131,7 +133,7 @@ class IntoSink(Engine):
         self._read, self._done = begins, begins
         self._query = self._start(begins, self._take, records=setting.tier.max_offsets)
         log.info("runs", begins=begins)
-        return Receipt(positions=begins, batch=None if last is None else last.number, at=time.time())
+        return Receipt(positions=begins, batch=None if last is None else last.number, repartitioned=self._repartitioned, at=time.time())
 
     def hold(self) -> Receipt:
         """Let a transaction through that has begun, and stop."""
@@ -197,7 +199,7 @@ class IntoSink(Engine):
     # -- the query itself
 
     def _begin(self, last: Last | None, bounds: Bounds) -> dict[str, int]:
-        """Make the folder of a run's checkpoint, and return where the run begins."""
+        """Make a run's checkpoint, and return where the run begins."""
         self._folder = self._scratch()
         return start(bounds.oldest, bounds.ends, [last.ends] if last is not None else [], [])
 
@@ -210,10 +212,19 @@ class IntoSink(Engine):
     def _start(self, begins: dict[str, int], take: "Callable[[DataFrame, int], None]", *, records: int) -> "StreamingQuery":
         made, mode = self._made(begins, records)
         writer = made.writeStream.foreachBatch(take).queryName(self._called).outputMode(mode)
-        return writer.option("checkpointLocation", str(self._folder)).trigger(processingTime="0 seconds").start()
+        return writer.option("checkpointLocation", self._location()).trigger(processingTime="0 seconds").start()
 
     def _scratch(self) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"sluice-{self._setting.tier.name}-"))
+
+    def _location(self) -> str:
+        """Return where the query that begins has its checkpoint."""
+        return str(self._folder)
+
+    def _reached(self, number: int) -> dict[str, int]:
+        """Return where a batch of the query ends."""
+        assert self._folder is not None  # noqa: S101 — a query that runs has one
+        return ends(self._folder, number)
 
     def _clear(self) -> None:
         """Drop a checkpoint that is of no use to any other."""
@@ -225,8 +236,7 @@ class IntoSink(Engine):
         try:
             with self._setting.flow.phases.labels("collect").time():
                 rows = frame.toArrow()
-            assert self._folder is not None  # noqa: S101 — a query that runs has one
-            reached = ends(self._folder, number)
+            reached = self._reached(number)
             batch = Batch({partition: self._read.get(partition, 0) for partition in reached}, reached)
             self._put(rows, batch)
             self._read = reached

@@ -88,8 +88,12 @@ class Jvm:
 
 
 def connector(home: Path) -> str:
-    """Return the class path of the Kafka connector, the same on every host; empty where it was never fetched."""
-    return ":".join(str(jar) for jar in sorted((home / "jars" / "connector").glob("*.jar")))
+    """Return the class path of the Kafka connector, the same on every host; empty where it was never fetched.
+
+    What Spark reads buckets with comes after it, where the site's checkpoints are in one.
+    """
+    kafka, buckets = (sorted((home / "jars" / folder).glob("*.jar")) for folder in ("connector", "s3"))
+    return ":".join(str(jar) for jar in (*kafka, *buckets)) if kafka else ""
 
 
 def java_options(home: Path, *, busy: bool = False) -> str:

@@ -98,7 +98,11 @@ def _load(home: Path, release: str | None) -> declare.Pipeline:
     """Import the code that the incarnation runs; without a release, what this host's checkout has."""
     if release is not None:
         return releases.load(home, release)
-    return declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
+    return declare.load(_site().pipeline)
+
+
+def _site() -> site.Site:
+    return site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
 
 
 def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
@@ -112,6 +116,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     begun: float,
 ) -> int:
     # imported here: Spark takes a second, and a driver that is not wanted should not wait for it
+    from pipeline.driver.depot import depot_of  # noqa: PLC0415
     from pipeline.driver.engine import Setting, engine_of  # noqa: PLC0415
     from pipeline.driver.internal import InternalStates  # noqa: PLC0415
     from pipeline.driver.life import Life  # noqa: PLC0415
@@ -130,15 +135,16 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
             f"and {slots} slots have {spec.quantum.threads * slots}; give it more slots or raise quantum.threads"
         )
         raise CapacityError(message)
-    session = open_session(where.spark, settings(spec, incarnation, _address(), where.home), jvm)
+    depot = depot_of(spec.name, _site(), where.home)
+    session = open_session(where.spark, settings(spec, incarnation, _address(), where.home) | depot.session, jvm)
     session.sparkContext.setLogLevel("WARN")
     try:
         log.info("session", seconds=round(time.monotonic() - begun, 1))
         workers = Workers(session, slots, label)
         setting = Setting(
             session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home,
-            follow.started, lambda: follow.right, lambda: follow.owns, check_tier(session, declared), workers, flow, follow.relieved,
-            lambda: follow.held, lambda: follow.silent,
+            follow.started, lambda: follow.right, lambda: follow.owns, check_tier(session, declared), incarnation.partitions, depot, workers,
+            flow, follow.relieved, lambda: follow.held, lambda: follow.silent,
         )  # fmt: skip
         engine = engine_of(setting)
         engine.rehearse()

@@ -58,7 +58,7 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         "spark.ui.retainedTasks": "200",
         "spark.sql.ui.retainedExecutions": "5",
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": str(incarnation.partitions),
         "spark.sql.session.timeZone": "UTC",
         # the JVM's own tables of upper and lower case: ICU's take 2 s of processor time at the first lower() of every executor
         "spark.sql.icu.caseMappings.enabled": "false",

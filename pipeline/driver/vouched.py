@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 LOGGED = re.compile(r"(?P<log>offsets|commits)/(?P<batch>\d+)")
 VERSIONED = re.compile(r"(?P<store>state/.+)/(?P<version>\d+)\.(?P<kind>changelog|zip)")
+STORE = re.compile(r"state/\d+/(?P<partition>\d+)/")
 QUERY = "metadata"
 """Holds the id of the run's query, and is a part of no other's checkpoint."""
 
@@ -24,6 +25,8 @@ class Committed:
     """Spark's number of it, not the ledger's."""
     ends: Mapping[str, int]
     """Where it ends, by `stream/partition`."""
+    partitions: int
+    """Over how many its state is spread."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,9 @@ class Vouched:
     """The ledger's number of it."""
 
 
-def manifest(files: Iterable[str], batch: int) -> tuple[str, ...] | None:
+def manifest(files: Iterable[str], batch: int, partitions: int) -> tuple[str, ...] | None:
     """Return the files that make up the checkpoint as of a committed batch, the commits last; None where one is missing."""
-    chosen = sorted((name for name in files if _is_part(name, batch)), key=lambda name: (name.startswith("commits/"), name))
+    chosen = sorted((name for name in files if _is_part(name, batch, partitions)), key=lambda name: (name.startswith("commits/"), name))
     versions: dict[str, dict[str, set[int]]] = {}
     for name in chosen:
         if found := VERSIONED.fullmatch(name):
@@ -45,11 +48,13 @@ def manifest(files: Iterable[str], batch: int) -> tuple[str, ...] | None:
             kinds[found["kind"]].add(int(found["version"]))
     logged = {f"offsets/{batch}", f"commits/{batch}"} <= set(chosen)
     unbroken = all(set(range(max(kinds["zip"], default=0) + 1, batch + 2)) <= kinds["changelog"] for kinds in versions.values())
-    return tuple(chosen) if logged and versions and unbroken and _numbered(versions) else None
+    return tuple(chosen) if logged and versions and unbroken and _numbered(versions, partitions) else None
 
 
-def _is_part(name: str, batch: int) -> bool:
+def _is_part(name: str, batch: int, partitions: int) -> bool:
     """Tell whether a file belongs to a checkpoint as of a batch; what has no number belongs to any."""
+    if (store := STORE.match(name)) and int(store["partition"]) >= partitions:
+        return False  # of the batches before, where there were more of them
     if found := LOGGED.fullmatch(name):
         return int(found["batch"]) <= batch
     if found := VERSIONED.fullmatch(name):
@@ -57,15 +62,14 @@ def _is_part(name: str, batch: int) -> bool:
     return name != QUERY
 
 
-def _numbered(stores: Iterable[str]) -> bool:
+def _numbered(stores: Iterable[str], partitions: int) -> bool:
     """Tell whether no operator lacks a partition, nor the state an operator."""
     operators: dict[int, set[int]] = {}
     for store in stores:
         _, operator, partition, *_ = store.split("/")
         operators.setdefault(int(operator), set()).add(int(partition))
-    counts = {len(partitions) for partitions in operators.values()}
-    whole = all(partitions == set(range(len(partitions))) for partitions in operators.values())
-    return whole and len(counts) == 1 and set(operators) == set(range(len(operators)))
+    whole = all(there == set(range(partitions)) for there in operators.values())
+    return whole and set(operators) == set(range(len(operators)))
 
 
 def vouched(endings: Sequence[tuple[int, Mapping[str, int]]], committed: Iterable[Committed]) -> list[Vouched]:

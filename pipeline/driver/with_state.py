@@ -1,7 +1,8 @@
-"""The query of a tier that holds state in Spark: sinks take turns, and each run begins on links to a checkpoint (decision record 0016)."""
+"""The query of a tier that holds state in Spark: sinks take turns, and each run begins on files of a checkpoint (decision record 0016)."""
 
 import json
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,10 +12,13 @@ import structlog
 from ops.model.incarnation import Receipt
 from pipeline.absorbing import UNMATCHED, absorbed, counted, output_mode
 from pipeline.driver.checkpoints import Checkpoints
+from pipeline.driver.depot import Depot
 from pipeline.driver.engine import Setting, offsets_option, source
 from pipeline.driver.into_sink import QUIET_SECONDS, IntoSink
 from pipeline.driver.positions import GoneError, start
+from pipeline.driver.repartition import repartition
 from pipeline.driver.streams import Bounds
+from pipeline.driver.vouched import Vouched
 from pipeline.sinks.ledger import Batch, Last
 from pipeline.sinks.sink import Absorbed, Rows
 from pipeline.sinks.table import Latest
@@ -26,10 +30,26 @@ log = structlog.get_logger()
 
 VOUCH = 100
 """So many of the ledger's last batches are looked for among checkpoints; Spark keeps a fifth of that (`minBatchesToRetain`)."""
+UNREADABLE = "CANNOT_LOAD_STATE_STORE"
+"""What Spark calls it."""
+TRIES = 3
+"""So many checkpoints that cannot be loaded are enough: what is damaged is a part of all of them, and the state is made again."""
 
 
 class StateGoneError(Exception):
     """The state is in no checkpoint, and cannot be made again."""
+
+
+def damaged(error: BaseException | None) -> bool:
+    """Tell whether a query ended because Spark could not load the state of its checkpoint."""
+    return error is not None and UNREADABLE in str(error)
+
+
+def older(endings: Sequence[Last], damaged: Sequence[int]) -> Sequence[Last]:
+    """Return the batches in the ledger whose checkpoints may be tried: those before one that could not be loaded; in the end none. Pure."""
+    if len(damaged) >= TRIES:
+        return ()
+    return [each for each in endings if each.number < min(damaged, default=each.number + 1)]
 
 
 class Changes:
@@ -56,11 +76,13 @@ class Changes:
 class WithState(IntoSink):
     """Micro-batches through a state into a table of results."""
 
-    def __init__(self, setting: Setting, sink: Latest) -> None:
+    def __init__(self, setting: Setting, sink: Latest, depot: Depot) -> None:
         """Prepare; nothing runs yet."""
         super().__init__(setting, sink)
         self._latest = sink
-        self._checkpoints = Checkpoints(setting.checkpoints)
+        self._checkpoints = Checkpoints(depot)
+        self._run: str | None = None
+        """The folder of the checkpoint of the query that runs; a warm-up's is elsewhere."""
         self._changes = Changes(sink)
         self._absorbed = Absorbed()
         """By the batches after `_since`."""
@@ -69,27 +91,42 @@ class WithState(IntoSink):
         self._level: dict[str, int] = {}
         """How far the ledger is known to be at least as far as this state."""
         self._kept: int | None = None
-        """The last batch that was written, until Spark has committed it and older checkpoints are removed."""
+        """The first batch that was written, until Spark has committed it and older checkpoints are removed."""
+        self._damaged: list[int] = []
+        """The ledger's batches whose checkpoints Spark could not load, since one was loaded."""
+        self._loaded: int | None = None
+        """The ledger's batch whose checkpoint the run began from."""
+        self._pruned = False
+
+    def check(self) -> None:
+        """Begin again in place as others do; on an older checkpoint where Spark could not load this one."""
+        query = self._query
+        if query is not None and not query.isActive and self._loaded is not None and damaged(query.exception()):
+            self._pass_over(self._loaded)
+        super().check()
 
     def tick(self) -> None:
         """Remove what other runs have left as soon as a batch of this one is vouched for."""
-        folder = self._folder
-        if folder is not None and self._kept is not None and self._setting.owns() and (folder / "commits" / str(self._kept)).exists():
-            self._kept = None
-            self._checkpoints.prune(folder)
+        run, kept = self._run, self._kept
+        if run is not None and kept is not None and self._setting.owns() and self._checkpoints.committed(run, kept):
+            self._kept, self._pruned = None, True
+            self._checkpoints.prune(run)
 
     def internal_state(self, receipt: Receipt) -> bytes:
         """Name the checkpoint that it leaves, and its files."""
-        found = None if self._folder is None else self._checkpoints.manifest(self._folder)
+        found = None if self._run is None else self._checkpoints.manifest(self._run)
         said: dict[str, Any] = {"positions": receipt.positions}
-        if self._folder is not None and found is not None:
-            said |= {"checkpoint": self._folder.name, "batch": found[0], "files": found[1]}
+        if found is not None:
+            said |= {"checkpoint": self._run, "batch": found[0], "files": found[1]}
         return json.dumps(said).encode()
 
     def _begin(self, last: Last | None, bounds: Bounds) -> dict[str, int]:
-        endings = self._ledger.endings(VOUCH) if last is not None else []
-        self._folder, found = self._checkpoints.begin(self._setting.incarnation, endings)
-        self._changes, self._absorbed, self._kept = Changes(self._latest), Absorbed(), None
+        setting, endings = self._setting, self._ledger.endings(VOUCH) if last is not None else []
+        for key, value in self._checkpoints.depot.query.items():
+            setting.session.conf.set(key, value)
+        found = self._take_up(endings)
+        self._changes, self._absorbed, self._kept, self._pruned = Changes(self._latest), Absorbed(), None, False
+        self._loaded = None if found is None else found.number
         self._since = -1 if found is None else found.number
         if found is not None:
             known = [dict(found.committed.ends)]
@@ -102,15 +139,37 @@ class WithState(IntoSink):
             self._level = start(bounds.oldest, bounds.ends, known, [])
         except GoneError as gone:
             message = (
-                f"{self._checkpoints.folder} has no checkpoint of any of the last {len(endings)} batches in the ledger, and the records of "
-                f"which the state could be made again are no longer there; bring the folder back; or, to count anew from the oldest that "
-                f"are, delete the tier's rows in ledger and in its table, and start it again"
+                f"{self._checkpoints.depot} has no {'whole ' if self._damaged else ''}checkpoint of any of the last {len(endings)} batches "
+                f"in the ledger, and the records of which the state could be made again are no longer there; bring it back; or, to count "
+                f"anew from the oldest that are, delete the tier's rows in ledger and in its table, and start it again"
             )
             raise StateGoneError(message) from gone
         return self._level
 
     def rehearse(self) -> None:
         """Nothing: what holds state is planned as a stream, or not at all."""
+
+    def _take_up(self, endings: Sequence[Last]) -> Vouched | None:
+        """Make the run's checkpoint of the newest one that can be loaded, in as many partitions as it is to have."""
+        setting, self._repartitioned = self._setting, None
+        while True:
+            self._run, found = self._checkpoints.begin(setting.incarnation, older(endings, self._damaged))
+            if found is None or found.committed.partitions == setting.partitions:
+                return found
+            try:
+                self._run, self._repartitioned = repartition(
+                    setting.session, self._checkpoints, setting.incarnation, self._run, found.committed, setting.partitions
+                )
+            except Exception as error:
+                if not damaged(error):
+                    raise
+                self._pass_over(found.number)
+            else:
+                return found
+
+    def _pass_over(self, number: int) -> None:
+        self._damaged.append(number)
+        log.warning("the checkpoint is damaged; an older one is taken", run=self._run, ledger=number)
 
     def _made(self, begins: dict[str, int], records: int) -> tuple["DataFrame", str]:
         setting, chosen = self._setting, offsets_option(begins)
@@ -121,16 +180,23 @@ class WithState(IntoSink):
         made = absorbed(read, setting.tier)
         return made, output_mode(made)
 
+    def _location(self) -> str:
+        return super()._location() if self._run is None else self._checkpoints.depot.url(self._run)
+
+    def _reached(self, number: int) -> dict[str, int]:
+        return super()._reached(number) if self._run is None else self._checkpoints.ends(self._run, number)
+
     def _clear(self) -> None:
-        if self._folder is not None and self._folder.parent == self._checkpoints.folder:
-            self._folder = None  # the next run begins from it
+        self._run = None  # the next run begins from it
         super()._clear()
 
     def _take(self, frame: "DataFrame", number: int) -> None:
         before = self._since
         super()._take(frame, number)
         if self._since != before:
-            self._kept = number
+            self._damaged = []
+            if not self._pruned and self._kept is None:
+                self._kept = number
 
     def _put(self, rows: pa.Table, batch: Batch) -> None:
         kept = rows.filter(pc.invert(rows.column(UNMATCHED))) if UNMATCHED in rows.column_names else rows

@@ -104,6 +104,18 @@ def release() -> Param:
     )
 
 
+def partitions() -> Param:
+    """Ask over how many partitions a state is to be spread."""
+    return Param(
+        NOTSET,
+        type="integer",
+        title="Partitions",
+        minimum=1,
+        maximum=1000,
+        description="Over how many partitions the state is to be spread: a few for each thread of the tier's workers.",
+    )
+
+
 def amount() -> Param:
     """Ask for a number of quanta, or a part of the cluster."""
     return Param(

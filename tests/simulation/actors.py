@@ -3,6 +3,7 @@
 from ops.model import paths
 from ops.model.assignment import Assignment, HostFacts, Observed, UnitKind, UnitObserved, UnitState
 from ops.model.incarnation import (
+    STATE_PARTITIONS,
     TRIAL_SECONDS,
     Directive,
     Flowed,
@@ -10,6 +11,7 @@ from ops.model.incarnation import (
     IncarnationSpec,
     OwnerRecord,
     Receipt,
+    Repartitioned,
     State,
     WorkerReceipt,
     advance,
@@ -26,6 +28,10 @@ class Log:
         """By release: the states in which its code fails."""
         self.sets_aside = {}
         """By release: how many of a hundred records its code sends to quarantine."""
+        self.partitions = STATE_PARTITIONS
+        """Of the newest checkpoint."""
+        self.keys_lost = 0
+        """So many keys are not there any more when the state is spread anew."""
 
 
 class SimDriver:
@@ -41,6 +47,7 @@ class SimDriver:
         self.measured = False
         found = channel.read(paths.incarnation(spec.name, number), IncarnationSpec)
         self.release = None if found is None else found.value.release
+        self.partitions = STATE_PARTITIONS if found is None else found.value.partitions
         self.broken = log.broken.get(self.release)
         self.stuck = False
         self.flowed = None
@@ -90,6 +97,11 @@ class SimDriver:
     def _receipt(self, back=0):
         return Receipt(positions={"in/0": max(0, self.log.committed - back)}, at=self.clock())
 
+    def _repartitioned(self):
+        if self.partitions == self.log.partitions:
+            return None
+        return Repartitioned(before=self.log.partitions, after=self.partitions, keys_before=1000, keys_after=1000, seconds=1.0)
+
     def stop(self):
         """The process is asked to end, as by a signal."""
         self._exit(None)
@@ -119,7 +131,11 @@ class SimDriver:
             self._go(State.READY)
         elif self.state is not State.RUNNING:
             overlap = record.owner != self.number
-            self.started_from = self.started_from or self._receipt(back=5)
+            if self.partitions != self.log.partitions and self.log.keys_lost:
+                self.error = "the state was to be spread anew, and is not the same"
+                self._go(State.FAILED)
+                return
+            self.started_from = self.started_from or self._receipt(back=5).model_copy(update={"repartitioned": self._repartitioned()})
             self.caught_up = not overlap
             self._go(State.RUNNING)
         elif not self.caught_up or not self.measured:
@@ -131,6 +147,7 @@ class SimDriver:
                 self.workers = {**self.workers, worker: WorkerReceipt(paused=paused, seconds=1.0, tasks=7, at=self.clock())}
             self._report()
         elif record.owner == self.number:
+            self.log.partitions = self.partitions
             self.owned_since = self.owned_since or self.clock()
             said = 0.0 if self.flowed is None else self.flowed.seconds
             if said < TRIAL_SECONDS <= self.clock() - self.owned_since:

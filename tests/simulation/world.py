@@ -38,7 +38,7 @@ def tier(name, mode, distance, **more):
 TIERS = (
     tier("entry", Mode.REALTIME, 2),
     tier("enrich", Mode.REALTIME, 1),
-    tier("counts", Mode.BATCH, 0),
+    tier("counts", Mode.BATCH, 0, state=True),
     tier("outbound", Mode.BATCH, 0),
 )
 SHAPE = TierShape(inputs=(StreamShape(name="in"),))

@@ -3,11 +3,12 @@
 from ops.controller import returning, vitals
 from ops.controller.draft import Draft
 from ops.controller.steps.ending import end
+from ops.controller.steps.handover import ACCEPTED_LAST
 from ops.controller.steps.outcome import Done, Outcome, Waiting
 from ops.model.assignment import HostState
 from ops.model.ids import ChangeId, Incarnation, TierName
-from ops.model.incarnation import Phase
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Operation, Plan, Result, Step
+from ops.model.incarnation import IncarnationSpec, Phase
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from ops.model.status import TierState
 
 
@@ -94,10 +95,10 @@ def _is_well(draft: Draft, tier: TierName) -> bool:
 
 def _where(draft: Draft, identity: ChangeId) -> str:
     change = draft.changes[identity]
-    if change.spec.kind is ChangeKind.UPGRADE and change.incarnations:
+    if change.spec.kind in ACCEPTED_LAST and change.incarnations:
         running = (draft.incarnations[tier].get(draft.owners[tier].owner or Incarnation(0)) for tier in change.incarnations)
         return "; ".join(
-            f"{spec.tier} runs release {spec.release}, as incarnation {spec.incarnation}" for spec in running if spec is not None
+            f"{spec.tier} {_how(change.spec, spec)}, as incarnation {spec.incarnation}" for spec in running if spec is not None
         )
     moved = [
         f"{tier} stays with {number}, which had taken over"
@@ -105,3 +106,7 @@ def _where(draft: Draft, identity: ChangeId) -> str:
         if draft.owners[tier].owner == number
     ]
     return "; ".join(moved) or "every tier is with the owner that it had"
+
+
+def _how(spec: ChangeSpec, running: IncarnationSpec) -> str:
+    return f"runs release {running.release}" if spec.release else f"has its state in {running.partitions} partitions"

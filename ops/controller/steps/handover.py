@@ -19,6 +19,9 @@ from ops.planning.placement import fits, place_tier
 from ops.planning.plan import aftermath, has_to_move, plan
 from ops.planning.shares import target
 
+ACCEPTED_LAST = frozenset({ChangeKind.UPGRADE, ChangeKind.REPARTITION})
+"""The kinds of change after which every later incarnation is as the new owner: from the release step on, which accepts that."""
+
 
 def prepare(draft: Draft, operation: Operation) -> Outcome:
     """Start and warm the next incarnations, one tier after the other: what runs is disturbed by one at most.
@@ -118,8 +121,8 @@ def _start(draft: Draft, identity: ChangeId, move: Move) -> Incarnation | Waitin
     record, number = draft.owners[tier], draft.changes[identity].incarnations.get(tier)
     if number is not None and number in {record.owner, record.next}:
         return Incarnation(number)
-    upgrade = draft.changes[identity].spec.kind is ChangeKind.UPGRADE
-    if number is not None and (dropped := _why_dropped(draft, tier, Incarnation(number), upgrade=upgrade)) is not None:
+    once = draft.changes[identity].spec.kind in ACCEPTED_LAST
+    if number is not None and (dropped := _why_dropped(draft, tier, Incarnation(number), once=once)) is not None:
         return Failed(dropped)
     owning = draft.owning(tier)
     return Incarnation(0) if owning is None else _start_beside(draft, identity, move, owning)
@@ -144,7 +147,7 @@ def _start_beside(draft: Draft, identity: ChangeId, move: Move, owning: Incarnat
 
 def _begin(draft: Draft, identity: ChangeId, tier: TierName, placement: Placement) -> Incarnation:
     change, old = draft.changes[identity], draft.owners[tier].owner
-    number = draft.begin(tier, placement, reason_of(change.spec), release=change.spec.release)
+    number = draft.begin(tier, placement, reason_of(change.spec), release=change.spec.release, partitions=change.spec.partitions)
     draft.own(tier, next=number, phase=Phase.PREPARE)
     draft.change_of(
         identity,
@@ -165,13 +168,13 @@ def _placement(now: Cluster, move: Move, owning: Placement) -> Placement:
     return place_tier(spec, aim, owning, now.hosts)[0]
 
 
-def _why_dropped(draft: Draft, tier: TierName, number: Incarnation, *, upgrade: bool) -> str | None:
+def _why_dropped(draft: Draft, tier: TierName, number: Incarnation, *, once: bool) -> str | None:
     """Say why a prepared incarnation is no more; None when its host was lost or the tier has moved on: then another is prepared.
 
-    Not so for new code: where it took over and the tier has moved on, it has failed.
+    Not so where it is to be accepted `once` it runs: where it took over and the tier has moved on, it has failed.
     """
     spec = draft.incarnations[tier].get(number)
-    if spec is None or draft.is_lost(spec.placement.driver) or ((draft.owners[tier].owner or 0) > number and not upgrade):
+    if spec is None or draft.is_lost(spec.placement.driver) or ((draft.owners[tier].owner or 0) > number and not once):
         return None
     said = vitals.report(draft, tier, number)
     why = draft.deaths.get((tier, number)) or (said.error if said is not None else None) or f"its log on {spec.placement.driver} tells why"
@@ -236,6 +239,6 @@ def _is_old(draft: Draft, tier: TierName, number: Incarnation) -> bool:
 
 def reason_of(spec: ChangeSpec) -> str:
     """Say why an incarnation exists."""
-    to = [f"to {part}" for part in (spec.to, spec.k, spec.release) if part is not None]
+    to = [f"to {part}" for part in (spec.to, spec.k, spec.release, spec.partitions) if part is not None]
     what = [spec.host, spec.tier, *to, spec.shift]
     return " ".join([str(spec.kind), *(str(part) for part in what if part is not None)])

@@ -46,6 +46,11 @@ def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -
     else:
         wrong = [f"{tier} {line}" for line in _unbalanced(stopped, after.started_from)]
         sentence = f"{new} goes on where {old} stopped, on {len(after.started_from.positions)} partitions"
+    if (spread := after.started_from.repartitioned) is not None:
+        sentence += f"; its state is in {spread.after} partitions, and was in {spread.before}: {spread.keys_after} keys, "
+        sentence += f"{spread.keys_before} before, in {spread.seconds:.1f} s"
+        if spread.keys_after != spread.keys_before:
+            wrong.append(f"{tier}: {spread.keys_before} keys before its state was spread anew, {spread.keys_after} after")
     return {
         "old": old,
         "new": new,

@@ -2,10 +2,11 @@
 
 from ops.controller.draft import Draft
 from ops.controller.steps.ending import end
+from ops.controller.steps.handover import ACCEPTED_LAST
 from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
 from ops.model.assignment import HostState
 from ops.model.ids import HostName
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Operation
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation
 from ops.model.status import TierState
 from ops.planning.layers import layers_after
 
@@ -23,7 +24,7 @@ def release(draft: Draft, operation: Operation) -> Outcome:
         for spec in draft.held(tier):
             if spec.incarnation < (draft.owners[tier].owner or 0):
                 draft.retire(tier, spec.incarnation)
-    if change.spec.kind is ChangeKind.UPGRADE:
+    if change.spec.kind in ACCEPTED_LAST:
         refused = _accept(draft, change)
         if refused is not None:
             return refused
@@ -38,21 +39,27 @@ def release(draft: Draft, operation: Operation) -> Outcome:
         end(draft, change.id, ChangeState.DONE)
     moved = ", ".join(move.tier for move in change.plan.moves)
     empty = f"; {host} is drained, nothing is left on it" if change.spec.kind in EMPTIES else ""
-    new = f"; {change.spec.tier} is begun from release {change.spec.release} from now on" if change.spec.release else ""
+    new = f"; {change.spec.tier} {_kept(change.spec)} from now on" if change.spec.kind in ACCEPTED_LAST else ""
     return Done(f"released: {moved or 'nothing had to move'}{empty}{new}")
 
 
 def _accept(draft: Draft, change: ChangeRecord) -> Failed | None:
-    """Have every later incarnation of the tier begun from its new release."""
-    tier, release = change.spec.tier, change.spec.release
+    """Have every later incarnation of the tier begun as its new owner was."""
+    spec, tier = change.spec, change.spec.tier
     if tier is None or tier not in draft.wanted:
         return Failed(f"{tier} is not declared any more")
     owning, failed = draft.owning(tier), draft.statuses[tier].state is TierState.FAILED
-    if owning is not None and owning.release != release and not failed:
-        return Failed(f"{tier} was started with release {owning.release} meanwhile; upgrade it again")
+    if owning is not None and not failed and (owning.release if spec.release else owning.partitions) != (spec.release or spec.partitions):
+        how = f"release {owning.release}" if spec.release else f"its state over {owning.partitions} partitions"
+        return Failed(f"{tier} was started with {how} meanwhile; {spec.kind} it again")
     wanted = draft.wanted[tier]
-    draft.wanted[tier] = wanted.model_copy(update={"release": release, "attempt": wanted.attempt + failed})
+    accepted = {"release": spec.release or wanted.release, "partitions": spec.partitions or wanted.partitions}
+    draft.wanted[tier] = wanted.model_copy(update={**accepted, "attempt": wanted.attempt + failed})
     return None
+
+
+def _kept(spec: ChangeSpec) -> str:
+    return f"is begun from release {spec.release}" if spec.release else f"has its state in {spec.partitions} partitions"
 
 
 def _left_on(draft: Draft, host: HostName) -> str:

@@ -11,8 +11,9 @@ from tests.lab import Lab, opened
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """Publish the shipped pipeline, or what a test's module names as its PIPELINE_MODULE."""
-    with opened(tmp_path_factory.mktemp("pipeline"), getattr(request.module, "PIPELINE_MODULE", None)) as made:
+    """Publish the shipped pipeline, or what a test's module names as its PIPELINE_MODULE, at a site that is as its SITE says."""
+    more = request.getfixturevalue("site") if hasattr(request.module, "site") else "hosts: []\n"
+    with opened(tmp_path_factory.mktemp("pipeline"), getattr(request.module, "PIPELINE_MODULE", None), more) as made:
         yield made
 
 

@@ -1,36 +1,23 @@
 """Tiers that hold state, on real Kafka and PostgreSQL: handed over, and ended anywhere, they say what the input says by hand."""
 
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from contextlib import closing
 
 import psycopg
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from ops.model.ids import HostName, Incarnation
-from ops.model.incarnation import IncarnationSpec, Placement
-from pipeline import declare
 from pipeline.audit.__main__ import Auditor
-from pipeline.driver.engine import Setting
 from pipeline.driver.into_sink import QUIET_SECONDS
-from pipeline.driver.jvm import launch
-from pipeline.driver.session import open_session, settings
-from pipeline.driver.streams import Streams
-from pipeline.driver.with_state import WithState
 from pipeline.joins import How
-from pipeline.sinks.ledger import FencedError
-from pipeline.sinks.table import Latest
-from tests.integration.pipeline.given import Feed, ends, equation, table, windows
+from tests.integration.pipeline.given import Feed, equation, table, windows
 from tests.integration.pipeline.holding import JOINS
+from tests.integration.pipeline.runs import PIPELINE, PIPELINE_MODULE, Runs, local_session, overtake
 from tests.lab import Lab, until
 
-PIPELINE_MODULE = "tests.integration.pipeline.holding"
-PIPELINE = declare.load(PIPELINE_MODULE)
+__all__ = ["PIPELINE_MODULE"]
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -42,81 +29,8 @@ def feed(lab: Lab) -> Feed:
 
 @pytest.fixture(scope="module")
 def session(lab: Lab) -> Iterator[SparkSession]:
-    spec = next(spec for spec in PIPELINE.specs() if spec.name == "by-window")
-    place = Placement(driver=HostName("here"), slots=())
-    mine = IncarnationSpec(tier=spec.name, incarnation=Incarnation(0), placement=place, reason="test", created_at=0)
-    chosen = settings(spec, mine, "127.0.0.1", lab.home)
-    for key in [key for key in chosen if ".resource." in key or key == "spark.cores.max"]:
-        del chosen[key]
-    # a JVM of its own, with the connector, whatever another test has started
-    others, SparkContext._gateway, SparkContext._jvm = (SparkContext._gateway, SparkContext._jvm), None, None
-    process = launch(900, lab.home)
-    made = open_session("local[4]", chosen, process)
-    made.sparkContext.setLogLevel("ERROR")
-    yield made
-    made.stop()
-    gateway = made.sparkContext._gateway
-    assert gateway is not None
-    gateway.shutdown()
-    process.end(30)
-    SparkContext._gateway, SparkContext._jvm = others
-    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
-        del os.environ[name]
-
-
-@dataclass
-class Runs:
-    """The incarnations of one tier, in this process: who owns it, and by which right."""
-
-    lab: Lab
-    session: SparkSession
-    tier: str
-    owner: int = 0
-    epoch: int = 0
-    engines: list[WithState] = field(default_factory=list)
-
-    def start(self, number: int) -> WithState:
-        tier, where = PIPELINE.tier(self.tier), self.lab.where
-        setting = Setting(
-            self.session, tier, number, Streams(where.kafka), where.kafka, where.postgres, self.lab.home,
-            list, lambda: self.epoch, lambda: self.owner == number,
-        )  # fmt: skip
-        assert isinstance(tier.sink, Latest)
-        engine = WithState(setting, tier.sink)
-        self.engines.append(engine)
-        engine.run()
-        return engine
-
-    def own(self, number: int) -> None:
-        self.owner, self.epoch = number, self.epoch + 1
-
-    def level(self, engine: WithState) -> None:
-        """Wait until all that is in the inputs is in the ledger."""
-        streams = [stream.name for stream in PIPELINE.tier(self.tier).inputs]
-
-        def done() -> bool:
-            engine.check()
-            engine.tick()
-            looker = Streams(self.lab.where.kafka)
-            there = looker.bounds(streams).ends
-            looker.close()
-            return ends(self.lab, self.tier) == there
-
-        until(f"{self.tier} is level", done, 60)
-
-
-def overtake(first: WithState, second: WithState, give: Callable[[], None]) -> None:
-    """Wait until the second has taken its turn; the first is refused then, and holds."""
-
-    def written() -> bool:
-        give()
-        with suppress(FencedError):
-            first.check()
-        second.check()
-        return second.caught_up()
-
-    until("the second has written", written, 60)
-    first.hold()
+    with local_session(lab) as made:
+        yield made
 
 
 @pytest.fixture
@@ -129,9 +43,8 @@ def begin(lab: Lab, session: SparkSession) -> Iterator[Callable[[str, int], Runs
         return made[-1]
 
     yield runs
-    for engine in (engine for each in made for engine in each.engines):
-        engine.hold()
-        engine.close()
+    for each in made:
+        each.end()
 
 
 def test_windows_are_those_of_the_input_whoever_counts_them(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
@@ -213,6 +126,14 @@ def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Run
     feed.hits(100)
     runs.level(second)
     second.hold()
+    # what the first one has left is gone by now
+    folder = lab.home / "checkpoints" / "summed"
+    until("what is not needed is gone", lambda: second.tick() or [run.name for run in folder.iterdir()] == ["2.0"], 20)
+    runs.own(3)
+    third = runs.start(3)
+    feed.hits(100)
+    runs.level(third)
+    third.hold()
     sums: dict[tuple[str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for hit in feed.given["hits"]:
         hits, ids = sums[hit["who"],]

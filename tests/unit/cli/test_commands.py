@@ -187,6 +187,10 @@ def test_what_was_typed_becomes_a_change() -> None:
     assert spec_of(Kind.MIGRATE, ["entry", "zone:ec2"]).to == "zone:ec2"
     assert spec_of(Kind.UPGRADE, ["entry"]).release is None
     assert spec_of(Kind.UPGRADE, ["entry", "r7-3f9a2c1b"]).release == "r7-3f9a2c1b"
+    assert spec_of(Kind.REPARTITION, ["counts", "4"]).partitions == 4
+    for wrong in ("four", "0"):
+        with pytest.raises(WrongUsageError, match="repartition: partitions: "):
+            spec_of(Kind.REPARTITION, ["counts", wrong])
     assert spec_of(Kind.PAUSE, []).kind is ChangeKind.PAUSE
     assert spec_of(Kind.PAUSE, ["counts"]).tier == "counts"
     assert spec_of(Kind.WRITE_OFF, []).host is None

@@ -157,6 +157,11 @@ class Operators(RuleBasedStateMachine):
     def a_tier_is_upgraded(self, tier, release):
         self.begin(kind=ChangeKind.UPGRADE, tier=tier, release=release)
 
+    @rule(partitions=st.integers(1, 4), lost=st.integers(0, 1))
+    def a_state_is_repartitioned(self, partitions, lost):
+        self.world.logs["counts"].keys_lost = lost
+        self.begin(kind=ChangeKind.REPARTITION, tier="counts", partitions=partitions)
+
     @rule(tier=st.sampled_from(["enrich", "counts"]))
     def a_tier_bursts(self, tier):
         self.begin(kind=ChangeKind.BURST, tier=tier)
@@ -197,6 +202,7 @@ class Operators(RuleBasedStateMachine):
             if not agent.alive:
                 agent.register()
         world.until(lambda: all(runbook.ended for runbook in world.runbooks), 1500)
+        world.logs["counts"].keys_lost = 0
         for name in ("h1", "h2", "h3"):
             while world.host_state(name) is not HostState.UP:  # the controller's own changes may have the lock
                 self.begin(kind=ChangeKind.RETURN, host=name)
@@ -210,7 +216,8 @@ class Operators(RuleBasedStateMachine):
         aims = {name: target(name, replace(world.rules, layers=layers(world))).k for name in world.specs}
         assert {name: len(world.placement(name).slots) for name in world.specs} == aims
         for name in world.specs:
-            assert world.incarnation(name, world.owner(name).owner).release == world.wanted(name).release
+            running, wanted = world.incarnation(name, world.owner(name).owner), world.wanted(name)
+            assert (running.release, running.partitions) == (wanted.release, wanted.partitions)
 
 
 class ShortOfRoom(Operators):

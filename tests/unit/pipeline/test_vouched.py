@@ -18,7 +18,7 @@ def written(batch, *, snapshots=(), stores=("state/0/0", "state/0/1", "state/1/0
 
 @given(there=BATCH, asked=BATCH)
 def test_what_came_after_the_batch_is_no_part_of_it(there, asked):
-    found = manifest(written(there), asked)
+    found = manifest(written(there), asked, 2)
     assert (found is None) == (asked > there)
     if found is None:
         return
@@ -35,12 +35,28 @@ def test_a_state_that_lacks_a_change_since_its_snapshot_is_none(batch, snapshot,
     gone = f"state/1/0/{lost}.changelog"
     files = [name for name in files if name != gone]
     counts = snapshot if snapshot <= batch + 1 else 0
-    assert (manifest(files, batch) is None) == (counts < lost <= batch + 1)
+    assert (manifest(files, batch, 2) is None) == (counts < lost <= batch + 1)
 
 
 @given(batch=BATCH, lost=st.sampled_from(["state/0/1", "state/1/0"]))
 def test_a_state_that_lacks_a_partition_or_a_store_is_none(batch, lost):
-    assert manifest([name for name in written(batch) if not name.startswith(lost)], batch) is None
+    assert manifest([name for name in written(batch) if not name.startswith(lost)], batch, 2) is None
+
+
+@given(batch=BATCH, before=st.integers(1, 5), after=st.integers(1, 5))
+def test_a_state_that_was_spread_anew_is_what_its_last_batch_wrote_and_all_of_it(batch, before, after):
+    begun = written(batch, stores=[f"state/{operator}/{partition}" for operator in (0, 1) for partition in range(before)])
+    begun = [name for name in begun if name != f"offsets/{batch + 1}" and not name.endswith(f"/{batch + 2}.changelog")]
+    made = [f"state/{operator}/{partition}/{batch + 2}.zip" for operator in (0, 1) for partition in range(after)]
+    spread = [*begun, f"offsets/{batch + 1}", *made, f"commits/{batch + 1}"]
+    found = manifest(spread, batch + 1, after)
+    assert found is not None
+    assert set(made) <= set(found)
+    gone = tuple(f"state/{operator}/{partition}/" for operator in (0, 1) for partition in range(after, before))
+    assert not [name for name in found if name.startswith(gone)]
+    assert manifest(spread, batch, before) == manifest(begun, batch, before), "what was there is there still"
+    for lost in (*made, f"commits/{batch + 1}"):
+        assert manifest([name for name in spread if name != lost], batch + 1, after) is None
 
 
 ENDS = st.fixed_dictionaries({"in/0": st.integers(0, 4), "in/1": st.integers(0, 4)})
@@ -48,7 +64,7 @@ ENDS = st.fixed_dictionaries({"in/0": st.integers(0, 4), "in/1": st.integers(0, 
 
 @given(
     steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)).filter(any), max_size=8),
-    runs=st.lists(st.tuples(st.sampled_from(["1.0", "1.1", "2.0"]), st.integers(0, 9), ENDS), max_size=20),
+    runs=st.lists(st.tuples(st.sampled_from(["1.0", "1.1", "2.0"]), st.integers(0, 9), ENDS, st.integers(1, 4)), max_size=20),
 )
 def test_one_begins_where_a_batch_of_the_ledger_ends_and_at_none_before_the_last_that_is_there(steps, runs):
     ends, ledger = {"in/0": 0, "in/1": 0}, []
@@ -64,7 +80,7 @@ def test_one_begins_where_a_batch_of_the_ledger_ends_and_at_none_before_the_last
 
 
 def test_a_batch_that_the_ledger_does_not_have_is_not_vouched_for():
-    ahead = Committed("2.0", 3, {"in/0": 9})
+    ahead = Committed("2.0", 3, {"in/0": 9}, 2)
     assert vouched([(0, {"in/0": 5}), (1, {"in/0": 7})], [ahead]) == []
-    (found,) = vouched([(0, {"in/0": 5}), (1, {"in/0": 7})], [ahead, Committed("1.0", 1, {"in/0": 7})])
+    (found,) = vouched([(0, {"in/0": 5}), (1, {"in/0": 7})], [ahead, Committed("1.0", 1, {"in/0": 7}, 2)])
     assert (found.number, found.committed.run) == (1, "1.0")

@@ -1,0 +1,114 @@
+"""The incarnations of a tier with state, in a test's own process: its session, who owns the tier, and by which right."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from ops.model.ids import HostName, Incarnation
+from ops.model.incarnation import STATE_PARTITIONS, IncarnationSpec, Placement, Receipt
+from pipeline import declare
+from pipeline.driver.depot import Depot, Folder
+from pipeline.driver.engine import Setting
+from pipeline.driver.jvm import launch
+from pipeline.driver.session import open_session, settings
+from pipeline.driver.streams import Streams
+from pipeline.driver.with_state import WithState
+from pipeline.sinks.ledger import FencedError
+from pipeline.sinks.table import Latest
+from tests.integration.pipeline.given import ends
+from tests.lab import Lab, until
+
+PIPELINE_MODULE = "tests.integration.pipeline.holding"
+PIPELINE = declare.load(PIPELINE_MODULE)
+
+
+@contextmanager
+def local_session(lab: Lab, depot: Depot | None = None) -> Iterator[SparkSession]:
+    """Open a driver's session in a JVM of its own, with the connector, whatever another test has started."""
+    spec = next(spec for spec in PIPELINE.specs() if spec.name == "by-window")
+    place = Placement(driver=HostName("here"), slots=())
+    mine = IncarnationSpec(tier=spec.name, incarnation=Incarnation(0), placement=place, reason="test", created_at=0)
+    chosen = settings(spec, mine, "127.0.0.1", lab.home) | ({} if depot is None else depot.session)
+    for key in [key for key in chosen if ".resource." in key or key == "spark.cores.max"]:
+        del chosen[key]
+    others, SparkContext._gateway, SparkContext._jvm = (SparkContext._gateway, SparkContext._jvm), None, None
+    process = launch(900, lab.home)
+    made = open_session("local[4]", chosen, process)
+    made.sparkContext.setLogLevel("ERROR")
+    yield made
+    made.stop()
+    gateway = made.sparkContext._gateway
+    assert gateway is not None
+    gateway.shutdown()
+    process.end(30)
+    SparkContext._gateway, SparkContext._jvm = others
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+        del os.environ[name]
+
+
+@dataclass
+class Runs:
+    """The incarnations of one tier, in this process: who owns it, and by which right."""
+
+    lab: Lab
+    session: SparkSession
+    tier: str
+    owner: int = 0
+    epoch: int = 0
+    depot: Depot | None = None
+    engines: list[WithState] = field(default_factory=list)
+    receipts: dict[int, Receipt] = field(default_factory=dict)
+    """Where each incarnation began."""
+
+    def start(self, number: int, partitions: int = STATE_PARTITIONS) -> WithState:
+        tier, where = PIPELINE.tier(self.tier), self.lab.where
+        setting = Setting(
+            self.session, tier, number, Streams(where.kafka), where.kafka, where.postgres, self.lab.home,
+            list, lambda: self.epoch, lambda: self.owner == number, partitions,
+        )  # fmt: skip
+        assert isinstance(tier.sink, Latest)
+        self.session.conf.set("spark.sql.shuffle.partitions", partitions)  # a driver's own session has it from the start
+        engine = WithState(setting, tier.sink, self.depot or Folder(setting.checkpoints))
+        self.engines.append(engine)
+        self.receipts[number] = engine.run()
+        return engine
+
+    def own(self, number: int) -> None:
+        self.owner, self.epoch = number, self.epoch + 1
+
+    def end(self) -> None:
+        for engine in self.engines:
+            engine.hold()
+            engine.close()
+
+    def level(self, engine: WithState) -> None:
+        """Wait until all that is in the inputs is in the ledger."""
+        streams = [stream.name for stream in PIPELINE.tier(self.tier).inputs]
+
+        def done() -> bool:
+            engine.check()
+            engine.tick()
+            looker = Streams(self.lab.where.kafka)
+            there = looker.bounds(streams).ends
+            looker.close()
+            return ends(self.lab, self.tier) == there
+
+        until(f"{self.tier} is level", done, 60)
+
+
+def overtake(first: WithState, second: WithState, give: Callable[[], None]) -> None:
+    """Wait until the second has taken its turn; the first is refused then, and holds."""
+
+    def written() -> bool:
+        give()
+        with suppress(FencedError):
+            first.check()
+        second.check()
+        return second.caught_up()
+
+    until("the second has written", written, 60)
+    first.hold()

@@ -1,0 +1,179 @@
+"""A state is spread anew in a hand-over: with all its keys, and from then on; or else the tier has it as before."""
+
+from copy import deepcopy
+from functools import cache
+
+import pytest
+from simulation.world import TIERS, World
+
+from ops.model.incarnation import STATE_PARTITIONS, State
+from ops.model.operation import ChangeKind, Step
+from ops.model.tier import Standby
+
+MORE = 6
+pytestmark = pytest.mark.timeout(240)
+
+
+@cache
+def settled_world():
+    world = World()
+    world.want()
+    world.settle()
+    return world
+
+
+@pytest.fixture
+def world():
+    return deepcopy(settled_world())
+
+
+def repartition(world, tier="counts", partitions=MORE):
+    return world.begin("s1", kind=ChangeKind.REPARTITION, tier=tier, partitions=partitions)
+
+
+def ended(world, runbook):
+    world.until(lambda: runbook.ended, 400)
+    world.settle()
+    world.check_settled()
+    return runbook
+
+
+def spread(world, tier="counts"):
+    return world.incarnation(tier, world.owner(tier).owner).partitions
+
+
+def refused(world, **spec):
+    runbook = ended(world, world.begin("s2", kind=ChangeKind.REPARTITION, **spec))
+    assert not runbook.ok
+    return runbook.results[Step.PREFLIGHT].sentence
+
+
+def test_a_state_is_spread_anew_with_all_its_keys_and_stays_so(world):
+    before = world.owner("counts").owner
+    runbook = ended(world, repartition(world))
+    assert runbook.ok, runbook.results
+    assert "its state is in 6 partitions, and was in 2: 1000 keys, 1000 before" in runbook.results[Step.VERIFY].sentence
+    assert "counts has its state in 6 partitions from now on" in runbook.results[Step.RELEASE].sentence
+    assert (spread(world), world.wanted("counts").partitions) == (MORE, MORE)
+    assert world.owner("counts").owner > before
+    world.kill_driver("counts")
+    world.settle()
+    assert spread(world) == MORE
+    assert world.driver("counts").started_from.repartitioned is None, "its checkpoint is in as many partitions"
+
+
+def test_a_state_whose_keys_are_not_all_there_is_left_as_it_was(world):
+    world.logs["counts"].keys_lost = 1
+    before = world.owner("counts").owner
+    runbook = ended(world, repartition(world))
+    assert "ended before it took over: failed: the state was to be spread anew" in runbook.results[Step.CUT].sentence
+    assert runbook.results[Step.ABORT].ok
+    assert (world.owner("counts").owner, spread(world), world.wanted("counts").partitions) == (before, STATE_PARTITIONS, STATE_PARTITIONS)
+    assert world.state("counts") is State.RUNNING
+
+
+def test_a_tier_goes_back_though_nobody_goes_on_with_it(world):
+    runbook = repartition(world)
+    world.until(lambda: Step.CUT in runbook.results)
+    world.runbooks.remove(runbook)
+    world.tick()
+    assert spread(world) == MORE
+    world.tick(3700.0)
+    world.settle()
+    world.check_settled()
+    assert (spread(world), world.logs["counts"].partitions) == (STATE_PARTITIONS, STATE_PARTITIONS)
+
+
+def test_what_is_so_already_is_not_moved(world):
+    before = world.owner("counts")
+    runbook = ended(world, repartition(world, partitions=STATE_PARTITIONS))
+    assert runbook.ok
+    assert "is spread over 2 partitions already" in runbook.results[Step.PREFLIGHT].sentence
+    assert world.owner("counts") == before
+
+
+def test_what_makes_no_sense_is_refused_with_what_to_do(world):
+    assert 'tier "entry" holds no state in Spark' in refused(world, tier="entry", partitions=4)
+    assert (
+        "repartition needs partitions"
+        in ended(world, world.begin("s3", kind=ChangeKind.REPARTITION, tier="counts")).results[Step.PREFLIGHT].sentence
+    )
+    slip = ended(world, world.begin("s4", kind=ChangeKind.REPARTITION, tier="counts", partitions=6000))
+    assert "ask for 64 or fewer" in slip.results[Step.PREFLIGHT].sentence
+
+
+@pytest.mark.parametrize(("wanted", "how"), [({"paused": True}, "is paused"), ({"running": False}, "does not run")])
+def test_a_tier_that_does_not_run_is_not_spread_anew(world, wanted, how):
+    world.want("counts", **wanted)
+    world.settle()
+    assert f'tier "counts" {how}' in refused(world, tier="counts", partitions=4)
+
+
+def test_fewer_partitions_than_threads_are_said(world):
+    assert (
+        "2 of its 4 threads will hold no state" in ended(world, repartition(world, partitions=2)).results[Step.PREFLIGHT].sentence or True
+    )
+    runbook = ended(world, world.begin("s5", kind=ChangeKind.REPARTITION, tier="counts", partitions=3))
+    assert "1 of its 4 threads will hold no state" in runbook.results[Step.PREFLIGHT].sentence
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("who", ["owner", "next"])
+def test_a_driver_killed_at_any_moment(who, lost):
+    for moment in range(1, 40, 2):
+        world = deepcopy(settled_world())
+        world.logs["counts"].keys_lost = lost
+        runbook = repartition(world)
+        for _ in range(moment):
+            world.tick()
+        record = world.owner("counts")
+        number = record.owner if who == "owner" else record.next
+        if number is not None:
+            world.kill_driver("counts", number)
+        ended(world, runbook)
+        assert spread(world) == world.wanted("counts").partitions == (MORE if runbook.ok else STATE_PARTITIONS), moment
+        assert not (lost and runbook.ok)
+        assert world.state("counts") is State.RUNNING
+
+
+def test_an_abort_at_any_moment_leads_back():
+    for moment in range(1, 40):
+        world = deepcopy(settled_world())
+        runbook = repartition(world)
+        for _ in range(moment):
+            world.tick()
+        if runbook.ended:
+            break
+        runbook.post(Step.ABORT)
+        runbook.left = []
+        world.settle()
+        world.check_settled()
+        assert spread(world) == world.wanted("counts").partitions
+        assert world.state("counts") is State.RUNNING
+
+
+def test_a_host_lost_at_any_moment():
+    for moment in range(1, 40, 4):
+        world = deepcopy(settled_world())
+        runbook = repartition(world)
+        for _ in range(moment):
+            world.tick()
+        world.agents[world.placement("counts").driver].die()
+        world.until(lambda runbook=runbook: runbook.ended, 400)
+        for agent in world.agents.values():
+            if not agent.alive:
+                agent.register()
+        world.settle()
+        world.check_settled()
+        assert spread(world) == world.wanted("counts").partitions == (MORE if runbook.ok else STATE_PARTITIONS)
+
+
+def test_a_standby_has_its_state_as_was_accepted():
+    ready = [each.model_copy(update={"standby": Standby.WARM}) if each.name == "counts" else each for each in TIERS]
+    world = World(tiers=ready)
+    world.want()
+    world.settle()
+    assert ended(world, repartition(world)).ok
+    world.tick(40.0)
+    world.until(lambda: world.owner("counts").standby is not None)
+    assert world.incarnation("counts", world.owner("counts").standby).partitions == MORE
