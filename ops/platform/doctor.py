@@ -8,7 +8,7 @@ from ops import site
 from ops.channel.client import Channel, ChannelAwayError
 from ops.model import paths
 from ops.model.assignment import Observed
-from ops.platform import disk, java, memory, ports, sluice
+from ops.platform import bucket, disk, java, memory, ports, sluice
 from ops.platform.finding import Finding, Verdict
 from ops.platform.flowing import known_endpoints, missing_tiers
 from ops.platform.layout import Layout, PlatformError
@@ -20,7 +20,7 @@ from ops.platform.supervisord import Supervisor
 def examine(where: Layout) -> list[Finding]:
     """Look at everything side by side; a check that cannot be made is a finding too."""
     running = Supervisor(where).states()
-    looks = [_java, _disk, _memory, _site, *((_services, _containers, _pipeline) if running else (_ports, _not_running))]
+    looks = [_java, _disk, _memory, _site, _bucket, *((_services, _containers, _pipeline) if running else (_ports, _not_running))]
     with ThreadPoolExecutor(len(looks)) as pool:
         return [finding for findings in pool.map(lambda look: _guarded(look, where), looks) for finding in findings]
 
@@ -75,6 +75,10 @@ def _site(where: Layout) -> Iterator[Finding]:
     else:
         said = (done.stderr or done.stdout).strip().splitlines()
         yield Finding("tiers", Verdict.BAD, "; ".join(said[-3:]) or "the pipeline cannot be read", "mend the tier that it names")
+
+
+def _bucket(where: Layout) -> Iterator[Finding]:
+    return bucket.look(site.load(where.site))
 
 
 def _ports(where: Layout) -> Iterator[Finding]:

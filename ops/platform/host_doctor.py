@@ -15,7 +15,7 @@ from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address
 from ops.agent.trees import DISK, TASKS, divides_disk, trees
 from ops.endpoints import Endpoints
 from ops.model.assignment import HostFacts
-from ops.platform import disk, jars, reach
+from ops.platform import bucket, disk, jars, reach
 from ops.platform.finding import Finding, Verdict
 from ops.platform.java import SUITABLE, version_of
 
@@ -28,6 +28,7 @@ class Host:
     """What is known about the host before it is looked at."""
 
     facts: HostFacts
+    site: site.Site
     where: Endpoints
     home: Path
 
@@ -35,16 +36,17 @@ class Host:
 def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
     """Look at everything side by side; without the two files that say what there should be, at those alone."""
     try:
-        facts = facts_of(name, site.load(site_file), site_file)
+        found = site.load(site_file)
+        facts = facts_of(name, found, site_file)
     except (site.SiteError, UnknownHostError) as error:
         return [Finding("site", Verdict.BAD, str(error), "the site file is the same on every host; SLUICE_SITE names it")]
     said = f"{site_file} knows {name} at {facts.address}, with {facts.cpu:g} cores and {facts.memory:,} MiB"
     known = Finding("site", Verdict.OK, said)
     try:
-        host = Host(facts, endpoints.load(), home)
+        host = Host(facts, found, endpoints.load(), home)
     except (FileNotFoundError, endpoints.EndpointsError) as error:
         return [known, Finding("endpoints", Verdict.BAD, str(error), "SLUICE_ENDPOINTS names it; docs/hosts.md shows one")]
-    looks = (_java, _packages, _jars, _address, _capacity, _groups, _home, _shared, _channel, _services)
+    looks = (_java, _packages, _jars, _address, _capacity, _groups, _home, _shared, _bucket, _channel, _services)
     with ThreadPoolExecutor(len(looks)) as pool:
         return [known, *(finding for findings in pool.map(lambda look: _made(look, host), looks) for finding in findings)]
 
@@ -84,14 +86,16 @@ def _packages(_host: Host) -> Iterator[Finding]:
 
 
 def _jars(host: Host) -> Iterator[Finding]:
-    needed = [jar for jar in jars.locked(jars.LOCK.read_text()) if jar.folder == "connector"]
+    known = jars.needed(jars.locked(jars.LOCK.read_text()), buckets=host.site.checkpoints is not None)
+    needed = [jar for jar in known if jar.folder != "broker"]
+    what = "Spark's Kafka connector" + (" and what it reads buckets with" if host.site.checkpoints is not None else "")
     for home in dict.fromkeys((host.home, host.where.home)):
         amiss = jars.wrong(needed, home)
         if amiss:
-            sentence = f"{home / 'jars' / 'connector'}: " + "; ".join(f"{jar.file} {why}" for jar, why in amiss.items())
-            yield Finding("jars", Verdict.BAD, sentence, "drivers and slots need Spark's Kafka connector; docs/hosts.md brings it")
+            sentence = f"{home / 'jars'}: " + "; ".join(f"{jar.folder}/{jar.file} {why}" for jar, why in amiss.items())
+            yield Finding("jars", Verdict.BAD, sentence, f"drivers and slots need {what}; docs/hosts.md brings it")
         else:
-            yield Finding("jars", Verdict.OK, f"Spark's Kafka connector is in {home / 'jars' / 'connector'}")
+            yield Finding("jars", Verdict.OK, f"{what} is in {home / 'jars'}")
 
 
 def _address(host: Host) -> Iterator[Finding]:
@@ -146,6 +150,10 @@ def _home(host: Host) -> Iterator[Finding]:
 
 def _shared(host: Host) -> Iterator[Finding]:
     yield _writable("shared folder", host.where.home, "mount it as on every other host, for the agent's user: checkpoints are in it")
+
+
+def _bucket(host: Host) -> Iterator[Finding]:
+    return bucket.look(host.site)
 
 
 def _writable(thing: str, folder: Path, advice: str) -> Finding:

@@ -1,4 +1,4 @@
-"""Fetch the jars that pyspark does not bring: Kafka's broker and Spark's Kafka connector, as `jars.lock` has them.
+"""Fetch the jars that pyspark does not bring: Kafka's broker, Spark's Kafka connector, and S3's where a site uses it. `jars.lock` has them.
 
 Ivy, which is among pyspark's jars, finds them where the machine's Ivy is set up to look; checksums decide what is accepted.
 """
@@ -16,6 +16,8 @@ from ops.platform.layout import CHECKOUT, Layout, PlatformError
 
 FETCH_SECONDS = 600.0
 LOCK = Path(__file__).with_name("jars.lock")
+BUCKETS = "s3"
+"""The folder of what Spark reads and writes buckets with: only a site whose checkpoints are in one needs it."""
 CACHE = CHECKOUT / ".sluice" / "ivy"
 """Ivy's own, one for all homes of a checkout: the tests make many, and each jar is fetched once."""
 
@@ -73,10 +75,16 @@ def module(jars: list[Jar]) -> str:
     )
 
 
-def fetch(where: Layout, java: Path, halt: threading.Event, lock: Path = LOCK) -> None:
+def needed(jars: list[Jar], *, buckets: bool) -> list[Jar]:
+    """Leave out what a site without buckets has no use for."""
+    return [jar for jar in jars if buckets or jar.folder != BUCKETS]
+
+
+def fetch(where: Layout, java: Path, halt: threading.Event, lock: Path = LOCK, *, buckets: bool = False) -> None:
     """Bring the jars; those that are there already, and whole, are not asked for again. The benches have a lock of their own."""
-    jars = locked(lock.read_text())
-    marker = where.home / "jars" / f".verified-{hashlib.sha256(lock.read_bytes()).hexdigest()}"
+    jars = needed(locked(lock.read_text()), buckets=buckets)
+    wanted = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()
+    marker = where.home / "jars" / f".verified-{wanted}"
     if marker.exists() and all((where.home / "jars" / jar.folder / jar.file).exists() for jar in jars):
         return
     if wrong(jars, where.home) and where.home != CHECKOUT / ".sluice":

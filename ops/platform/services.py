@@ -36,10 +36,15 @@ def fetch_step(where: Layout, java_home: Path) -> steps.Step:
     """Return the step that brings the jars."""
 
     def act(halt: threading.Event) -> str:
-        jars.fetch(where, java_home, halt)
+        jars.fetch(where, java_home, halt, buckets=in_a_bucket(where))
         return "fetched and verified"
 
     return steps.Step("jars", act)
+
+
+def in_a_bucket(where: Layout) -> bool:
+    """Tell whether the site keeps checkpoints in a bucket."""
+    return site.load(where.site).checkpoints is not None
 
 
 def pipeline_name(where: Layout) -> str:
@@ -101,7 +106,7 @@ def main() -> None:
             print(f"endpoints    {where.endpoints}")  # noqa: T201
         elif arguments.command == "jars":
             where.make_folders()
-            jars.fetch(where, java.find(where.home / "java"), threading.Event())
+            jars.fetch(where, java.find(where.home / "java"), threading.Event(), buckets=in_a_bucket(where))
         else:
             stop(where)
     except PlatformError as error:

@@ -15,7 +15,7 @@ from ops.platform.layout import ADDRESS, Layout, PlatformError
 from ops.platform.priority import niced
 from ops.platform.service import NotReadyError, Program, Service
 from ops.platform.steps import Step
-from ops.site import Site
+from ops.site import Site, load
 
 PUBLISH_SECONDS = 300.0
 FEED_RATE = 20
@@ -54,7 +54,8 @@ def publishing(where: Layout, java: Path) -> Step:
 def class_data(where: Layout, java: Path) -> Step:
     """Return the step that has the JVMs of tiers start sooner from the next start on; made anew when Java, Spark or the jars change."""
     archive, marker = where.archives / "tier.jsa", where.archives / "tier.made-of"
-    made_of = f"{java} {version('pyspark')} {hashlib.sha256(jars.LOCK.read_bytes()).hexdigest()}"
+    buckets = load(where.site).checkpoints is not None  # their jars are on the class path then
+    made_of = f"{java} {version('pyspark')} {hashlib.sha256(jars.LOCK.read_bytes()).hexdigest()} {buckets}"
 
     def act(halt: threading.Event) -> str:
         if archive.exists() and marker.exists() and marker.read_text() == made_of:

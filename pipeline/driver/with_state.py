@@ -30,8 +30,8 @@ log = structlog.get_logger()
 
 VOUCH = 100
 """So many of the ledger's last batches are looked for among checkpoints; Spark keeps a fifth of that (`minBatchesToRetain`)."""
-UNREADABLE = "CANNOT_LOAD_STATE_STORE"
-"""What Spark calls it."""
+UNREADABLE = ("CANNOT_LOAD_STATE_STORE", "Checksum error", "Incomplete log file")
+"""What Spark says of a checkpoint whose state, or log, it cannot read."""
 TRIES = 3
 """So many checkpoints that cannot be loaded are enough: what is damaged is a part of all of them, and the state is made again."""
 
@@ -41,8 +41,8 @@ class StateGoneError(Exception):
 
 
 def damaged(error: BaseException | None) -> bool:
-    """Tell whether a query ended because Spark could not load the state of its checkpoint."""
-    return error is not None and UNREADABLE in str(error)
+    """Tell whether a query ended because Spark could not read its checkpoint."""
+    return error is not None and any(words in str(error) for words in UNREADABLE)
 
 
 def older(endings: Sequence[Last], damaged: Sequence[int]) -> Sequence[Last]:

@@ -43,7 +43,14 @@ def joined(lab: Lab, feed: Feed) -> None:
     assert found == {(buy["hit"],): (buy["id"],) for buy in feed.given["buys"]}
 
 
-@pytest.mark.parametrize(("tier", "right"), [("by-window", counted), ("summed", summed), ("bought", joined)])
+@pytest.mark.parametrize(
+    ("tier", "right"),
+    [
+        ("by-window", counted),
+        pytest.param("summed", summed, marks=pytest.mark.long),
+        pytest.param("bought", joined, marks=pytest.mark.long),
+    ],
+)
 def test_more_partitions_and_fewer_hold_the_same_keys(
     lab: Lab, session: SparkSession, feed: Feed, tier: str, right: Callable[[Lab, Feed], None]
 ) -> None:

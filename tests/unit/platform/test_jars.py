@@ -4,14 +4,15 @@ import hashlib
 import re
 from xml.etree import ElementTree as ET
 
-from ops.platform.jars import LOCK, Jar, borrow, locked, module, wrong
+from ops.platform.jars import LOCK, Jar, borrow, locked, module, needed, wrong
 from ops.platform.layout import Layout
 
 
 def test_the_lock_holds_broker_and_connector_with_full_checksums_and_no_address() -> None:
     text = LOCK.read_text()
     jars = locked(text)
-    assert {jar.folder for jar in jars} == {"broker", "connector"}
+    assert {jar.folder for jar in jars} == {"broker", "connector", "s3"}
+    assert {jar.folder for jar in needed(jars, buckets=False)} == {"broker", "connector"}
     assert all(re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in jars)
     assert len({(jar.folder, jar.name) for jar in jars}) == len(jars)
     assert "://" not in text
