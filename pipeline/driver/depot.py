@@ -147,6 +147,8 @@ class Bucket(Depot):
         self.session = {
             "spark.hadoop.fs.s3a.aws.credentials.provider": CREDENTIALS,
             "spark.hadoop.fs.s3a.endpoint.region": s3.region,
+            # the SDK's asynchronous client, which that takes, stands still with the Netty that Spark has
+            "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
             **(
                 {}
                 if s3.endpoint is None
