@@ -88,6 +88,7 @@ class Checkpoints:
             if not (found := COMMIT.fullmatch(name)):
                 continue
             try:
+                json.loads(self.depot.read(f"{run}/{name}").splitlines()[1])  # or Spark could not read it either
                 offsets = self.depot.read(f"{run}/offsets/{found[1]}")
                 yield Committed(run, int(found[1]), offsets_of(offsets), partitions_of(offsets))
             except FileNotFoundError:  # the run goes on, and removes what is old

@@ -63,7 +63,7 @@ def test_a_file_that_is_lent_outlives_the_one_that_it_was_made_of(depot: Depot) 
 def batch(depot: Depot, run: str, number: int, *, end: int, partitions: int = 2) -> None:
     """Write what Spark does, in so far as it matters here."""
     logged = f"v1\n{json.dumps({'conf': {'spark.sql.shuffle.partitions': str(partitions)}})}\n{json.dumps({'in': {'0': end}})}"
-    files = {f"offsets/{number}": logged, f"commits/{number}": "v1"}
+    files = {f"offsets/{number}": logged, f"commits/{number}": "v1\n{}"}
     files |= {f"state/0/{partition}/{number + 1}.changelog": f"{run} {number}" for partition in range(partitions)}
     for name, content in files.items():
         depot.write(f"{run}/{name}", content)
@@ -108,12 +108,14 @@ def test_what_names_files_of_a_run_by_their_whole_path_names_those_of_its_own(de
     assert depot.url("0.7") in depot.read("1.0/state/0/_metadata/v2/0")
 
 
-def test_a_checkpoint_whose_log_is_damaged_is_passed_over(depot: Depot) -> None:
+@pytest.mark.parametrize("damaged", ["offsets/1", "commits/1"])
+@pytest.mark.parametrize("left", ["", "v1", "v1\n{", 'v1\n{"conf": {'])
+def test_a_checkpoint_whose_log_is_damaged_is_passed_over(depot: Depot, damaged: str, left: str) -> None:
     checkpoints = Checkpoints(depot)
     checkpoints.begin(1, [])
     for number in range(2):
         batch(depot, "1.0", number, end=10 * number + 10)
-    depot.write("1.0/offsets/1", "v1\n{")
+    depot.write(f"1.0/{damaged}", left)
     _, found = checkpoints.begin(2, [last(8, 20), last(7, 10)])
     assert found is not None
     assert found.number == 7
