@@ -11,7 +11,7 @@ from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs, local_session
 from tests.lab import Lab
 
 __all__ = ["PIPELINE_MODULE"]
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
