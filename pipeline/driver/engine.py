@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,7 @@ class Setting:
     """The epoch of the owner record by which this incarnation runs."""
     owns: Callable[[], bool]
     """Whether it owns the tier; else it runs beside the owner, to take over."""
+    _: KW_ONLY
     one_for_one: bool = False
     """Whether its transform makes exactly one record of each, so that what is out can be counted off."""
     partitions: int = STATE_PARTITIONS

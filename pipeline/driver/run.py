@@ -143,8 +143,9 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         workers = Workers(session, slots, label)
         setting = Setting(
             session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home,
-            follow.started, lambda: follow.right, lambda: follow.owns, check_tier(session, declared), incarnation.partitions, depot, workers,
-            flow, follow.relieved, lambda: follow.held, lambda: follow.silent,
+            follow.started, lambda: follow.right, lambda: follow.owns,
+            one_for_one=check_tier(session, declared), partitions=incarnation.partitions, depot=depot, workers=workers, flow=flow,
+            relieved=follow.relieved, held=lambda: follow.held, silent=lambda: follow.silent,
         )  # fmt: skip
         engine = engine_of(setting)
         engine.rehearse()

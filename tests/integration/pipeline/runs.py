@@ -68,7 +68,7 @@ class Runs:
         tier, where = PIPELINE.tier(self.tier), self.lab.where
         setting = Setting(
             self.session, tier, number, Streams(where.kafka), where.kafka, where.postgres, self.lab.home,
-            list, lambda: self.epoch, lambda: self.owner == number, partitions,
+            list, lambda: self.epoch, lambda: self.owner == number, partitions=partitions,
         )  # fmt: skip
         assert isinstance(tier.sink, Latest)
         self.session.conf.set("spark.sql.shuffle.partitions", partitions)  # a driver's own session has it from the start
