@@ -16,7 +16,8 @@ WIDE = replace(RULES, shares={**RULES.shares, "counts": Share(minimum=1, target=
 
 @pytest.fixture
 def world():
-    made = World(tiers=(*TIERS, tier("middle", Mode.BATCH, 1)), rules=WIDE)
+    without_state = (tier("counts", Mode.BATCH, 0) if each.name == "counts" else each for each in TIERS)
+    made = World(tiers=(*without_state, tier("middle", Mode.BATCH, 1)), rules=WIDE)
     made.want()
     made.settle()
     return made
