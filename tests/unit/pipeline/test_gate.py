@@ -86,7 +86,7 @@ def gate(given, tmp_path, monkeypatch):
         list,
         lambda: 1,
         lambda: True,
-        Workers(slots=1),
+        workers=Workers(slots=1),
         held=lambda: given.held,
         silent=lambda: given.silent,
     )
