@@ -1,14 +1,31 @@
 """Where the services are: one file, written by the embedded platform or by the site, read by every process.
 
-`SLUICE_ENDPOINTS` names it; without that it is `endpoints.json` in `SLUICE_HOME`.
+`SLUICE_ENDPOINTS` names it; without that it is `endpoints.json` in `SLUICE_HOME`. It names the folder with the credentials of
+this machine's processes in the channel.
 """
 
 import os
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
+from ops.brokers import brokers
+from ops.model.access import Credential, Role, Tls, id_of
 from ops.model.resources import Frozen
+
+OTHERS = 0o007
+"""Permissions of everybody on a machine."""
+
+
+SPARK_SECURITY = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.saslFallback": "false",
+}
+"""Spark's settings wherever there is a secret: nobody without it is spoken to, and nothing is said in the clear."""
 
 
 class EndpointsError(Exception):
@@ -23,11 +40,46 @@ class AirflowEndpoint(Frozen):
     password: str
 
 
+class Access(Frozen):
+    """The roles of the channel; `sluice access --make` writes it."""
+
+    credentials: Path
+    """A folder with a file for each role that processes of this machine have: its password."""
+    roles: dict[Role, str]
+    """How access lists know each role."""
+    tls: Tls | None = None
+    """Where ZooKeeper serves with TLS: its port in `zookeeper` is the secure one then. None: it is spoken to in the clear."""
+
+    def credential(self, role: Role) -> Credential:
+        """Read the credential of a role, with or without the password."""
+        kept = self.credentials / role
+        try:
+            password = kept.read_text().strip()
+            mode = kept.stat().st_mode
+        except (FileNotFoundError, PermissionError):
+            return Credential(role, str(self.credentials), self.roles, tls=self.tls)
+        if mode & OTHERS:
+            message = f"{kept} can be read by everybody on this machine: chmod o= {kept}"
+            raise EndpointsError(message)
+        if self.roles.get(role) != id_of(role, password):
+            message = (
+                f"{kept} is not the credential that the endpoints file knows for {role}: "
+                "copy both from where `sluice access --make` was run"
+            )
+            raise EndpointsError(message)
+        return Credential(role, str(self.credentials), self.roles, password, self.tls)
+
+
+def _checked(kafka: str) -> str:
+    brokers(kafka)
+    return kafka
+
+
 class Endpoints(Frozen):
     """Addresses of everything that Sluice talks to."""
 
-    kafka: str
-    """`host:port`, several with commas."""
+    kafka: Annotated[str, AfterValidator(_checked)]
+    """`host:port`, several with commas; with TLS as `ops/brokers.py` says."""
     zookeeper: str
     """`host:port/chroot`."""
     postgres: str
@@ -39,6 +91,30 @@ class Endpoints(Frozen):
     """The EC2 endpoint; None for the cloud's own."""
     home: Path
     """A folder that all hosts share: checkpoints and the archive are below it."""
+    access: Access | None = None
+    """Who may write what in the channel; None: everybody everything."""
+    spark_secret: str | None = Field(default=None, repr=False)
+    """What the Spark master, workers and drivers prove to each other, and encrypt what they say with. None: they do neither."""
+
+    @property
+    def spark_settings(self) -> dict[str, str]:
+        """Return what an application has to say so that master and workers take it: the secret is in it."""
+        return {} if self.spark_secret is None else {**SPARK_SECURITY, "spark.authenticate.secret": self.spark_secret}
+
+    def credential(self, role: Role) -> Credential | None:
+        """Return what proves a role in the channel, as far as it is here; None in a channel that is open to all."""
+        return None if self.access is None else self.access.credential(role)
+
+    def needed(self, role: Role) -> Credential | None:
+        """Return it for a process that is of no use without; EndpointsError where there is none."""
+        found = self.credential(role)
+        if found is not None and found.password is None:
+            message = (
+                f"{found.folder}/{role} is not there, or not for user {os.geteuid()}: "
+                f"copy the credential of {role} there from where `sluice access --make` was run"
+            )
+            raise EndpointsError(message)
+        return found
 
 
 def home() -> Path:

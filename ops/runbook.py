@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ops.channel import Channel, ChannelAwayError, ConflictError, Write
+from ops.channel import Channel, ChannelAwayError, ConflictError, NotAllowedError, Write, trail
 from ops.model import paths
+from ops.model.access import Role
 from ops.model.ids import ChangeId, OperationId, TierName
 from ops.model.incarnation import TierWanted
 from ops.model.operation import STEPS, ChangeSpec, JournalEntry, Operation, Result, Step
+from ops.model.trail import Entry, Outcome
 
 POLL_SECONDS = 0.15
 """How often a waiting caller looks; a result is read once, so watches would cost more than they save."""
@@ -153,6 +155,8 @@ def _post_through_outage(channel: Channel, operation: Operation, seconds: float)
     while True:
         try:
             post(channel, operation)
+        except NotAllowedError:
+            raise
         except ChannelAwayError as error:
             if time.monotonic() >= until:
                 message = f"{operation.id} could not be posted within {seconds:.0f} s: {error}"
@@ -174,10 +178,19 @@ def want(  # noqa: PLR0913 - each is one field of what is wanted
         after = before.model_copy(update={**{key: value for key, value in said.items() if value is not None}, "by": by, "at": time.time()})
         if found is not None and after.model_copy(update={"by": before.by, "at": before.at}) == before:
             return before
+        entry = Entry(at=time.time(), by=by, what=_asked(tier, running=running, paused=paused), outcome=Outcome.DONE)
         try:
-            channel.multi([Write(path, after, None if found is None else found.version)])
+            channel.multi([Write(path, after, None if found is None else found.version), trail.write(Role.OPERATOR, entry)])
         except ConflictError:
             continue
         return after
     message = f"{path} changed {WANT_TRIES} times under this write, or holds something that does not parse; look at it with zkCli"
     raise ConflictError(message)
+
+
+def _asked(tier: str, *, running: bool | None, paused: bool | None) -> str:
+    verbs = [
+        *(["start" if running else "stop"] if running is not None else []),
+        *(["pause" if paused else "resume"] if paused is not None else []),
+    ]
+    return f"{' and '.join(verbs) or 'want'} {tier}"

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ops import endpoints
+from ops.brokers import brokers
 
 KINDS = ("view",) * 16 + ("click",) * 3 + ("buy",)
 ADS = 110
@@ -75,7 +76,7 @@ def feed(  # noqa: PLR0913 — each is a choice of the caller
         if error is not None:
             failures.append(error)
 
-    producer = Producer({"bootstrap.servers": kafka, "acks": "all", "enable.idempotence": True, "linger.ms": 20, "log_level": 2})
+    producer = Producer({**brokers(kafka).client, "acks": "all", "enable.idempotence": True, "linger.ms": 20, "log_level": 2})
     begun = time.monotonic()
     sent = 0
     while (count is None or sent < count) and not stopped():

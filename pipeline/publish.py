@@ -6,6 +6,7 @@ All of it is idempotent. Exit codes: 0 done, 1 the pipeline or the site file is 
 """
 
 import argparse
+import getpass
 import json
 import os
 import sys
@@ -16,10 +17,12 @@ from pathlib import Path
 import psycopg
 
 from ops import endpoints, site
-from ops.channel.client import Channel, ChannelAwayError, ConflictError
+from ops.channel import Channel, ChannelAwayError, ConflictError, Write, trail
 from ops.model import paths
+from ops.model.access import Role
 from ops.model.incarnation import IncarnationSpec, TierWanted
 from ops.model.tier import TierSpec
+from ops.model.trail import Entry, Outcome
 from pipeline import declare, releases, tables, topics
 from pipeline.shapes import shapes
 from pipeline.state_plans import operators
@@ -68,9 +71,10 @@ def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.
     filled = tables.create(where.postgres, pipeline)
     release, is_new = releases.keep(where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, operators(pipeline)))
     specs = [spec.model_copy(update={"release": release.name}) for spec in pipeline.specs()]
-    with Channel(where.zookeeper) as channel:
+    with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
         for each in releases.known(where.home):
-            channel.create(paths.release(each.name), each)
+            if not channel.exists(paths.release(each.name)):
+                channel.multi([Write(paths.release(each.name), each, None), _told(f"publish {each.name}")])
         for spec in specs:
             channel.put(paths.tier(spec.name), spec)
         stopped = retire(channel, {spec.name for spec in specs})
@@ -98,8 +102,14 @@ def retire(channel: Channel, declared: Collection[str]) -> list[str]:
         elif before.running or before.by != BY or name not in declared:
             continue
         after = before.model_copy(update={"running": name in declared, "by": BY, "at": time.time()})
-        channel.put(paths.wanted(name), after, version=None if found is None else found.version)
+        told = _told(f"{'start' if after.running else 'stop'} {name}")
+        channel.multi([Write(paths.wanted(name), after, None if found is None else found.version), told])
     return stopped
+
+
+def _told(what: str) -> Write:
+    """Say in the trail what is done."""
+    return trail.write(Role.PUBLISHER, Entry(at=time.time(), by=f"{BY}:{getpass.getuser()}", what=what, outcome=Outcome.DONE))
 
 
 def _behind(channel: Channel, specs: Iterable[TierSpec]) -> list[str]:

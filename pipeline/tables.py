@@ -3,6 +3,7 @@
 import psycopg
 
 from pipeline.audit import book as audited
+from pipeline.audit import trail
 from pipeline.declare import Pipeline
 from pipeline.replay import book as replayed
 from pipeline.sinks import intents, ledger
@@ -17,7 +18,8 @@ def create(postgres: str, pipeline: Pipeline) -> list[str]:
     with psycopg.connect(postgres, connect_timeout=5) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         cursor.execute("SET LOCAL client_min_messages = warning")
-        for statement in (*ledger.STATEMENTS, *intents.STATEMENTS, *audited.STATEMENTS, *replayed.STATEMENTS):
+        parts = (ledger, intents, audited, replayed, trail)
+        for statement in (statement for part in parts for statement in part.STATEMENTS):
             cursor.execute(statement)
         for sink in sinks:
             for made in sink.statements():

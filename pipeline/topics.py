@@ -3,6 +3,7 @@
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from ops.brokers import brokers
 from pipeline.declare import Pipeline
 from pipeline.lineage import WARM_UP
 
@@ -39,7 +40,7 @@ def wanted(pipeline: Pipeline) -> dict[str, dict[str, str]]:
 
 def create(kafka: str, pipeline: Pipeline, partitions: int) -> list[str]:
     """Create what is missing; return the names of the new ones."""
-    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 2})
+    admin = AdminClient({**brokers(kafka).client, "log_level": 2})
     new: list[str] = []
     try:
         present = admin.list_topics(timeout=SECONDS).topics

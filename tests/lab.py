@@ -21,6 +21,7 @@ from ops.agent import classdata
 from ops.agent.commands import Installation, command, environment, resources_file
 from ops.channel.client import Channel
 from ops.model import paths
+from ops.model.access import Role
 from ops.model.assignment import HostFacts, Unit, UnitKind, driver_id, label_of, slot_id
 from ops.model.ids import HostName, Incarnation, Tenant, TierName
 from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Placement, State
@@ -100,7 +101,9 @@ class Lab:
         read = self.channel.read(paths.tier(tier), TierSpec)
         assert read is not None
         facts = HostFacts(name=HostName(host), address=HOSTS[host], zone="onprem", cpu=8, memory=8192)
-        installation = Installation(self.home, self.home / "endpoints.json", Path(self.env["SLUICE_SITE"]), self.where.spark, facts)
+        installation = Installation(
+            self.home, self.home / "endpoints.json", Path(self.env["SLUICE_SITE"]), self.where.spark, self.where.spark_secret, facts
+        )
         units = [(UnitKind.SLOT, slot_id(tier, number, each), read.value.quantum) for each in range(slots)]
         for kind, identity, quantum in (*units, (UnitKind.DRIVER, driver_id(tier, number), read.value.driver)):
             unit = Unit(
@@ -231,7 +234,7 @@ def opened(home: Path, pipeline: str | None = None, more: str = "hosts: []\n") -
         subprocess.run([*services, "up", "--only", "zookeeper,kafka,postgres,spark"], env=env, cwd=ROOT, check=True)
         subprocess.run([sys.executable, "-m", "pipeline.publish"], env=env, cwd=ROOT, check=True)
         where = endpoints.Endpoints.model_validate_json((home / "endpoints.json").read_text())
-        with Channel(where.zookeeper) as channel:
+        with Channel(where.zookeeper, where.credential(Role.ADMIN)) as channel:
             lab = Lab(home, env, where, channel)
             try:
                 yield lab

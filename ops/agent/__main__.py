@@ -24,9 +24,11 @@ from ops.agent.processes import process
 from ops.agent.rebooting import Rebooter
 from ops.agent.reconcile import GRACE_SECONDS, reconcile
 from ops.agent.store import HostFolder
-from ops.channel.client import Channel
+from ops.channel.client import Channel, ChannelAwayError
+from ops.joining import JoinError, join
+from ops.model.access import Role
 from ops.model.assignment import Assignment, HostFacts
-from ops.model.exporter import Exporter, Role
+from ops.model.exporter import Exporter
 from ops.model.resources import Capacity
 from ops.site import Site, SiteError
 from ops.site import load as load_site
@@ -41,7 +43,7 @@ class HostTakenError(Exception):
     """An agent of this host runs on this machine already."""
 
 
-REFUSED = (UnknownHostError, ForeignAddressError, HostTakenError, SiteError, endpoints.EndpointsError)
+REFUSED = (UnknownHostError, ForeignAddressError, HostTakenError, SiteError, endpoints.EndpointsError, JoinError)
 """What a person has to mend before the agent can start."""
 
 
@@ -49,12 +51,16 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m ops.agent", description=__doc__)
     parser.add_argument("--host", required=True, help="the host's name, as in the site file")
-    parser.add_argument("--zookeeper", help="host:port/chroot; without it, from the endpoints file, which its drivers read in any case")
+    parser.add_argument(
+        "--zookeeper",
+        help="host:port/chroot of a channel that is open to all; without it, the endpoints file's, which its drivers use in any case",
+    )
     parser.add_argument("--address", help="for a host that is not in the site file: the address that its slots listen at")
     parser.add_argument("--zone", default="onprem", help="likewise: its zone, such as ec2")
     parser.add_argument("--labels", default="", help="likewise: its labels, with commas")
     parser.add_argument("--cpu", type=float, help="likewise: the cores that it gives")
     parser.add_argument("--memory", help="likewise: the memory that it gives, such as 4g")
+    parser.add_argument("--token-file", type=Path, help="what `sluice token` has made for this host: it joins with it, once")
     parser.add_argument("--stop-all", action="store_true", help="end every unit of the host, then exit")
     return parser.parse_args(words)
 
@@ -84,11 +90,11 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
     folder = HostFolder(home, facts.name)
     with hold(folder, facts.name):
         containers = open_containers(home, facts.name, Capacity(cpu=facts.cpu, memory=facts.memory))
-        installation = Installation(home, endpoints.file(), site_file, where.spark, facts)
+        installation = Installation(home, endpoints.file(), site_file, where.spark, where.spark_secret, facts)
         hands = Hands(folder, containers, installation)
         rebooter = Rebooter(folder, facts.name, site.reboot)
         rebooter.came_back(units_alive=any(found.alive for found in hands.find()))
-        channel = Channel(zookeeper or where.zookeeper)
+        channel = Channel(zookeeper or where.zookeeper, None if zookeeper else where.needed(Role.AGENT))
         presence = Presence(channel, facts, home, os.getpid())
         agent = Agent(
             channel=channel,
@@ -135,6 +141,8 @@ def main(words: list[str] | None = None) -> int:
     try:
         if arguments.stop_all:
             return 1 if stop_all(arguments.host) else 0
+        if arguments.token_file is not None:
+            join(arguments.token_file)
         site_file = site_path()
         site = load_site(site_file)
         facts = facts_from(arguments) if arguments.address else facts_of(arguments.host, site, site_file)
@@ -142,7 +150,7 @@ def main(words: list[str] | None = None) -> int:
     except (*REFUSED, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG_USAGE
-    except OtherAgentError as error:
+    except (OtherAgentError, ChannelAwayError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

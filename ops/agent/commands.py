@@ -9,10 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ops.agent import classdata
+from ops.endpoints import SPARK_SECURITY
 from ops.model.assignment import HostFacts, Unit, UnitKind
 
 WORKER_DAEMON_MEMORY = 96
 """MiB of heap for a slot's Worker daemon, which only starts its executor and talks to the master."""
+
+
+SPARK_SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - its name
+"""Where Spark's Worker, and each executor that it starts, finds the secret: everybody may read a command line."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,7 @@ class Installation:
     endpoints: Path
     site: Path
     spark_master: str
+    spark_secret: str | None
     facts: HostFacts
 
     @property
@@ -72,6 +78,7 @@ def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
         f"-Dspark.worker.resourcesFile={scratch / 'resources.json'}",
         f"-Dspark.worker.resource.{unit.label}.amount=1",
         "-Dspark.decommission.enabled=true",
+        *(f"-D{key}={value}" for key, value in SPARK_SECURITY.items() if installation.spark_secret is not None),
         "-Dspark.worker.cleanup.enabled=true",
         "-Dspark.worker.cleanup.appDataTtl=600",
         "-Dspark.executor.logs.rolling.strategy=size",
@@ -97,7 +104,8 @@ def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
 def environment(unit: Unit, scratch: Path, installation: Installation, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return what a unit sees of the world."""
     facts = installation.facts
-    return dict(inherited) | {
+    secret = {} if unit.kind is UnitKind.DRIVER or installation.spark_secret is None else {SPARK_SECRET: installation.spark_secret}
+    return {**inherited, **secret} | {
         "SLUICE_HOME": str(installation.home),
         "SLUICE_ENDPOINTS": str(installation.endpoints),
         "SLUICE_SITE": str(installation.site),

@@ -13,15 +13,16 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import structlog
-from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, KazooException, NoAuthError, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState, WatchedEvent
 from pydantic import BaseModel, ValidationError
 
+from ops.channel.connection import Connection
 from ops.channel.interrupts import held_back
 from ops.model import paths
+from ops.model.access import Credential, Role, changers, removers
 
 log = structlog.get_logger()
 
@@ -37,6 +38,13 @@ SESSION_SECONDS = 6.0
 
 class ChannelAwayError(Exception):
     """ZooKeeper cannot be asked now. Temporary: decide nothing, keep what runs, try again."""
+
+
+class NotAllowedError(ChannelAwayError):
+    """ZooKeeper does not take this change from this process; the message says from whom it would. Not temporary.
+
+    Who follows the channel goes on as if it was away, and records flow; who asked for a change is told.
+    """
 
 
 class ConflictError(Exception):
@@ -76,11 +84,15 @@ class Guard:
 class Channel:
     """Typed access to one pipeline's part of ZooKeeper."""
 
-    def __init__(self, hosts: str, *, session_seconds: float = SESSION_SECONDS) -> None:
-        """Prepare a connection to `hosts`, a ZooKeeper address with the pipeline's chroot at its end."""
-        self._client = KazooClient(
-            hosts=hosts, timeout=session_seconds, connection_retry={"max_tries": -1, "max_delay": 1.0}, command_retry=None
+    def __init__(self, hosts: str, credential: Credential | None = None, *, session_seconds: float = SESSION_SECONDS) -> None:
+        """Prepare a connection to `hosts`, a ZooKeeper address with the pipeline's chroot at its end.
+
+        Without a credential it can read, and write where the tree has no access lists.
+        """
+        self._client = Connection(
+            hosts, credential, timeout=session_seconds, connection_retry={"max_tries": -1, "max_delay": 1.0}, command_retry=None
         )
+        self._credential = credential
         self.hosts = hosts
         self._refused: set[str] = set()
         self._wakers: list[Callable[[], None]] = []
@@ -102,6 +114,10 @@ class Channel:
             self.stop()
             message = f"ZooKeeper at {self.hosts} has no such chroot yet; whoever starts the platform makes it"
             raise ChannelAwayError(message) from error
+        except NoAuthError as error:
+            self.stop()
+            message = f"the tree of ZooKeeper at {self.hosts} is not whole, and only the admin makes it: `sluice access --apply`"
+            raise NotAllowedError(message) from error
         except (KazooTimeoutError, KazooException) as error:
             self._client.stop()
             message = f"ZooKeeper at {self.hosts} does not answer: {error}"
@@ -134,7 +150,7 @@ class Channel:
         return int(identity[0]) if identity else None
 
     @property
-    def kazoo(self) -> KazooClient:
+    def kazoo(self) -> Connection:
         """The client itself, for kazoo's own recipes (election, locks)."""
         return self._client
 
@@ -236,7 +252,7 @@ class Channel:
                 except NodeExistsError:
                     self._client.set(path, data)
 
-        self._call(send)
+        self._call(send, Write(path, value, version))
 
     def create(self, path: str, value: BaseModel, *, ephemeral: bool = False, sequence: bool = False) -> bool:
         """Create; return False when it is there already (posting twice is the same as once)."""
@@ -248,7 +264,7 @@ class Channel:
                 return False
             return True
 
-        return self._call(send)
+        return self._call(send, Write(path, value, None))
 
     def delete(self, path: str) -> None:
         """Delete a node and all below it; an absent one is fine."""
@@ -259,7 +275,7 @@ class Channel:
             except NoNodeError:
                 return
 
-        self._call(send)
+        self._call(send, Write(path, None, None))
 
     def multi(self, writes: Sequence[Write | Guard]) -> None:
         """Do all of it or nothing; ConflictError when any guard fails."""
@@ -279,27 +295,44 @@ class Channel:
                 else:
                     request.set_data(write.path, write.data, version=write.version)
             failures = [answer for answer in request.commit() if isinstance(answer, Exception)]
+            if refusals := [failure for failure in failures if isinstance(failure, NoAuthError)]:
+                raise refusals[0]
             if failures:
                 reasons = ", ".join(sorted({type(failure).__name__ for failure in failures}))
                 message = f"{[write.path for write in writes]}: {reasons}"
                 raise ConflictError(message)
 
-        self._call(send)
+        self._call(send, *(write for write in writes if isinstance(write, Write)))
 
     T = TypeVar("T")
 
-    def _call(self, request: Callable[[], T]) -> T:
+    def _call(self, request: Callable[[], T], *writes: Write) -> T:
         if not self.connected:
             message = f"ZooKeeper at {self.hosts} is away"
             raise ChannelAwayError(message)
         try:
             with held_back():
                 return request()
+        except NoAuthError as error:
+            raise NotAllowedError(_refusal(self._credential, writes)) from error
         except (BadVersionError, NodeExistsError, NoNodeError) as error:
             raise ConflictError(repr(error)) from error
         except (KazooException, KazooTimeoutError) as error:
             message = f"ZooKeeper at {self.hosts} is away: {error!r}"
             raise ChannelAwayError(message) from error
+
+
+def _refusal(mine: Credential | None, writes: Sequence[Write]) -> str:
+    """Say what was not allowed, to whom it would be, and where the credential for it is looked for."""
+    allowed = {write.path: removers(write.path) if write.value is None else changers(write.path) for write in writes}
+    refused = {path: roles for path, roles in allowed.items() if mine is None or mine.password is None or mine.role not in roles}
+    what = f"the channel refuses a change of {', '.join(refused or allowed)}"
+    if not refused:
+        return f"{what}: its access lists are not those of this endpoints file; `sluice access` tells more"
+    who = " or ".join(sorted({role for roles in refused.values() for role in roles})) or Role.ADMIN
+    if mine is None:
+        return f"{what}: that takes {who}, and this endpoints file names no roles"
+    return f"{what}: {mine.refused(who)}"
 
 
 def _written(value: BaseModel) -> bytes:

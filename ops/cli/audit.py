@@ -4,10 +4,14 @@ import time
 
 import typer
 
+from ops.channel import trail
 from ops.cli.change import me
+from ops.cli.connect import open_channel
 from ops.cli.ending import FAILED, PlatformAwayError
 from ops.cli.figures import Audited, Figures, read_figures, settle
 from ops.cli.output import ago, print_json, print_table
+from ops.model.access import Role
+from ops.model.trail import Entry, Outcome
 
 STANDS_SECONDS = 60.0
 """The audit looks every few seconds; after so long it is said that it does not."""
@@ -17,7 +21,7 @@ SHOWN = 10
 
 def show(settled: int | None, *, as_json: bool) -> None:
     """Print it; the exit code tells scripts when something is lost, or nobody looks."""
-    done = 0 if settled is None else settle(settled, me())
+    done = 0 if settled is None else _settle(settled)
     figures = read_figures()
     if figures.missing:
         raise PlatformAwayError(figures.missing)
@@ -37,6 +41,14 @@ def show(settled: int | None, *, as_json: bool) -> None:
         _print(figures, stands)
     if lost or stands:
         raise typer.Exit(FAILED)
+
+
+def _settle(number: int) -> int:
+    """Settle losses; that is in the trail before it is done."""
+    entry = Entry(at=time.time(), by=me(), what=f"settle losses up to {number}", outcome=Outcome.DONE)
+    with open_channel() as channel:
+        channel.multi([trail.write(Role.OPERATOR, entry)])
+    return settle(number, me())
 
 
 def _print(figures: Figures, stands: list[str]) -> None:

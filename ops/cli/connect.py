@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from ops import endpoints
 from ops.channel import Channel
+from ops.model.access import Role
 
 CONNECT_SECONDS = 3.0
 
@@ -16,7 +17,8 @@ def open_channel() -> Iterator[Channel]:
     """Connect to the control channel; ChannelAwayError when it does not answer soon."""
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="No chroot path exists")
-    channel = Channel(endpoints.load().zookeeper).start(seconds=CONNECT_SECONDS)
+    where = endpoints.load()
+    channel = Channel(where.zookeeper, where.credential(Role.OPERATOR)).start(seconds=CONNECT_SECONDS)
     try:
         yield channel
     finally:

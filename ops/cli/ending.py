@@ -41,10 +41,12 @@ class Commands(TyperGroup):
 
 def explain(error: Exception) -> tuple[int, str]:
     """Return the exit code of an error, and what a person is told."""
-    from ops.channel import ChannelAwayError  # noqa: PLC0415
+    from ops.channel import ChannelAwayError, NotAllowedError  # noqa: PLC0415
     from ops.endpoints import EndpointsError  # noqa: PLC0415
     from ops.site import SiteError  # noqa: PLC0415
 
+    if isinstance(error, NotAllowedError):
+        return FAILED, str(error)
     if isinstance(error, ChannelAwayError):
         return AWAY, f"{error}. `sluice doctor` looks for the reason"
     if isinstance(error, PlatformAwayError | FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The commands that look: hosts, tiers, holds, slots, shares, metrics, changes, operations."""
+"""The commands that look: hosts, tiers, holds, slots, shares, metrics, changes, operations, the trail."""
 
 from typing import Annotated
 
@@ -189,6 +189,20 @@ def metrics(*, as_json: AsJson = False) -> None:
         ((x.role, x.tier, x.incarnation, x.host, x.controller, f"http://{x.address}/metrics") for x in found),
         f"No process has said where its figures are. {NOT_UP}",
     )
+
+
+@app.command(epilog="Example: sluice trail --by cli:anna --last 100")
+def trail(
+    last: Annotated[int, typer.Option(help="How many.", min=1)] = 20,
+    *,
+    by: Annotated[str | None, typer.Option(metavar="WHO", help="Only what this one asked for, such as cli:anna.")] = None,
+    change: Annotated[str | None, typer.Option(metavar="ID", help="Only this change.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List who asked for what, when, from which layer, and what became of it, newest last. Nothing of it is ever changed."""
+    from ops.cli.trail import show  # noqa: PLC0415
+
+    show(last, by, change, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice changes --last 5")

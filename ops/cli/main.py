@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ops.cli import lists, platform, runbooks, serving
-from ops.cli.ending import CODES, Commands
+from ops.cli.ending import CODES, Commands, WrongUsageError
 from ops.cli.output import AsJson
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -50,6 +50,36 @@ def audit(
     from ops.cli.audit import show  # noqa: PLC0415
 
     show(settle, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice access || sluice access --apply")
+def access(
+    *,
+    make: Annotated[bool, typer.Option("--make", help="Make a credential for each role that has none.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Give every node the access list that it is to have.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tell whether every node of the channel can be changed by those only who should; takes the admin's credential."""
+    from ops.cli import access as lists_of_access  # noqa: PLC0415
+
+    if make and apply:
+        message = "--make and --apply are two steps: in between, the credentials go to the machines that need them"
+        raise WrongUsageError(message)
+    act = lists_of_access.make if make else lists_of_access.apply if apply else lists_of_access.show
+    act(as_json=as_json)
+
+
+@app.command(epilog="Example: sluice token h4.token --for 1h")
+def token(
+    file: Annotated[Path, typer.Argument(help="Where it is written: a secret until a host has joined with it.")],
+    *,
+    lasts: Annotated[str, typer.Option("--for", metavar="TIME", help="How long it may be used, such as 30m or 2h.")] = "1h",
+    as_json: AsJson = False,
+) -> None:
+    """Make a token with which one host joins: `sluice agent --host h4 --token-file h4.token` there. Takes the admin's credential."""
+    from ops.cli.access import make_token  # noqa: PLC0415
+
+    make_token(file, lasts, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice feed --rate 500 --count 10000 --first 1")

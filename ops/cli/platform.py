@@ -145,11 +145,12 @@ def endpoints(as_json: AsJson = False) -> None:  # noqa: FBT002
     from ops.endpoints import load  # noqa: PLC0415
 
     found = load()
+    places = found.model_dump(mode="json", exclude={"access", "spark_secret"})
     if as_json:
-        print_json(found)
+        print_json(places)
         return
     airflow = found.airflow
-    rows = [(name, value) for name, value in found.model_dump(mode="json").items() if name != "airflow"]
+    rows = [(name, value) for name, value in places.items() if name != "airflow"]
     print_table(("what", "where"), [*rows, ("airflow", f"{airflow.url} (user {airflow.user}, password {airflow.password})")], "")
 
 

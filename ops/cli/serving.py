@@ -11,7 +11,7 @@ import typer
 app = typer.Typer()
 
 ZooKeeper = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT/CHROOT", help="Where the control channel is; without it, what the endpoints file says.")
+    str | None, typer.Option(metavar="HOST:PORT/CHROOT", help="Another channel than the endpoints file's, one that is open to all.")
 ]
 
 
@@ -25,6 +25,7 @@ def agent(  # noqa: PLR0913 - each is a choice of the caller
     labels: Annotated[str | None, typer.Option(help="Likewise: its labels, with commas.")] = None,
     cpu: Annotated[float | None, typer.Option(help="Likewise: the cores that it gives.", min=0.1)] = None,
     memory: Annotated[str | None, typer.Option(help="Likewise: the memory that it gives, such as 4g.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="What `sluice token` has made for this host: it joins with it, once.")] = None,
     stop_all: Annotated[bool, typer.Option("--stop-all", help="End every slot and driver of the host, then exit.")] = False,
 ) -> None:
     """Serve this host: keep the slots and drivers that are assigned to it running, and say what is seen.
@@ -32,7 +33,15 @@ def agent(  # noqa: PLR0913 - each is a choice of the caller
     It runs until Ctrl-C or SIGTERM; what it has started goes on, and the next agent of the host takes it over. On real hosts systemd keeps
     it running: docs/hosts.md.
     """
-    options = {"--zookeeper": zookeeper, "--address": address, "--zone": zone, "--labels": labels, "--cpu": cpu, "--memory": memory}
+    options: dict[str, object] = {
+        "--zookeeper": zookeeper,
+        "--token-file": token_file,
+        "--address": address,
+        "--zone": zone,
+        "--labels": labels,
+        "--cpu": cpu,
+        "--memory": memory,
+    }
     _become("ops.agent", {"--host": host, **options}, *(["--stop-all"] if stop_all else []))
 
 

@@ -23,6 +23,7 @@ from ops.channel import Channel, ChannelAwayError
 from ops.cloud import ec2
 from ops.cloud.machines import Machine, Machines
 from ops.model import paths
+from ops.model.access import Role
 from ops.planning.cluster import BURST_ZONE
 from ops.site import Ec2Config
 from ops.site import load as load_site
@@ -128,7 +129,8 @@ class Runner:
         if not self._leaving:
             return
         try:
-            with Channel(endpoints.load().zookeeper) as channel:
+            where = endpoints.load()
+            with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
                 for host in list(self._leaving):
                     for path in (paths.host(host), paths.observed(host), paths.assignment(host)):
                         channel.delete(path)

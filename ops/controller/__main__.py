@@ -14,7 +14,8 @@ from ops import endpoints, metrics, site
 from ops.channel import Channel, ChannelAwayError
 from ops.controller.leader import LOST_SECONDS, Controller, collect_seldom
 from ops.controller.rulebook import Rulebook
-from ops.model.exporter import Exporter, Role
+from ops.model.access import Role
+from ops.model.exporter import Exporter
 
 log = structlog.get_logger()
 
@@ -33,18 +34,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="ops.controller", description=__doc__)
     parser.add_argument("--site", type=Path, default=Path(os.environ.get("SLUICE_SITE", "site.yaml")), help="the site file")
     parser.add_argument("--name", default=f"{socket.gethostname()}-{os.getpid()}", help="how this controller is called in logs and status")
-    parser.add_argument("--zookeeper", help="host:port/chroot; without it, from the endpoints file")
+    parser.add_argument("--zookeeper", help="host:port/chroot of a channel that is open to all; without it, the endpoints file's")
     parser.add_argument("--metrics", type=where_to_listen, default="127.0.0.1:0", help="host:port of its figures; port 0: a free one")
     parser.add_argument("--lost-seconds", type=float, default=LOST_SECONDS, help="how long an agent may be away before its host is lost")
     options = parser.parse_args()
     try:
         book = Rulebook(options.site)
-        address = options.zookeeper or endpoints.load().zookeeper
+        where = None if options.zookeeper else endpoints.load()
+        address, credential = (options.zookeeper, None) if where is None else (where.zookeeper, where.needed(Role.CONTROLLER))
     except (site.SiteError, endpoints.EndpointsError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     collect_seldom()
-    channel = Channel(address)
+    channel = Channel(address, credential)
     controller = Controller(channel, options.name, lambda: book.rules, options.lost_seconds)
     threading.Thread(target=book.follow, args=(controller.wake,), name="site file", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ops.channel import Write
-from ops.controller import assignments, backpressure, batch, brake, operations, quarantine, tiers
+from ops.controller import assignments, backpressure, batch, brake, operations, quarantine, tiers, trail
 from ops.controller.draft import Draft, Moment
 from ops.controller.view import View
 from ops.model.ids import HostName, TierName
@@ -39,7 +39,7 @@ def decide(view: View, moment: Moment) -> Decision:
     batch.grow(draft)
     assignments.project(draft)
     return Decision(
-        writes=tuple(draft.writes()),
+        writes=(*draft.writes(), *trail.writes(draft)),
         sentence=_sentence(draft, waits),
         tiers=dict(draft.statuses),
         under_way=bool(waits) or _is_restless(draft),

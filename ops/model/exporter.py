@@ -1,20 +1,11 @@
 """Where a process serves its figures, so that Prometheus finds it."""
 
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import Any
 
+from ops.model.access import Role
 from ops.model.ids import HostName, Incarnation, TierName
 from ops.model.resources import Frozen
-
-
-class Role(StrEnum):
-    """What kind of process it is."""
-
-    DRIVER = "driver"
-    AGENT = "agent"
-    CONTROLLER = "controller"
-    AUDIT = "audit"
 
 
 class Exporter(Frozen):

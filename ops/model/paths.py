@@ -1,5 +1,8 @@
 """Where everything is in the channel, below the pipeline's chroot. One place, used by all."""
 
+TRAIL = "/trail"
+TRAIL_ROLES = ("controller", "operator", "publisher")
+"""Below it: who adds to the trail."""
 ROOTS = (
     "/config/wanted",
     "/hosts",
@@ -11,6 +14,8 @@ ROOTS = (
     "/controller/leader",
     "/exporters",
     "/releases",
+    "/joining",
+    *(f"{TRAIL}/{role}" for role in TRAIL_ROLES),
 )
 
 LAYERS = "/config/layers"
@@ -25,6 +30,8 @@ CONTROLLER_STATUS = "/controller/status"
 HOLDS = "/holds"
 """When tiers were held back, and for whom (`Holds`)."""
 RELEASES = "/releases"
+JOINING = "/joining"
+"""Below it, sealed, what waits for hosts that are to join (`Sealed`)."""
 EXPORTERS = "/exporters"
 """Below it, where each process serves its figures."""
 
@@ -123,3 +130,13 @@ def change(identity: str) -> str:
 def exporter(role: str) -> str:
     """Where a process of this role serves its figures (`Exporter`); a number is added to tell it from others."""
     return f"{EXPORTERS}/{role}-"
+
+
+def trail(role: str, name: str) -> str:
+    """An entry of the trail (`Entry`), until the audit has moved it."""
+    return f"{TRAIL}/{role}/{name}"
+
+
+def joining(name: str) -> str:
+    """What waits for the host that has the token of this name."""
+    return f"{JOINING}/{name}"

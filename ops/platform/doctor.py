@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from ops import site
-from ops.channel.client import Channel, ChannelAwayError
+from ops.channel import Channel, ChannelAwayError, tree
 from ops.model import paths
+from ops.model.access import Role
 from ops.model.assignment import Observed
 from ops.platform import bucket, disk, java, memory, ports, sluice
 from ops.platform.finding import Finding, Verdict
@@ -20,7 +21,7 @@ from ops.platform.supervisord import Supervisor
 def examine(where: Layout) -> list[Finding]:
     """Look at everything side by side; a check that cannot be made is a finding too."""
     running = Supervisor(where).states()
-    looks = [_java, _disk, _memory, _site, _bucket, *((_services, _containers, _pipeline) if running else (_ports, _not_running))]
+    looks = [_java, _disk, _memory, _site, _bucket, *((_services, _containers, _access, _pipeline) if running else (_ports, _not_running))]
     with ThreadPoolExecutor(len(looks)) as pool:
         return [finding for findings in pool.map(lambda look: _guarded(look, where), looks) for finding in findings]
 
@@ -104,6 +105,17 @@ def _containers(where: Layout) -> Iterator[Finding]:
                 yield Finding(
                     f"host {host}", Verdict.NOTE, f"its slots have no limits: {limits}", "control groups need root, or a delegated subtree"
                 )
+
+
+def _access(where: Layout) -> Iterator[Finding]:
+    known = known_endpoints(where)
+    with Channel(known.zookeeper, known.credential(Role.ADMIN)) as channel:
+        others = tree.other(channel.kazoo)
+    if others:
+        sentence = f"{len(others)} nodes have another access list than they should, such as {others[0]}"
+        yield Finding("access", Verdict.BAD, sentence, "`sluice access --apply` puts them right")
+    else:
+        yield Finding("access", Verdict.OK, "every node of the channel is changed by its own roles only")
 
 
 def _services(where: Layout) -> Iterator[Finding]:

@@ -13,7 +13,9 @@ from ops import endpoints, site
 from ops.agent.commands import java
 from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_of
 from ops.agent.trees import DISK, TASKS, divides_disk, trees
+from ops.brokers import brokers
 from ops.endpoints import Endpoints
+from ops.model.access import Role
 from ops.model.assignment import HostFacts
 from ops.platform import bucket, disk, jars, reach
 from ops.platform.finding import Finding, Verdict
@@ -46,7 +48,7 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
         host = Host(facts, found, endpoints.load(), home)
     except (FileNotFoundError, endpoints.EndpointsError) as error:
         return [known, Finding("endpoints", Verdict.BAD, str(error), "SLUICE_ENDPOINTS names it; docs/hosts.md shows one")]
-    looks = (_java, _packages, _jars, _address, _capacity, _groups, _home, _shared, _bucket, _channel, _services)
+    looks = (_java, _packages, _jars, _address, _capacity, _groups, _home, _shared, _bucket, _access, _channel, _services)
     with ThreadPoolExecutor(len(looks)) as pool:
         return [known, *(finding for findings in pool.map(lambda look: _made(look, host), looks) for finding in findings)]
 
@@ -164,11 +166,34 @@ def _writable(thing: str, folder: Path, advice: str) -> Finding:
     return Finding(thing, Verdict.OK, f"{folder} can be written")
 
 
+def _access(host: Host) -> Iterator[Finding]:
+    """Look at the credentials of this host: it needs two, and should not have the one that may do everything."""
+    if host.where.access is None:
+        sentence = "the endpoints file names no roles: whoever reaches ZooKeeper can change everything"
+        yield Finding("access", Verdict.NOTE, sentence, "docs/hosts.md, Access")
+        return
+    try:
+        for role in (Role.AGENT, Role.DRIVER):
+            host.where.needed(role)
+        admins = host.where.credential(Role.ADMIN)
+    except endpoints.EndpointsError as error:
+        yield Finding("access", Verdict.BAD, str(error), "docs/hosts.md, Access")
+        return
+    if admins is not None and admins.password is not None:
+        yield Finding("access", Verdict.NOTE, f"the admin's credential is in {admins.folder}", "no process needs it: keep it elsewhere")
+    else:
+        yield Finding("access", Verdict.OK, f"the credentials of agent and driver are in {host.where.access.credentials}")
+
+
 def _channel(host: Host) -> Iterator[Finding]:
-    return reach.channel(host.where.zookeeper, host.facts.name)
+    try:
+        credential = host.where.credential(Role.AGENT)
+    except endpoints.EndpointsError:
+        credential = None  # told already
+    return reach.channel(host.where.zookeeper, credential, host.facts.name)
 
 
 def _services(host: Host) -> Iterator[Finding]:
-    yield from reach.any_of("kafka", host.where.kafka)
+    yield from reach.any_of("kafka", brokers(host.where.kafka).servers)
     yield from reach.any_of("spark", host.where.spark.removeprefix("spark://"))
     yield reach.database(host.where.postgres)

@@ -4,7 +4,6 @@ Two checkouts beside each other differ in their home and in SLUICE_PORT_BASE; no
 """
 
 import hashlib
-import json
 import os
 import secrets
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 
 from pydantic import Field
 
-from ops import endpoints
 from ops.model.resources import Frozen
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -70,6 +68,8 @@ class Secrets(Frozen):
     postgres: str = Field(default_factory=_random)
     airflow: str = Field(default_factory=_random)
     """The password of Airflow's user `admin`."""
+    spark: str = Field(default_factory=_random)
+    """What Spark's master, workers and drivers prove to each other."""
     airflow_jwt: str = Field(default_factory=_random)
     airflow_fernet: str = Field(default_factory=_fernet)
 
@@ -107,6 +107,11 @@ class Layout:
     def endpoints(self) -> Path:
         """What every process of Sluice reads."""
         return self.home / "endpoints.json"
+
+    @property
+    def credentials(self) -> Path:
+        """Those of the channel's roles, a file for each."""
+        return self.home / "credentials"
 
     @property
     def airflow(self) -> Path:
@@ -164,9 +169,10 @@ class Layout:
     def secrets(self) -> Secrets:
         """Read the secrets, made at the first call."""
         path = self.home / "secrets.json"
-        if not path.exists():
-            write_private(path, Secrets().model_dump_json())
-        return Secrets.model_validate_json(path.read_text())
+        found = Secrets.model_validate_json(path.read_text()) if path.exists() else Secrets()
+        if not path.exists() or found.model_fields_set < Secrets.model_fields.keys():  # a new version has one more
+            write_private(path, found.model_dump_json())
+        return found
 
 
 def write_private(path: Path, text: str) -> None:
@@ -202,19 +208,3 @@ def layout() -> Layout:
     """Return this installation: SLUICE_HOME, SLUICE_PORT_BASE and SLUICE_SITE say where, with defaults in the checkout."""
     site = Path(os.environ.get("SLUICE_SITE", CHECKOUT / "site.yaml")).resolve()
     return Layout(home=home(), ports=Ports.above(port_base()), site=site)
-
-
-def write_endpoints(where: Layout, pipeline: str) -> None:
-    """Write `endpoints.json`, which every other process of Sluice reads."""
-    ports, keys = where.ports, where.secrets()
-    found = endpoints.Endpoints(
-        kafka=f"{ADDRESS}:{ports.kafka}",
-        zookeeper=f"{ADDRESS}:{ports.zookeeper}/sluice/{pipeline}",
-        postgres=f"postgresql://sluice:{keys.postgres}@{ADDRESS}:{ports.postgres}/sluice",
-        airflow=endpoints.AirflowEndpoint(url=f"http://{ADDRESS}:{ports.airflow}", user="admin", password=keys.airflow),
-        spark=f"spark://{ADDRESS}:{ports.spark}",
-        ec2=f"http://{ADDRESS}:{ports.ec2}",
-        home=where.home,
-    )
-    write_private(where.endpoints, json.dumps(json.loads(found.model_dump_json()), indent=2))
-    (where.home / "port-base").write_text(str(ports.zookeeper - 1))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from ops import site
 from ops.agent import containers
-from ops.platform import airflow, disk, flowing, java, priority, sluice
-from ops.platform.layout import Layout, PlatformError, write_endpoints
+from ops.platform import addresses, airflow, disk, flowing, java, priority, sluice
+from ops.platform.layout import Layout, PlatformError
 from ops.platform.leftovers import end_units, kill_leftovers
 from ops.platform.service import Service
 from ops.platform.services import PARTS, check_ports, fetch_step, parts
@@ -81,7 +81,7 @@ def up(where: Layout, tell: Callable[[Timing], None]) -> Started:
         services, others = catalogue(where)
         supervisor = Supervisor(where)
         check_ports(where, supervisor, services)
-        write_endpoints(where, site.load(where.site).pipeline.rsplit(".", 1)[-1])
+        addresses.write(where, site.load(where.site).pipeline.rsplit(".", 1)[-1])
         supervisor.launch(services)
         timings = run([*others, *steps_of(where, supervisor, services)], tell)
     return Started(timings, time.monotonic() - begun)

@@ -9,6 +9,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from ops.channel.client import Channel, ChannelAwayError
 from ops.model import paths
+from ops.model.access import Credential
 from ops.model.assignment import Observed
 from ops.model.ids import HostName
 from ops.platform.finding import Finding, Verdict
@@ -18,9 +19,9 @@ SECONDS = 3.0
 ADVICE = "start it, open the way to it from this host, or correct the endpoints file"
 
 
-def channel(address: str, host: HostName) -> Iterator[Finding]:
+def channel(address: str, credential: Credential | None, host: HostName) -> Iterator[Finding]:
     """Look for ZooKeeper, the pipeline's chroot in it, and the host's agent."""
-    link = Channel(address)
+    link = Channel(address, credential)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="No chroot path exists")  # it is a finding

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ops import site
-from ops.platform import ec2, jars, java, kafka, ports, postgres, priority, spark, steps, zookeeper
-from ops.platform.layout import Layout, PlatformError, layout, write_endpoints
+from ops.platform import addresses, ec2, jars, java, kafka, ports, postgres, priority, spark, steps, zookeeper
+from ops.platform.layout import Layout, PlatformError, layout
 from ops.platform.service import Service
 from ops.platform.starting import steps_of
 from ops.platform.supervisord import STOPPED, Supervisor
@@ -75,7 +75,7 @@ def start(where: Layout, only: Iterable[str], tell: Callable[[steps.Timing], Non
     wanted = [service for service in known if service.name in set(only)]
     supervisor = Supervisor(where)
     check_ports(where, supervisor, wanted)
-    write_endpoints(where, name)
+    addresses.write(where, name)
     supervisor.launch(known)
     fetch = [fetch_step(where, java_home)] if any("jars" in service.needs for service in wanted) else []
     steps.run([*fetch, *steps_of(where, supervisor, wanted)], tell)

@@ -5,8 +5,9 @@ import shutil
 import urllib.request
 from pathlib import Path
 
+from ops.endpoints import SPARK_SECURITY
 from ops.platform import jvm
-from ops.platform.layout import ADDRESS, Layout
+from ops.platform.layout import ADDRESS, Layout, write_private
 from ops.platform.service import NotReadyError, Program, Service
 
 MANY_FAILURES = 1_000_000
@@ -38,8 +39,11 @@ def service(where: Layout, java: Path) -> Service:
             "spark.dead.worker.persistence": "1",
             "spark.decommission.enabled": "true",
             "spark.master.rest.enabled": "false",
+            "spark.ui.killEnabled": "false",
+            **SPARK_SECURITY,
+            "spark.authenticate.secret": where.secrets().spark,
         }
-        config.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+        write_private(config, "".join(f"{key} {value}\n" for key, value in settings.items()))
 
     command = (
         str(java / "bin" / "java"), *jvm.options(where, "spark-master", 256), "-cp", f"{where.spark_jars}/*",

@@ -11,7 +11,7 @@ from xmlrpc.client import Fault, ServerProxy
 
 from supervisor.xmlrpc import Faults, SupervisorTransport
 
-from ops.platform.layout import Layout, PlatformError
+from ops.platform.layout import Layout, PlatformError, write_private
 from ops.platform.priority import SERVICES, in_group, niced, prepare
 from ops.platform.service import Program, Service
 
@@ -114,8 +114,7 @@ class Supervisor:
         """Start supervisord, or hand the running one its new configuration; programs that run and did not change stay as they are."""
         prepare(self._where)
         config = self._where.conf / "supervisord.conf"
-        config.write_text(render(self._where, services))
-        config.chmod(0o600)
+        write_private(config, render(self._where, services))
         if self.alive():
             self._reload()
             return

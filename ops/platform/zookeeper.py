@@ -6,7 +6,9 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from ops.platform import jvm
+from ops.channel import Channel, tree
+from ops.model.access import Role
+from ops.platform import credentials, jvm
 from ops.platform.layout import ADDRESS, Layout
 from ops.platform.service import NotReadyError, Program, Service
 
@@ -37,8 +39,8 @@ def ask(port: int, word: str) -> str:
         return b"".join(iter(lambda: link.recv(65536), b"")).decode()
 
 
-def service(where: Layout, java: Path, pipeline: str, heap: int = 96) -> Service:
-    """Describe the server, with the chroot of `pipeline` and `heap` MiB."""
+def service(where: Layout, java: Path, pipeline: str, heap: int = 96, *, guarded: bool = True) -> Service:
+    """Describe the server, with the chroot of `pipeline` and `heap` MiB; `guarded`, what is below that has the table's access lists."""
     config, port = where.conf / "zoo.cfg", where.ports.zookeeper
 
     def prepare() -> None:
@@ -54,7 +56,11 @@ def service(where: Layout, java: Path, pipeline: str, heap: int = 96) -> Service
             raise NotReadyError(message)
 
     def after() -> None:
-        make_chroot(f"{ADDRESS}:{port}", f"/sluice/{pipeline}")
+        address, chroot = f"{ADDRESS}:{port}", f"/sluice/{pipeline}"
+        make_chroot(address, chroot)
+        if guarded:
+            with Channel(address + chroot, credentials.make(where.credentials).credential(Role.ADMIN)) as channel:
+                tree.apply(channel.kazoo)
 
     command = (
         str(java / "bin" / "java"), *jvm.options(where, "zookeeper", heap), "-cp", jvm.classpath(where.spark_jars, *JARS),

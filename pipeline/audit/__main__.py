@@ -18,9 +18,11 @@ from confluent_kafka import KafkaException
 from ops import endpoints, metrics, site
 from ops.channel import Channel, ChannelAwayError, ConflictError
 from ops.model import paths
-from ops.model.exporter import Exporter, Role
+from ops.model.access import Role
+from ops.model.exporter import Exporter
 from ops.model.status import Loss
 from pipeline import declare
+from pipeline.audit import trail
 from pipeline.audit.book import Book, Missing
 from pipeline.audit.frontier import Frontier
 from pipeline.audit.metrics import AuditMetrics
@@ -103,7 +105,7 @@ class Auditor:
         """Keep each tier's last loss in the channel until it is settled: the task that supervises the tier alerts."""
         try:
             if self._channel is None:
-                self._channel = Channel(self._where.zookeeper).start(seconds=EVERY_SECONDS)
+                self._channel = Channel(self._where.zookeeper, self._where.needed(Role.AUDIT)).start(seconds=EVERY_SECONDS)
                 address = os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
                 metrics.serve(self._channel, Exporter(role=Role.AUDIT, address=f"{address}:0"), self.metrics)
             if self._told is None:
@@ -111,6 +113,7 @@ class Auditor:
                     log.info("the audit forgets a tier that is not declared any more", tier=gone)
                 found = {tier.name: self._channel.read(paths.loss(tier.name), Loss) for tier in self._tiers}
                 self._told = {tier: loss.value for tier, loss in found.items() if loss is not None}
+            trail.move(self._channel, self._book.open())
             losses = self._book.losses()
             for tier in self._tiers:
                 loss = losses.get(tier.name)
@@ -151,7 +154,8 @@ def main() -> int:
     try:
         tiers = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tiers
         where = endpoints.load()
-    except (site.SiteError, declare.DeclarationError, FileNotFoundError) as error:
+        where.needed(Role.AUDIT)
+    except (site.SiteError, declare.DeclarationError, endpoints.EndpointsError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     published = endpoints.home() / "tiers.json"

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ops.brokers import brokers
 from ops.model.incarnation import STATE_PARTITIONS, Receipt
 from pipeline.declare import Tier
 from pipeline.driver.flow import Flow
@@ -207,7 +208,7 @@ def source(setting: Setting, options: dict[str, str], topics: Sequence[str] = ()
         .format("kafka")
         .options(
             **{
-                "kafka.bootstrap.servers": setting.kafka,
+                **brokers(setting.kafka).spark,
                 "subscribe": ",".join(topics or setting.inputs),
                 "includeHeaders": "true",
                 **options,

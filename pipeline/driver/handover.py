@@ -7,6 +7,7 @@ import time
 import structlog
 from confluent_kafka import Consumer, TopicPartition
 
+from ops.brokers import brokers
 from pipeline.driver.streams import Seen, parse, split
 
 log = structlog.get_logger()
@@ -31,7 +32,7 @@ class Handover:
         self._stop = threading.Event()
         self._consumer = Consumer(
             {
-                "bootstrap.servers": kafka,
+                **brokers(kafka).client,
                 "group.id": "sluice-looks",
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 20,

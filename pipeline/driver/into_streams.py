@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 from confluent_kafka import KafkaException
 
+from ops.brokers import brokers
 from ops.model.incarnation import Receipt
 from ops.model.tier import Mode
 from pipeline import lineage
@@ -358,7 +359,7 @@ class IntoStreams(Engine):
 
     def _into_kafka(self) -> dict[str, str]:
         return {
-            "kafka.bootstrap.servers": self._setting.kafka,
+            **brokers(self._setting.kafka).spark,
             "kafka.delivery.timeout.ms": str(GIVE_UP_MS),
             "kafka.request.timeout.ms": str(GIVE_UP_MS // 2),
             "kafka.linger.ms": LINGER_MS[self._setting.tier.mode],

@@ -11,8 +11,9 @@ import structlog
 
 from ops import endpoints, metrics, site
 from ops.channel.client import Channel
+from ops.model.access import Role
 from ops.model.assignment import label_of
-from ops.model.exporter import Exporter, Role
+from ops.model.exporter import Exporter
 from ops.model.incarnation import Directive, IncarnationSpec, State
 from ops.model.tier import Mode, TierSpec
 from pipeline import declare, releases
@@ -44,7 +45,7 @@ def run(tier: str, number: int, jvm: Jvm) -> int:
     structlog.contextvars.bind_contextvars(tier=tier, incarnation=number)
     leaving: list[int] = []
     where = endpoints.load()
-    channel = Channel(where.zookeeper)
+    channel = Channel(where.zookeeper, where.needed(Role.DRIVER))
     follow = Follow(channel, tier, number, leaving=lambda: bool(leaving))
 
     def leave(signal_number: int, _frame: object) -> None:
@@ -136,7 +137,8 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         )
         raise CapacityError(message)
     depot = depot_of(spec.name, _site(), where.home)
-    session = open_session(where.spark, settings(spec, incarnation, _address(), where.home) | depot.session, jvm)
+    chosen = settings(spec, incarnation, _address(), where.home) | depot.session | where.spark_settings
+    session = open_session(where.spark, chosen, jvm)
     session.sparkContext.setLogLevel("WARN")
     try:
         log.info("session", seconds=round(time.monotonic() - begun, 1))

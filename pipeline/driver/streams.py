@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from ops.brokers import brokers
 from pipeline.driver.positions import PutOut
 from pipeline.origins import AGAIN
 
@@ -57,7 +58,7 @@ class Streams:
         self._bootstrap = bootstrap
         self._consumer = Consumer(
             {
-                "bootstrap.servers": bootstrap,
+                **brokers(bootstrap).client,
                 "group.id": "sluice-looks",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,

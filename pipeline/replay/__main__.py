@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 it cannot be done so, 2 a service does not answer, 130 end
 """
 
 import argparse
+import getpass
 import json
 import os
 import signal
@@ -17,6 +18,9 @@ import psycopg
 from confluent_kafka import KafkaException
 
 from ops import endpoints, site
+from ops.channel import Channel, ChannelAwayError, ConflictError, trail
+from ops.model.access import Role
+from ops.model.trail import Entry, Outcome
 from pipeline import declare
 from pipeline.declare import QUARANTINE, Pipeline, Stream
 from pipeline.driver.streams import StreamError, Streams
@@ -51,10 +55,10 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda *_: stop.set())
     try:
         return _replay(chosen, stop)
-    except (ReplayError, FileNotFoundError, site.SiteError, declare.DeclarationError) as error:
+    except (ReplayError, FileNotFoundError, endpoints.EndpointsError, site.SiteError, declare.DeclarationError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
-    except (StreamError, KafkaException, psycopg.Error) as error:
+    except (StreamError, KafkaException, psycopg.Error, ChannelAwayError, ConflictError) as error:
         sys.stderr.write(f"a service does not answer: {error}\n")
         return AWAY
 
@@ -74,6 +78,7 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
         stream = _stream(pipeline, replay.stream)
     if chosen.dry_run or not replay.left:
         return _say(chosen, replay, 0, 0.0)
+    _tell(where, replay)
     if chosen.resume is None:
         replay = book.add(replay)
     if not chosen.json:
@@ -81,6 +86,13 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     begun = time.monotonic()
     put = Player(where.kafka, book, replay, target(streams, stream)).play(stop, quiet=chosen.json)
     return _say(chosen, replay, put, time.monotonic() - begun)
+
+
+def _tell(where: endpoints.Endpoints, replay: Replay) -> None:
+    """Have it in the trail before anything is put."""
+    entry = Entry(at=time.time(), by=f"cli:{getpass.getuser()}", what=f"replay {_what(replay)}", outcome=Outcome.BEGUN)
+    with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
+        channel.multi([trail.write(Role.OPERATOR, entry)])
 
 
 def _stream(pipeline: Pipeline, wanted: str) -> Stream:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
+from ops.brokers import brokers
 from pipeline import origins
 from pipeline.declare import QUARANTINE, Stream
 from pipeline.driver.streams import Streams, name, parse, split
@@ -67,11 +68,11 @@ class Player:
         self._replay = replay
         self._into = into
         self._producer = Producer(
-            {"bootstrap.servers": kafka, "acks": "all", "enable.idempotence": True, "message.max.bytes": 4 * 1024 * 1024, "log_level": 2}
+            {**brokers(kafka).client, "acks": "all", "enable.idempotence": True, "message.max.bytes": 4 * 1024 * 1024, "log_level": 2}
         )
         quietly = {"group.id": "sluice-looks", "enable.auto.commit": False, "log_level": 2}
         # what is not kept any more must not be passed over in silence
-        self._consumer = Consumer({"bootstrap.servers": kafka, "auto.offset.reset": "error", **quietly})
+        self._consumer = Consumer({**brokers(kafka).client, "auto.offset.reset": "error", **quietly})
         self._failed: list[str] = []
         self._put = 0
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Producer
 
+from ops.brokers import brokers
 from pipeline import lineage
 from pipeline.declare import QUARANTINE
 
@@ -37,7 +38,7 @@ class Quarantine:
             return
         if self._producer is None:
             self._producer = Producer(
-                {"bootstrap.servers": self._kafka, "acks": "all", "enable.idempotence": True, "message.max.bytes": 4 * 1024 * 1024}
+                {**brokers(self._kafka).client, "acks": "all", "enable.idempotence": True, "message.max.bytes": 4 * 1024 * 1024}
             )
         for row in bad:
             came = row[lineage.COLUMN]

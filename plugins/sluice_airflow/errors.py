@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import ValidationError
 
-from ops.channel import ChannelAwayError, ConflictError
+from ops.channel import ChannelAwayError, ConflictError, NotAllowedError
 from ops.site import SiteError
 from ops.until import UntilError
 
@@ -39,6 +39,8 @@ def kinds() -> Iterator[None]:
     """Turn the errors of the channel, the site file and the form into what Airflow should do about them."""
     try:
         yield
+    except NotAllowedError as error:
+        raise AirflowFailException(str(error)) from error
     except (ChannelAwayError, ConflictError, ConnectionError) as error:
         message = f"{error}. Nothing is lost: this task is tried again by itself, and goes on from what it had posted"
         raise AwayError(message) from error

@@ -10,6 +10,7 @@ from airflow.sdk import BaseHook
 
 from ops import endpoints
 from ops.channel import Channel, ChannelAwayError
+from ops.model.access import Role
 
 CONNECT_SECONDS = 10.0
 """How long a task waits for ZooKeeper before it is retried."""
@@ -19,13 +20,19 @@ SHARED_CONNECT_SECONDS = 3.0
 logging.getLogger("kazoo").setLevel(logging.WARNING)  # a task's log is an operator's: that a connection was opened is no news
 
 
+def connection() -> Channel:
+    """Prepare a connection to the channel that the endpoints file names, with the rights of runbooks."""
+    where = endpoints.load()
+    return Channel(where.zookeeper, where.credential(Role.OPERATOR))
+
+
 class ChannelHook(BaseHook):
     """A connection of a task's own, for as long as it needs it."""
 
     @contextmanager
     def open(self) -> Iterator[Channel]:
         """Connect to the channel that the endpoints file names, and disconnect at the end."""
-        channel = Channel(endpoints.load().zookeeper).start(seconds=CONNECT_SECONDS)
+        channel = connection().start(seconds=CONNECT_SECONDS)
         try:
             yield channel
         finally:
@@ -53,7 +60,7 @@ class SharedChannel:
             raise ChannelAwayError(message)
         try:
             if self._channel is None:
-                channel = Channel(endpoints.load().zookeeper)
+                channel = connection()
                 channel.on_wake(self._ring)
                 self._channel = channel.start(seconds=SHARED_CONNECT_SECONDS)
             return self._channel

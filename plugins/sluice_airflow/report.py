@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -114,4 +115,8 @@ class ReportOperator(SparkSubmitOperator):
         host, _, port = found.spark.rpartition(":")
         os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps({"conn_type": "spark", "host": host, "port": int(port)})
         self.log.info("%d slots are lent to batch; the report runs on them", slots)
-        super().execute(context)
+        with tempfile.NamedTemporaryFile("w", prefix="spark-", suffix=".conf") as kept:  # its owner's alone; a command line is everybody's
+            kept.writelines(f"{key} {value}\n" for key, value in found.spark_settings.items())
+            kept.flush()
+            self.properties_file = kept.name if found.spark_settings else None
+            super().execute(context)

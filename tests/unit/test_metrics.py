@@ -16,7 +16,8 @@ from ops.agent.reconcile import Found
 from ops.channel import ChannelAwayError
 from ops.controller.metrics import ControllerMetrics
 from ops.model import paths
-from ops.model.exporter import Exporter, Role, targets
+from ops.model.access import Role
+from ops.model.exporter import Exporter, targets
 from ops.model.ids import HostName, Incarnation, TierName
 from ops.model.incarnation import State
 from pipeline.driver.flow import Flow

@@ -100,7 +100,7 @@ def test_a_cancelled_trigger_leaves_the_operation_alone_and_the_next_one_goes_on
 
 def test_all_triggers_of_a_process_share_one_connection(zookeeper, channel, monkeypatch):
     opened = []
-    monkeypatch.setattr("sluice_airflow.hook.Channel", lambda hosts: opened.append(hosts) or Channel(hosts))
+    monkeypatch.setattr("sluice_airflow.hook.Channel", lambda hosts, credential: opened.append(hosts) or Channel(hosts, credential))
     identities = [posted(channel, step) for step in (Step.PREPARE, Step.CUT, Step.VERIFY)]
 
     async def together():

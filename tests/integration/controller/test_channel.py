@@ -12,7 +12,8 @@ from ops import metrics
 from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
 from ops.controller.mirror import Mirror
 from ops.model import paths
-from ops.model.exporter import Exporter, Role
+from ops.model.access import Role
+from ops.model.exporter import Exporter
 from ops.model.incarnation import TierWanted
 from tests.scrape import scrape
 

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from ops import endpoints, runbook
 from ops.channel import Channel
 from ops.model import paths
+from ops.model.access import Role
 from ops.model.incarnation import TierWanted
 from ops.model.status import Loss
 from pipeline import declare, publish
@@ -225,7 +226,7 @@ def wanted(channel: Channel, tier: str) -> bool | None:
 def test_a_tier_that_is_not_declared_any_more_is_stopped_until_it_is_declared_again(lab: Lab) -> None:
     specs = {spec.name: spec for spec in declare.load("pipeline.hits").specs()}
     names = {str(name) for name in specs}
-    with Channel(lab.where.zookeeper) as channel:
+    with Channel(lab.where.zookeeper, lab.where.credential(Role.ADMIN)) as channel:
         channel.put(paths.tier("gone"), specs[min(specs)])
         runbook.want(channel, "gone", by="anna", running=True)
         runbook.want(channel, min(names), by="anna", running=False)

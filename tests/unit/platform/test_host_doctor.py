@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ops.cli.main import app
-from ops.platform import host_doctor, jars
+from ops.model.access import Role
+from ops.platform import credentials, host_doctor, jars
 from ops.platform.finding import Finding, Verdict
 
 SITE = "pipeline: pipeline.hits\nhosts:\n  - {name: h1, address: 127.0.1.1, capacity: {cpu: 1, memory: 1g}}\n"
@@ -30,7 +31,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield tmp_path
 
 
-def keep_endpoints(folder: Path, **changed: str) -> None:
+def keep_endpoints(folder: Path, **changed: object) -> None:
     airflow = {"url": f"http://{AWAY}", "user": "admin", "password": "x"}
     found = {"kafka": AWAY, "zookeeper": f"{AWAY}/sluice/hits", "postgres": f"postgresql://x:secret@{AWAY}/x", "airflow": airflow}
     found |= {"spark": f"spark://{AWAY}", "home": str(folder / "shared")} | changed
@@ -125,3 +126,17 @@ def test_the_command_speaks_json_and_ends_with_1_when_something_is_bad(machine: 
     assert (done.exit_code, said["ok"]) == (1, False)
     assert {"zookeeper", "java", "shared folder"} <= {finding["thing"] for finding in said["findings"]}
     assert CliRunner().invoke(app, ["doctor", "--host", "h1", "--memory"]).exit_code == 2
+
+
+def test_a_host_needs_its_own_two_credentials_and_should_not_have_the_admins(machine: Path) -> None:
+    (open_to_all,) = look(machine)["access"]
+    assert (open_to_all.verdict, "names no roles" in open_to_all.sentence) == (Verdict.NOTE, True)
+    made = credentials.make(machine / "credentials")
+    keep_endpoints(machine, access=made.model_dump(mode="json"))
+    (admins,) = look(machine)["access"]
+    assert (admins.verdict, "the admin's credential is in" in admins.sentence) == (Verdict.NOTE, True)
+    (made.credentials / Role.ADMIN).unlink()
+    assert [finding.verdict for finding in look(machine)["access"]] == [Verdict.OK]
+    (made.credentials / Role.DRIVER).unlink()
+    (missing,) = look(machine)["access"]
+    assert (missing.verdict, "credentials/driver is not there" in missing.sentence) == (Verdict.BAD, True)

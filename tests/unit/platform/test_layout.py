@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from ops import endpoints
-from ops.platform.layout import LONGEST_SOCKET_PATH, Layout, PlatformError, Ports, layout, write_endpoints
+from ops.model.access import Role
+from ops.platform import addresses
+from ops.platform.layout import LONGEST_SOCKET_PATH, Layout, PlatformError, Ports, layout
 
 
 def test_two_bases_ten_apart_share_no_port() -> None:
@@ -18,7 +20,7 @@ def test_two_bases_ten_apart_share_no_port() -> None:
 def test_the_base_that_a_home_was_started_with_is_kept_until_another_is_asked_for(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_HOME", str(where.home))
     monkeypatch.delenv("SLUICE_PORT_BASE", raising=False)
-    write_endpoints(where, "hits")
+    addresses.write(where, "hits")
     assert layout().ports == where.ports
     monkeypatch.setenv("SLUICE_PORT_BASE", "41000")
     assert layout().ports == Ports.above(41000)
@@ -42,19 +44,31 @@ def test_the_socket_of_supervisord_is_short_enough_wherever_the_home_is(where: L
 def test_secrets_are_made_once_are_long_and_only_their_owner_reads_them(where: Layout) -> None:
     first = where.secrets()
     assert where.secrets() == first
-    assert len({first.postgres, first.airflow, first.airflow_jwt}) == 3
-    assert all(len(word) >= 20 for word in (first.postgres, first.airflow, first.airflow_jwt))
+    assert len({first.postgres, first.airflow, first.airflow_jwt, first.spark}) == 4
+    assert all(len(word) >= 20 for word in (first.postgres, first.airflow, first.airflow_jwt, first.spark))
     assert stat.S_IMODE((where.home / "secrets.json").stat().st_mode) == 0o600
 
 
+def test_a_secret_that_a_new_version_has_more_is_added_once_to_those_of_an_older_one(where: Layout) -> None:
+    before = where.secrets()
+    (where.home / "secrets.json").write_text(before.model_dump_json(exclude={"spark"}))
+    after = where.secrets()
+    assert after.postgres == before.postgres
+    assert where.secrets() == after
+
+
 def test_what_is_written_for_others_is_what_they_read(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_endpoints(where, "hits")
+    addresses.write(where, "hits")
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(where.endpoints))
     found = endpoints.load()
     assert found.zookeeper == f"127.0.0.1:{where.ports.zookeeper}/sluice/hits"
     assert found.airflow.password == where.secrets().airflow
     assert found.home == where.home
     assert stat.S_IMODE(where.endpoints.stat().st_mode) == 0o600
+    assert {path.name for path in where.credentials.iterdir()} == set(Role)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in where.credentials.iterdir()} == {0o600}
+    assert len({found.needed(role).password for role in Role}) == len(Role)  # type: ignore[union-attr]
+    assert addresses.write(where, "hits") == found, "a second start changes nothing"
 
 
 def test_a_home_that_cannot_be_written_is_named_with_the_way_out(where: Layout) -> None:

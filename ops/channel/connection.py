@@ -1,0 +1,62 @@
+"""kazoo's client, which gives each node the access list of the table, whoever has it made: the channel, or a recipe of kazoo's."""
+
+from functools import cache
+from typing import Any
+
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl
+
+from ops.model.access import Credential, Rights, Role, rights
+
+
+class Connection(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    """A connection of one role; without a credential, of nobody, in a tree that is open to all."""
+
+    def __init__(self, hosts: str, credential: Credential | None, **settings: Any) -> None:
+        """Prepare it."""
+        known = credential is not None and credential.password is not None
+        auth = [("digest", f"{credential.role}:{credential.password}")] if credential is not None and known else None
+        super().__init__(hosts=hosts, auth_data=auth, **settings, **_private(credential))
+        self._credential = credential
+
+    def acl(self, path: str) -> list[ACL]:
+        """Return what the access list of the node at a path has to be."""
+        return OPEN_ACL_UNSAFE if self._credential is None else access_list(tuple(self._credential.ids.items()), rights(path))
+
+    def create_async(self, path: str, value: bytes = b"", acl: Any = None, *flags: Any, **more: Any) -> Any:
+        """Create a node. `acl` is of no account: kazoo passes a child's on to the parents that it makes for it."""
+        del acl
+        return super().create_async(path, value, self.acl(path), *flags, **more)
+
+    def transaction(self) -> "Transaction":
+        """Begin a request of several parts."""
+        return Transaction(self)
+
+
+class Transaction(TransactionRequest):  # type: ignore[misc]  # likewise
+    """All or nothing; what it creates has the table's access lists, too."""
+
+    def create(self, path: str, value: bytes = b"", acl: Any = None, *flags: Any, **more: Any) -> None:
+        """Add a node that is to be created."""
+        del acl
+        super().create(path, value, self.client.acl(path), *flags, **more)
+
+
+def _private(credential: Credential | None) -> dict[str, Any]:
+    if credential is None or credential.tls is None:
+        return {}
+    tls = credential.tls
+    return {"use_ssl": True, "check_hostname": True, "ca": tls.ca, "certfile": tls.certificate, "keyfile": tls.key}
+
+
+@cache
+def access_list(ids: tuple[tuple[Role, str], ...], granted: Rights) -> list[ACL]:
+    """Write rights as ZooKeeper has them."""
+    entries = [make_acl("world", "anyone", read=True)]
+    for role, known_as in ids:
+        if role is Role.ADMIN:
+            entries.append(make_acl("digest", known_as, all=True))
+        elif role in granted.write | granted.create | granted.delete:
+            allowed = {"write": role in granted.write, "create": role in granted.create, "delete": role in granted.delete}
+            entries.append(make_acl("digest", known_as, **allowed))
+    return entries

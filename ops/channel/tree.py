@@ -1,0 +1,75 @@
+"""The access lists of a whole tree, held against the table, and put right. For the admin: at a start of the platform, `sluice access`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
+from kazoo.interfaces import IAsyncResult
+
+from ops.channel.client import CALL_SECONDS, UNDER_WAY, ChannelAwayError, NotAllowedError
+from ops.channel.connection import Connection
+from ops.model import paths
+from ops.model.access import row_of
+
+T = TypeVar("T")
+
+
+def other(connection: Connection) -> list[str]:
+    """Return the paths of all nodes whose access list is not that of the table."""
+    return _asked(connection, lambda: list(_other(connection)))
+
+
+def apply(connection: Connection) -> int:
+    """Make the tree's roots, and give every node the access list of the table; return how many had another one."""
+
+    def make() -> int:
+        for root in ("/", *paths.ROOTS):
+            connection.ensure_path(root)
+        found = list(_other(connection))
+        for _ in _answers(found, lambda path: connection.set_acls_async(path, connection.acl(path))):
+            pass
+        return len(found)
+
+    return _asked(connection, make)
+
+
+def unknown(connection: Connection) -> list[str]:
+    """Return the paths of all nodes that the table has no row for."""
+    return _asked(connection, lambda: [path for path in walk(connection) if row_of(path) is None])
+
+
+def walk(connection: Connection) -> Iterator[str]:
+    """Yield the path of every node, level by level."""
+    level = ["/"]
+    while level:
+        yield from level
+        below = _answers(level, connection.get_children_async)
+        level = [f"{path.rstrip('/')}/{name}" for path, names in below for name in sorted(names)]
+
+
+def _other(connection: Connection) -> Iterator[str]:
+    for path, (acls, _) in _answers(list(walk(connection)), connection.get_acls_async):
+        if set(acls) != set(connection.acl(path)):
+            yield path
+
+
+def _answers(paths: Sequence[str], ask: Callable[[str], IAsyncResult]) -> Iterator[tuple[str, Any]]:
+    """Ask for each path, many under way together; a node that has gone meanwhile has no answer."""
+    for begin in range(0, len(paths), UNDER_WAY):
+        asked = [(path, ask(path)) for path in paths[begin : begin + UNDER_WAY]]
+        for path, each in asked:
+            try:
+                yield path, each.get(timeout=CALL_SECONDS)
+            except NoNodeError:
+                continue
+
+
+def _asked(connection: Connection, request: Callable[[], T]) -> T:
+    try:
+        return request()
+    except NoAuthError as error:
+        message = "the tree's access lists can be set by their admin only, and the credential given is not the one that the tree knows"
+        raise NotAllowedError(message) from error
+    except (KazooException, connection.handler.timeout_exception) as error:
+        message = f"ZooKeeper is away: {error!r}"
+        raise ChannelAwayError(message) from error

@@ -1,0 +1,85 @@
+"""`sluice access` and `sluice token`: credentials, the access lists of a tree, and how a host gets its own. For the admin."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from ops import endpoints, joining
+from ops.channel import Channel, tree
+from ops.cli.ending import FAILED, OK, WrongUsageError
+from ops.cli.output import print_json
+from ops.model.access import Role
+from ops.platform import credentials
+from ops.platform.layout import write_private
+from ops.until import UntilError, ending
+
+SHOWN = 10
+
+
+def make(*, as_json: bool) -> None:
+    """Make a credential for each role that has none, and name them in the endpoints file."""
+    file, found = endpoints.file(), endpoints.load()
+    folder = found.access.credentials if found.access is not None else file.parent / "credentials"
+    made = credentials.make(folder)
+    tls = None if found.access is None else found.access.tls
+    said = {**json.loads(file.read_text()), "access": made.model_copy(update={"tls": tls}).model_dump(mode="json", exclude_none=True)}
+    file.write_text(json.dumps(said, indent=2) + "\n")  # in place: whose file it is stays
+    if as_json:
+        print_json({"folder": str(folder), "roles": list(made.roles)})
+        return
+    typer.echo(f"{folder} has a credential for each of {', '.join(made.roles)}; {file} names them.")
+    typer.echo(
+        "Copy that file to every machine, with the credentials of the roles that it has, and no others; then `sluice access --apply`."
+    )
+
+
+def apply(*, as_json: bool) -> None:
+    """Give every node of the tree the access list that it is to have."""
+    with _open() as channel:
+        mended = tree.apply(channel.kazoo)
+    if as_json:
+        print_json({"mended": mended})
+    else:
+        typer.echo(f"{mended} nodes had another access list." if mended else "Every node had its access list already.")
+
+
+def show(*, as_json: bool) -> None:
+    """Tell which nodes have another one; the exit code tells scripts."""
+    with _open() as channel:
+        others, unknown = tree.other(channel.kazoo), tree.unknown(channel.kazoo)
+    if as_json:
+        print_json({"ok": not others, "others": others, "unknown": unknown})
+    else:
+        for path in others[:SHOWN]:
+            typer.echo(f"{path} has another access list than it is to have.")
+        if len(others) > SHOWN:
+            typer.echo(f"And {len(others) - SHOWN} more: `sluice access --json` has all.")
+        typer.echo("`sluice access --apply` puts them right." if others else "Every node has the access list that it is to have.")
+        if unknown:
+            typer.echo(f"Of no known kind, and the admin's alone: {', '.join(unknown)}.")
+    raise typer.Exit(FAILED if others else OK)
+
+
+def make_token(file: Path, lasts: str, *, as_json: bool) -> None:
+    """Write a token with which one host joins."""
+    now = datetime.now(UTC)
+    try:
+        seconds = (ending(lasts, now, None) - now).total_seconds()
+        made = joining.make(endpoints.load(), seconds)
+    except (UntilError, joining.JoinError) as error:
+        raise WrongUsageError(str(error)) from error
+    write_private(file, made.model_dump_json() + "\n")
+    if as_json:
+        print_json({"file": str(file), "seconds": round(seconds)})
+        return
+    typer.echo(f"{file} lets one host join, for {lasts}. There: sluice agent --host NAME --token-file {file.name}")
+
+
+def _open() -> Channel:
+    where = endpoints.load()
+    if where.access is None:
+        message = f"{endpoints.file()} names no roles, so the channel is open to all; `sluice access --make` makes them"
+        raise WrongUsageError(message)
+    return Channel(where.zookeeper, where.needed(Role.ADMIN))

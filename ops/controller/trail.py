@@ -1,0 +1,40 @@
+"""What a pass adds to the trail: changes that it began, refused or ended, and who asked to undo one. In the same request as these."""
+
+from collections.abc import Iterator
+
+from ops.channel import Write
+from ops.controller.draft import Draft
+from ops.model import paths
+from ops.model.access import Role
+from ops.model.ids import ChangeId
+from ops.model.operation import ChangeSpec, ChangeState, Operation, Result, Step
+from ops.model.trail import Entry, Outcome, layer_of, what_of
+
+_ENDED = {ChangeState.DONE: Outcome.DONE, ChangeState.ABORTED: Outcome.ABORTED}
+
+
+def writes(draft: Draft) -> Iterator[Write]:
+    """Return the new entries."""
+    for identity, result in draft.results.items():
+        operation = draft.view.operations[identity].operation
+        outcome = None if operation.dry_run else _outcome(operation, result)
+        if outcome is not None:
+            sentence = "" if outcome is Outcome.BEGUN else result.sentence
+            yield _write(draft, operation.change, operation.spec, operation.by, outcome, sentence)
+    for change in draft.changes.values():
+        before = draft.view.changes.get(change.id)
+        if change.state in _ENDED and (before is None or before.state is not change.state):
+            yield _write(draft, change.id, change.spec, change.by, _ENDED[change.state])
+
+
+def _outcome(operation: Operation, result: Result) -> Outcome | None:
+    if operation.step is Step.ABORT:
+        return Outcome.ABORT
+    if operation.step is Step.PREFLIGHT:
+        return Outcome.BEGUN if result.ok else Outcome.REFUSED
+    return None
+
+
+def _write(draft: Draft, change: ChangeId, spec: ChangeSpec, by: str, outcome: Outcome, sentence: str = "") -> Write:  # noqa: PLR0913, PLR0917 - an entry's fields
+    entry = Entry(at=draft.now, by=by, layer=layer_of(spec.kind), what=what_of(spec), change=change, outcome=outcome, sentence=sentence)
+    return Write(paths.trail(Role.CONTROLLER, f"{change}.{outcome}.{draft.now * 1000:.0f}"), entry, None)

@@ -1,0 +1,123 @@
+"""How a host joins: by a token that works once. `sluice token` makes it, `sluice agent --token-file` uses it.
+
+What the host needs (the endpoints file, the credentials of agent and driver) waits in the channel, sealed with a key that is in the
+token alone. Who opens it takes it away before it is used, as the agent that it then is: a second one finds nothing.
+"""
+
+import os
+import secrets
+import time
+from pathlib import Path
+
+import structlog
+from cryptography.fernet import Fernet, InvalidToken
+from pydantic import ValidationError
+
+from ops import endpoints
+from ops.channel import Channel, ConflictError, Write
+from ops.model import paths
+from ops.model.access import Credential, Role, Tls
+from ops.model.resources import Frozen
+
+log = structlog.get_logger()
+
+HELD = (Role.AGENT, Role.DRIVER)
+"""What a host's processes are."""
+
+
+class JoinError(Exception):
+    """The host cannot join with this token; the message says why, and what to do."""
+
+
+class Token(Frozen):
+    """The token file: a secret until it was used."""
+
+    zookeeper: str
+    tls: Tls | None = None
+    name: str
+    key: str
+
+
+class Sealed(Frozen):
+    """`joining/<name>`: what a host needs, readable with the token's key only."""
+
+    until: float
+    data: str
+
+
+class Bundle(Frozen):
+    """What is sealed."""
+
+    endpoints: str
+    """The endpoints file, as it is."""
+    credentials: dict[Role, str]
+
+
+def make(where: endpoints.Endpoints, seconds: float) -> Token:
+    """Seal what a host needs, for so long; what nobody has opened in its time is taken away."""
+    passwords = {role: found.password for role in HELD if (found := where.needed(role)) is not None and found.password is not None}
+    if where.access is None or not passwords:
+        message = f"{endpoints.file()} names no roles, so there is nothing to join by; `sluice access --make` makes them"
+        raise JoinError(message)
+    key, name = Fernet.generate_key(), secrets.token_hex(8)
+    bundle = Bundle(endpoints=endpoints.file().read_text(), credentials=passwords)
+    sealed = Sealed(until=time.time() + seconds, data=Fernet(key).encrypt(bundle.model_dump_json().encode()).decode())
+    with Channel(where.zookeeper, where.needed(Role.ADMIN)) as channel:
+        for old in channel.children(paths.JOINING):
+            before = channel.read(paths.joining(old), Sealed)
+            if before is None or before.value.until < time.time():
+                channel.delete(paths.joining(old))
+        channel.create(paths.joining(name), sealed)
+    return Token(zookeeper=where.zookeeper, tls=where.access.tls, name=name, key=key.decode())
+
+
+def join(file: Path) -> None:
+    """Use a token, and remove its file; where the host has joined already, nothing is done."""
+    if not file.exists():
+        if endpoints.file().exists():
+            return
+        message = f"{file} is not there, and neither is {endpoints.file()}: `sluice token` makes a token"
+        raise JoinError(message)
+    try:
+        token = Token.model_validate_json(file.read_text())
+    except (ValidationError, OSError) as error:
+        message = f"{file} is no token that can be read by user {os.geteuid()}: `sluice token` makes one"
+        raise JoinError(message) from error
+    bundle, where = _take(token)
+    _keep(endpoints.file(), bundle.endpoints)
+    for role, password in bundle.credentials.items():
+        _keep(where.credentials / role, password + "\n")
+    file.unlink()
+    log.info("joined", endpoints=str(endpoints.file()), credentials=str(where.credentials))
+
+
+def _take(token: Token) -> tuple[Bundle, endpoints.Access]:
+    """Open what is sealed and take it away."""
+    nobody = Credential(Role.AGENT, "", {}, tls=token.tls)
+    gone = "this token was used, or its time is over: `sluice token` makes another"
+    with Channel(token.zookeeper, nobody) as channel:
+        found = channel.read(paths.joining(token.name), Sealed)
+    if found is None or found.value.until < time.time():
+        raise JoinError(gone)
+    try:
+        bundle = Bundle.model_validate_json(Fernet(token.key).decrypt(found.value.data.encode()))
+    except InvalidToken as error:
+        message = "this token does not open what waits for it in the channel: `sluice token` makes another"
+        raise JoinError(message) from error
+    access = endpoints.Endpoints.model_validate_json(bundle.endpoints).access
+    if access is None:
+        raise JoinError(gone)
+    agent = Credential(Role.AGENT, str(access.credentials), access.roles, bundle.credentials[Role.AGENT], token.tls)
+    with Channel(token.zookeeper, agent) as channel:
+        try:
+            channel.multi([Write(paths.joining(token.name), None, found.version)])
+        except ConflictError as error:
+            raise JoinError(gone) from error
+    return bundle, access
+
+
+def _keep(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(text)

@@ -1,0 +1,26 @@
+"""`endpoints.json` of the embedded platform: written at each start, read by every other process of Sluice."""
+
+import json
+
+from ops.endpoints import AirflowEndpoint, Endpoints
+from ops.platform import credentials
+from ops.platform.layout import ADDRESS, Layout, write_private
+
+
+def write(where: Layout, pipeline: str) -> Endpoints:
+    """Write the file, with credentials made where there are none."""
+    ports, keys = where.ports, where.secrets()
+    found = Endpoints(
+        kafka=f"{ADDRESS}:{ports.kafka}",
+        zookeeper=f"{ADDRESS}:{ports.zookeeper}/sluice/{pipeline}",
+        postgres=f"postgresql://sluice:{keys.postgres}@{ADDRESS}:{ports.postgres}/sluice",
+        airflow=AirflowEndpoint(url=f"http://{ADDRESS}:{ports.airflow}", user="admin", password=keys.airflow),
+        spark=f"spark://{ADDRESS}:{ports.spark}",
+        ec2=f"http://{ADDRESS}:{ports.ec2}",
+        home=where.home,
+        access=credentials.make(where.credentials),
+        spark_secret=keys.spark,
+    )
+    write_private(where.endpoints, json.dumps(json.loads(found.model_dump_json()), indent=2))
+    (where.home / "port-base").write_text(str(ports.zookeeper - 1))
+    return found

@@ -1,0 +1,38 @@
+"""The trail in PostgreSQL, where entries are kept for good: the audit moves them there from the channel. Nothing of it is ever changed."""
+
+import psycopg
+from psycopg import sql
+
+from ops.channel import Channel, trail
+from ops.model import paths
+
+STATEMENTS: tuple[sql.SQL, ...] = (
+    sql.SQL(
+        "CREATE TABLE IF NOT EXISTS trail (role text, name text, at timestamptz NOT NULL, by text NOT NULL, layer text, what text NOT NULL,"
+        " change text, outcome text NOT NULL, sentence text NOT NULL, PRIMARY KEY (role, name))"
+    ),
+    sql.SQL("CREATE INDEX IF NOT EXISTS trail_at ON trail (at)"),
+    sql.SQL(
+        "CREATE OR REPLACE FUNCTION refuse_to_change() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'table % is only added to', TG_TABLE_NAME; END $$"
+    ),
+    sql.SQL(
+        "CREATE OR REPLACE TRIGGER trail_is_only_added_to BEFORE UPDATE OR DELETE OR TRUNCATE ON trail"
+        " FOR EACH STATEMENT EXECUTE FUNCTION refuse_to_change()"
+    ),
+)
+
+_ADD = (
+    "INSERT INTO trail (role, name, at, by, layer, what, change, outcome, sentence)"
+    " VALUES (%s, %s, to_timestamp(%s), %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+)
+
+
+def move(channel: Channel, connection: "psycopg.Connection[object]") -> int:
+    """Move what waits in the channel; return how many entries. A crash in between moves one again, which changes nothing."""
+    found = trail.waiting(channel)
+    for role, name, entry in found:
+        said = (entry.at, entry.by, entry.layer, entry.what, entry.change, str(entry.outcome), entry.sentence)
+        connection.execute(_ADD, (str(role), name, *said))
+        channel.delete(paths.trail(role, name))
+    return len(found)

@@ -1,0 +1,101 @@
+"""Kafka over TLS, with certificates on both sides: Sluice's own clients and Spark's connector read and write, a stranger does not."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from ops.brokers import brokers
+from ops.platform import jars, java, kafka
+from ops.platform.layout import Layout, Ports
+from pipeline import declare, topics
+from pipeline.driver.streams import Streams
+from pipeline.topics import TopicError
+from tests.authority import Authority
+from tests.lab import ROOT, free_base, until
+
+pytestmark = pytest.mark.timeout(300)
+SPARK = """
+import sys
+from pathlib import Path
+from ops.brokers import brokers
+from pipeline.driver.jvm import launch
+from pipeline.driver.session import open_session
+
+jvm = launch(512, Path(sys.argv[1]))
+here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+session = open_session("local[1]", here, jvm)
+options = brokers(sys.argv[2]).spark
+read = session.read.format("kafka").options(**options, subscribe="raw", startingOffsets="earliest").load()
+read.select("value").write.format("kafka").options(**options, topic="hits").save()
+print("read", read.count())
+session.stop()
+"""
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Start a broker that takes TLS only, and clients with a certificate only; return its address."""
+    where = Layout(home=tmp_path, ports=Ports.above(free_base()), site=ROOT / "site.yaml")
+    where.make_folders()
+    home = java.find(where.home / "java")
+    jars.fetch(where, home, threading.Event())
+    authority = Authority(tmp_path, "ca")
+    server, _ = authority.sign("server")
+    certificate, _ = authority.sign("client")
+    plain = kafka.properties(where)
+    tls = f"ssl.keystore.type=PEM\nssl.keystore.location={server}\nssl.truststore.type=PEM\nssl.truststore.location={authority.file}\n"
+    settings = (
+        plain.replace("PLAINTEXT", "SSL") + tls + "ssl.client.auth=required\nlistener.security.protocol.map=SSL:SSL,CONTROLLER:PLAINTEXT\n"
+    )
+    service = kafka.service(where, home)
+    patched = pytest.MonkeyPatch()
+    patched.setattr(kafka, "properties", lambda _where: settings)
+    service.prepare()
+    patched.undo()
+    with (tmp_path / "kafka.log").open("w") as log:
+        broker = subprocess.Popen(service.program.command, stdout=log, stderr=log)
+    yield f"ssl://127.0.0.1:{where.ports.kafka}?ca={authority.file}&certificate={certificate}"
+    broker.terminate()
+    broker.wait(30)
+
+
+def test_streams_are_made_read_and_written_and_a_stranger_gets_nowhere(address: str, tmp_path: Path) -> None:
+    def made() -> bool:
+        try:
+            topics.create(address, declare.load("pipeline.hits"), 2)
+        except TopicError:
+            return False
+        return True
+
+    until("the broker has the streams", made, seconds=60)
+    producer = Producer({**brokers(address).client, "acks": "all"})
+    for number in range(10):
+        producer.produce("raw", f"{number}".encode())
+    assert producer.flush(30) == 0
+    streams = Streams(address)
+    assert sum(streams.bounds(["raw"]).ends.values()) == 10
+    done = subprocess.run(
+        [sys.executable, "-c", SPARK, str(tmp_path), address], env=os.environ, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "read 10" in done.stdout, done.stderr[-3000:]
+    assert sum(streams.bounds(["hits"]).ends.values()) == 10
+    streams.close()
+
+    begun = time.monotonic()
+    without = address.partition("&")[0]
+    stranger = Authority(tmp_path, "stranger")
+    for wrong in (without, address.replace("/ca.pem", f"/{stranger.file.name}"), brokers(address).servers):
+        refused = Producer({**brokers(wrong).client, "message.timeout.ms": 3000, "log_level": 0})
+        refused.produce("raw", b"forged")
+        assert refused.flush(10) in {0, 1}
+    assert time.monotonic() - begun < 60
+    streams = Streams(address)
+    assert sum(streams.bounds(["raw"]).ends.values()) == 10
+    streams.close()

@@ -1,0 +1,132 @@
+"""What a running platform shows to those whom it does not concern, after it has worked."""
+
+import json
+import os
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ops import endpoints
+from ops.agent.commands import Installation, command, environment, resources_file
+from ops.channel import Channel, NotAllowedError, tree
+from ops.model import paths
+from ops.model.access import Role
+from ops.model.assignment import Assignment, HostFacts, Unit, UnitKind, label_of, slot_id
+from ops.model.ids import HostName, Incarnation, Tenant
+from ops.model.resources import Quantum
+from ops.platform.layout import Layout, Ports
+from ops.platform.leftovers import processes
+from tests.scenarios.conftest import PORT_BASE
+from tests.scenarios.live import ROOT, Live, until
+
+pytestmark = [pytest.mark.timeout(300)]
+LARGE = 64 * 1024 * 1024
+ELSEWHERE = ("jars", "cds", "data/kafka", "data/postgres", "uv")
+"""Folders below the home that hold other people's programs, records, or are their server's alone."""
+
+
+@pytest.fixture
+def where(live: Live) -> endpoints.Endpoints:
+    return endpoints.Endpoints.model_validate_json((live.home / "endpoints.json").read_text())
+
+
+@pytest.fixture
+def secret(live: Live) -> dict[str, str]:
+    """Return every secret of the platform by what it is for."""
+    found: dict[str, str] = json.loads((live.home / "secrets.json").read_text())
+    kept = {f"the credential of {path.name}": path.read_text().strip() for path in (live.home / "credentials").iterdir()}
+    assert len(found) + len(kept) > 10
+    return found | kept
+
+
+def shown(text: str, secret: dict[str, str]) -> set[str]:
+    return {name for name, value in secret.items() if value in text}
+
+
+def files(live: Live) -> Iterator[Path]:
+    for folder, names, inside in os.walk(live.home):
+        names[:] = [name for name in names if str((Path(folder) / name).relative_to(live.home)) not in ELSEWHERE]
+        yield from (path for name in inside if (path := Path(folder) / name).is_file() and not path.is_symlink())
+
+
+def test_every_node_is_changed_by_its_own_roles_only(live: Live, where: endpoints.Endpoints) -> None:
+    assert live.ask("access") == {"ok": True, "others": [], "unknown": []}
+    with Channel(where.zookeeper, where.needed(Role.DRIVER)) as driver, pytest.raises(NotAllowedError, match="that takes controller"):
+        driver.put(paths.assignment("h1"), Assignment())
+
+
+def test_the_channel_holds_no_secret(where: endpoints.Endpoints, secret: dict[str, str]) -> None:
+    with Channel(where.zookeeper) as channel:
+        walked = list(tree.walk(channel.kazoo))
+        assert len(walked) > 50
+        assert {path: found for path in walked if (found := shown(channel.kazoo.get(path)[0].decode(), secret))} == {}
+
+
+def test_no_command_line_has_a_secret(secret: dict[str, str]) -> None:
+    lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    assert any("pipeline.driver" in line for line in lines)
+    assert [line for line in lines if shown(line, secret)] == []
+
+
+def test_what_holds_a_secret_is_its_owners_alone_and_no_log_does(live: Live, secret: dict[str, str]) -> None:
+    looked, open_to_others, logs = 0, {}, {}
+    for path in files(live):
+        if (size := path.stat().st_size) > LARGE:
+            continue
+        looked += size > 0
+        found = shown(path.read_text(errors="replace"), secret)
+        if found and path.stat().st_mode & 0o077:
+            open_to_others[str(path)] = found
+        if found and ("log" in path.suffix or path.name == "log" or "logs" in path.relative_to(live.home).parts):
+            logs[str(path)] = found
+    assert looked > 20
+    assert open_to_others == {}
+    assert logs == {}
+
+
+def test_everything_listens_on_loopback_only(live: Live) -> None:
+    platform = processes(Layout(home=live.home, ports=Ports.above(PORT_BASE), site=ROOT / "site.yaml"))
+    listening = {}
+    for process, name in platform.items():
+        try:
+            addresses = [link.laddr.ip for link in process.net_connections("inet") if link.status == psutil.CONN_LISTEN]
+        except psutil.Error:
+            continue
+        listening[name, process.pid] = [address.removeprefix("::ffff:") for address in addresses]
+    assert sum(map(bool, listening.values())) > 8
+    beyond = {
+        who: addresses for who, addresses in listening.items() if not all(each.startswith("127.") or each == "::1" for each in addresses)
+    }
+    assert beyond == {}
+
+
+def test_a_worker_without_the_secret_is_not_taken_by_the_master(live: Live, where: endpoints.Endpoints, tmp_path: Path) -> None:
+    facts = HostFacts(name=HostName("stranger"), address="127.0.3.9", zone="onprem", cpu=1, memory=1024)
+    unit = Unit(
+        id=slot_id("stranger", 1, 0),
+        kind=UnitKind.SLOT,
+        tenant=Tenant("stranger"),
+        incarnation=Incarnation(1),
+        quantum=Quantum(cpu=1, memory=700, threads=1),
+        label=label_of("stranger", 1),
+    )
+    installation = Installation(tmp_path, tmp_path, tmp_path, where.spark, None, facts)
+    (tmp_path / "resources.json").write_text(json.dumps(resources_file(unit)))
+    with (tmp_path / "log").open("w") as log:
+        worker = subprocess.Popen(
+            command(unit, tmp_path, installation), env=environment(unit, tmp_path, installation, live.env), stdout=log, stderr=log
+        )
+    try:
+        until("the master has refused it", 60, lambda: "Failed to connect to master" in (tmp_path / "log").read_text())
+        page = f"http://127.0.0.1:{Ports.above(PORT_BASE).spark_page}/json/"
+        with urllib.request.urlopen(page, timeout=10) as answer:
+            workers = {each["host"] for each in json.load(answer)["workers"]}
+        assert workers
+        assert facts.address not in workers
+    finally:
+        worker.kill()
+        worker.wait()

@@ -1,0 +1,78 @@
+"""The trail of a simulated pipeline: each change leaves who asked for it and what became of it, once."""
+
+from simulation.world import World
+
+from ops import runbook
+from ops.channel import trail
+from ops.model import paths
+from ops.model.operation import ChangeKind, Operation, Step
+from ops.model.trail import Outcome, layer_of
+
+
+def settled():
+    world = World()
+    world.want()
+    world.settle()
+    return world
+
+
+def entries(world, **wanted):
+    found = sorted(trail.waiting(world.channel), key=lambda each: each.entry.at)
+    return [each.entry for each in found if all(getattr(each.entry, key) == value for key, value in wanted.items())]
+
+
+def post(world, change, step, spec, **more):
+    identity = runbook.operation_id(change, step)
+    asked = Operation(id=identity, change=change, step=step, spec=spec, by="cli:otto", posted_at=world.now, **more)
+    world.channel.create(paths.operation(identity), asked)
+
+
+def test_a_change_is_there_when_it_begins_and_when_it_ends_with_who_and_which_layer():
+    world = settled()
+    assert entries(world) == [], "starting and mending by itself is no change that anybody asked for"
+    world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=3)
+    world.settle()
+    assert [entry.outcome for entry in entries(world, change="s1")] == [Outcome.BEGUN, Outcome.DONE]
+    assert {(entry.by, entry.layer, entry.what) for entry in entries(world)} == {("test", "person", "scale enrich k=3")}
+    world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    world.settle()
+    assert [(entry.layer, entry.what) for entry in entries(world, change="d1", outcome=Outcome.DONE)] == [("maintenance", "drain h1")]
+
+
+def test_what_was_refused_is_there_with_the_reason_and_a_dry_run_is_not():
+    world = settled()
+    refused = world.begin("s1", kind=ChangeKind.SCALE, tier="nobody", k=3)
+    world.settle()
+    (entry,) = entries(world)
+    assert (entry.outcome, entry.sentence) == (Outcome.REFUSED, refused.results[Step.PREFLIGHT].sentence)
+    post(world, "s2", Step.PREFLIGHT, refused.spec.model_copy(update={"tier": "enrich"}), dry_run=True)
+    world.settle()
+    assert entries(world) == [entry]
+
+
+def test_who_aborted_is_told_from_who_began():
+    world = settled()
+    begun = world.begin("m1", kind=ChangeKind.MIGRATE, tier="enrich", to="h2")
+    for _ in range(3):
+        world.tick()
+    assert not begun.ended
+    post(world, "m1", Step.ABORT, begun.spec)
+    world.settle()
+    assert {(entry.outcome, entry.by) for entry in entries(world, change="m1")} == {
+        (Outcome.BEGUN, "test"),
+        (Outcome.ABORTED, "test"),
+        (Outcome.ABORT, "cli:otto"),
+    }
+
+
+def test_starting_and_pausing_a_tier_is_there_once_and_not_when_nothing_changes():
+    world = settled()
+    for _ in range(2):
+        runbook.want(world.channel, "enrich", by="cli:anna", running=False)
+    runbook.want(world.channel, "enrich", by="cli:otto", paused=True)
+    assert sorted((entry.by, entry.what) for entry in entries(world)) == [("cli:anna", "stop enrich"), ("cli:otto", "pause enrich")]
+
+
+def test_every_kind_of_change_has_a_layer_but_the_controllers_own():
+    assert {kind for kind in ChangeKind if layer_of(kind) is None} == {ChangeKind.SETTLE}
+    assert layer_of(ChangeKind.SHIFT) == "schedule"
