@@ -95,7 +95,7 @@ def test_a_wrong_role_is_told_which_one_it_takes_and_where_credentials_are_looke
             "the channel refuses a change of /assignments/h1: that takes controller, and this process is agent; "
             f"credentials are looked for in {folder}"
         )
-        with pytest.raises(NotAllowedError, match="/tiers/entry/owner: that takes controller"):
+        with pytest.raises(NotAllowedError, match="/tiers/entry/owner: that takes audit or controller"):
             agent.multi([Write(paths.owner("entry"), OwnerRecord(), None)])
         with pytest.raises(NotAllowedError, match="/assignments/h1: that takes operator"):
             agent.delete(paths.assignment("h1"))
@@ -202,7 +202,8 @@ def test_the_command_line_makes_credentials_applies_and_tells(place, tmp_path):
     with Channel(place.zookeeper) as before:
         before.put(paths.assignment("h1"), Assignment())
     told = sluice()
-    assert (told.returncode, "/assignments/h1 has another" in told.stdout) == (1, True)
+    assert (told.returncode, "has another access list" in told.stdout, "`sluice access --apply`" in told.stdout) == (1, True, True)
+    assert "/assignments/h1" in json.loads(sluice("--json").stdout)["others"]
     assert sluice("--apply").returncode == 0
     assert json.loads(sluice("--json").stdout) == {"ok": True, "others": [], "unknown": []}
     (tmp_path / "credentials" / Role.ADMIN).unlink()

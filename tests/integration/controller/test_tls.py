@@ -21,7 +21,7 @@ from tests.integration.controller.conftest import java
 pytestmark = pytest.mark.timeout(180)
 SETTINGS = """dataDir={folder}/data
 secureClientPort={port}
-clientPortAddress=127.0.0.1
+secureClientPortAddress=127.0.0.1
 admin.enableServer=false
 tickTime=1000
 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
