@@ -1,5 +1,6 @@
 """What a running platform shows to those whom it does not concern, after it has worked."""
 
+import getpass
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 
 from ops import endpoints
@@ -57,6 +59,23 @@ def test_every_node_is_changed_by_its_own_roles_only(live: Live, where: endpoint
     assert live.ask("access") == {"ok": True, "others": [], "unknown": []}
     with Channel(where.zookeeper, where.needed(Role.DRIVER)) as driver, pytest.raises(NotAllowedError, match="that takes controller"):
         driver.put(paths.assignment("h1"), Assignment())
+
+
+def test_who_changed_something_is_in_the_trail_and_nobody_can_take_it_out(live: Live) -> None:
+    live.sluice("pause", "counts")
+    live.sluice("resume", "counts")
+
+    def told() -> list[tuple[str, str]]:
+        return [(each["what"], each["outcome"]) for each in live.ask("trail", "--by", f"cli:{getpass.getuser()}")]
+
+    assert told()[-4:] == [("pause counts", "begun"), ("pause counts", "done"), ("resume counts", "begun"), ("resume counts", "done")]
+    rows = "select role, layer from trail where what = 'resume counts'"
+    until("the audit has moved it", 60, lambda: len(live.rows(rows)) >= 2)
+    assert set(live.rows(rows)) == {("controller", "person")}
+    assert told()[-1] == ("resume counts", "done")
+    for statement in ("delete from trail", "update trail set by = 'nobody'", "truncate trail"):
+        with pytest.raises(psycopg.errors.RaiseException, match="only added to"):
+            live.rows(statement)
 
 
 def test_the_channel_holds_no_secret(where: endpoints.Endpoints, secret: dict[str, str]) -> None:
