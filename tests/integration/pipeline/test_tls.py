@@ -29,7 +29,7 @@ from pipeline.driver.jvm import launch
 from pipeline.driver.session import open_session
 
 jvm = launch(512, Path(sys.argv[1]))
-here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+here = {"spark.app.name": "test", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
 session = open_session("local[1]", here, jvm)
 options = brokers(sys.argv[2]).spark
 read = session.read.format("kafka").options(**options, subscribe="raw", startingOffsets="earliest").load()
