@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,12 @@ from confluent_kafka import Producer
 
 from ops.brokers import brokers
 from ops.platform import jars, java, kafka
-from ops.platform.layout import Layout, Ports
+from ops.platform.layout import LOWEST_BASE, Layout, Ports
 from pipeline import declare, topics
 from pipeline.driver.streams import Streams
 from pipeline.topics import TopicError
 from tests.authority import Authority
-from tests.lab import ROOT, free_base, until
+from tests.lab import ROOT, free_ports, until
 
 pytestmark = pytest.mark.timeout(300)
 SPARK = """
@@ -42,7 +43,8 @@ session.stop()
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """Start a broker that takes TLS only, and clients with a certificate only; return its address."""
-    where = Layout(home=tmp_path, ports=Ports.above(free_base()), site=ROOT / "site.yaml")
+    ports = dict(zip(("kafka", "kafka_controller"), free_ports(2), strict=True))
+    where = Layout(home=tmp_path, ports=replace(Ports.above(LOWEST_BASE), **ports), site=ROOT / "site.yaml")
     where.make_folders()
     home = java.find(where.home / "java")
     jars.fetch(where, home, threading.Event())
