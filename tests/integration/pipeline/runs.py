@@ -39,15 +39,17 @@ def local_session(lab: Lab, depot: Depot | None = None) -> Iterator[SparkSession
     process = launch(900, lab.home)
     made = open_session("local[4]", chosen, process)
     made.sparkContext.setLogLevel("ERROR")
-    yield made
-    made.stop()
     gateway = made.sparkContext._gateway
     assert gateway is not None
-    gateway.shutdown()
-    process.end(30)
-    SparkContext._gateway, SparkContext._jvm = others
-    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
-        del os.environ[name]
+    try:
+        yield made
+    finally:
+        made.stop()
+        gateway.shutdown()
+        process.end(30)
+        SparkContext._gateway, SparkContext._jvm = others
+        for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+            del os.environ[name]
 
 
 @dataclass

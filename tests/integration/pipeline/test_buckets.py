@@ -60,6 +60,7 @@ def test_the_doctor_finds_the_bucket_and_what_becomes_of_old_versions(lab: Lab) 
     assert (missing.verdict, "has no bucket another" in missing.sentence) == (Verdict.BAD, True)
 
 
+@pytest.mark.long
 def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(lab: Lab, feed: Feed) -> None:
     depot = depot_of(TIER, load(lab.home / "site.yaml"), lab.home)
     with local_session(lab, depot) as session:
@@ -85,7 +86,7 @@ def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(lab: Lab, feed: Feed
         third.hold()
         assert not (lab.home / "checkpoints" / TIER).exists()
         assert table(lab, "windows", 2) == windows(feed.given["hits"])
-        assert equation(lab, TIER) == feed.equation()
+        assert equation(lab, TIER) == feed.equation("hits")
         runs.end()
 
 
@@ -128,7 +129,7 @@ def test_nothing_is_lost_and_nothing_counted_twice_though_it_moves_and_dies(lab:
     looker.close()
     until("all is counted", lambda: ends(lab, TIER) == there)
     assert table(lab, "windows", 2) == windows(feed.given["hits"])
-    assert equation(lab, TIER) == feed.equation()
+    assert equation(lab, TIER) == feed.equation("hits")
     until(
         "what others have left is gone", lambda: {key.split("/")[2] for key in objects(lab) if key.startswith(f"site/{TIER}/")} == {"13.0"}
     )

@@ -73,5 +73,5 @@ def test_what_is_damaged_is_not_begun_from(lab: Lab, session: SparkSession) -> N
     engine = runs.start(number + 1)
     flow(engine)
     assert table(lab, "windows", 2) == windows(feed.given["hits"])
-    assert equation(lab, "by-window") == feed.equation()
+    assert equation(lab, "by-window") == feed.equation("hits")
     runs.end()

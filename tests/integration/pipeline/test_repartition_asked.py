@@ -104,7 +104,7 @@ def test_it_is_done_or_undone_and_every_record_is_counted_once(lab: Lab) -> None
         looker.close()
         until("all is counted", lambda: ends(lab, TIER) == there)
         assert table(lab, "windows", 2) == windows(feed.given["hits"])
-        assert equation(lab, TIER) == feed.equation()
+        assert equation(lab, TIER) == feed.equation("hits")
 
 
 def _kill_the_next(lab: Lab) -> None:

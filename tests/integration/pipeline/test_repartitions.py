@@ -114,5 +114,5 @@ def test_one_that_is_ended_in_the_middle_has_changed_nothing(
     feed.hits(100)
     runs.level(following)
     counted(lab, feed)
-    assert equation(lab, "by-window") == feed.equation()
+    assert equation(lab, "by-window") == feed.equation("hits")
     runs.end()

@@ -142,7 +142,7 @@ def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Run
     assert equation(lab, "summed") == feed.equation("hits")
 
 
-@pytest.mark.parametrize("how", JOINS)
+@pytest.mark.parametrize("how", [pytest.param(how, marks=[] if how == "left" else pytest.mark.long) for how in JOINS])
 def test_a_join_gives_each_result_once_and_for_all_though_it_moves(
     lab: Lab, begin: Callable[[str, int], Runs], feed: Feed, how: How
 ) -> None:

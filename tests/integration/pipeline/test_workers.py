@@ -21,7 +21,7 @@ BUSY = 3.0
 WORKERS = 3
 ROUNDS = 3
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 def test_a_worker_is_drained_kept_and_woken_while_the_others_work_on(lab: Lab) -> None:
