@@ -21,7 +21,7 @@ from tests.lab import Lab, free_ports, until
 
 __all__ = ["PIPELINE_MODULE"]
 BUCKET, REGION, TIER, RATE = "kept", "eu-central-1", "by-window", 100
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,6 @@ def test_the_doctor_finds_the_bucket_and_what_becomes_of_old_versions(lab: Lab) 
     assert (missing.verdict, "has no bucket another" in missing.sentence) == (Verdict.BAD, True)
 
 
-@pytest.mark.long
 def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(lab: Lab, feed: Feed) -> None:
     depot = depot_of(TIER, load(lab.home / "site.yaml"), lab.home)
     with local_session(lab, depot) as session:
@@ -90,7 +89,6 @@ def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(lab: Lab, feed: Feed
         runs.end()
 
 
-@pytest.mark.long
 def test_nothing_is_lost_and_nothing_counted_twice_though_it_moves_and_dies(lab: Lab, feed: Feed) -> None:
     over = threading.Event()
 
