@@ -84,6 +84,7 @@ def test_more_partitions_and_fewer_hold_the_same_keys(
     runs.end()
 
 
+@pytest.mark.long
 def test_one_that_is_ended_in_the_middle_has_changed_nothing(
     lab: Lab, session: SparkSession, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,10 +125,10 @@ def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Run
     second = runs.start(2)
     feed.hits(100)
     runs.level(second)
-    second.hold()
-    # what the first one has left is gone by now
+    # what the first one has left is gone as soon as the second has committed what is in the ledger
     folder = lab.home / "checkpoints" / "summed"
     until("what is not needed is gone", lambda: second.tick() or [run.name for run in folder.iterdir()] == ["2.0"], 20)
+    second.hold()
     runs.own(3)
     third = runs.start(3)
     feed.hits(100)
