@@ -95,6 +95,18 @@ class Runbook:
             self.current = self.left.pop(0)
             self.post(self.current)
 
+    def abort_after(self, ticks):
+        """Let so much happen, have it aborted, and settle; tell whether there was anything left to abort."""
+        for _ in range(ticks):
+            self.world.tick()
+        if self.ended:
+            return False
+        self.post(Step.ABORT)
+        self.left = []
+        self.world.settle()
+        self.world.check_settled()
+        return True
+
     def post(self, step):
         self.world.channel.create(
             paths.operation(operation_id(self.change, step)),

@@ -1,17 +1,20 @@
 """What tiers with state are given in tests, some of it twice and some of it late, and what comes of it by hand."""
 
 import json
+import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from confluent_kafka import Producer
 
+from pipeline.driver.streams import Streams
 from tests.integration.pipeline.holding import LATENESS
-from tests.lab import Lab
+from tests.lab import Lab, until
 
 PARTITIONS = range(4)
 
@@ -81,6 +84,42 @@ def windows(hits: list[dict[str, Any]]) -> dict[tuple[str, datetime], tuple[int,
         key = (hit["who"], datetime.fromtimestamp(hit["at"] // 10_000 * 10, UTC))
         found[key] = (found[key][0] + 1, found[key][1] + hit["id"])
     return dict(found)
+
+
+def sums(hits: list[dict[str, Any]]) -> dict[tuple[str], tuple[int, int]]:
+    found: dict[tuple[str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for hit in hits:
+        count, ids = found[hit["who"],]
+        found[hit["who"],] = (count + 1, ids + hit["id"])
+    return dict(found)
+
+
+@contextmanager
+def giving(feed: Feed, rate: int) -> Iterator[None]:
+    """Give hits all the while, so many in a second."""
+    over = threading.Event()
+
+    def give() -> None:
+        while not over.wait(0.1):
+            feed.hits(rate // 10)
+
+    giver = threading.Thread(target=give)
+    giver.start()
+    try:
+        yield
+    finally:
+        over.set()
+        giver.join()
+
+
+def windows_are_right(lab: Lab, feed: Feed) -> None:
+    """All that was given is counted in windows, once."""
+    looker = Streams(lab.where.kafka)
+    there = looker.bounds(["hits"]).ends
+    looker.close()
+    until("all is counted", lambda: ends(lab, "by-window") == there)
+    assert table(lab, "windows", 2) == windows(feed.given["hits"])
+    assert equation(lab, "by-window") == feed.equation("hits")
 
 
 def table(lab: Lab, name: str, keys: int) -> dict[tuple[Any, ...], tuple[Any, ...]]:

@@ -1,7 +1,6 @@
 """Checkpoints in a bucket: a tier with state begins, moves to another host, is killed and begins again, from S3 alone."""
 
 import itertools
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +13,7 @@ from ops.platform import bucket
 from ops.platform.finding import Verdict
 from ops.site import load
 from pipeline.driver.depot import depot_of
-from pipeline.driver.streams import Streams
-from tests.integration.pipeline.given import Feed, ends, equation, table, windows
+from tests.integration.pipeline.given import Feed, ends, equation, giving, table, windows, windows_are_right
 from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs, local_session, overtake
 from tests.lab import Lab, free_ports, until
 
@@ -90,15 +88,8 @@ def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(lab: Lab, feed: Feed
 
 
 def test_nothing_is_lost_and_nothing_counted_twice_though_it_moves_and_dies(lab: Lab, feed: Feed) -> None:
-    over = threading.Event()
-
-    def give() -> None:
-        while not over.wait(0.1):
-            feed.hits(RATE // 10)
-
-    giver, lab.epochs = threading.Thread(target=give), itertools.count(10)
-    giver.start()
-    try:
+    lab.epochs = itertools.count(10)
+    with giving(feed, RATE):
         lab.cold(TIER, 11, "h1")
         until("it counts", lambda: ends(lab, TIER))
         lab.cut(TIER, 11, 12, "h2", partitions=4)
@@ -119,15 +110,7 @@ def test_nothing_is_lost_and_nothing_counted_twice_though_it_moves_and_dies(lab:
         lab.wait(TIER, 13, State.RUNNING)
         lab.caught_up(TIER, 13)
         assert "begins from a checkpoint" in lab.log(TIER, 13)
-    finally:
-        over.set()
-        giver.join()
-    looker = Streams(lab.where.kafka)
-    there = looker.bounds(["hits"]).ends
-    looker.close()
-    until("all is counted", lambda: ends(lab, TIER) == there)
-    assert table(lab, "windows", 2) == windows(feed.given["hits"])
-    assert equation(lab, TIER) == feed.equation("hits")
+    windows_are_right(lab, feed)
     until(
         "what others have left is gone", lambda: {key.split("/")[2] for key in objects(lab) if key.startswith(f"site/{TIER}/")} == {"13.0"}
     )

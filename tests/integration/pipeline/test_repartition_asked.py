@@ -14,8 +14,7 @@ import pytest
 
 from ops.model import paths
 from ops.model.incarnation import IncarnationReport, OwnerRecord, Phase, State
-from pipeline.driver.streams import Streams
-from tests.integration.pipeline.given import Feed, ends, equation, table, windows
+from tests.integration.pipeline.given import Feed, ends, giving, windows_are_right
 from tests.integration.pipeline.runs import PIPELINE_MODULE
 from tests.lab import HOSTS, ROOT, Lab, until
 
@@ -60,13 +59,7 @@ def spread(lab: Lab) -> int | None:
 
 
 def test_it_is_done_or_undone_and_every_record_is_counted_once(lab: Lab) -> None:
-    feed, over = Feed(lab), threading.Event()
-
-    def give() -> None:
-        while not over.wait(0.1):
-            feed.hits(RATE // 10)
-
-    giver = threading.Thread(target=give)
+    feed = Feed(lab)
     with ExitStack() as stack:
         stack.callback(
             lambda: [subprocess.run(command("agent", "--host", name, "--stop-all"), env=lab.env, cwd=ROOT, check=False) for name in HOSTS]
@@ -74,9 +67,8 @@ def test_it_is_done_or_undone_and_every_record_is_counted_once(lab: Lab) -> None
         for name in HOSTS:
             stack.enter_context(served(lab, "agent", "--host", name))
         stack.enter_context(served(lab, "controller"))
-        giver.start()
-        stack.callback(giver.join)
-        stack.callback(over.set)
+        given = stack.enter_context(ExitStack())
+        given.enter_context(giving(feed, RATE))
         until("the hosts are there", lambda: len(sluice(lab, "hosts")) == len(HOSTS), 60)
         sluice(lab, "start", TIER)
         until("it counts", lambda: ends(lab, TIER))
@@ -97,14 +89,8 @@ def test_it_is_done_or_undone_and_every_record_is_counted_once(lab: Lab) -> None
 
         refused = sluice(lab, "repartition", TIER, "5000")
         assert "ask for" in steps(refused)["preflight"]["sentence"]
-        over.set()
-        giver.join()
-        looker = Streams(lab.where.kafka)
-        there = looker.bounds(["hits"]).ends
-        looker.close()
-        until("all is counted", lambda: ends(lab, TIER) == there)
-        assert table(lab, "windows", 2) == windows(feed.given["hits"])
-        assert equation(lab, TIER) == feed.equation("hits")
+        given.close()
+        windows_are_right(lab, feed)
 
 
 def _kill_the_next(lab: Lab) -> None:

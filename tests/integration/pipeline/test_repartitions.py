@@ -1,13 +1,12 @@
 """A state is spread over more partitions and over fewer: with every key, whatever operator holds it, and nothing is counted twice."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.driver.checkpoints import Checkpoints
-from tests.integration.pipeline.given import Feed, equation, table, windows
+from tests.integration.pipeline.given import Feed, equation, sums, table, windows
 from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs, local_session, overtake
 from tests.lab import Lab, until
 
@@ -31,11 +30,7 @@ def counted(lab: Lab, feed: Feed) -> None:
 
 
 def summed(lab: Lab, feed: Feed) -> None:
-    sums: dict[tuple[str], tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for hit in feed.given["hits"]:
-        hits, ids = sums[hit["who"],]
-        sums[hit["who"],] = (hits + 1, ids + hit["id"])
-    assert table(lab, "sums", 1) == sums
+    assert table(lab, "sums", 1) == sums(feed.given["hits"])
 
 
 def joined(lab: Lab, feed: Feed) -> None:

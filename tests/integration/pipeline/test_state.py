@@ -1,7 +1,6 @@
 """Tiers that hold state, on real Kafka and PostgreSQL: handed over, and ended anywhere, they say what the input says by hand."""
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -12,7 +11,7 @@ from pyspark.sql import SparkSession
 from pipeline.audit.__main__ import Auditor
 from pipeline.driver.into_sink import QUIET_SECONDS
 from pipeline.joins import How
-from tests.integration.pipeline.given import Feed, equation, table, windows
+from tests.integration.pipeline.given import Feed, equation, sums, table, windows
 from tests.integration.pipeline.holding import JOINS
 from tests.integration.pipeline.runs import PIPELINE, PIPELINE_MODULE, Runs, local_session, overtake
 from tests.lab import Lab, until
@@ -134,11 +133,7 @@ def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Run
     feed.hits(100)
     runs.level(third)
     third.hold()
-    sums: dict[tuple[str], tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for hit in feed.given["hits"]:
-        hits, ids = sums[hit["who"],]
-        sums[hit["who"],] = (hits + 1, ids + hit["id"])
-    assert table(lab, "sums", 1) == sums
+    assert table(lab, "sums", 1) == sums(feed.given["hits"])
     assert equation(lab, "summed") == feed.equation("hits")
 
 

@@ -1,12 +1,9 @@
 """A tier that holds state, as it is run: moved, held and killed while records flow; what it says is what the input says."""
 
-import threading
-
 import pytest
 
 from ops.model.incarnation import State
-from pipeline.driver.streams import Streams
-from tests.integration.pipeline.given import Feed, ends, equation, table, windows
+from tests.integration.pipeline.given import Feed, ends, giving, windows_are_right
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.holding"
@@ -19,25 +16,10 @@ pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
 
 
 def test_nothing_is_lost_and_nothing_counted_twice_though_it_moves_and_dies(lab: Lab) -> None:
-    feed, over = Feed(lab), threading.Event()
-
-    def give() -> None:
-        while not over.wait(0.1):
-            feed.hits(RATE // 10)
-
-    giver = threading.Thread(target=give)
-    giver.start()
-    try:
+    feed = Feed(lab)
+    with giving(feed, RATE):
         _move_and_kill(lab)
-    finally:
-        over.set()
-        giver.join()
-    looker = Streams(lab.where.kafka)
-    there = looker.bounds(["hits"]).ends
-    looker.close()
-    until("all is counted", lambda: ends(lab, TIER) == there)
-    assert table(lab, "windows", 2) == windows(feed.given["hits"])
-    assert equation(lab, TIER) == feed.equation("hits")
+    windows_are_right(lab, feed)
     folder = lab.home / "checkpoints" / TIER
     until("what others have left is gone", lambda: {run.name for run in folder.iterdir()} == {"internal", "4.0"})
 
