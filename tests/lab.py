@@ -220,13 +220,13 @@ class Lab:
 
 
 @contextmanager
-def opened(home: Path, pipeline: str | None = None, more: str = "hosts: []\n") -> Iterator[Lab]:
+def opened(home: Path, pipeline: str | None = None, more: str = "hosts: []\n", partitions: int = 4) -> Iterator[Lab]:
     """Bring services up in `home` and publish the shipped pipeline, or the one that is named; everything is gone afterwards.
 
     `more` is what else the site file says.
     """
     site = home / "site.yaml"
-    site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else f"pipeline: {pipeline}\npartitions: 4\n{more}")
+    site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else f"pipeline: {pipeline}\npartitions: {partitions}\n{more}")
     env = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_PORT_BASE": str(free_base()), "SLUICE_SITE": str(site)}
     env.pop("SLUICE_ENDPOINTS", None)
     services = [sys.executable, "-m", "ops.platform.services"]

@@ -9,7 +9,7 @@ from pipeline.declare import Pipeline, Stream, Tier
 
 COLUMNS = "id bigint, sent bigint"
 RAW, ONE, TWO, THREE = Stream("raw"), Stream("one", COLUMNS), Stream("two", COLUMNS), Stream("three", COLUMNS)
-SLOT = Quantum(cpu=1, memory=750, threads=4)
+SLOT = Quantum(cpu=1, memory=750, threads=2)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
 

@@ -15,7 +15,8 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from tests.bench.figures import Arrival, level
 from tests.lab import ROOT
 
-PARTITIONS = range(4)
+PARTITIONS = range(2)
+"""Of each stream of the chain."""
 QUIET_SECONDS = 40.0
 """How long nothing may come after the load's end until what is missing counts as lost: Storm's replays wait 30 s."""
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.bench.conftest import keep
 from tests.bench.figures import first_of_each, milliseconds
-from tests.bench.flow import Flow
+from tests.bench.flow import PARTITIONS, Flow
 from tests.bench.peers.ours import Ours
 from tests.bench.peers.system import processor_seconds
 from tests.lab import Lab, opened
@@ -22,7 +22,7 @@ BARS = {"p50": 2.5, "p99": 25.0, "p99.9": 250.0}
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with opened(tmp_path_factory.mktemp("chain"), "tests.bench.chain") as lab:
+    with opened(tmp_path_factory.mktemp("chain"), "tests.bench.chain", partitions=len(PARTITIONS)) as lab:
         yield lab
 
 

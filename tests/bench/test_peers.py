@@ -14,7 +14,7 @@ from confluent_kafka import Message
 
 from tests.bench.conftest import keep
 from tests.bench.figures import disturbance, first_of_each, highest_sustained, milliseconds
-from tests.bench.flow import LATE_SECONDS, Flow, ends, load
+from tests.bench.flow import LATE_SECONDS, PARTITIONS, Flow, ends, load
 from tests.bench.peers.flink import Flink
 from tests.bench.peers.ours import Ours
 from tests.bench.peers.storm import Storm
@@ -74,7 +74,7 @@ class Bench:
 @pytest.fixture(scope="module", params=[f"{name}-{turn}" for turn in range(1, ROUNDS + 1) for name in MAKERS])
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     name, turn = request.param.rsplit("-", 1)
-    with opened(tmp_path_factory.mktemp("lab"), "tests.bench.chain") as lab:
+    with opened(tmp_path_factory.mktemp("lab"), "tests.bench.chain", partitions=len(PARTITIONS)) as lab:
         system = MAKERS[name](lab, tmp_path_factory.mktemp(name))
         try:
             system.start()
