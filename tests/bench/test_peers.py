@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(1800)
 ROUNDS = int(os.environ.get("SLUICE_BENCH_ROUNDS", "2"))
 WINDOW = float(os.environ.get("SLUICE_BENCH_WINDOW", "30"))
 """Of each rate. Unit: seconds."""
-WARM_SECONDS = 20.0
+WARM_SECONDS = 60.0
 WARM_RATE = 2_000
 RATES = (250, 1_000, 5_000)
 MOVE_RATE = 1_000
