@@ -32,11 +32,20 @@ def step(draft: Draft, tier: TierView) -> None:
     if not draft.wanted[name].running:
         status = _stop(draft, name)
     elif draft.owning(name) is None:
-        status = _start(draft, tier, "cold start")
+        status = _start(draft, tier, "cold start", *_so_far(draft, name))
     else:
         status = _keep(draft, tier)
     _clear(draft, name)
     draft.statuses[name] = status
+
+
+def _so_far(draft: Draft, tier: TierName) -> tuple[int, str | None]:
+    """Return how often a tier that waits for room has failed in a row, and its last error; a person who asks for it anew begins anew."""
+    said = None if draft.view.status is None else draft.view.status.tiers.get(tier)
+    last = draft.incarnations[tier].get(draft.owners[tier].owner or Incarnation(0))
+    if said is None or said.state is not TierState.WAITING or last is None or last.attempt < draft.wanted[tier].attempt:
+        return 0, None
+    return said.failures, said.error
 
 
 def _stop(draft: Draft, tier: TierName) -> TierStatus:
@@ -47,6 +56,7 @@ def _stop(draft: Draft, tier: TierName) -> TierStatus:
         if before is not None:
             return TierStatus(state=TierState.RUNNING, sentence=f"is stopped after {before}, which is nearer to the pipeline's end")
         draft.own(tier, stopped=True, next=None, standby=None, phase=Phase.STEADY)
+        wanted = draft.wanted[tier] = wanted.model_copy(update={"at": draft.now})  # its time to end begins with its turn
         draft.tell(f"{tier} is not wanted any more ({wanted.by}): it stops after its last commit")
     for spec in held:
         if vitals.gone(draft, tier, spec.incarnation) or draft.now - wanted.at > STOP_SECONDS:

@@ -10,6 +10,7 @@ from ops.model.ids import ChangeId, Incarnation, TierName
 from ops.model.incarnation import IncarnationSpec, Phase
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from ops.model.status import TierState
+from ops.runbook import operation_id
 
 
 def abort(draft: Draft, operation: Operation) -> Outcome:
@@ -58,6 +59,9 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
     elif host in draft.records and draft.records[host].state is HostState.DRAINING:
         draft.set_state(host, HostState.CORDONED, draft.records[host].by)
         draft.tell(f"{host} stays cordoned, as it was before (aborted)")
+    if host in draft.assignments and draft.assignments[host].reboot == operation_id(change.id, Step.REBOOT):
+        # its agent may be away, and would do it when the host is long in use again
+        draft.assignments[host] = draft.assignments[host].model_copy(update={"reboot": None})
     if change.spec.kind is ChangeKind.PAUSE:
         _want_again(draft, change, by)
     end(draft, identity, ChangeState.ABORTED)
@@ -69,7 +73,7 @@ def _want_again(draft: Draft, change: ChangeRecord, by: str) -> None:
         wanted = draft.wanted[tier]
         whole = change.spec.tier == tier or (change.spec.tier is None and not change.spec.workers)
         mine = set(wanted.paused_workers) & set(change.spec.workers)
-        if wanted.paused and wanted.by == change.by and whole:
+        if wanted.paused and wanted.by == change.by and wanted.at >= change.started_at and whole:
             draft.wanted[tier] = wanted.model_copy(update={"paused": False, "by": by, "at": draft.now})
         elif mine:
             kept = tuple(worker for worker in wanted.paused_workers if worker not in mine)

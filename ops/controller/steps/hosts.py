@@ -46,7 +46,7 @@ def reboot(draft: Draft, operation: Operation) -> Outcome:
         return Done(f"{name} has rebooted and its agent is back")
     draft.set_state(name, HostState.REBOOTING, draft.records[name].by)
     draft.assignments[name] = draft.assignments[name].model_copy(update={"reboot": operation.id})
-    return Waiting(f"{name} is asked to reboot" if seen.live else f"{name} is away: it reboots")
+    return Waiting(f"{name} is asked to reboot; if it does not, its agent's log tells why" if seen.live else f"{name} is away: it reboots")
 
 
 def health(draft: Draft, operation: Operation) -> Outcome:
@@ -90,7 +90,7 @@ def write_off(draft: Draft, operation: Operation) -> Outcome:
     if living or not names:
         end(draft, operation.change, ChangeState.DONE)
         return Done(f"{listed(living)} came back meanwhile" if living else "the brake holds no host: there is nothing to write off")
-    for name in names:
+    for name in draft.records.keys() & names:  # what was taken off the channel meanwhile is as good as lost anyway
         draft.records[name] = draft.records[name].model_copy(update={"written_off": True})
     end(draft, operation.change, ChangeState.DONE)
     return Done(f"{listed(names)} {'is' if len(names) == 1 else 'are'} written off: what was there goes on elsewhere")

@@ -30,11 +30,8 @@ def release(draft: Draft, operation: Operation) -> Outcome:
             return refused
     draft.layers = layers_after(change.spec, draft.rules_now(), change.by, change.started_at)
     host = change.spec.host
-    if change.spec.kind in EMPTIES and host is not None:
-        left = _left_on(draft, host)
-        if left:
-            return Waiting(f"waiting until {host} is empty: {left}")
-        draft.set_state(host, HostState.DRAINED, draft.records[host].by)
+    if change.spec.kind in EMPTIES and host is not None and (waiting := _drained(draft, host)) is not None:
+        return waiting
     if change.spec.kind is not ChangeKind.REBOOT:
         end(draft, change.id, ChangeState.DONE)
     moved = ", ".join(move.tier for move in change.plan.moves)
@@ -60,6 +57,16 @@ def _accept(draft: Draft, change: ChangeRecord) -> Failed | None:
 
 def _kept(spec: ChangeSpec) -> str:
     return f"is begun from release {spec.release}" if spec.release else f"has its state in {spec.partitions} partitions"
+
+
+def _drained(draft: Draft, host: HostName) -> Waiting | None:
+    """Note that a host is drained; say what it still holds where it is not."""
+    left = _left_on(draft, host)
+    if left:
+        return Waiting(f"waiting until {host} is empty: {left}")
+    if host in draft.records:  # else it was taken off the channel meanwhile
+        draft.set_state(host, HostState.DRAINED, draft.records[host].by)
+    return None
 
 
 def _left_on(draft: Draft, host: HostName) -> str:

@@ -6,10 +6,12 @@ from functools import cache
 import pytest
 from simulation.world import World, host, tier
 
-from ops.model.assignment import HostState
-from ops.model.incarnation import State
+from ops.model import paths
+from ops.model.assignment import HostRecord, HostState
+from ops.model.incarnation import IncarnationReport, State
 from ops.model.operation import ChangeKind, Step
 from ops.model.share import Share
+from ops.model.status import ControllerStatus
 from ops.model.tier import Mode
 from ops.planning.cluster import Rules
 
@@ -336,3 +338,94 @@ def test_a_host_that_is_taken_off_the_channel_is_as_good_as_lost(world):
         world.channel.delete(f"/{root}/{gone}")
     world.settle()
     assert not any(gone in world.placement(name).hosts for name in world.specs)
+
+
+def take_off_the_channel(world, name):
+    world.agents.pop(name).die()
+    for root in ("hosts", "assignments", "observed"):
+        world.channel.delete(f"/{root}/{name}")
+
+
+def test_a_drain_of_a_host_that_is_taken_off_the_channel_meanwhile_ends(world):
+    gone = world.placement("counts").driver
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=gone)
+    world.until(lambda: Step.VERIFY in runbook.results)
+    take_off_the_channel(world, gone)
+    world.settle()
+    assert runbook.ok, sentences(runbook)
+    world.check_settled()
+
+
+def test_a_write_off_of_a_host_that_is_taken_off_the_channel_meanwhile_ends(world):
+    world.agents["h3"].die()
+    world.settle()
+    runbook = world.begin("w1", kind=ChangeKind.WRITE_OFF, host="h3")
+    world.until(lambda: Step.PREFLIGHT in runbook.results)
+    take_off_the_channel(world, "h3")
+    world.settle()
+    assert runbook.ok, sentences(runbook)
+
+
+def test_a_reboot_that_was_undone_is_not_done_when_the_agent_comes_back(world):
+    runbook = world.begin("b1", kind=ChangeKind.REBOOT, host="h2")
+    world.until(lambda: Step.RELEASE in runbook.results)
+    world.agents["h2"].die()
+    world.tick()
+    world.tick()
+    runbook.post(Step.ABORT)
+    world.until(lambda: runbook.ended)
+    assert sentences(runbook)[Step.REBOOT] == "change b1 was aborted by test"
+    world.agents["h2"].register()
+    world.settle()
+    assert world.agents["h2"].rebooted is None
+    assert world.host_state("h2") is HostState.UP
+
+
+def test_a_pause_that_is_undone_leaves_paused_what_was_paused_before_it(world):
+    world.begin("p1", kind=ChangeKind.PAUSE, tier="outbound")
+    world.settle()
+    second = world.begin("p2", kind=ChangeKind.PAUSE)
+    world.until(lambda: world.state("counts") is State.PAUSED)
+    assert second.abort_after(0)
+    assert [name for name in world.specs if world.state(name) is State.PAUSED] == ["outbound"]
+
+
+def test_a_tier_whose_turn_to_stop_comes_late_has_the_same_time_to_end_by_itself(world):
+    world.driver("counts").stuck = True
+    world.want(running=False)
+    world.until(lambda: world.owner("entry").stopped)
+    said = {name: world.channel.read(paths.report(name, 1), IncarnationReport).value.state for name in world.specs}
+    assert said == {"counts": State.RUNNING, "outbound": State.STOPPED, "enrich": State.STOPPED, "entry": State.STOPPED}
+
+
+def test_a_tier_that_waits_for_room_after_failures_has_not_failed_less_often(world):
+    name = "counts"
+
+    def told():
+        said = ControllerStatus(leader="c1", epoch=1, at=world.now, sentence="", tiers=world.statuses)
+        world.channel.put(paths.CONTROLLER_STATUS, said)
+        world.tick()
+
+    def fail():
+        driver = world.driver(name)
+        if driver is not None:
+            driver.broken = {State.RUNNING}
+        told()
+        return world.statuses[name].failures == 3
+
+    world.tick()
+    for _ in range(100):
+        if fail():
+            break
+    for each in world.agents:
+        world.channel.put(paths.host_record(each), HostRecord(state=HostState.CORDONED, by="test"))
+    for _ in range(30):
+        told()
+    assert world.statuses[name].state == "waiting"
+    assert "cannot be started" in world.statuses[name].sentence
+    assert (world.statuses[name].failures, world.statuses[name].error) == (3, "failed: boom")
+    for each in world.agents:
+        world.channel.put(paths.host_record(each), HostRecord())
+    for _ in range(3):
+        told()
+    assert world.incarnation(name, world.owner(name).owner).failures == 3
