@@ -13,7 +13,15 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import structlog
-from kazoo.exceptions import BadVersionError, KazooException, NoAuthError, NodeExistsError, NoNodeError
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState, WatchedEvent
@@ -23,6 +31,7 @@ from ops.channel.connection import Connection
 from ops.channel.interrupts import held_back
 from ops.model import paths
 from ops.model.access import Credential, Role, changers, removers
+from ops.model.sentence import listed
 
 log = structlog.get_logger()
 
@@ -183,10 +192,7 @@ class Channel:
     def read_many(self, paths: Sequence[str], model: type[M], *, watch: bool = False) -> list[Read[M] | None]:
         """Return the values at many paths, as `read` does one, with the requests under way together."""
         answers = self._call(lambda: self._all(self._client.get_async, paths, watch=watch))
-        return [
-            None if answer is None else self._parsed(path, answer[0], answer[1].version, model)
-            for path, answer in zip(paths, answers, strict=True)
-        ]
+        return [self._parsed(path, answer, model) for path, answer in zip(paths, answers, strict=True)]
 
     def _all(self, ask: Callable[..., IAsyncResult], paths: Sequence[str], *, watch: bool) -> list[Any]:
         """Return the answer for each path, None where there is no node; a watch tells of that being made too."""
@@ -209,8 +215,15 @@ class Channel:
                     answers.append(None)
         return answers
 
-    def _parsed(self, path: str, data: bytes, version: int, model: type[M]) -> Read[M] | None:
+    @property
+    def refused(self) -> frozenset[str]:
+        """The nodes that did not parse when they were last read."""
+        return frozenset(self._refused)
+
+    def _parsed(self, path: str, answer: Any, model: type[M]) -> Read[M] | None:
+        data, version = (b"", 0) if answer is None else (answer[0], answer[1].version)
         if not data:
+            self._refused.discard(path)
             return None
         try:
             value = model.model_validate_json(data, extra="ignore")  # what a newer version has added says nothing to this one
@@ -233,7 +246,7 @@ class Channel:
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
         """Tell whether there is a node at `path`."""
-        return self._call(lambda: self._client.exists(path, watch=self._wake if watch else None)) is not None
+        return self._call(lambda: self._ask(self._client.exists_async, (path,), watch=watch)[0]) is not None
 
     # -- writing
 
@@ -243,14 +256,14 @@ class Channel:
 
         def send() -> None:
             try:
-                self._client.set(path, data, version=-1 if version is None else version)
+                self._client.set_async(path, data, -1 if version is None else version).get(timeout=CALL_SECONDS)
             except NoNodeError:
                 if version is not None:
                     raise
                 try:
-                    self._client.create(path, data, makepath=True)
+                    self._client.create_async(path, data, makepath=True).get(timeout=CALL_SECONDS)
                 except NodeExistsError:
-                    self._client.set(path, data)
+                    self._client.set_async(path, data).get(timeout=CALL_SECONDS)
 
         self._call(send, Write(path, value, version))
 
@@ -258,8 +271,9 @@ class Channel:
         """Create; return False when it is there already (posting twice is the same as once)."""
 
         def send() -> bool:
+            made = self._client.create_async(path, _written(value), ephemeral=ephemeral, sequence=sequence, makepath=True)
             try:
-                self._client.create(path, _written(value), ephemeral=ephemeral, sequence=sequence, makepath=True)
+                made.get(timeout=CALL_SECONDS)
             except NodeExistsError:
                 return False
             return True
@@ -283,7 +297,7 @@ class Channel:
         def send() -> None:
             created = [write.path for write in writes if isinstance(write, Write) and write.version is None]
             for parent in sorted({path.rsplit("/", 1)[0] for path in created} - {""}):
-                self._client.ensure_path(parent)
+                self._client.ensure_path_async(parent).get(timeout=CALL_SECONDS)
             request = self._client.transaction()
             for write in writes:
                 if isinstance(write, Guard):
@@ -294,13 +308,13 @@ class Channel:
                     request.create(write.path, write.data)
                 else:
                     request.set_data(write.path, write.data, version=write.version)
-            failures = [answer for answer in request.commit() if isinstance(answer, Exception)]
-            if refusals := [failure for failure in failures if isinstance(failure, NoAuthError)]:
+            answers = request.commit_async().get(timeout=CALL_SECONDS)
+            failures = [(write.path, answer) for write, answer in zip(writes, answers, strict=True) if isinstance(answer, Exception)]
+            if refusals := [failure for _, failure in failures if isinstance(failure, NoAuthError)]:
                 raise refusals[0]
-            if failures:
-                reasons = ", ".join(sorted({type(failure).__name__ for failure in failures}))
-                message = f"{[write.path for write in writes]}: {reasons}"
-                raise ConflictError(message)
+            if failures:  # the others are told that they were undone, or not looked at, for its sake
+                causes = [each for each in failures if not isinstance(each[1], RolledBackError | RuntimeInconsistency)] or failures
+                raise ConflictError(listed(f"{path}: {type(failure).__name__}" for path, failure in causes))
 
         self._call(send, *(write for write in writes if isinstance(write, Write)))
 

@@ -19,10 +19,11 @@ from ops.controller.metrics import ControllerMetrics
 from ops.controller.mirror import Mirror
 from ops.controller.portions import portions
 from ops.controller.prune import prune
-from ops.controller.view import View, look
+from ops.controller.view import View, look, rests_on
 from ops.model import paths
 from ops.model.ids import HostName
 from ops.model.operation import EpochRecord
+from ops.model.sentence import listed
 from ops.model.status import ControllerStatus
 from ops.planning.cluster import Rules
 
@@ -36,6 +37,8 @@ BUSY_SECONDS = 1.0
 """The longest sleep while something is under way."""
 LOST_SECONDS = 12.0
 """How long a host's agent may be away, its session ended, before the host counts as lost: an agent that was killed is back by then."""
+CONFLICT_SECONDS = 0.02
+"""Before it is decided again, when something has changed meanwhile; twice as long each time in a row."""
 PRUNE_SECONDS = 60.0
 ELECTION_SECONDS = 2.0
 """How often a standby looks up from the queue, to see whether it is told to stop."""
@@ -148,28 +151,35 @@ class Controller:
 
     def _lead(self, term: Term) -> None:
         pruned = time.monotonic()
+        conflicts = 0
         while not self._stopping.is_set():
             try:
                 under_way = self._pass(term)
+                if time.monotonic() - pruned > PRUNE_SECONDS:
+                    pruned = time.monotonic()
+                    prune(self._channel, self._look())
             except ConflictError as conflict:
                 self.metrics.conflict()
                 self._look_into(term, conflict)
+                self._stopping.wait(min(BUSY_SECONDS, CONFLICT_SECONDS * 2 ** min(conflicts, 10)))
+                conflicts += 1
                 continue
             except ChannelAwayError as away:
                 # Within the session the lock stays; whether it is the same session then, the next pass finds out.
                 self._say(f"decides nothing: {away}")
                 self._stopping.wait(BUSY_SECONDS)
                 continue
-            if time.monotonic() - pruned > PRUNE_SECONDS:
-                pruned = time.monotonic()
-                prune(self._channel, self._look())
+            conflicts = 0
             self._waker.wait(min(BUSY_SECONDS if under_way else PERIOD_SECONDS, self._absences.due()))
 
     def _look(self) -> View:
-        if time.monotonic() - self._healed > PERIOD_SECONDS:
-            self._mirror.heal(HEAL_NODES)
-            self._healed = time.monotonic()
-        return look(self._mirror)
+        if time.monotonic() - self._healed <= PERIOD_SECONDS:
+            return look(self._mirror)
+        self._healed = time.monotonic()
+        self._mirror.heal(HEAL_NODES)
+        view = look(self._mirror)
+        self._mirror.forget()
+        return view
 
     def _pass(self, term: Term) -> bool:
         """Look, decide, write; return whether something is under way."""
@@ -183,7 +193,7 @@ class Controller:
         with self.metrics.phase("look"):
             view = self._look()
         with self.metrics.phase("decide"):
-            decision = decide(view, Moment(now=time.time(), lost=self._absences.lost(view), rules=self._rules()))
+            decision = self._held(view) or decide(view, Moment(now=time.time(), lost=self._absences.lost(view), rules=self._rules()))
         writes = [*decision.writes, *self._status(view, decision, term)]
         if writes:
             with self.metrics.phase("write"):
@@ -191,6 +201,19 @@ class Controller:
         self.metrics.passed(view, decision, term.epoch)
         self._say(decision.sentence)
         return decision.under_way or bool(decision.writes)
+
+    def _held(self, view: View) -> Decision | None:
+        """Decide nothing while something that decisions rest on cannot be read, and was not read before: a guess could stop what runs."""
+        unreadable = [path for path in self._mirror.unreadable() if rests_on(path)]
+        if not unreadable:
+            return None
+        sentence = (
+            f"decides nothing: {listed(unreadable)} cannot be read; write it anew with zkCli, or delete it and what it said is forgotten"
+        )
+        before = view.status
+        return Decision(
+            (), sentence, {} if before is None else before.tiers, under_way=False, braked=() if before is None else before.braked
+        )
 
     def _write(self, writes: list[Write], view: View, term: Term) -> None:
         for portion in portions(writes, view):
@@ -227,7 +250,6 @@ class Controller:
             message = f"{'nobody' if found is None else found.value.leader} has taken office since"
             raise Deposed(message)
         log.info("decides again: something changed meanwhile", conflict=str(conflict))
-        self._stopping.wait(0.02)
 
     def _say(self, sentence: str) -> None:
         if sentence != self._said:

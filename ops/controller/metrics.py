@@ -75,7 +75,7 @@ class ControllerMetrics:
         ended = CounterMetricFamily(
             "sluice_operations", "Operations that got their result from this controller.", labels=["step", "outcome"]
         )
-        for (step, outcome), count in self._operations.items():
+        for (step, outcome), count in list(self._operations.items()):  # passes go on meanwhile
             ended.add_metric([step, outcome], count)
         yield ended
         if last is not None:
@@ -104,15 +104,18 @@ def _tiers(last: Pass) -> Iterable[Metric]:
     owner = GaugeMetricFamily("sluice_tier_incarnation", "The incarnation that owns the tier.", labels=["tier"])
     behind = GaugeMetricFamily("sluice_tier_behind", "1 while the tier is behind too far in a stream.", labels=["tier", "stream"])
     held = GaugeMetricFamily("sluice_tier_held", "1 while the tier is held back for a culprit.", labels=["tier", "culprit"])
-    for name, status in last.decision.tiers.items():
+    for name, tier in last.view.tiers.items():
+        status = last.decision.tiers.get(name)
+        if status is None:
+            continue
         state.add_metric([name, status.state], 1)
         failures.add_metric([name], status.failures)
-        number = last.view.tiers[name].owner.owner
+        number = tier.owner.owner
         if number is not None:
             owner.add_metric([name], number)
         if status.pressure is not None:
             behind.add_metric([name, status.pressure.stream], 1)
-        culprit = last.view.tiers[name].owner.held_for
+        culprit = tier.owner.held_for
         if culprit is not None:
             held.add_metric([name, culprit], 1)
     return state, failures, owner, behind, held

@@ -44,6 +44,12 @@ class Mirror:
             for key in list(islice(self._known, most)):
                 del self._known[key]
 
+    def forget(self) -> None:
+        """After everything that is there was read, forget the good values of what was not: it is gone."""
+        with self._lock:
+            for path in [path for path in self._good if ("value", path) not in self._known]:
+                del self._good[path]
+
     def read(self, path: str, model: type[M], *, watch: bool = False) -> Read[M] | None:
         """Return the value at `path`; a node that no longer parses keeps its last good value."""
         return self.read_many((path,), model, watch=watch)[0]
@@ -57,6 +63,10 @@ class Mirror:
             ]
 
         return cast("list[Read[M] | None]", self._once("value", paths, fetch))
+
+    def unreadable(self) -> list[str]:
+        """Name the nodes that do not parse, and of which there is no good value to go by."""
+        return [path for path in sorted(self._channel.refused - self._good.keys()) if self._channel.exists(path)]
 
     def _keep(self, path: str, found: Any) -> Any:
         if found is not None:

@@ -27,6 +27,8 @@ LIVE, RECORD = "live", "record"
 """What may be below a host."""
 CONTROLLER_STATUS = "/controller/status"
 """What the leader said last, for `sluice status`."""
+REPORT = "report"
+"""What is below an incarnation: what its driver says."""
 HOLDS = "/holds"
 """When tiers were held back, and for whom (`Holds`)."""
 RELEASES = "/releases"
@@ -99,7 +101,7 @@ def incarnation(name: str, number: int) -> str:
 
 def report(name: str, number: int) -> str:
     """What the driver of an incarnation says (`IncarnationReport`)."""
-    return f"/tiers/{name}/incarnations/{number}/report"
+    return f"/tiers/{name}/incarnations/{number}/{REPORT}"
 
 
 def release(name: str) -> str:

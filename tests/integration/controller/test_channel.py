@@ -33,7 +33,7 @@ def test_a_chroot_below_one_that_is_not_there_is_told_from_a_server_that_is_away
 
 def test_a_multi_is_all_or_nothing(channel):
     channel.multi([Write("/config/wanted/a", TierWanted(running=True), None), Write("/config/wanted/b", TierWanted(), None)])
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError, match=r"^/config/wanted/b: BadVersionError$"):
         channel.multi([Write("/config/wanted/a", TierWanted(), 0), Write("/config/wanted/b", TierWanted(paused=True), 7)])
     with pytest.raises(ConflictError):
         channel.multi([Guard("/config/wanted/b", 3), Write("/config/wanted/a", TierWanted(), 0)])

@@ -1,0 +1,50 @@
+"""A channel in memory with nodes that do not parse, which tells of every change."""
+
+from simulation.memory import MemoryChannel
+
+from ops.channel import ConflictError
+
+
+class Damaged(MemoryChannel):
+    """What does not parse is refused, and cannot be created over."""
+
+    def __init__(self):
+        super().__init__()
+        self.damaged = set()
+        self.refused = frozenset()
+        self.followers = []
+
+    def on_change(self, follower):
+        self.followers.append(follower)
+
+    def _tell(self, path):
+        for follower in self.followers:
+            follower(path)
+
+    def damage(self, path):
+        self.damaged.add(path)
+        self._tell(path)
+
+    def read_many(self, many, model, **_watch):
+        self.refused = (self.refused - {*many}) | (self.damaged & {*many})
+        return [None if path in self.damaged else self.read(path, model) for path in many]
+
+    def exists(self, path, **_watch):
+        return path in self.damaged or super().exists(path)
+
+    def multi(self, writes):
+        for write in writes:
+            if write.path in self.damaged:
+                raise ConflictError(write.path)
+        super().multi(writes)
+        for write in writes:
+            self._tell(write.path)
+
+    def put(self, path, value, **how):
+        super().put(path, value, **how)
+        self._tell(path)
+
+    def delete(self, path):
+        self.damaged.discard(path)
+        super().delete(path)
+        self._tell(path)
