@@ -7,6 +7,7 @@ operation's id follows from the change and the step alone.
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from ops.channel import Channel, ChannelAwayError, ConflictError, NotAllowedError, Write, trail
@@ -147,7 +148,15 @@ def _carry_out(channel: Channel, operation: Operation, on_sentence: Callable[[St
             None if on_sentence is None else lambda entry: on_sentence(operation.step, entry.sentence),
         )
     except NoAnswerError as error:
+        if operation.step is Step.PREFLIGHT and not operation.dry_run:
+            _call_off(channel, operation)
         return Result(ok=False, sentence=str(error), finished_at=time.time())
+
+
+def _call_off(channel: Channel, preflight: Operation) -> None:
+    """Post the abort of a change that nobody has begun: a controller that comes later is not to begin what nobody goes on with."""
+    with suppress(ChannelAwayError):
+        post(channel, _operation(preflight.change, Step.ABORT, preflight.spec, preflight.by, ABORT_SECONDS))
 
 
 def _post_through_outage(channel: Channel, operation: Operation, seconds: float) -> None:

@@ -8,6 +8,7 @@ from simulation.world import World
 
 from ops import runbook
 from ops.channel import ChannelAwayError
+from ops.model import paths
 from ops.model.operation import ChangeKind, ChangeSpec, Step
 
 
@@ -66,6 +67,19 @@ def test_a_step_that_fails_is_followed_by_an_abort(world):
 def test_a_refused_preflight_needs_no_abort(world):
     done = runbook.run(world.channel, "m1", ChangeSpec(kind=ChangeKind.DRAIN, host="h9"), by="t")
     assert [(step, result.ok) for step, result in done] == [(Step.PREFLIGHT, False)]
+
+
+def test_a_change_that_nobody_has_begun_is_called_off_so_that_it_does_not_begin_later(world, monkeypatch):
+    clock = [0.0]
+    alone = SimpleNamespace(sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds), time=world.clock, monotonic=lambda: clock[0])
+    monkeypatch.setattr(runbook, "time", alone)  # no controller makes a pass meanwhile
+    done = runbook.run(world.channel, "d1", ChangeSpec(kind=ChangeKind.DRAIN, host="h1"), by="cli:anna", deadline=5.0)
+    assert [(step, result.ok) for step, result in done] == [(Step.PREFLIGHT, False)]
+    assert "d1.preflight has no result after" in done[0].result.sentence
+    for _ in range(3):
+        world.tick()
+    assert not world.channel.exists(paths.LOCK)
+    assert runbook.read_result(world.channel, "d1.abort").sentence == "nothing to undo: change d1 never began, and will not"
 
 
 def test_waiting_goes_on_while_the_channel_is_away_and_ends_with_what_was_heard(monkeypatch):
