@@ -107,7 +107,7 @@ class HostFacts(Frozen):
 
 
 class HostState(StrEnum):
-    """A host's life as people see it."""
+    """A host's life as people see it. Lost is not written: it is derived from the missing ephemeral node, whatever the written state is."""
 
     UP = "up"
     CORDONED = "cordoned"
@@ -115,23 +115,6 @@ class HostState(StrEnum):
     DRAINED = "drained"
     REBOOTING = "rebooting"
     LOST = "lost"
-
-
-HOST_TRANSITIONS: dict[HostState, dict[HostState, str]] = {
-    HostState.UP: {HostState.CORDONED: "cordon"},
-    HostState.CORDONED: {
-        HostState.UP: "return, or an aborted drain",
-        HostState.DRAINING: "drain",
-    },
-    HostState.DRAINING: {
-        HostState.DRAINED: "nothing is left on it",
-        HostState.CORDONED: "the drain was aborted, the cordon stays for a moment",
-        HostState.UP: "the drain was aborted",
-    },
-    HostState.DRAINED: {HostState.REBOOTING: "reboot", HostState.UP: "return"},
-    HostState.REBOOTING: {HostState.DRAINED: "the agent is back, or the reboot failed", HostState.UP: "return"},
-}
-"""`lost` is not written: it is derived from the missing ephemeral node, whatever the written state is."""
 
 
 class Death(Frozen):

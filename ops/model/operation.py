@@ -167,7 +167,6 @@ class Plan(Frozen):
 class ChangeState(StrEnum):
     """Where a change is."""
 
-    PLANNED = "planned"
     ACTIVE = "active"
     DONE = "done"
     ABORTED = "aborted"
