@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
+from kazoo.hosts import collect_hosts
 from pydantic import AfterValidator, Field, ValidationError
 
 from ops.brokers import brokers
@@ -75,13 +76,23 @@ def _checked(kafka: str) -> str:
     return kafka
 
 
+def ensemble(zookeeper: str) -> str:
+    """Check an address of ZooKeeper."""
+    try:
+        collect_hosts(zookeeper)
+    except ValueError as error:
+        message = f"{zookeeper!r}: write it like z1:2181,z2:2181,z3:2181/sluice/hits"
+        raise ValueError(message) from error
+    return zookeeper
+
+
 class Endpoints(Frozen):
     """Addresses of everything that Sluice talks to."""
 
     kafka: Annotated[str, AfterValidator(_checked)]
     """`host:port`, several with commas; with TLS as `ops/brokers.py` says."""
-    zookeeper: str
-    """`host:port/chroot`."""
+    zookeeper: Annotated[str, AfterValidator(ensemble)]
+    """`host:port/chroot`, several servers with commas."""
     postgres: str
     """A libpq URL with the password in it."""
     airflow: AirflowEndpoint
@@ -130,14 +141,14 @@ def file() -> Path:
 def load() -> Endpoints:
     """Read the endpoints file; FileNotFoundError says what to do."""
     path = file()
-    if not path.exists():
-        message = f"{path} does not exist: start the platform with `make up`, or name the site's file in SLUICE_ENDPOINTS"
-        raise FileNotFoundError(message)
     try:
-        return Endpoints.model_validate_json(path.read_text())
+        return Endpoints.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        message = f"{path} does not exist: start the platform with `make up`, or name the site's file in SLUICE_ENDPOINTS"
+        raise FileNotFoundError(message) from error
     except ValidationError as error:
-        lines = [f"{path}: {'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
-        raise EndpointsError("\n".join(lines)) from error
+        wrong = [("".join(f"{part}: " for part in item["loc"]), item["msg"].removeprefix("Value error, ")) for item in error.errors()]
+        raise EndpointsError("\n".join(f"{path}: {key}{why}" for key, why in wrong)) from error
     except OSError as error:
         message = f"{path} cannot be read by user {os.geteuid()}: {error.strerror}"
         raise EndpointsError(message) from error

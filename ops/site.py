@@ -1,6 +1,8 @@
 """The site file: which pipeline, on which hosts, with which shares, locality and shifts. Errors name the key's path."""
 
+import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -108,10 +110,19 @@ class Site(Frozen):
     checkpoints: str | None = None
     """Where tiers with state keep their checkpoints: in a bucket, `s3a://bucket/folder`. None: below the home that all hosts share."""
     s3: S3Config = S3Config()
-    reboot: tuple[str, ...] = ("systemctl", "reboot")
+    reboot: tuple[str, ...] = Field(default=("systemctl", "reboot"), min_length=1)
     """The command that an agent runs to reboot its host; `{host}` is its name."""
     alerts: Alerts = Alerts()
     ec2: Ec2Config = Ec2Config()
+
+    @field_validator("hosts")
+    @classmethod
+    def _each_once(cls, hosts: tuple[HostConfig, ...]) -> tuple[HostConfig, ...]:
+        twice = [name for name, count in Counter(host.name for host in hosts).items() if count > 1]
+        if twice:
+            message = f"{', '.join(twice)} is there more than once; give each host a name of its own"
+            raise ValueError(message)
+        return hosts
 
     @field_validator("separate")
     @classmethod
@@ -143,9 +154,12 @@ class Site(Frozen):
 def load(path: Path) -> Site:
     """Read and check the site file."""
     try:
-        raw: Any = yaml.safe_load(path.read_text())
+        raw: Any = yaml.safe_load(path.read_bytes())
     except FileNotFoundError as error:
         message = f"{path}: there is no such file; copy site.yaml from the repository, or name yours with SLUICE_SITE"
+        raise SiteError(message) from error
+    except OSError as error:
+        message = f"{path} cannot be read by user {os.geteuid()}: {error.strerror}"
         raise SiteError(message) from error
     except yaml.YAMLError as error:
         message = f"{path}: not YAML: {error}"

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from ops import endpoints, metrics, site
-from ops.channel import Channel, ChannelAwayError
+from ops.channel import Channel, ChannelAwayError, NotAllowedError
 from ops.controller.leader import LOST_SECONDS, Controller, collect_seldom
 from ops.controller.rulebook import Rulebook
 from ops.model.access import Role
@@ -19,11 +19,13 @@ from ops.model.exporter import Exporter
 
 log = structlog.get_logger()
 
+LARGEST_PORT = 65535
+
 
 def where_to_listen(text: str) -> str:
     """Check an address of the command line."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or int(port) > LARGEST_PORT:
         message = f"{text!r}: write it like 10.0.0.5:9464"
         raise argparse.ArgumentTypeError(message)
     return text
@@ -34,7 +36,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="ops.controller", description=__doc__)
     parser.add_argument("--site", type=Path, default=Path(os.environ.get("SLUICE_SITE", "site.yaml")), help="the site file")
     parser.add_argument("--name", default=f"{socket.gethostname()}-{os.getpid()}", help="how this controller is called in logs and status")
-    parser.add_argument("--zookeeper", help="host:port/chroot of a channel that is open to all; without it, the endpoints file's")
+    parser.add_argument(
+        "--zookeeper", type=endpoints.ensemble, help="host:port/chroot of a channel that is open to all; without it, the endpoints file's"
+    )
     parser.add_argument("--metrics", type=where_to_listen, default="127.0.0.1:0", help="host:port of its figures; port 0: a free one")
     parser.add_argument("--lost-seconds", type=float, default=LOST_SECONDS, help="how long an agent may be away before its host is lost")
     options = parser.parse_args()
@@ -53,6 +57,9 @@ def main() -> int:
         signal.signal(number, lambda *_: controller.stop())
     try:
         channel.start()
+    except NotAllowedError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     except ChannelAwayError as error:
         sys.stderr.write(f"{error}; start it, or correct `zookeeper` in the endpoints file\n")
         return 1

@@ -45,7 +45,7 @@ class Rulebook:
         self._read = self._seen
         try:
             rules = rules_of(load(self._path), Layers())
-        except (SiteError, OSError) as error:
+        except SiteError as error:
             log.error("the site file cannot be used: the one before it holds", path=str(self._path), error=str(error))  # noqa: TRY400
             return False
         if rules == self.rules:
