@@ -23,7 +23,7 @@ from ops.agent.presence import OtherAgentError, Presence
 from ops.agent.processes import process
 from ops.agent.rebooting import Rebooter
 from ops.agent.reconcile import GRACE_SECONDS, reconcile
-from ops.agent.store import HostFolder
+from ops.agent.store import HostFolder, host_names
 from ops.channel.client import Channel, ChannelAwayError
 from ops.joining import JoinError, join
 from ops.model.access import Role
@@ -53,6 +53,7 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--host", required=True, help="the host's name, as in the site file")
     parser.add_argument(
         "--zookeeper",
+        type=endpoints.ensemble,
         help="host:port/chroot of a channel that is open to all; without it, the endpoints file's, which its drivers use in any case",
     )
     parser.add_argument("--address", help="for a host that is not in the site file: the address that its slots listen at")
@@ -118,6 +119,9 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
 def stop_all(host: str) -> int:
     """End every unit of a host; return how many could not be ended."""
     home = endpoints.home()
+    if host not in (known := host_names(home)):
+        message = f"no agent of host {host!r} has run in {home}; of these one has: {', '.join(known) or 'none'}"
+        raise UnknownHostError(message)
     folder = HostFolder(home, host)
     with hold(folder, host):
         hands = Hands(folder, find_containers(home, host), None)

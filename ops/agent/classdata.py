@@ -43,7 +43,10 @@ def options(kept: Path, host: str, unit: UnitId) -> list[str]:
 def harvest(home: Path, host: str, unit: UnitId, status: int | None) -> None:
     """Keep what an ended Worker has recorded, if it was the one that did, and wrote it whole; otherwise another one may."""
     for marker in (home / "cds").glob(f"*{RECORDING}"):
-        if marker.read_text() != f"{host}/{unit}":
+        try:
+            if marker.read_text() != f"{host}/{unit}":
+                continue
+        except FileNotFoundError:  # another host's agent has done this with its own meanwhile
             continue
         kept = marker.with_name(marker.name.removesuffix(RECORDING))
         recorded = _recorded(kept)

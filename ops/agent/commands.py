@@ -43,7 +43,10 @@ class Installation:
     @property
     def scala_version(self) -> str:
         """The Scala that Spark was built with, which a Worker has to be told to launch executors: `spark-class` would have said it."""
-        jar = next((self.spark_home / "jars").glob("spark-core_*.jar"))
+        jar = next((self.spark_home / "jars").glob("spark-core_*.jar"), None)
+        if jar is None:
+            message = f"{self.spark_home / 'jars'} has no Spark: install the project's environment on this host"
+            raise RuntimeError(message)
         return jar.name.split("_")[1].split("-")[0]
 
     @property

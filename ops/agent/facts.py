@@ -5,14 +5,11 @@ import socket
 from argparse import Namespace
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from ops.model.assignment import HostFacts
 from ops.model.ids import HostName
-from ops.model.resources import Mebibytes
-from ops.site import Site
-
-MEBIBYTES: TypeAdapter[int] = TypeAdapter(Mebibytes)
+from ops.site import HostConfig, Site
 
 
 class UnknownHostError(Exception):
@@ -46,15 +43,7 @@ def facts_of(name: str, site: Site, site_file: Path) -> HostFacts:
     """Return the facts of a host of the site file."""
     for host in site.hosts:
         if host.name == name:
-            return HostFacts(
-                name=HostName(name),
-                address=host.address,
-                zone=host.zone,
-                rack=host.rack,
-                labels=host.labels,
-                cpu=host.capacity.cpu,
-                memory=host.capacity.memory,
-            )
+            return _facts(host)
     known = ", ".join(host.name for host in site.hosts)
     message = f"host {name!r} is not in {site_file}, which knows {known}: add it there, or give --address, --cpu and --memory"
     raise UnknownHostError(message)
@@ -66,14 +55,23 @@ def facts_from(arguments: Namespace) -> HostFacts:
     if missing:
         message = f"--address was given, {' and '.join(missing)} missing: a host that is not in the site file needs all three"
         raise UnknownHostError(message)
+    capacity = {"cpu": arguments.cpu, "memory": arguments.memory}
+    labels = [label for label in arguments.labels.split(",") if label]
+    said = {"name": arguments.host, "address": arguments.address, "zone": arguments.zone, "labels": labels, "capacity": capacity}
     try:
-        return HostFacts(
-            name=HostName(arguments.host),
-            address=arguments.address,
-            zone=arguments.zone,
-            labels=tuple(label for label in arguments.labels.split(",") if label),
-            cpu=arguments.cpu,
-            memory=MEBIBYTES.validate_python(arguments.memory),
-        )
+        return _facts(HostConfig.model_validate(said))
     except ValidationError as error:
-        raise UnknownHostError("; ".join(item["msg"] for item in error.errors())) from error
+        wrong = [(item["loc"][-1], item["msg"].removeprefix("Value error, ")) for item in error.errors()]
+        raise UnknownHostError("; ".join(f"--{'host' if key == 'name' else key}: {why}" for key, why in wrong)) from error
+
+
+def _facts(host: HostConfig) -> HostFacts:
+    return HostFacts(
+        name=HostName(host.name),
+        address=host.address,
+        zone=host.zone,
+        rack=host.rack,
+        labels=host.labels,
+        cpu=host.capacity.cpu,
+        memory=host.capacity.memory,
+    )

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import time
+from collections.abc import Set as AbstractSet
 
 import structlog
 
@@ -111,6 +112,7 @@ class Hands:
         except OSError as error:
             self._is_in_trouble(folder.id, f"its end could not be written down: {error}")
             return
+        self.troubles.pop(folder.id, None)
         asked = record.stopping_at is not None
         classdata.harvest(self._folder.home, self._folder.host, folder.id, folder.exit_status())
         (log.info if asked else log.warning)("a unit ended", unit=folder.id, exit=record.exit, asked_to=asked)
@@ -133,9 +135,9 @@ class Hands:
         kill_all(self._containers.processes(folder.id, session.pid if session else None))
         try:
             self._containers.remove(folder.id)
+            folder.remove()
         except OSError:
             return
-        folder.remove()
 
     def close(self) -> None:
         """Leave nothing of the host behind on this machine but its files."""
@@ -152,6 +154,11 @@ class Hands:
             self._is_in_trouble(identity, f"{type(action).__name__.lower()} failed: {error}")
         else:
             self.troubles.pop(identity, None)
+
+    def forget_troubles(self, known: AbstractSet[UnitId]) -> None:
+        """Forget the troubles of units that are neither assigned nor there any more: nobody tries again."""
+        for identity in self.troubles.keys() - known:
+            del self.troubles[identity]
 
     def _is_in_trouble(self, identity: UnitId, reason: str) -> None:
         if self.troubles.get(identity) != reason:

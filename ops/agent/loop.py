@@ -85,6 +85,7 @@ class Agent:
         decision = reconcile(self._assignment, found, now, self._reclaim_seconds)
         for action in decision.actions:
             self._hands.do(action)
+        self._hands.forget_troubles({item.unit.id for item in found} | {unit.id for unit in self._assignment.units})
         self._hands.cap_logs()
         if registered:
             self._tell()

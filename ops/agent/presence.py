@@ -4,7 +4,8 @@ import time
 from pathlib import Path
 
 import structlog
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import KazooException, NoNodeError
+from pydantic import ValidationError
 
 from ops.agent.processes import boot_id
 from ops.channel.client import SESSION_SECONDS, Channel, ChannelAwayError
@@ -49,17 +50,19 @@ class Presence:
         """Assignments of an older controller that were refused."""
 
     def ensure(self) -> bool:
-        """Make sure that host and ephemeral node are there, in this session; return whether they are."""
-        if self._session != self._channel.session:
-            if not self._channel.exists("/"):
-                message = f"{self._channel.hosts} has no such chroot yet; whoever starts the platform makes it"
-                raise ChannelAwayError(message)
-            known = self._channel.read(paths.host(self._facts.name), HostFacts)
-            if known is None or known.value != self._facts:
-                self._channel.put(paths.host(self._facts.name), self._facts)
+        """Make sure that ephemeral node and host are there, in this session; return whether they are.
+
+        What the host has is written last: an agent that finds another one there must not overwrite what that one has said.
+        """
+        if self._session != self._channel.session and not self._channel.exists("/"):
+            message = f"{self._channel.hosts} has no such chroot yet; whoever starts the platform makes it"
+            raise ChannelAwayError(message)
         if not self._hold_live():
             return False
         if self._session != self._channel.session:
+            known = self._channel.read(paths.host(self._facts.name), HostFacts)
+            if known is None or known.value != self._facts:
+                self._channel.put(paths.host(self._facts.name), self._facts)
             self._session = self._channel.session
             self._reported = None
             log.info("registered", host=self._facts.name, address=self._facts.address, zone=self._facts.zone)
@@ -74,7 +77,11 @@ class Presence:
             if self._refused != read.value.epoch:
                 self._refused = read.value.epoch
                 self.refusals += 1
-                log.error("refused an assignment of an older controller", epoch=read.value.epoch, seen=last.epoch)
+                log.error(
+                    "refused an assignment of an older controller; if ZooKeeper was set back, remove the host's assignment.json",
+                    epoch=read.value.epoch,
+                    seen=last.epoch,
+                )
             return last
         return read.value
 
@@ -101,10 +108,13 @@ class Presence:
         if stat.ephemeralOwner == self._channel.session:
             self._other_since = None
             return True
-        holder = Live.model_validate_json(data)
+        try:
+            holder = Live.model_validate_json(data, extra="ignore")  # what a newer version has added says nothing to this one
+        except ValidationError:
+            return self._wait_for_other("which has not said who it is")
         if (holder.boot, holder.home) == (self._me.boot, self._me.home):
             return self._take_over(path, stat.version)
-        return self._wait_for_other(holder)
+        return self._wait_for_other(f"process {holder.pid} at {holder.address} with home {holder.home}")
 
     def _take_over(self, path: str, version: int) -> bool:
         """Replace what a dead agent of this very host has left: the lock on the host's folder proves that it is dead."""
@@ -115,16 +125,13 @@ class Presence:
             answers = request.commit()
         except KazooException as error:
             raise ChannelAwayError(str(error)) from error
-        return not any(isinstance(answer, NoNodeError | NodeExistsError | BadVersionError) for answer in answers)
+        return not any(isinstance(answer, Exception) for answer in answers)
 
-    def _wait_for_other(self, holder: Live) -> bool:
+    def _wait_for_other(self, holder: str) -> bool:
         now = time.monotonic()
         if self._other_since is None:
             self._other_since = now
         if now - self._other_since > OTHER_AGENT_SECONDS:
-            message = (
-                f"host {self._facts.name!r} is served by another agent, process {holder.pid} at {holder.address} with home {holder.home}:"
-                " stop that one, or give this host a name of its own"
-            )
+            message = f"host {self._facts.name!r} is served by another agent, {holder}: stop that one, or give this host a name of its own"
             raise OtherAgentError(message)
         return False

@@ -23,13 +23,16 @@ class Rebooter:
         self._command = command
 
     def came_back(self, *, units_alive: bool) -> None:
-        """At the agent's start: the reboot that was under way is done, unless it visibly never happened."""
+        """At the agent's start: the reboot that was under way is done, unless it visibly never happened.
+
+        Then it is forgotten: whether it is still to be done the assignment tells, for since then the host may be in use again.
+        """
         record = self._folder.reboot()
         if record is None or record.done:
             return
         if record.boot == boot_id() and units_alive:
-            log.warning("a reboot was asked for and did not happen; doing it now", reboot=record.asked)
-            self._run(record)
+            log.warning("a reboot was asked for and did not happen", reboot=record.asked)
+            self._folder.forget_reboot()
             return
         self._folder.keep_reboot(record.model_copy(update={"done": True}))
         log.info("back from a reboot", reboot=record.asked)
@@ -40,7 +43,11 @@ class Rebooter:
         if record is not None and record.asked == asked:
             return
         record = RebootRecord(asked=asked, boot=boot_id())
-        self._folder.keep_reboot(record)
+        try:
+            self._folder.keep_reboot(record)
+        except OSError as error:  # not remembered, it would be done again and again
+            log.warning("the reboot waits: it cannot be remembered on disk", reboot=asked, error=str(error))
+            return
         self._run(record)
 
     def _run(self, record: RebootRecord) -> None:

@@ -195,6 +195,10 @@ class HostFolder:
         """Remember a reboot."""
         write_whole(self.path / "reboot.json", record.model_dump_json(indent=1))
 
+    def forget_reboot(self) -> None:
+        """Know of no reboot any more."""
+        (self.path / "reboot.json").unlink(missing_ok=True)
+
 
 def host_names(home: Path) -> list[str]:
     """Return the hosts whose agents have kept something in this home."""
@@ -216,7 +220,7 @@ def write_whole(path: Path, text: str) -> None:
 
 def _read(path: Path, model: type[M]) -> M | None:
     try:
-        return model.model_validate_json(path.read_text())
+        return model.model_validate_json(path.read_bytes(), extra="ignore")  # what a newer version has added says nothing to this one
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:

@@ -103,6 +103,8 @@ class Runner:
 
     def _end(self, machine: Machine) -> None:
         """End a host as the cloud does, but for the grace that its units are given."""
+        if not HostFolder(self._home, machine.host).path.exists() and not self._agents(machine):
+            return  # it was gone before its agent was there
         command = [sys.executable, "-m", "ops.agent", "--stop-all", "--host", machine.host]
         for _ in range(END_TRIES):
             while agents := self._agents(machine):

@@ -34,5 +34,13 @@ def test_what_a_killed_worker_has_recorded_is_thrown_away_and_another_one_tries(
     assert recorded_by(options(kept, "h1", B)) is not None
 
 
+def test_a_marker_that_another_agent_takes_away_meanwhile_is_its_own_affair(tmp_path: Path) -> None:
+    kept = archive(tmp_path, Path("/bin/sh"), Path("/bin"))
+    options(kept, "h1", A)
+    (kept.parent / "gone.recording").symlink_to(tmp_path / "taken-away")
+    harvest(tmp_path, "h1", A, 1)
+    assert recorded_by(options(kept, "h1", B)) is not None
+
+
 def test_another_java_has_an_archive_of_its_own(tmp_path: Path) -> None:
     assert archive(tmp_path, Path("/bin/sh"), Path("/bin")) != archive(tmp_path, Path("/bin/ls"), Path("/bin"))

@@ -6,6 +6,7 @@ import structlog
 
 from ops.agent.__main__ import WRONG_USAGE, arguments_of, main
 from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_from, facts_of
+from ops.agent.store import HostFolder
 from ops.site import load
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -25,6 +26,10 @@ def test_a_host_outside_the_site_file_is_described_in_whole() -> None:
         facts_from(given())
     with pytest.raises(UnknownHostError, match="'4x' is not a size: write it like 700m or 2g"):
         facts_from(given("--cpu", "2", "--memory", "4x"))
+    with pytest.raises(UnknownHostError, match=r"^--cpu: Input should be greater than 0$"):
+        facts_from(given("--cpu", "0", "--memory", "4g"))
+    with pytest.raises(UnknownHostError, match=r"^--host: String should match pattern"):
+        facts_from(arguments_of(["--host", "h/9", "--address", "127.0.2.9", "--cpu", "2", "--memory", "4g"]))
     assert facts_from(given("--cpu", "2", "--memory", "4g", "--labels", "fast,")).labels == ("fast",)
 
 
@@ -34,6 +39,17 @@ def test_slots_have_to_be_able_to_listen_at_the_hosts_address() -> None:
     for elsewhere in ("203.0.113.7", "no-such-host.invalid"):
         with pytest.raises(ForeignAddressError, match=f"{elsewhere}.*correct the address in the site file"):
             check_address(here.model_copy(update={"address": elsewhere}))
+
+
+@pytest.mark.usefixtures("logging_kept")
+def test_nothing_is_ended_for_a_host_that_never_had_an_agent_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    HostFolder(tmp_path, "h1").make()
+    assert main(["--host", "h11", "--stop-all"]) == WRONG_USAGE
+    assert capsys.readouterr().err == f"no agent of host 'h11' has run in {tmp_path}; of these one has: h1\n"
+    assert not (tmp_path / "hosts" / "h11").exists()
 
 
 @pytest.fixture

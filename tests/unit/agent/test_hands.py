@@ -1,5 +1,6 @@
 """The agent's hands on real processes, without control groups and without Spark: the launch script is the agent's own."""
 
+import json
 import os
 import signal
 import sys
@@ -151,12 +152,33 @@ def test_what_cannot_be_started_is_kept_as_trouble_and_does_not_stop_the_rest(ha
     assert hands.troubles == {}
 
 
+def test_the_trouble_of_a_unit_that_nobody_wants_any_more_is_over(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> list[str]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "command", full)
+    hands.do(Start(slot()))
+    hands.do(Start(driver()))
+    hands.forget_troubles({slot().id})
+    assert hands.troubles.keys() == {slot().id}
+
+
+def test_a_unit_that_a_newer_version_has_started_is_adopted(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(driver()))
+    kept = folder.unit(driver().id).path / "unit.json"
+    said = json.loads(kept.read_text())
+    kept.write_text(json.dumps({**said, "colour": "blue", "unit": {**said["unit"], "colour": "blue"}}))
+    assert only(new_hands(folder)).alive
+
+
 def test_a_damaged_record_is_cleared_away(hands: Hands, folder: HostFolder) -> None:
     unit = folder.unit(slot().id)
-    unit.make()
-    (unit.path / "unit.json").write_text('{"unit": ')
-    assert hands.find() == []
-    assert not unit.path.exists()
+    for damage in (b'{"unit": ', b"\xff\xfe"):
+        unit.make()
+        (unit.path / "unit.json").write_bytes(damage)
+        assert hands.find() == []
+        assert not unit.path.exists()
 
 
 def test_a_log_that_grows_is_cut_while_it_is_written(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,41 @@
+"""An agent that finds another one in its place, over the channel in memory."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from simulation.memory import MemoryChannel
+
+from ops.agent.presence import Presence
+from ops.model import paths
+from ops.model.assignment import HostFacts
+from ops.model.ids import HostName
+
+FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=8, memory=8192)
+
+
+class Channel(MemoryChannel):
+    """One session, which holds what it creates; `there` is what another one has said of itself."""
+
+    session = 2
+    hosts = "z1:2181/sluice/hits"
+
+    def __init__(self, there: bytes) -> None:
+        super().__init__()
+        self.kazoo = SimpleNamespace(get=lambda _: (there, SimpleNamespace(ephemeralOwner=1, version=0)))
+
+    def exists(self, path: str, **watch: bool) -> bool:
+        return path in {"/", paths.live("h1")} or bool(super().exists(path, **watch))
+
+
+OTHER = {"address": "10.0.0.9", "pid": 7, "boot": "another", "home": "/there", "since": 1.0}
+
+
+@pytest.mark.parametrize("there", [OTHER, {**OTHER, "colour": "of a newer version"}, {"pid": "none"}])
+def test_what_the_other_one_has_said_of_the_host_stays(there: dict[str, object]) -> None:
+    channel = Channel(json.dumps(there).encode())
+    channel.put(paths.host("h1"), FACTS)
+    mine = FACTS.model_copy(update={"address": "127.0.1.2", "cpu": 64.0})
+    assert not Presence(channel, mine, Path("/here"), 8).ensure()
+    assert channel.read(paths.host("h1"), HostFacts).value == FACTS

@@ -1,0 +1,61 @@
+"""Each reboot that is asked for is done once, and none that is asked for no more."""
+
+from pathlib import Path
+
+import pytest
+
+from ops.agent.processes import boot_id
+from ops.agent.rebooting import Rebooter
+from ops.agent.store import HostFolder, RebootRecord
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> HostFolder:
+    made = HostFolder(tmp_path, "h1")
+    made.make()
+    return made
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    done: list[str] = []
+    monkeypatch.setattr(Rebooter, "_run", lambda _, record: done.append(record.asked))
+    return done
+
+
+def rebooter(folder: HostFolder) -> Rebooter:
+    return Rebooter(folder, "h1", ("true",))
+
+
+def test_it_is_done_once_for_each_id_also_by_the_next_agent(folder: HostFolder, ran: list[str]) -> None:
+    rebooter(folder)("op-1")
+    rebooter(folder)("op-1")
+    assert ran == ["op-1"]
+    again = rebooter(folder)
+    again.came_back(units_alive=False)
+    again("op-1")
+    assert ran == ["op-1"]
+    record = folder.reboot()
+    assert record is not None
+    assert record.done
+
+
+def test_one_that_did_not_happen_is_done_only_while_it_is_asked_for(folder: HostFolder, ran: list[str]) -> None:
+    folder.keep_reboot(RebootRecord(asked="op-1", boot=boot_id()))
+    after = rebooter(folder)
+    after.came_back(units_alive=True)
+    assert ran == [], "the change may have been undone, and the host be in use again"
+    after("op-1")
+    assert ran == ["op-1"]
+
+
+def test_one_that_cannot_be_remembered_waits(folder: HostFolder, ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HostFolder, "keep_reboot", full)
+        rebooter(folder)("op-1")
+    assert ran == []
+    rebooter(folder)("op-1")
+    assert ran == ["op-1"]
