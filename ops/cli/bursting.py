@@ -4,13 +4,16 @@ import time
 
 import typer
 
-from ops.channel import Channel
-from ops.cli.change import carried_out, identity_of
+from ops.channel import Channel, ChannelAwayError
+from ops.cli.change import carried_out, ended_as_by_ctrl_c, identity_of
 from ops.cli.connect import open_channel
 from ops.cli.ending import FAILED, OK, WrongUsageError
+from ops.cli.output import print_json
 from ops.cli.snapshot import the_site
 from ops.cloud import ec2
+from ops.cloud.users import tiers_by_host
 from ops.model import paths
+from ops.model.ids import HostName
 from ops.model.operation import ChangeSpec
 from ops.model.tier import TierSpec
 from ops.planning.burst import BurstError, instances
@@ -22,39 +25,71 @@ POLL_SECONDS = 0.5
 
 def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
     """Launch what k workers need, wait for the hosts, hand the tier over; when that fails, terminate what was launched."""
-    change = identity_of(spec)
+    change, k = identity_of(spec), burst_of(spec)
     with open_channel() as channel:
         count = _instances_for(channel, spec, change)
-        if dry_run:
-            typer.echo(f"{count} instances would be launched, and {spec.tier} be given {spec.k} more workers on them", err=True)
-            return
+    if dry_run:
+        typer.echo(f"{count} instances would be launched, and {spec.tier} be given {k} more workers on them", err=True)
+        if as_json:
+            print_json({"dry_run": True, "tier": spec.tier, "k": k, "instances": count})
+        return
+    ended_as_by_ctrl_c()
+    done = False
+    try:
         ids = ec2.launch(change, count)
         hosts = [ec2.host_of(each) for each in ids]
         typer.echo(f"launched {', '.join(ids)}; waiting for {', '.join(hosts)}", err=True)
-        until = time.monotonic() + min(deadline, BOOT_SECONDS)
-        while (missing := [host for host in hosts if not channel.exists(paths.live(host))]) and time.monotonic() < until:
-            time.sleep(POLL_SECONDS)
-    done = False
-    try:
+        missing = _not_registered(hosts, min(deadline, BOOT_SECONDS))
         if missing:
             typer.echo(f"no agent has registered {', '.join(missing)}; look at the instance's console log", err=True)
         else:
             done = carried_out(spec, deadline=deadline, dry_run=False, as_json=as_json, change=change)
     finally:
         if not done:
-            ec2.terminate(ids)
-            typer.echo(f"terminated {', '.join(ids)}: the burst failed", err=True)
+            _take_back(change)
     raise typer.Exit(OK if done else FAILED)
+
+
+def _not_registered(hosts: list[HostName], seconds: float) -> list[HostName]:
+    """Wait for the hosts' agents; return those that have not registered by then."""
+    until = time.monotonic() + seconds
+    with open_channel() as channel:
+        while (missing := [host for host in hosts if not channel.exists(paths.live(host))]) and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+    return missing
+
+
+def _take_back(change: str) -> None:
+    """Terminate what a burst has launched, whatever it was broken off by."""
+    try:
+        _terminate([instance for instance in ec2.instances() if instance.token == change])
+    except (ec2.CloudError, ChannelAwayError) as error:
+        typer.echo(f"{error}. What change {change} has launched is still there: `sluice leave` terminates it", err=True)
 
 
 def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
     """Hand over to the site's own hosts, then terminate every instance."""
     done = carried_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
     if done and not dry_run:
-        ids = [instance.id for instance in ec2.instances()]
-        ec2.terminate(ids)
-        typer.echo(f"terminated {', '.join(ids)}" if ids else "no instance was there", err=True)
+        ours = ec2.instances()
+        done = _terminate(ours)
+        if not ours:
+            typer.echo("no instance was there", err=True)
     raise typer.Exit(OK if done else FAILED)
+
+
+def _terminate(ours: list[ec2.Instance]) -> bool:
+    """Terminate those that no tier runs on, for its records would wait until it is started elsewhere; tell whether that was all of them."""
+    with open_channel() as channel:
+        users = tiers_by_host(channel)
+    free = [each.id for each in ours if each.host not in users]
+    ec2.terminate(free)
+    if free:
+        typer.echo(f"terminated {', '.join(free)}", err=True)
+    for each in ours:
+        if each.host in users:
+            typer.echo(f"kept {each.id}: {', '.join(users[each.host])} would be interrupted; `sluice leave` hands over first", err=True)
+    return len(free) == len(ours)
 
 
 def _instances_for(channel: Channel, spec: ChangeSpec, change: str) -> int:

@@ -1,6 +1,7 @@
 """One change from the command line: posted step by step, its journal streamed, its result told."""
 
 import getpass
+import signal
 import time
 
 import typer
@@ -35,11 +36,14 @@ def carried_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bo
     change = change or identity_of(spec)
     say = _silent if as_json else _say
     began = time.monotonic()
+    ended_as_by_ctrl_c()
     with open_channel() as channel:
         typer.echo(f"{spec.kind} {subject(spec)}".strip() + (" (dry run)" if dry_run else "") + f", as change {change}", err=True)
         try:
             steps = run(channel, change, spec, me(), deadline, dry_run=dry_run, on_sentence=say)
         except KeyboardInterrupt:
+            if dry_run:
+                raise
             typer.echo("Interrupted: going back to what ran before. Once more leaves it to `sluice abort`.", err=True)
             steps = [StepResult(Step.ABORT, abort(channel, change, spec, me(), say))]
     ok = all(step.result.ok for step in steps) and steps[-1].step is not Step.ABORT
@@ -63,6 +67,11 @@ def carried_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bo
     elif ok:
         typer.echo(f"Done in {time.monotonic() - began:.1f} s: {steps[-1].result.sentence}")
     return ok
+
+
+def ended_as_by_ctrl_c() -> None:
+    """Have SIGTERM do what Ctrl-C does, so that nothing is left behind: the maintenance lock, or instances."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _say(step: Step, sentence: str) -> None:

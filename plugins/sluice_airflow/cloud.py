@@ -9,9 +9,8 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
-from ops.channel import Channel
+from ops.cloud.users import tiers_by_host
 from ops.model import paths
-from ops.model.incarnation import IncarnationSpec, OwnerRecord
 from ops.model.tier import TierSpec
 from ops.planning import burst
 from sluice_airflow import forms
@@ -150,16 +149,3 @@ class TerminateOperator(BaseOperator):
             message = f"kept {'; '.join(kept)}, because to terminate it would interrupt the tier; run leave_ec2, which hands over first"
             raise AirflowFailException(message)
         return free
-
-
-def tiers_by_host(channel: Channel) -> dict[str, list[str]]:
-    """Return which tiers' owners have a part on each host."""
-    users: dict[str, list[str]] = {}
-    for tier in channel.children("/tiers"):
-        owner = channel.read(paths.owner(tier), OwnerRecord)
-        if owner is None or owner.value.owner is None or owner.value.stopped:
-            continue
-        placed = channel.read(paths.incarnation(tier, owner.value.owner), IncarnationSpec)
-        for host in () if placed is None else sorted(placed.value.placement.hosts):
-            users.setdefault(host, []).append(tier)
-    return users

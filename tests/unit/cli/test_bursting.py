@@ -1,0 +1,126 @@
+"""A burst that is broken off leaves no instance behind, whatever breaks it off."""
+
+import json
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+import typer
+from simulation.memory import MemoryChannel
+from simulation.world import tier
+
+from ops.channel import ChannelAwayError
+from ops.cli import bursting
+from ops.cloud import ec2
+from ops.cloud.ec2 import CloudAwayError, Instance
+from ops.model import paths
+from ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
+from ops.model.operation import ChangeKind, ChangeSpec
+from ops.model.tier import Mode
+from ops.site import Ec2Config
+
+SPEC = ChangeSpec(kind=ChangeKind.BURST, tier="enrich", k=2)
+
+
+class Cloud:
+    """What EC2 has."""
+
+    def __init__(self):
+        self.there = [Instance("i-0000000099999999", "running", "another change", "10.0.0.1")]
+        self.away = False
+
+    def launch(self, token, count):
+        self.there += [Instance(f"i-{number:016d}", "pending", token, "") for number in range(count)]
+        return [each.id for each in self.there if each.token == token]
+
+    def instances(self):
+        if self.away:
+            message = "EC2 at x does not answer"
+            raise CloudAwayError(message)
+        return list(self.there)
+
+    def terminate(self, ids):
+        self.there = [each for each in self.there if each.id not in ids]
+
+
+@pytest.fixture
+def cloud(monkeypatch):
+    made, channel = Cloud(), MemoryChannel()
+    channel.put(paths.tier("enrich"), tier("enrich", Mode.BATCH, 0))
+
+    @contextmanager
+    def opened():
+        yield channel
+
+    for name in ("launch", "instances", "terminate"):
+        monkeypatch.setattr(ec2, name, getattr(made, name))
+    monkeypatch.setattr(bursting, "open_channel", opened)
+    monkeypatch.setattr(bursting, "the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
+    made.channel = channel
+    return made
+
+
+def burst(*, dry_run=False):
+    bursting.burst(SPEC, deadline=60, dry_run=dry_run, as_json=True)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ChannelAwayError("away")])
+def test_while_the_hosts_are_waited_for(cloud, monkeypatch, capsys, error):
+    def broken_off(_):
+        assert len(cloud.there) == 2
+        raise error
+
+    monkeypatch.setattr(cloud.channel, "exists", broken_off)
+    with pytest.raises(type(error)):
+        burst()
+    assert [each.token for each in cloud.there] == ["another change"]
+    assert "terminated i-0000000000000000" in capsys.readouterr().err
+
+
+def test_in_the_middle_of_the_launch(cloud, monkeypatch):
+    def launch(token, count):
+        cloud.launch(token, count)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ec2, "launch", launch)
+    with pytest.raises(KeyboardInterrupt):
+        burst()
+    assert [each.token for each in cloud.there] == ["another change"]
+
+
+def test_when_the_hand_over_fails_and_ec2_is_away_it_is_said_what_is_left(cloud, monkeypatch, capsys):
+    def failed(*_, **__):
+        cloud.away = True
+        return False
+
+    monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
+    monkeypatch.setattr(bursting, "carried_out", failed)
+    with pytest.raises(typer.Exit) as ended:
+        burst()
+    assert ended.value.exit_code == 1
+    assert "is still there: `sluice leave` terminates it" in capsys.readouterr().err
+
+
+def test_an_instance_that_the_tier_runs_on_by_then_is_kept(cloud, monkeypatch, capsys):
+    placed = Placement(driver="h1", slots=("h1", "ec2-00000000"))
+    cloud.channel.put(paths.owner("enrich"), OwnerRecord(owner=2))
+    cloud.channel.put(
+        paths.incarnation("enrich", 2), IncarnationSpec(tier="enrich", incarnation=2, placement=placed, reason="burst", created_at=1.0)
+    )
+    monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
+    monkeypatch.setattr(bursting, "carried_out", lambda *_, **__: False)
+    with pytest.raises(typer.Exit):
+        burst()
+    assert len(cloud.there) == 2
+    assert "kept i-0000000000000000: enrich would be interrupted" in capsys.readouterr().err
+    monkeypatch.setattr(bursting, "carried_out", lambda *_, **__: True)
+    with pytest.raises(typer.Exit) as ended:
+        bursting.leave(ChangeSpec(kind=ChangeKind.LEAVE), deadline=60, dry_run=False, as_json=False)
+    assert ended.value.exit_code == 1
+    assert [each.id for each in cloud.there] == ["i-0000000000000000"]
+
+
+def test_a_dry_run_launches_nothing_and_speaks_json(cloud, capsys):
+    burst(dry_run=True)
+    assert len(cloud.there) == 1
+    assert json.loads(capsys.readouterr().out) == {"dry_run": True, "tier": "enrich", "k": 2, "instances": 1}
