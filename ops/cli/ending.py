@@ -41,11 +41,12 @@ class Commands(TyperGroup):
 
 def explain(error: Exception) -> tuple[int, str]:
     """Return the exit code of an error, and what a person is told."""
-    from ops.channel import ChannelAwayError, NotAllowedError  # noqa: PLC0415
+    from ops.channel import ChannelAwayError, ConflictError, NotAllowedError  # noqa: PLC0415
     from ops.endpoints import EndpointsError  # noqa: PLC0415
+    from ops.platform.layout import PlatformError  # noqa: PLC0415
     from ops.site import SiteError  # noqa: PLC0415
 
-    if isinstance(error, NotAllowedError):
+    if isinstance(error, NotAllowedError | ConflictError | PlatformError):
         return FAILED, str(error)
     if isinstance(error, ChannelAwayError):
         return AWAY, f"{error}. `sluice doctor` looks for the reason"
@@ -53,6 +54,10 @@ def explain(error: Exception) -> tuple[int, str]:
         return AWAY, str(error)
     if isinstance(error, SiteError | EndpointsError | WrongUsageError):
         return WRONG_USAGE, str(error)
+    from ops.cloud.ec2 import CloudAwayError, CloudError  # noqa: PLC0415  the cloud's own library takes its time to load
+
+    if isinstance(error, CloudError):
+        return AWAY if isinstance(error, CloudAwayError) else FAILED, str(error)
     return FAILED, f"unexpected {type(error).__name__}: {error} (SLUICE_DEBUG=1 shows where)"
 
 

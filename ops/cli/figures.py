@@ -92,7 +92,7 @@ def read_figures() -> Figures:
     except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn):
         return Figures(missing="the pipeline's tables are not made yet; `make up` makes them, or `python -m pipeline.publish`")
     except psycopg2.Error as error:
-        return Figures(missing=f"PostgreSQL is away: {str(error).strip().splitlines()[0]}")
+        return Figures(missing=away(error))
     return Figures({progress.tier: progress for progress in tiers}, audit, losses)
 
 
@@ -105,8 +105,13 @@ def settle(number: int, by: str) -> int:
             cursor.execute(SETTLE, (by, number))
             return int(cursor.rowcount)
     except psycopg2.Error as error:
-        message = f"PostgreSQL is away: {str(error).strip().splitlines()[0]}; nothing is settled"
+        message = f"{away(error)}; nothing is settled"
         raise PlatformAwayError(message) from error
+
+
+def away(error: Exception) -> str:
+    """Say why PostgreSQL cannot be asked, in one line."""
+    return f"PostgreSQL is away: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
 
 
 def _rows(connection: Any, query: str) -> list[dict[str, Any]]:

@@ -193,7 +193,7 @@ def metrics(*, as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: sluice trail --by cli:anna --last 100")
 def trail(
-    last: Annotated[int, typer.Option(help="How many.", min=1)] = 20,
+    last: Annotated[int, typer.Option(help="How many to show.", min=1)] = 20,
     *,
     by: Annotated[str | None, typer.Option(metavar="WHO", help="Only what this one asked for, such as cli:anna.")] = None,
     change: Annotated[str | None, typer.Option(metavar="ID", help="Only this change.")] = None,
@@ -242,7 +242,7 @@ def changes(
 def operations(
     change: Annotated[str | None, typer.Argument(help="Show this change's (or operation's) steps with their journals.")] = None,
     *,
-    last: Annotated[int, typer.Option(help="How many to show.")] = 20,
+    last: Annotated[int, typer.Option(help="How many to show.", min=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the steps that were posted, newest last; with a change, what the controller wrote about each."""
@@ -255,7 +255,9 @@ def operations(
     print_table(
         ("posted", "change", "what", "step", "by", "state", "result"),
         ((f"{ago(x.posted_at)} ago", x.change, f"{x.kind} {x.subject}", x.step, x.by, x.state, x.sentence) for x in lines),
-        "Nothing has been asked for yet. Try `sluice drain h2 --dry-run`.",
+        "Nothing has been asked for yet. Try `sluice drain h2 --dry-run`."
+        if change is None
+        else f"No step of {change!r} is known any more, or ever was: `sluice operations` and `sluice changes` list the last ones.",
     )
     if change:
         for line in lines:

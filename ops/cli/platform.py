@@ -158,7 +158,7 @@ def logs(
     service: Annotated[
         str | None, typer.Argument(help="A service's name, or a unit's such as h1/driver-entry-1; without it: which there are.")
     ] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of its last lines.")] = 40,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of its last lines.", min=0)] = 40,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes.")] = False,  # noqa: FBT002
     as_json: AsJson = False,  # noqa: FBT002
 ) -> None:

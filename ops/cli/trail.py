@@ -8,6 +8,7 @@ from ops import endpoints
 from ops.channel import ChannelAwayError, trail
 from ops.cli.connect import open_channel
 from ops.cli.ending import PlatformAwayError
+from ops.cli.figures import away
 from ops.cli.output import print_json, print_table
 from ops.model.resources import Frozen
 
@@ -72,8 +73,7 @@ def _kept(last: int, by: str | None, change: str | None) -> list[TrailLine]:
     except psycopg2.errors.UndefinedTable:
         return []
     except psycopg2.Error as error:
-        message = f"PostgreSQL is away: {str(error).strip().splitlines()[0]}"
-        raise PlatformAwayError(message) from error
+        raise PlatformAwayError(away(error)) from error
 
 
 def _waiting(by: str | None, change: str | None) -> list[TrailLine]:

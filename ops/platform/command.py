@@ -18,13 +18,17 @@ def run_to_end(command: list[str], environment: dict[str, str], log: Path, halt:
     with log.open("w") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
     until = time.monotonic() + patience
-    while process.poll() is None:
-        if halt.wait(POLL_SECONDS) or time.monotonic() > until:
+    try:
+        while process.poll() is None and time.monotonic() < until:
+            if halt.wait(POLL_SECONDS):
+                raise HaltedError
+    finally:
+        late = process.poll() is None
+        if late:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            if halt.is_set():
-                raise HaltedError
     if process.returncode != 0:
         end = "".join(f"\n    {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_LINES:])
-        message = f"`{' '.join(command)}` has failed (exit code {process.returncode}). The end of {log}:{end}"
+        how = f"was ended after {patience:.0f} s" if late else f"has failed (exit code {process.returncode})"
+        message = f"`{' '.join(command)}` {how}. The end of {log}:{end}"
         raise PlatformError(message)

@@ -144,6 +144,9 @@ def _guarded(look: Callable[[Layout], Iterator[Finding]], where: Layout) -> list
         return [Finding("channel", Verdict.BAD, str(error), f"see {where.logs / 'zookeeper.log'}")]
     except (site.SiteError, PlatformError):
         return []  # told already: without a site file, or without Java, nobody knows what should run
+    except Exception as error:  # noqa: BLE001  whatever it is, the other looks are told
+        sentence = f"cannot be looked at: {str(error).strip() or type(error).__name__}"
+        return [Finding(look.__name__.strip("_"), Verdict.BAD, sentence, "mend what it names; until then the rest of this cannot be told")]
 
 
 def _reason(ask: Callable[[], None]) -> str | None:

@@ -194,7 +194,11 @@ def port_base() -> int:
     asked = os.environ.get("SLUICE_PORT_BASE")
     kept = home() / "port-base"
     if asked is None:
-        return int(kept.read_text()) if kept.exists() else DEFAULT_BASE
+        said = kept.read_text().strip() if kept.exists() else str(DEFAULT_BASE)
+        if not said.isdecimal():
+            message = f"{kept} holds no number: write there what SLUICE_PORT_BASE was, or remove it for {DEFAULT_BASE}"
+            raise PlatformError(message)
+        return int(said)
     highest = 65535 - len(fields(Ports))
     if not asked.isdecimal() or not LOWEST_BASE <= int(asked) <= highest:
         message = (

@@ -13,16 +13,18 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from ops.channel import ChannelAwayError
+from ops.channel import ChannelAwayError, ConflictError
 from ops.cli.ending import AWAY, FAILED, WRONG_USAGE, Commands, WrongUsageError, explain
 from ops.cli.figures import Audited, Figures, Found
 from ops.cli.main import app
 from ops.cli.runbooks import Kind, spec_of
+from ops.cloud.ec2 import CloudAwayError, CloudError
 from ops.controller.view import View
 from ops.model.ids import TierName
 from ops.model.incarnation import TierProgress
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.pressure import Hold, Holds
+from ops.platform.layout import PlatformError
 from ops.site import SiteError
 
 HEAVY = {"airflow", "boto3", "confluent_kafka", "kazoo", "psycopg2", "pydantic", "pyspark", "rich", "structlog"}
@@ -142,7 +144,7 @@ def test_a_time_that_cannot_be_meant_is_wrong_usage(runner: CliRunner, words: st
     assert (done.exit_code, done.stderr.startswith(why)) == (WRONG_USAGE, True)
 
 
-WRONG = ["drain", "burst entry none", "burst entry 0", "plan fly", "plan drain", "bogus"]
+WRONG = ["drain", "burst entry none", "burst entry 0", "plan fly", "plan drain", "bogus", "operations --last 0", "logs kafka -n -1"]
 
 
 @pytest.mark.parametrize("words", WRONG)
@@ -175,10 +177,21 @@ def test_without_zookeeper_status_tells_what_this_machine_remembers_and_ends_wit
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(ChannelAwayError("away"), AWAY), (FileNotFoundError("none"), AWAY), (SiteError("wrong"), WRONG_USAGE), (KeyError("bug"), FAILED)],
+    [
+        (ChannelAwayError("away"), AWAY),
+        (FileNotFoundError("none"), AWAY),
+        (SiteError("wrong"), WRONG_USAGE),
+        (KeyError("bug"), FAILED),
+        (CloudAwayError("EC2 does not answer"), AWAY),
+        (CloudError("EC2 refused"), FAILED),
+        (PlatformError("SLUICE_PORT_BASE=many"), FAILED),
+        (ConflictError("it holds something that does not parse"), FAILED),
+    ],
 )
 def test_each_kind_of_error_has_its_code(error: Exception, code: int) -> None:
-    assert explain(error)[0] == code
+    told, said = explain(error)
+    assert told == code
+    assert "unexpected" not in said or isinstance(error, KeyError)
 
 
 def test_what_was_typed_becomes_a_change() -> None:

@@ -1,6 +1,7 @@
 """What the doctor finds amiss before anything runs, and what it says to do."""
 
 import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,17 @@ def test_a_wrong_key_in_the_site_file_is_named_by_its_path(where: Layout, tmp_pa
     findings = found(replace(where, site=wrong), "site")
     assert findings[0].verdict is Verdict.BAD
     assert any("hosts.0.capacity.cpus" in finding.sentence for finding in findings)
+
+
+def test_a_look_that_fails_is_a_finding_and_the_others_are_told(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _memory(_where: Layout) -> list[doctor.Finding]:
+        raise subprocess.TimeoutExpired(["publish"], 60)
+
+    monkeypatch.setattr(doctor, "_memory", _memory)
+    findings = {finding.thing: finding for finding in doctor.examine(where)}
+    assert findings["memory"].verdict is Verdict.BAD
+    assert findings["memory"].sentence.startswith("cannot be looked at: Command '['publish']' timed out")
+    assert "disk" in findings
 
 
 def test_a_full_disk_is_bad_and_nothing_is_started_on_it(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,15 @@ def test_the_base_that_a_home_was_started_with_is_kept_until_another_is_asked_fo
     assert layout().ports == Ports.above(41000)
 
 
+def test_a_base_that_was_kept_by_halves_is_refused_with_what_to_do(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_HOME", str(where.home))
+    monkeypatch.delenv("SLUICE_PORT_BASE", raising=False)
+    where.home.mkdir(parents=True, exist_ok=True)
+    (where.home / "port-base").write_text("")
+    with pytest.raises(PlatformError, match="port-base holds no number: write there what SLUICE_PORT_BASE was"):
+        layout()
+
+
 @pytest.mark.parametrize("base", ["80", "65530", "many", "-5", ""])
 def test_a_base_that_cannot_be_used_is_refused_with_the_range(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_PORT_BASE", base)

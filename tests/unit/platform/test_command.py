@@ -1,0 +1,46 @@
+"""A command that a start needs is ended with the start, and says how it ended."""
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ops.platform.command import run_to_end
+from ops.platform.layout import PlatformError
+from ops.platform.starting import HaltedError
+
+SLEEPER = [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"]
+
+
+def gone(log: Path) -> bool:
+    said = log.read_text().split()
+    return not said or not Path(f"/proc/{said[0]}").exists()
+
+
+def test_one_that_takes_too_long_is_ended_and_that_is_said(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with pytest.raises(PlatformError, match="was ended after 0 s"):
+        run_to_end(SLEEPER, {}, log, threading.Event(), 0.3)
+    assert gone(log)
+
+
+def test_one_that_fails_is_quoted(tmp_path: Path) -> None:
+    with pytest.raises(PlatformError, match=r"has failed \(exit code 3\)(.|\n)*no such topic"):
+        run_to_end(["sh", "-c", "echo no such topic; exit 3"], {"PATH": "/bin:/usr/bin"}, tmp_path / "log", threading.Event(), 10)
+
+
+@pytest.mark.parametrize("kind", [HaltedError, KeyboardInterrupt])
+def test_nothing_of_it_is_left_when_the_start_is_given_up(tmp_path: Path, kind: type[BaseException]) -> None:
+    class Halt(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            time.sleep(timeout or 0)
+            if kind is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            return True
+
+    log = tmp_path / "log"
+    with pytest.raises(kind):
+        run_to_end(SLEEPER, {}, log, Halt(), 10)
+    assert gone(log)
