@@ -131,11 +131,11 @@ def look(reader: Reader) -> View:
 
 
 def rests_on(path: str) -> bool:
-    """Tell whether decisions rest on a node: what is declared, wanted or decided; not what processes say of themselves."""
+    """Tell whether what runs rests on a node: what is declared, wanted or decided; not history, or what processes say of themselves."""
     names = path[1:].split("/")
     if names[0] == "hosts":
         return names[-1] == paths.RECORD
-    return names[0] in {"config", "tiers", "changes", "assignments", "holds"} and names[-1] != paths.REPORT
+    return names[0] in {"config", "tiers", "assignments"} and names[-1] != paths.REPORT
 
 
 def _tier(at: _Look, name: str) -> TierView | None:

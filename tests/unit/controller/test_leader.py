@@ -47,9 +47,10 @@ def test_a_new_leader_decides_nothing_by_what_it_cannot_read_and_says_which_node
     assert not world.owner("counts").stopped
 
 
-def test_what_a_process_says_of_itself_holds_nobody_up(world):
+def test_what_a_process_says_of_itself_and_history_hold_nobody_up(world):
     world.channel.damage(paths.report("counts", 1))
     world.channel.damage(paths.observed("h1"))
+    world.channel.damage(paths.change("of-a-kind-that-a-newer-version-knows"))
     controller, term = leader(world)
     controller._pass(term)
     assert "decides nothing" not in world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value.sentence
