@@ -11,6 +11,9 @@ from pipeline.sinks import intents, ledger
 LOCK = 7_243_001
 """One publisher at a time: two that create the same table would fail each other."""
 
+LOCK_SECONDS = 10
+"""How long a change of a table may wait for who reads it; all tiers that write it wait meanwhile."""
+
 
 def create(postgres: str, pipeline: Pipeline) -> list[str]:
     """Create what is missing; return the sinks' names."""
@@ -18,6 +21,7 @@ def create(postgres: str, pipeline: Pipeline) -> list[str]:
     with psycopg.connect(postgres, connect_timeout=5) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         cursor.execute("SET LOCAL client_min_messages = warning")
+        cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS} s'".encode())
         parts = (ledger, intents, audited, replayed, trail)
         for statement in (statement for part in parts for statement in part.STATEMENTS):
             cursor.execute(statement)

@@ -9,6 +9,7 @@ import psycopg
 from psycopg import sql
 
 from ops.model.status import Loss
+from pipeline.postgres import connect
 
 STATEMENTS: tuple[sql.SQL, ...] = (
     sql.SQL(
@@ -16,7 +17,10 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " ahead jsonb NOT NULL, judges boolean NOT NULL,"
         " at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (tier, partition))"
     ),
-    sql.SQL("ALTER TABLE audit DROP COLUMN IF EXISTS lost, DROP COLUMN IF EXISTS first_lost"),  # they became rows of `losses`
+    sql.SQL(  # they became rows of `losses`
+        "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'audit' AND column_name = 'first_lost') THEN"
+        " ALTER TABLE audit DROP COLUMN IF EXISTS lost, DROP COLUMN first_lost; END IF; END $$"
+    ),
     sql.SQL("CREATE TABLE IF NOT EXISTS frontier (tier text PRIMARY KEY, complete timestamptz NOT NULL)"),
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS losses (number bigserial PRIMARY KEY, tier text NOT NULL, place text NOT NULL, records bigint NOT NULL,"
@@ -73,7 +77,7 @@ class Book:
     def open(self) -> "psycopg.Connection[Any]":
         """Return the connection; a new one where the last is broken."""
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._postgres, autocommit=True, connect_timeout=5)
+            self._connection = connect(self._postgres)
         return self._connection
 
     def close(self) -> None:

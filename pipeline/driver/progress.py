@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import structlog
-from confluent_kafka import KafkaException
-from py4j.protocol import Py4JError
 
 from ops.model.ids import Incarnation, TierName
 from ops.model.incarnation import TierProgress
 from ops.model.tier import Mode
 from pipeline.driver.behind import Behind, Look
+from pipeline.driver.failure import plainly
 from pipeline.driver.flow import raised
 from pipeline.driver.slots import SlotCounts
-from pipeline.driver.streams import Seen, StreamError, Streams, split
+from pipeline.driver.streams import Seen, Streams, split
+from pipeline.postgres import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,9 +90,9 @@ class Progress:
             try:
                 self._write(self._measure(began))
                 self._said = False
-            except (psycopg.Error, StreamError, KafkaException, Py4JError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 — of Kafka, PostgreSQL, a JVM: whatever it is, the next look is made
                 if not self._said:
-                    log.warning("progress is not written; data is not affected", error=str(error).splitlines()[0])
+                    log.warning("progress is not written; data is not affected", error=plainly(error))
                 self._said = True
                 self._connection = None
 
@@ -173,7 +173,7 @@ class Progress:
 
     def _connect(self) -> "psycopg.Connection[tuple[object, ...]]":
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._setting.postgres, autocommit=True, connect_timeout=3)
+            self._connection = connect(self._setting.postgres)
         return self._connection
 
     def _write(self, row: TierProgress) -> None:

@@ -1,7 +1,7 @@
 """The archive: delivered rows as Parquet, by hour of delivery, each exactly once; what batch jobs read.
 
-Rows are read back from the table, from the batch after the last archived one on. A file is named by that first batch, so that writing it
-again after a crash overwrites it.
+Rows are read back from the table, from the batch after the last archived one on. Up to which batch is written down before, and a file is
+named by the first one: whoever writes it again, after a crash or too late, writes the same.
 """
 
 import os
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import structlog
 from psycopg import sql
 
+from pipeline.postgres import connect
 from pipeline.sinks.table import Once
 
 log = structlog.get_logger()
@@ -23,6 +24,21 @@ log = structlog.get_logger()
 EVERY_SECONDS = 30.0
 ROWS = 200_000
 """The most rows of one round, so that a backlog does not fill the driver's memory."""
+
+ARROW = {
+    "text": pa.string(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "float8": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+}
+"""Types that every file has alike, also one in which all is null; of any other, Arrow looks at the values."""
 
 
 class Archive:
@@ -42,16 +58,17 @@ class Archive:
         return time.monotonic() - self._wrote >= EVERY_SECONDS
 
     def write(self) -> int:
-        """Archive every batch that is in the ledger; return the rows. A database that is away is tried again next time."""
+        """Archive the next rows, if there are any, and return how many; a database that is away is tried again next time."""
         self._wrote = time.monotonic()
-        total = 0
+        count = 0
         try:
-            while rows := self._round():
-                total += rows
+            count = self._round()
         except (psycopg.OperationalError, OSError) as error:
             log.warning("the archive is written later", error=str(error))
             self.close()
-        return total
+        if count >= ROWS:
+            self._wrote -= EVERY_SECONDS  # there are more: once the driver has looked what it is told
+        return count
 
     def close(self) -> None:
         """Give the connection back."""
@@ -61,22 +78,33 @@ class Archive:
 
     def _round(self) -> int:
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._postgres, autocommit=True, connect_timeout=5)
-        with self._connection.transaction(), self._connection.cursor() as cursor:
-            cursor.execute("INSERT INTO archived (name, batch) VALUES (%s, -1) ON CONFLICT DO NOTHING", (self._table.name,))
-            row = cursor.execute("SELECT batch FROM archived WHERE name = %s FOR UPDATE", (self._table.name,)).fetchone()
-            first = (int(row[0]) if row else -1) + 1
+            self._connection = connect(self._postgres)
+        connection = self._connection
+        with connection.transaction(), connection.cursor() as cursor:
+            first, last = self._extent(cursor)
+        if last < first:
+            return 0
+        with connection.transaction(), connection.cursor() as cursor:
+            if self._extent(cursor) != (first, last):
+                return 0  # another has written it
+            count = self._files(cursor, first, last)
+            cursor.execute("UPDATE archived SET batch = %s, at = now() WHERE name = %s", (last, self._table.name))
+        return count
+
+    def _extent(self, cursor: psycopg.Cursor[Any]) -> tuple[int, int]:
+        """Return the first and the last batch that are next, the same until they are archived: so every writer's file is the same."""
+        name = self._table.name
+        cursor.execute("INSERT INTO archived (name, batch) VALUES (%s, -1) ON CONFLICT DO NOTHING", (name,))
+        batch, upto = cursor.execute("SELECT batch, upto FROM archived WHERE name = %s FOR UPDATE", (name,)).fetchone() or (-1, None)
+        if upto is None or upto <= batch:
             cursor.execute(
                 "SELECT max(batch) FROM (SELECT batch, sum(rows_out) OVER (ORDER BY batch) - rows_out AS before FROM ledger"
-                " WHERE tier = %s AND batch >= %s) AS next WHERE before < %s",
-                (self._tier, first, ROWS),
+                " WHERE tier = %s AND batch > %s) AS next WHERE before < %s",
+                (self._tier, batch, ROWS),
             )
-            found = cursor.fetchone()
-            if found is None or found[0] is None:
-                return 0
-            count = self._files(cursor, first, int(found[0]))
-            cursor.execute("UPDATE archived SET batch = %s, at = now() WHERE name = %s", (found[0], self._table.name))
-        return max(count, 1)
+            (upto,) = cursor.fetchone() or (None,)
+            cursor.execute("UPDATE archived SET upto = %s WHERE name = %s", (upto, name))
+        return int(batch) + 1, int(batch if upto is None else upto)
 
     def _files(self, cursor: psycopg.Cursor[Any], first: int, last: int) -> int:
         names = [*self._table.columns, self._table.stamp, "origin", "batch"]
@@ -88,6 +116,7 @@ class Archive:
             ),
             (first, last),
         )
+        types = {name: ARROW[kind.lower()] for name, kind in self._table.columns.items() if kind.lower() in ARROW}
         hours: dict[str, list[tuple[Any, ...]]] = {}
         stamp = names.index(self._table.stamp)
         count = 0
@@ -97,7 +126,7 @@ class Archive:
         for hour, rows in hours.items():
             self._put(
                 self._folder / f"hour={hour}" / f"from-{first:012d}.parquet",
-                pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)}),
+                pa.table({name: pa.array([row[i] for row in rows], types.get(name)) for i, name in enumerate(names)}),
             )
         return count
 

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from pipeline.postgres import connect
 from pipeline.sinks.marks import Marks
 
 STATEMENTS: tuple[sql.SQL, ...] = (
@@ -70,5 +71,5 @@ class Intents:
 
     def _open(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self.postgres, autocommit=True, connect_timeout=5)
+            self._connection = connect(self.postgres)
         return self._connection

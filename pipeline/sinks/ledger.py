@@ -1,12 +1,14 @@
 """The transaction of a batch: rows, marks, ledger row and the fence, all of it or nothing. Called by the driver of a tier with a table."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
 
+from pipeline.postgres import connect
 from pipeline.sinks.intents import Intent, Intents
 from pipeline.sinks.marks import Marks, first_seen
 from pipeline.sinks.sink import Absorbed, Rows, Sink, SinkAwayError, Written
@@ -17,10 +19,12 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " at timestamptz NOT NULL DEFAULT now())"
     ),
     sql.SQL(  # an incarnation was fenced by its number alone, and by the id of the checkpoint that all of them shared
-        "ALTER TABLE tier_epochs ADD COLUMN IF NOT EXISTS epoch bigint NOT NULL DEFAULT 0"
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'tier_epochs' AND column_name = 'epoch') THEN"
+        " ALTER TABLE tier_epochs ADD COLUMN epoch bigint NOT NULL DEFAULT 0; END IF; END $$"
     ),
     sql.SQL(  # drivers that still run write it
-        "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'tier_epochs' AND column_name = 'query') THEN"
+        "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'tier_epochs' AND column_name = 'query'"
+        " AND is_nullable = 'NO') THEN"
         " ALTER TABLE tier_epochs ALTER COLUMN query DROP NOT NULL; END IF; END $$"
     ),
     sql.SQL(
@@ -53,6 +57,10 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " slots jsonb NOT NULL, details jsonb NOT NULL)"
     ),
     sql.SQL("CREATE TABLE IF NOT EXISTS archived (name text PRIMARY KEY, batch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now())"),
+    sql.SQL(  # where a file ended was known to its writer alone
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'archived' AND column_name = 'upto') THEN"
+        " ALTER TABLE archived ADD COLUMN upto bigint; END IF; END $$"
+    ),
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS campaign_daily (day date, campaign text, views bigint NOT NULL, clicks bigint NOT NULL,"
         " buys bigint NOT NULL, PRIMARY KEY (day, campaign))"
@@ -168,10 +176,20 @@ class Ledger:
         """Prepare; nothing is opened yet."""
         self._intents = Intents(self.postgres, self.tier)
 
-    def write(self, batch: Batch, rows: Rows, *, epoch: int, quarantined: int = 0, absorbed: Absorbed | None = None) -> Counts:
+    def write(  # noqa: PLR0913 — what a batch is
+        self,
+        batch: Batch,
+        rows: Rows,
+        *,
+        epoch: int,
+        quarantined: int = 0,
+        aside: Callable[[], None] = lambda: None,
+        absorbed: Absorbed | None = None,
+    ) -> Counts:
         """Write a batch that begins where the ledger ends, by the right of the owner record's `epoch`; return what came of it.
 
-        Of a tier with state, `absorbed` says what became of the batch's records, for the rows are made of many.
+        `aside` puts those that are `quarantined` there, once it is clear that the batch is to be written. Of a tier with state, `absorbed`
+        says what became of the batch's records, for the rows are made of many.
         """
         try:
             connection = self._open()
@@ -184,7 +202,11 @@ class Ledger:
                     batch.expect(last)
                     known = self._marks if self._marks is not None and before == self.number else self._read_marks(cursor)
                     marks = dict(known)
+                    if not self.sink.transactional:
+                        aside()  # before what cannot be taken back
                     written = self._put(cursor, batch, rows, before + 1, marks, quarantined)
+                    if self.sink.transactional:
+                        aside()  # after what may be refused, or it would be put there again with each try
                     self._raise_marks(cursor, _raised(known, marks))
                     counts = _counts(batch, len(rows), written, quarantined) if absorbed is None else _absorbed(batch, absorbed, written)
                     self._record(cursor, before + 1, batch, counts)
@@ -241,7 +263,7 @@ class Ledger:
 
     def _open(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self.postgres, autocommit=True, connect_timeout=5)
+            self._connection = connect(self.postgres)
         return self._connection
 
     def _put(  # noqa: PLR0913, PLR0917 — what a batch is

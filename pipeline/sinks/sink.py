@@ -70,6 +70,11 @@ class Sink:
     columns: dict[str, str]
     """The transform's columns and their SQL types, in order."""
 
+    @property
+    def keys(self) -> Sequence[str]:
+        """Return the columns by which it finds rows again; they are never null."""
+        return ()
+
     def statements(self) -> list[sql.Composed]:
         """Return the statements that create or migrate what it needs in PostgreSQL; running them again is harmless."""
         raise NotImplementedError

@@ -31,7 +31,14 @@ class Table(Sink):
         table = sql.Identifier(self.name)
         kinds = [sql.Identifier(name) + sql.SQL(f" {kind}") for name, kind in self.columns.items()]
         create = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join([*kinds, *more]))
-        migrate = [sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {}").format(table, kind) for kind in kinds]
+        # ALTER TABLE waits for everybody who reads the table, and all who write it wait behind that: only where there is something to do
+        migrate = [
+            sql.SQL(
+                "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = {}::regclass AND attname = {} AND NOT attisdropped)"
+                " THEN ALTER TABLE {} ADD COLUMN {}; END IF; END $$"
+            ).format(sql.Literal(table.as_string()), sql.Literal(name), table, kind)
+            for name, kind in zip(self.columns, kinds, strict=True)
+        ]
         return [create, *migrate]
 
 
@@ -70,13 +77,18 @@ class Totals(Table):
 
     key: tuple[str, ...] = field(default=())
 
+    @property
+    def keys(self) -> Sequence[str]:
+        """Return the key."""
+        return self.key
+
     def statements(self) -> list[sql.Composed]:
         """Make the key the primary one."""
         key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
         return self._define([sql.SQL("PRIMARY KEY ({})").format(key)])
 
     def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
-        """Add up what was not seen before."""
+        """Add up what was not seen before; null adds nothing."""
         del batch
         numbers = [name for name in self.columns if name not in self.key]
         sums: dict[tuple[Any, ...], list[int]] = {}
@@ -85,7 +97,7 @@ class Totals(Table):
             key = tuple(rows.columns[name][row] for name in self.key)
             total = sums.setdefault(key, [0] * len(numbers))
             for position, name in enumerate(numbers):
-                total[position] += rows.columns[name][row]
+                total[position] += rows.columns[name][row] or 0
         if sums:
             ordered = sorted(sums.items(), key=lambda item: str(item[0]))
             lists: dict[str, list[Any]] = {name: [item[0][i] for item in ordered] for i, name in enumerate(self.key)}

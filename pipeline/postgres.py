@@ -1,0 +1,27 @@
+"""Connections to PostgreSQL that notice on both sides when the other is gone. Used by sinks, the archive, progress and the audit.
+
+A host that loses its power in the middle of a batch says nothing: without probes PostgreSQL would keep the tier's row locked for the two
+hours that TCP waits by itself, and whoever takes over would wait for it.
+"""
+
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+CONNECT_SECONDS = 5
+PROBED = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+"""After so many seconds of silence, every so many seconds, until so many were not answered: a dead end is known after 25 s."""
+UNANSWERED_MS = 25_000
+"""The same for what was sent and is not acknowledged."""
+LOCK_SECONDS = 10
+"""How long a statement waits for a lock; then it is tried again, so that a tier that waits can be told to hold."""
+
+
+def connect(postgres: str) -> psycopg.Connection[Any]:
+    """Connect; each statement is a transaction of its own, unless one is begun."""
+    address = make_conninfo(postgres, connect_timeout=CONNECT_SECONDS, tcp_user_timeout=UNANSWERED_MS, **PROBED)
+    connection = psycopg.connect(address, autocommit=True)
+    settings = {f"tcp_{name}": value for name, value in PROBED.items()} | {"lock_timeout": LOCK_SECONDS * 1000}
+    connection.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()).encode())
+    return connection

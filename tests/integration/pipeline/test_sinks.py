@@ -1,0 +1,193 @@
+"""What a sink is made of, on real Kafka and PostgreSQL: quarantine, ledger, archive, connections and tables."""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from pipeline import declare, tables
+from pipeline.driver.streams import Streams
+from pipeline.postgres import LOCK_SECONDS, connect
+from pipeline.sinks import archive as archives
+from pipeline.sinks.archive import Archive
+from pipeline.sinks.ledger import Batch, Ledger, MovedError
+from pipeline.sinks.quarantine import Quarantine, QuarantineError
+from pipeline.sinks.sink import Rows
+from pipeline.sinks.table import Once, Totals
+from tests.lab import Lab
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def narrow(lab: Lab) -> str:
+    """Return a stream whose quarantine has one partition, and takes only small records."""
+    made = NewTopic("narrow.quarantine", num_partitions=1, replication_factor=-1, config={"max.message.bytes": "2000"})
+    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    for each in admin.create_topics([made]).values():
+        each.result()
+    return "narrow"
+
+
+def bad(stream: str, value: bytes, partition: int = 0) -> list[dict[str, Any]]:
+    came = {"origin": "0:1", "path": "0", "from": f"{stream}/{partition}:1", "t0": "1", "key": None}
+    return [{"reason": "bad", "lineage": {**came, "stream": stream, "partition": partition, "value": value}}]
+
+
+def test_a_bad_record_that_kafka_refuses_is_not_taken_for_set_aside(lab: Lab, narrow: str) -> None:
+    quarantine = Quarantine(lab.where.kafka, "mine", 1)
+    with pytest.raises(QuarantineError, match=r"has not taken 1 bad records: .*too large.*; their batch is not written"):
+        quarantine.put(bad(narrow, b"x" * 10_000))
+    quarantine.put(bad(narrow, b"x"))
+
+
+def test_a_bad_record_of_a_partition_that_was_added_is_set_aside(lab: Lab, narrow: str) -> None:
+    with closing(Streams(lab.where.kafka)) as streams:
+        before = streams.bounds([f"{narrow}.quarantine"]).ends
+        Quarantine(lab.where.kafka, "mine", 1).put(bad(narrow, b"x", partition=7))
+        assert streams.bounds([f"{narrow}.quarantine"]).ends == {place: end + 1 for place, end in before.items()}
+
+
+def test_a_quarantine_that_is_not_there_is_said(lab: Lab) -> None:
+    with pytest.raises(QuarantineError, match=r'stream "nowhere.quarantine" is not in Kafka .* run `python -m pipeline.publish`'):
+        Quarantine(lab.where.kafka, "mine", 1).put(bad("nowhere", b"x"))
+
+
+def test_both_ends_of_a_connection_notice_that_the_other_is_gone(lab: Lab) -> None:
+    with closing(connect(lab.where.postgres)) as connection:
+        asked = {name: connection.execute(f"SHOW {name}".encode()).fetchone() for name in ("tcp_keepalives_idle", "lock_timeout")}
+        assert asked == {"tcp_keepalives_idle": ("10",), "lock_timeout": (f"{LOCK_SECONDS}s",)}
+        assert connection.info.get_parameters()["keepalives_idle"] == "10"
+
+
+@pytest.fixture
+def table(lab: Lab, request: pytest.FixtureRequest) -> Once:
+    made = Once(f"once_{request.node.name[5:25]}", {"n": "bigint", "note": "text"}, archive=request.node.name)
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for statement in made.statements():
+            connection.execute(statement)
+    return made
+
+
+def rows(first: int, last: int) -> Rows:
+    names = [f"0:{number}" for number in range(first, last)]
+    return Rows({"n": list(range(first, last)), "note": [None] * len(names)}, names, ["0"] * len(names))
+
+
+def batch(first: int, last: int) -> Batch:
+    return Batch({"in/0": first}, {"in/0": last})
+
+
+def test_bad_records_are_set_aside_once_though_the_database_refuses_the_batch(lab: Lab, table: Once) -> None:
+    put: list[str] = []
+    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
+        ledger.write(batch(0, 3), rows(0, 2), epoch=1, quarantined=1, aside=lambda: put.append("once"))
+        with pytest.raises(MovedError):
+            ledger.write(batch(1, 4), rows(1, 3), epoch=1, quarantined=1, aside=lambda: put.append("moved"))
+        with pytest.raises(psycopg.DataError):
+            ledger.write(batch(3, 4), replace(rows(3, 4), columns={"n": [3], "note": ["\0"]}), epoch=1, aside=lambda: put.append("refused"))
+    assert put == ["once"]
+
+
+def test_nothing_is_written_when_bad_records_cannot_be_set_aside(lab: Lab, table: Once) -> None:
+    def refuse() -> None:
+        raise QuarantineError
+
+    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
+        with pytest.raises(QuarantineError):
+            ledger.write(batch(0, 3), rows(0, 2), epoch=1, quarantined=1, aside=refuse)
+        assert ledger.last() is None
+    assert lab.ask(f"select count(*) from {table.name}") == [(0,)]  # noqa: S608
+
+
+def test_null_adds_nothing(lab: Lab) -> None:
+    sums = Totals("sums_of_null", {"who": "text", "n": "bigint"}, key=("who",))
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for statement in sums.statements():
+            connection.execute(statement)
+    with closing(Ledger(lab.where.postgres, "sums_of_null", 1, sums)) as ledger:
+        ledger.write(batch(0, 3), Rows({"who": ["a", "a", "b"], "n": [1, None, None]}, ["0:0", "0:1", "0:2"], ["0"] * 3), epoch=1)
+    assert lab.ask("select who, n from sums_of_null order by who") == [("a", 1), ("b", 0)]
+
+
+def archived(home: Path, table: Once) -> list[int]:
+    files = (home / "archive" / str(table.archive)).glob("hour=*/*.parquet")
+    return sorted(number for file in files for number in pq.read_table(file).column("n").to_pylist())
+
+
+def test_who_archives_too_late_takes_nothing_away(lab: Lab, table: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old one has read its rows when its connection breaks; the next one archives more, and then the old one's file comes."""
+    put = Archive._put
+
+    def archive() -> Archive:
+        return Archive(lab.where.postgres, tmp_path, table.name, table)
+
+    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger, closing(archive()) as old, closing(archive()) as new:
+        ledger.write(batch(0, 3), rows(0, 3), epoch=1)
+
+        def late(self: Archive, path: Path, table_: pa.Table) -> None:
+            if self is old:
+                assert old._connection is not None
+                old._connection.close()
+                ledger.write(batch(3, 5), rows(3, 5), epoch=1)
+                new.write()
+                new.write()
+            put(self, path, table_)
+
+        monkeypatch.setattr(Archive, "_put", late)
+        old.write()
+        assert archived(tmp_path, table) == [0, 1, 2, 3, 4]
+        assert old.write() == 0
+
+
+def test_a_backlog_is_archived_bit_by_bit(lab: Lab, table: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "ROWS", 2)
+    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
+        for first in range(0, 8, 2):
+            ledger.write(batch(first, first + 2), rows(first, first + 2), epoch=1)
+    with closing(Archive(lab.where.postgres, tmp_path, table.name, table)) as archive:
+        assert [archive.write() for _ in range(3)] == [2, 2, 2]
+        assert archive.due(), "the driver looks what it is told, and goes on at once"
+        assert [archive.write() for _ in range(2)] == [2, 0]
+        assert not archive.due()
+    assert archived(tmp_path, table) == list(range(8))
+
+
+def test_every_file_of_the_archive_has_the_same_types(lab: Lab, table: Once, tmp_path: Path) -> None:
+    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
+        ledger.write(batch(0, 2), rows(0, 2), epoch=1)
+    with closing(Archive(lab.where.postgres, tmp_path, table.name, table)) as archive:
+        archive.write()
+    (file,) = (tmp_path / "archive").rglob("*.parquet")
+    assert pq.read_schema(file).field("note").type == pa.string(), "though all of it is null"
+
+
+def within(seconds: float, act: Callable[[], object]) -> None:
+    begun = time.monotonic()
+    act()
+    assert time.monotonic() - begun < seconds
+
+
+def test_publishing_waits_for_nobody_who_reads_a_table_that_is_as_it_should_be(lab: Lab) -> None:
+    pipeline = declare.load("pipeline.hits")
+    with psycopg.connect(lab.where.postgres) as reader:
+        reader.execute("SELECT FROM delivered, campaign_counts, ledger, tier_epochs, audit LIMIT 1")
+        within(5, lambda: tables.create(lab.where.postgres, pipeline))
+
+
+def test_publishing_holds_nobody_up_for_long(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "LOCK_SECONDS", 1)
+    sinks = declare.load("pipeline.hits").tier("outbound")
+    more = replace(sinks, sink=Once("delivered", {"id": "text", "new": "text"}))
+    with psycopg.connect(lab.where.postgres) as reader:
+        reader.execute("SELECT FROM delivered LIMIT 1")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            tables.create(lab.where.postgres, declare.Pipeline((replace(more, inputs=(declare.Stream("raw"),)),)))
