@@ -43,10 +43,11 @@ def absorbed(records: "list[DataFrame]", tier: Tier) -> "DataFrame":
 def _given(records: "DataFrame", stream: Stream, tier: Tier, state: State) -> "DataFrame":
     """Return the records of an input that are neither late nor replays, with their `time` and without their lineage."""
     rows = incoming(records, replace(tier, inputs=(stream,)))
-    arrived = F.timestamp_millis(F.col(COLUMN)["t0"].cast("bigint"))
-    # no later than the arrival, or one sender's clock would make everybody else late
-    said = F.least(F.timestamp_millis(F.col(state.time).cast("bigint")), arrived) if state.time is not None else arrived
-    timed = rows.withColumn(TIME, F.coalesce(said, arrived)).withColumn(NAME, F.col(COLUMN)["origin"])
+    came = F.col(COLUMN)["t0"].cast("bigint")
+    # no later than the arrival, or one sender's clock would make everybody else late; what is no time at all must not stop the tier
+    said = F.least(F.col(state.time).try_cast("bigint"), came) if state.time is not None else came
+    arrived, happened = F.timestamp_millis(came), F.timestamp_millis(F.when(said < 0, F.lit(0)).otherwise(said))
+    timed = rows.withColumn(TIME, happened).withColumn(NAME, F.col(COLUMN)["origin"])
     fresh = timed.where(F.col(TIME) >= arrived - F.make_dt_interval(secs=F.lit(state.lateness))).drop(COLUMN)
     return fresh.withWatermark(TIME, f"{state.lateness + APART} seconds").dropDuplicatesWithinWatermark([NAME]).drop(NAME)
 

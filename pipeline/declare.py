@@ -4,7 +4,7 @@ A tier's transform gets plain business columns and one struct column `lineage`, 
 and writes around it. Four columns have a meaning of their own when a transform returns them:
 
 - `reason`: text, null for good records; a record with a reason goes to the quarantine stream of the tier's input, with its lineage;
-- `index`: a number that tells records apart that were made of the same one (after an explode);
+- `index`: a number that tells records apart that were made of the same one (after an explode), and grows from one to the next;
 - `to`: where a tier has several outputs, the name of the stream that the record goes to;
 - `lineage`: has to be kept, as it came. In a tier that reads a stream with `rounds`, `lineage.round` says how often it has come back.
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
 from pipeline import grouping
 from pipeline.declare import DeclarationError, Stream, Tier
-from pipeline.origins import AGAIN
+from pipeline.origins import AGAIN, AGAIN_NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,6 +22,8 @@ ORIGIN = "_origin"
 FROM = "_from"
 PATH = "_path"
 ARRIVED = "_arrived"
+KEY_BYTES = 2_600
+"""An index of PostgreSQL takes hardly more."""
 WARM_UP = ".warm-up"
 """Ends the names of the streams that a warm-up writes into; nobody reads them."""
 
@@ -40,13 +42,15 @@ def incoming(records: "DataFrame", tier: Tier) -> "DataFrame":
     position = F.concat_ws(":", "partition", "offset")
     own = F.col("partition").cast("string")
     outside = tier.inputs[0].columns is None
-    came = F.coalesce(header(AGAIN if outside else "origin"), position)
+    # who writes from outside may write anything
+    named = F.when(header(AGAIN).rlike(AGAIN_NAMES), header(AGAIN)) if outside else header("origin")
+    came = F.coalesce(named, position)
     if others := [stream.name for stream in tier.inputs[1:]]:
         # two inputs must not call two records, or two ways, by one name
         other = F.when(F.col("topic").isin(others), F.col("topic"))
         own = F.concat_ws(":", other, own)
         came = F.concat_ws("/", other, came) if outside else F.concat_ws("&", came, other)
-    earlier = F.when(header(AGAIN).isNotNull(), header("path")) if outside else header("path")
+    earlier = F.when(named.isNotNull(), header("path")) if outside else header("path")
     path = F.concat_ws("/", earlier, own)
     counted = [rounds(path, stream) for stream in tier.inputs if stream.rounds]
     back = [reduce(operator.add, counted).alias("round")] if counted else []
@@ -109,9 +113,24 @@ def rounds(path: "Column", stream: Stream) -> "Column":
     return F.regexp_count(path, F.lit(f"(^|/){re.escape(stream.name)}:"))
 
 
+def _unfit(made: "DataFrame", tier: Tier) -> "Column":
+    """Say why a row cannot be written: the transform's own reason, or that PostgreSQL would refuse it, and the whole batch with it."""
+    assert tier.sink is not None  # noqa: S101 — who collects writes into one
+    keys = tier.sink.keys
+    nul, length = F.char(F.lit(0)), F.octet_length(F.concat_ws("", *(F.col(name).cast("string") for name in keys)))
+    texts = [name for name, kind in made.select(*business(made, tier)).dtypes if kind.startswith("string")]
+    found = [
+        *([F.col(REASON)] if REASON in made.columns else []),
+        *(F.when(F.col(name).contains(nul), F.lit(f"{name} has a character NUL, which no text in PostgreSQL may have")) for name in texts),
+        *(F.when(F.col(name).isNull(), F.lit(f"{name} is null, and rows of {tier.sink.name} are found by it")) for name in keys),
+        *([F.when(length > KEY_BYTES, F.lit(f"{', '.join(keys)}: too long, at most {KEY_BYTES} bytes may be a key"))] if keys else []),
+    ]
+    return F.coalesce(*found) if found else F.lit(None).cast("string")
+
+
 def collected(made: "DataFrame", tier: Tier) -> "DataFrame":
     """Turn what the transform returned into what a table's writer takes; only bad rows carry all of their lineage."""
-    reason = F.col(REASON) if REASON in made.columns else F.lit(None).cast("string")
+    reason = _unfit(made, tier)
     return made.select(
         *business(made, tier),
         origin(made).alias(ORIGIN),

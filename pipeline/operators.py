@@ -11,7 +11,7 @@ from pipeline.absorbing import UNMATCHED, absorbed, joins, output_mode
 from pipeline.declare import DeclarationError, Tier
 from pipeline.driver.failure import plainly
 from pipeline.grouping import All
-from pipeline.lineage import transformed
+from pipeline.lineage import INDEX, transformed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +48,7 @@ def check_tier(session: "SparkSession", tier: Tier) -> bool:
         return False
     made = transformed(session.createDataFrame([], KAFKA), tier)
     check(made, tier)
+    _check_names(made, tier)
     return _one_for_one(made, tier)
 
 
@@ -134,6 +135,21 @@ def check(made: "DataFrame", tier: Tier) -> None:
         for expression in _sequence(node.expressions()):
             if _is_python(expression):
                 _refuse(tier, "Python UDF")
+
+
+def _check_names(made: "DataFrame", tier: Tier) -> None:
+    """Refuse several records of one name in one stream or sink: all but the first of them would be taken for replays."""
+    if len(tier.outputs) > 1:
+        return  # each may go to a stream of its own
+    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001 — as above
+    several = [node for node in _nodes(plan) if node.getClass().getSimpleName() == "Generate"]
+    several = [node for node in several if node.generator().getClass().getSimpleName() != "JsonTuple"]  # which makes one row of each
+    if several and INDEX not in made.columns:
+        message = (
+            f'tier "{tier.name}": its transform makes several records of one ({several[0].generator().prettyName()}) under one name, and '
+            f'all but the first would be dropped as replays; return a column "{INDEX}" that counts them (posexplode gives one)'
+        )
+        raise DeclarationError(message)
 
 
 def _leaves_out(node: Any, name: str) -> bool:

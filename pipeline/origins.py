@@ -10,6 +10,9 @@ from collections.abc import Sequence
 AGAIN = "again"
 """Header of a record from outside that is put again: the `partition:offset` that it had. Also a part of the path of one that was bad."""
 
+AGAIN_NAMES = r"^\d{1,18}:\d{1,18}$"
+"""What such a header says; anything else in it is none of ours."""
+
 
 def first(inputs: Sequence[str], stream: str, partition: int, offset: int) -> str:
     """Name a record from outside that a tier with these inputs reads."""

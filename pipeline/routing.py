@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 COPY = "_copy"
+WHOLE = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"}
+"""Times to the microsecond, as they are: Spark would cut them to milliseconds."""
 
 
 def outgoing(made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int], *, suffix: str = "") -> "DataFrame":
@@ -40,7 +42,7 @@ def outgoing(made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int],
     return made.select(
         F.when(bad, quarantine).otherwise(_chosen(tier, lambda stream: F.lit(stream.name + suffix))).alias("topic"),
         F.when(bad, came["key"]).otherwise(_chosen(tier, _key)).alias("key"),
-        F.when(bad, came["value"]).otherwise(F.to_json(F.struct(*columns)).cast("binary")).alias("value"),
+        F.when(bad, came["value"]).otherwise(F.to_json(F.struct(*columns), WHOLE).cast("binary")).alias("value"),
         F.when(bad, F.pmod(came["partition"], F.lit(count)))
         .otherwise(_chosen(tier, lambda stream: _partition(stream, origin(made), partitions[stream.name])))
         .cast("int")

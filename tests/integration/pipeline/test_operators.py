@@ -43,6 +43,7 @@ def calls_python(hits: DataFrame) -> DataFrame:
         (tier(lambda hits: hits.where("n > 0")), r"leaves records out \(Filter\); say so with filters=True"),
         (tier(lambda hits: hits.join(hits.sparkSession.createDataFrame([("a",)], "id string"), "id")), r"leaves records out \(Join\)"),
         (tier(lambda hits: hits.select("id")), 'its transform dropped the column "lineage"'),
+        (tier(lambda hits: hits.withColumn("n", F.explode(F.array("n", "n")))), r'several records of one \(explode\).* a column "index"'),
         (tier(lambda _hits: None), "its transform returned NoneType; return a DataFrame"),
     ],
 )
@@ -173,4 +174,4 @@ def test_which_tiers_make_exactly_one_of_each_record(session: SparkSession) -> N
     assert not check_tier(session, shipped.tier("enrich")), "a campaign that is listed twice would make two"
     made = replace(tier(lambda hits: hits), outputs=(Stream("copied", "id string", All()),))
     assert not check_tier(session, made), "each partition gets one"
-    assert not check_tier(session, tier(lambda hits: hits.withColumn("n", F.explode(F.array("n", "n")))))
+    assert not check_tier(session, tier(lambda hits: hits.select("*", F.posexplode(F.array("n", "n")).alias("index", "m"))))

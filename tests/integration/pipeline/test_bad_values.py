@@ -1,0 +1,132 @@
+"""Values that some service or type does not take: one of them sends its record aside, or is harmless, and never stops a tier."""
+
+import json
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from ops.model.tier import Kind, Mode
+from pipeline import declare, lineage
+from pipeline.absorbing import _given
+from pipeline.declare import State, Stream, Tier
+from pipeline.routing import outgoing
+from pipeline.sinks.http import Post
+from pipeline.sinks.sink import Sink
+from pipeline.sinks.table import Once, Totals
+
+pytestmark = pytest.mark.timeout(240)
+
+NOW = datetime.now(UTC)
+KAFKA = (
+    "topic string, partition int, offset bigint, key binary, value binary, timestamp timestamp,"
+    " headers array<struct<key string, value binary>>"
+)
+GOOD = {"id": "a", "user": "u", "ad": "ad-1", "kind": "view", "at": int(time.time() * 1000)}
+NUL = "a\0b"
+
+
+def records(session: SparkSession, *values: Any, stream: str = "raw", headers: list[tuple[str, bytes]] | None = None) -> DataFrame:
+    made = [(stream, 0, number, None, json.dumps(value).encode(), NOW, headers) for number, value in enumerate(values)]
+    return session.createDataFrame(made, KAFKA)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"at": -1}, "at is before 1970"),
+        ({"at": -(2**63)}, "at is before 1970"),
+        ({"kind": None, "x, kind: STRING,": 1}, "wrong type: kind must be text"),
+    ],
+)
+def test_entry_lets_nothing_through_that_later_tiers_stumble_over(session: SparkSession, changed: dict[str, Any], reason: str) -> None:
+    pipeline = declare.load("pipeline.hits")
+    checked = lineage.transformed(records(session, {**GOOD, **changed}, GOOD), pipeline.tier("entry"))
+    assert [row.reason for row in checked.orderBy("lineage.from").collect()] == [reason, None]
+
+
+def into(sink: Sink) -> Tier:
+    return Tier("mine", Kind.OUTBOUND, (Stream("hits", "id string, n bigint"),), lambda hits: hits, sink=sink)
+
+
+COLUMNS = {"id": "text", "n": "bigint"}
+LONG = "x" * 3000
+
+
+@pytest.mark.parametrize(
+    ("sink", "expected"),
+    [
+        (Once("rows", COLUMNS), {NUL: "id has a character NUL, which no text in PostgreSQL may have", None: None, LONG: None}),
+        (
+            Post("crm", COLUMNS, "http://127.0.0.1:1"),
+            {NUL: "id has a character NUL, which no text in PostgreSQL may have", None: None, LONG: None},
+        ),
+        (
+            Totals("sums", COLUMNS, key=("id",)),
+            {
+                NUL: "id has a character NUL, which no text in PostgreSQL may have",
+                None: "id is null, and rows of sums are found by it",
+                LONG: "id: too long, at most 2600 bytes may be a key",
+            },
+        ),
+    ],
+)
+def test_what_postgresql_would_refuse_is_set_aside(session: SparkSession, sink: Sink, expected: dict[str | None, str | None]) -> None:
+    tier = into(sink)
+    given = records(session, *({"id": each, "n": 1} for each in (NUL, None, LONG, "fine")), stream="hits")
+    made = lineage.collected(lineage.transformed(given, tier), tier)
+    assert {row.id: row.reason for row in made.collect()} == {**expected, "fine": None}
+
+
+def test_times_go_from_tier_to_tier_to_the_microsecond(session: SparkSession) -> None:
+    moment = datetime(2026, 3, 1, 12, 0, 0, 123456)  # noqa: DTZ001 — one of them has no zone
+    out = Stream("out", "at timestamp, local timestamp_ntz")
+    first = Tier("mine", Kind.PROCESSING, (Stream("hits", "n bigint"),), lambda hits: hits, outputs=(out,), mode=Mode.REALTIME)
+    times = F.lit("2026-03-01 12:00:00.123456Z").cast("timestamp").alias("at"), F.lit(moment).cast("timestamp_ntz").alias("local")
+    read = lineage.incoming(records(session, {"n": 1}, stream="hits"), first).select(*times, "lineage")
+    written = outgoing(read, first, "mine/1", {"out": 1, "hits.quarantine": 1})
+    second = replace(first, inputs=(out,), outputs=(Stream("end"),))
+    placed = F.lit(0).cast("bigint").alias("offset"), F.lit(NOW).alias("timestamp")
+    more = written.select("topic", "partition", *placed, "key", "value", "headers")
+    row = lineage.incoming(more, second).select(F.unix_micros("at").alias("micros"), "local").collect()[0]
+    assert row.micros % 1_000_000 == 123456
+    assert row.local == moment
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "taken"),
+    [
+        ("bigint", (-(2**63), 0, 2**63 - 1, None, GOOD["at"]), {2**63 - 1, None, GOOD["at"]}),
+        ("string", ("soon", "1e400", "NaN", "-1"), {"soon", "1e400", "NaN"}),
+    ],
+)
+def test_what_is_no_time_does_not_stop_a_tier_with_state(
+    session: SparkSession, tmp_path: Path, kind: str, given: tuple[Any, ...], taken: set[Any]
+) -> None:
+    """It is late, or it happened when it arrived."""
+    stream = Stream("hits", f"at {kind}")
+    tier = Tier("mine", Kind.PROCESSING, (stream,), lambda hits: hits)
+    frame = records(session, *({"at": at} for at in given), stream="hits")
+    frame.write.parquet(str(tmp_path / "in"))
+    read = session.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
+    writer = _given(read, stream, tier, State(lateness=60, time="at")).writeStream.format("memory").queryName(f"taken_{kind}")
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start().awaitTermination(120)
+    assert {row.at for row in session.table(f"taken_{kind}").collect()} == taken
+
+
+def test_a_header_of_ours_that_somebody_else_has_written_names_nothing(session: SparkSession) -> None:
+    raw = Tier("mine", Kind.ENTRY, (Stream("raw"),), lambda hits: hits, outputs=(Stream("out"),))
+
+    def name(again: bytes) -> tuple[str, str]:
+        given = records(session, GOOD, headers=[("again", again), ("path", b"9/9")])
+        row = lineage.incoming(given, raw).select("lineage.origin", "lineage.path").collect()[0]
+        return row.origin, row.path
+
+    assert name(b"2:17") == ("2:17", "9/9/0"), "put again"
+    for other in (b"", b"x", b"2:", b"2:17:a", b"-1:3"):
+        assert name(other) == ("0:0", "0")
