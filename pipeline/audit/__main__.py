@@ -57,6 +57,7 @@ class Auditor:
     def look(self) -> list[Missing]:
         """Look at each tier once; return what was lost."""
         lost: list[Missing] = []
+        self._streams.renew()
         for tier in self._tiers:
             try:
                 if tier.name not in self._audits:

@@ -78,6 +78,9 @@ class Claims:
         """Return, for each input partition, the last offset that is claimed to be out together with all before it; each is told once."""
         safe: dict[str, int] = {}
         newest = max(self._last.values(), default=0)
+        seen: dict[str, int] = {}
+        for (run, _), last in self._last.items():
+            seen[run] = max(last, seen.get(run, last))
         for key, last in list(self._last.items()):
             open_still: deque[tuple[int, int]] = deque()
             for at, offset in self._recent[key]:
@@ -86,7 +89,7 @@ class Claims:
                 else:
                     open_still.append((at, offset))
             self._recent[key] = open_still
-            if last < newest - FORGET_MS:
+            if seen[key[0]] < newest - FORGET_MS:
                 del self._recent[key], self._last[key]
         return safe
 

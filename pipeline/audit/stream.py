@@ -59,7 +59,7 @@ class StreamAudit:
 
     def done(self) -> dict[str, int]:
         """Return the offset of each input partition before which everything has come out or is told as lost."""
-        return {partition: found.judged for partition, found in self._found.items()}
+        return {partition: found.judged for partition, found in (self._before | self._found).items()}
 
     def _mine(self, seen: Seen) -> bool:
         """A quarantine belongs to the stream, whoever of its readers found the record bad."""
@@ -73,6 +73,9 @@ class StreamAudit:
             found.skip(safe)
             return []
         missing = found.judge(safe)
+        if missing:
+            held = self._streams.held(partition, missing[0], missing[-1] + 1)
+            missing = [offset for offset in missing if offset in held]
         if not missing:
             return []
         told = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in ranges(missing)[:5])

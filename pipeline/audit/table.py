@@ -58,9 +58,10 @@ class TableAudit:
 
     def look(self) -> list[Missing]:
         """Judge the batches since the last look, and return what is newly lost."""
-        if LEDGER not in self._page.read:
-            last = self._book.open().execute("SELECT max(batch) FROM ledger WHERE tier = %s", (self._tier.name,)).fetchone()
-            self._page.read[LEDGER] = -1 if last is None or last[0] is None else int(last[0])
+        found = self._book.open().execute("SELECT coalesce(max(batch), -1) FROM ledger WHERE tier = %s", (self._tier.name,)).fetchone()
+        last = -1 if found is None else int(found[0])
+        if last < self._page.read.setdefault(LEDGER, last):  # a person has deleted its rows, and the numbers begin again
+            self._page.read[LEDGER] = -1
         rows = self._book.open().execute(
             "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined, extract(epoch from at)::float8 FROM ledger"
             " WHERE tier = %s AND batch > %s ORDER BY batch LIMIT %s",
@@ -92,14 +93,19 @@ class TableAudit:
                 lost.append(Missing(f"{partition}:{line.judged}", begin - line.judged, sentence))
             line.again += max(0, line.judged - begin)
             line.once += max(0, end - max(begin, line.judged))
-            line.judged = max(line.judged, end)
-        if entry.filtered and not self._tier.filters:
+            line.judged = end  # also where a person has had the tier begin anew, with less
+        if entry.filtered and not self._tier.filters and (nowhere := entry.filtered - self._empty(entry)) > 0:
             sentence = (
-                f"batch {entry.batch} of {tier} was given {entry.rows_in} records and {entry.filtered} of them went nowhere, between "
+                f"batch {entry.batch} of {tier} was given {entry.rows_in} records and {nowhere} of them went nowhere, between "
                 f"{entry.begins} and {entry.ends}; if its transform leaves records out on purpose, say so with filters=True"
             )
-            lost.append(Missing(entry.first, entry.filtered, sentence))
+            lost.append(Missing(entry.first, nowhere, sentence))
         return lost
+
+    def _empty(self, entry: Entry) -> int:
+        """Count the offsets of a batch that hold no record: the ledger knows offsets only."""
+        spans = {partition: (entry.begins.get(partition, 0), end) for partition, end in entry.ends.items()}
+        return sum(end - begin - len(self._streams.held(partition, begin, end)) for partition, (begin, end) in spans.items() if begin < end)
 
     def _look_up(self, entries: list[Entry]) -> list[Missing]:
         """Look into the table itself: each record that was given is there."""

@@ -1,6 +1,7 @@
 """What the life of an incarnation asks of the query that it runs, whatever the tier's mode."""
 
 import json
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -200,6 +201,14 @@ def folder_of_run(checkpoints: Path, incarnation: int, number: int = 0) -> tuple
             return folder, number
 
 
+def drop_runs(checkpoints: Path, incarnation: int, number: int, *, earlier: bool) -> None:
+    """Remove the folders of an incarnation's runs before that number, and those of `earlier` incarnations too, which were killed."""
+    for folder in checkpoints.glob("[0-9]*.[0-9]*"):
+        whose, _, run = folder.name.partition(".")
+        if (whose == str(incarnation) and int(run) < number) or (earlier and int(whose) < incarnation):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def source(setting: Setting, options: dict[str, str], topics: Sequence[str] = (), *, stream: bool = True) -> "DataFrame":
     """Read the tier's inputs, or those that are named; without `stream`, once, what lies between the options' offsets."""
     session = setting.session
@@ -211,6 +220,7 @@ def source(setting: Setting, options: dict[str, str], topics: Sequence[str] = ()
                 **brokers(setting.kafka).spark,
                 "subscribe": ",".join(topics or setting.inputs),
                 "includeHeaders": "true",
+                "kafka.isolation.level": "read_committed",  # as the driver itself reads: what a sender took back was never sent
                 **options,
             }
         )

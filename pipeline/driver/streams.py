@@ -1,14 +1,15 @@
 """Reading Kafka from the driver itself, beside Spark: ends of streams, the tail of an output, the last record of each partition."""
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ops.brokers import brokers
 from pipeline.driver.positions import PutOut
-from pipeline.origins import AGAIN
+from pipeline.origins import AGAIN, AGAIN_NAMES
 
 SECONDS = 10.0
 """How long one question to Kafka may take."""
@@ -37,6 +38,10 @@ class Seen:
 
 class StreamError(Exception):
     """Kafka does not answer, or a stream is not there."""
+
+
+class NoStreamError(StreamError):
+    """A stream is not there. Permanent."""
 
 
 def name(topic: str, partition: int) -> str:
@@ -72,8 +77,12 @@ class Streams:
         """Disconnect."""
         self._consumer.close()
 
+    def renew(self) -> None:
+        """Ask anew how many partitions there are: somebody may have added some."""
+        self._counts.clear()
+
     def partitions(self, topic: str) -> int:
-        """Return how many partitions a stream has; they do not change while an incarnation lives."""
+        """Return how many partitions a stream has, as of the first question since `renew`."""
         if topic not in self._counts:
             try:
                 found = self._consumer.list_topics(topic, timeout=SECONDS).topics[topic]
@@ -82,7 +91,7 @@ class Streams:
                 raise StreamError(message) from error
             if found.error is not None or not found.partitions:
                 message = f'stream "{topic}" is not in Kafka at {self._bootstrap}; run `python -m pipeline.publish`'
-                raise StreamError(message)
+                raise NoStreamError(message)
             self._counts[topic] = len(found.partitions)
         return self._counts[topic]
 
@@ -156,13 +165,49 @@ class Streams:
                 raise StreamError(message)
             for message in messages:
                 key = (message.topic(), message.partition())
-                if message.error() is not None or message.offset() >= ends[name(*key)] - 1:
+                if self._is_end(message) or (message.error() is None and message.offset() >= ends[name(*key)] - 1):
                     left.discard(key)
                 if message.error() is None and message.offset() < ends[name(*key)]:
                     seen = parse(message)
                     if seen is not None:
                         yield seen
         self._consumer.unassign()
+
+    def held(self, place: str, first: int, end: int) -> set[int]:
+        """Return which offsets of a partition, from `first` up to `end`, hold a record; others are marks of transactions, or taken out.
+
+        Of those that are no longer there nobody knows: they are among them.
+        """
+        topic, partition = split(place)
+        oldest = self.bounds([topic]).oldest[place]
+        found = set(range(first, min(end, oldest)))
+        if end <= oldest:
+            return found
+        self._consumer.assign([TopicPartition(topic, partition, max(first, oldest))])
+        deadline, over = time.monotonic() + SECONDS, False
+        while not over:
+            messages = self._consumer.consume(1000, timeout=0.2)
+            if messages:
+                deadline = time.monotonic() + SECONDS
+            elif time.monotonic() > deadline:
+                message = f"Kafka at {self._bootstrap} stopped giving {place}"
+                raise StreamError(message)
+            for message in messages:
+                over = over or self._is_end(message) or (message.error() is None and message.offset() >= end - 1)
+                if message.error() is None and message.offset() < end:
+                    found.add(message.offset())
+        self._consumer.unassign()
+        return found
+
+    def _is_end(self, message: Message) -> bool:
+        """Tell whether a partition's end was reached; any other trouble with a partition is an error, for what follows would be missing."""
+        error = message.error()
+        if error is None or message.topic() is None:
+            return False
+        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 — its only name
+            text = f"Kafka at {self._bootstrap} does not give {name(str(message.topic()), message.partition() or 0)}: {error.str()}"
+            raise StreamError(text)
+        return True
 
     def _all(self, topics: Sequence[str]) -> list[tuple[str, int]]:
         return [(topic, partition) for topic in topics for partition in range(self.partitions(topic))]
@@ -172,7 +217,7 @@ def parse(message: Message) -> Seen | None:
     """Read the lineage of an output record, or of one from outside that was put again; None for any other."""
     headers = {key: value.decode(errors="replace") for key, value in message.headers() or () if value is not None}
     source, by = headers.get("from"), headers.get("by")
-    if AGAIN in headers and by is None:
+    if by is None and re.fullmatch(AGAIN_NAMES, headers.get(AGAIN, "")):
         source, by = f"{name(str(message.topic()), message.partition() or 0)}:{message.offset()}", AGAIN
     if source is None or by is None:
         return None

@@ -3,6 +3,7 @@
 And what publishing does to tiers that are not declared any more, which the audit then forgets.
 """
 
+import json
 import time
 from collections.abc import Iterable
 from contextlib import closing
@@ -12,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ops import endpoints, runbook
 from ops.channel import Channel
@@ -47,17 +49,28 @@ class Kafka:
     def __post_init__(self) -> None:
         self.producer = Producer({"bootstrap.servers": self.where.kafka, "acks": "all", "enable.idempotence": True})
 
-    def put(self, stream: str, by: str, source: str, offsets: Iterable[int], at: float) -> None:
+    def put(  # noqa: PLR0913, PLR0917 — what a record is
+        self, stream: str, by: str, source: str, offsets: Iterable[int], at: float, partitions: int = 4
+    ) -> None:
         """Write a record for each offset of `source`, spread over the stream's partitions as a grouping would."""
         for offset in offsets:
             headers = {"origin": f"0:{offset}", "path": "0", "from": f"{source}:{offset}", "by": by, "t0": str(int(at * 1000))}
             self.producer.produce(
                 stream,
                 value=b"{}",
-                partition=offset % 4,
+                partition=offset % partitions,
                 headers={key: value.encode() for key, value in headers.items()},
                 timestamp=int(at * 1000),
             )
+            self.producer.poll(0)
+        self.producer.flush(30)
+
+    def fill(self, stream: str, end: int) -> None:
+        """Have partition 0 of a stream end there at least."""
+        with closing(Streams(self.where.kafka)) as streams:
+            there = streams.bounds([stream]).ends[f"{stream}/0"]
+        for _ in range(there, end):
+            self.producer.produce(stream, b"{}", partition=0)
             self.producer.poll(0)
         self.producer.flush(30)
 
@@ -83,6 +96,7 @@ def begun(lab: Lab, *tiers: Tier) -> Auditor:
 def test_a_stream_that_lacks_one_record_in_ten_thousand_is_told_by_its_offset(lab: Lab) -> None:
     entry, kafka, now = PIPELINE.tier("entry"), Kafka(lab.where), time.time()
     auditor = begun(lab, entry)
+    kafka.fill("raw", COUNT)
     kafka.put("hits", "entry/1", "raw/0", (offset for offset in range(COUNT) if offset not in {7777, 8000}), now)
     kafka.put("raw.quarantine", "entry/1", "raw/0", [8000], now)
     kafka.put("raw.quarantine", "other/1", "raw/0", [7777], now)
@@ -128,6 +142,7 @@ def test_a_tier_that_is_taken_out_is_forgotten_and_one_whose_stream_is_renamed_b
     with closing(Auditor((renamed,), lab.where)) as other:
         assert other.look() == []
         assert other.look() == []
+        assert other._audits["enrich"].done() == {"hits/1": 10}, "what had come out has"
     assert lines(lab, "enrich")
     with closing(Auditor((PIPELINE.tier("entry"),), lab.where)) as other:
         other.tell()
@@ -198,6 +213,7 @@ def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None
 
 
 def test_batches_that_do_not_follow_on_each_other_and_records_that_go_nowhere_are_told(lab: Lab) -> None:
+    Kafka(lab.where).fill("enriched", 20)
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
         connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, audit, audit_read, losses")
         insert = (
@@ -216,6 +232,80 @@ def test_batches_that_do_not_follow_on_each_other_and_records_that_go_nowhere_ar
     auditor.close()
     with closing(Auditor((counts,), lab.where)) as later:
         assert later.look() == [], "the book remembers"
+
+
+def transacted(lab: Lab) -> int:
+    """Put ten records into raw/0, five in each of two transactions, between them three that are taken back; return the first offset.
+
+    Of the 15 places from there on 5 and 9 have a mark, 6 to 8 what was taken back.
+    """
+    with closing(Streams(lab.where.kafka)) as streams:
+        first = streams.bounds(["raw"]).ends["raw/0"]
+    producer = Producer({"bootstrap.servers": lab.where.kafka, "transactional.id": "outside"})
+    producer.init_transactions(30)
+    for count, taken_back in ((5, False), (3, True), (5, False)):
+        producer.begin_transaction()
+        for number in range(count):
+            producer.produce("raw", str(number), partition=0)
+        producer.flush(30)
+        if taken_back:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    return first
+
+
+def test_where_a_sender_uses_transactions_only_records_are_missed(lab: Lab) -> None:
+    first, kafka, now = transacted(lab), Kafka(lab.where), time.time()
+    committed = {*range(first, first + 5), *range(first + 10, first + 15)}
+    entry = PIPELINE.tier("entry")
+    with closing(begun(lab, entry)) as auditor:
+        kafka.put("hits", "entry/8", "raw/0", sorted(committed - {first + 12}), now)
+        kafka.put("hits", "entry/8", "raw/0", [first + 15], now + SETTLED_MS / 1000 + 1)
+        (missing,) = auditor.look()
+    assert f"1 records of raw/0 were read by entry and have not come out: offsets {first + 12};" in missing.sentence
+    counts = replace(PIPELINE.tier("counts"), name="direct", inputs=PIPELINE.tier("entry").inputs)
+    insert = (
+        "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
+        " VALUES ('direct', 1, %s, %s, %s, %s, %s, %s, 0, 0)"
+    )
+    with closing(begun(lab, counts)) as auditor, psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        connection.execute(insert, (0, json.dumps({"raw/0": first}), json.dumps({"raw/0": first + 9}), 9, 5, 4))
+        assert auditor.look() == []
+        connection.execute(insert, (1, json.dumps({"raw/0": first + 9}), json.dumps({"raw/0": first + 15}), 6, 4, 2))
+        (missing,) = auditor.look()
+    assert "was given 6 records and 1 of them went nowhere" in missing.sentence
+
+
+def test_partitions_that_are_added_are_looked_at(lab: Lab) -> None:
+    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    for made in admin.create_topics([NewTopic("grown", num_partitions=1, replication_factor=-1)]).values():
+        made.result()
+    tier = replace(PIPELINE.tier("entry"), name="growing", outputs=(declare.Stream("grown", "id string"),))
+    with closing(begun(lab, tier)) as auditor:
+        for made in admin.create_partitions([NewPartitions("grown", 4)]).values():
+            made.result()
+        kafka.put("grown", "growing/1", "raw/1", range(100), now)
+        kafka.put("grown", "growing/1", "raw/1", range(100, 104), now + SETTLED_MS / 1000 + 1)
+        assert auditor.look() == []
+    assert lines(lab, "growing") == {"raw/1": (104, 0)}
+
+
+def test_a_ledger_that_was_begun_anew_is_looked_at(lab: Lab) -> None:
+    tier = replace(PIPELINE.tier("counts"), name="renewed")
+    insert = (
+        "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
+        " VALUES ('renewed', 1, %s, %s, %s, %s, %s, 0, 0, 0)"
+    )
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for number in range(3):
+            begins, ends = json.dumps({"enriched/0": 100 * number}), json.dumps({"enriched/0": 100 * number + 100})
+            connection.execute(insert, (number, begins, ends, 100, 100))
+        with closing(begun(lab, tier)) as auditor:
+            connection.execute("DELETE FROM ledger WHERE tier = 'renewed'")
+            connection.execute(insert, (0, '{"enriched/0": 0}', '{"enriched/0": 7}', 7, 7))
+            assert auditor.look() == []
+            assert auditor._audits["renewed"].done() == {"enriched/0": 7}, "not what it was before"
 
 
 def wanted(channel: Channel, tier: str) -> bool | None:

@@ -77,3 +77,13 @@ def test_a_run_that_is_over_is_forgotten() -> None:
 
 def test_ranges_are_short() -> None:
     assert ranges([7, 1, 2, 3, 9, 8]) == [(1, 3), (7, 9)]
+
+
+def test_a_partition_with_a_record_now_and_then_is_judged_while_its_run_goes_on() -> None:
+    claims, safe = Claims(), dict[str, int]()
+    for at in range(0, 10 * FORGET_MS, SETTLED_MS):
+        claims.add(PutOut("entry/1", "raw/0", at, at))
+        if at % (2 * FORGET_MS) == 0:
+            claims.add(PutOut("entry/1", "raw/1", at // (2 * FORGET_MS), at))
+        safe |= claims.settled()
+    assert safe["raw/1"] == 3, "all but the last, of which nothing can be said yet"
