@@ -15,6 +15,7 @@ log = structlog.get_logger()
 AFTER_SECONDS = 4.0
 """How long it goes on watching after the new run has caught up: the old one stops in this time."""
 AT_MOST_SECONDS = 120.0
+"""How long it goes on watching where neither run is behind the other, nor level: little comes out."""
 CLOSE_MS = 100
 """The new run is level with the old one when the records that it puts out now arrived not much before the old one's."""
 
@@ -62,7 +63,7 @@ class Handover:
     def _watch(self) -> None:
         deadline, over = time.monotonic() + AT_MOST_SECONDS, None
         try:
-            while not self._stop.is_set() and time.monotonic() < (over or deadline):
+            while not self._stop.is_set() and (time.monotonic() < (over or deadline) or (over is None and self._front.behind())):
                 for message in self._consumer.consume(500, timeout=0.05):
                     seen = parse(message) if message.error() is None else None
                     if seen is None or seen.out.tier != self._tier:

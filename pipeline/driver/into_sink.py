@@ -7,12 +7,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
 import pyarrow as pa
 import structlog
+from confluent_kafka import KafkaException
 
 from ops.model.incarnation import Receipt, Repartitioned
 from ops.model.tier import Delivery
@@ -21,9 +23,9 @@ from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, ends
 from pipeline.driver.failure import plainly
 from pipeline.driver.flow import Commits, raised
 from pipeline.driver.intake import portion
-from pipeline.driver.positions import GoneError, start
+from pipeline.driver.positions import GoneError, refuse_shorter, start
 from pipeline.driver.restarts import Restarts
-from pipeline.driver.streams import Bounds
+from pipeline.driver.streams import Bounds, NoStreamError, StreamError
 from pipeline.sinks.archive import Archive
 from pipeline.sinks.ledger import Batch, Counts, FencedError, GivenUpError, Last, Ledger, MovedError
 from pipeline.sinks.quarantine import Quarantine
@@ -48,7 +50,7 @@ QUIET_SECONDS = 2 * INTERVAL
 """An owner that has written nothing for this long leaves no gap behind."""
 PATIENCE_SECONDS = 20.0
 AWAY_SECONDS = 2.0
-"""Between two tries while the sink is away."""
+"""Between two tries while the sink, or Kafka, is away."""
 
 
 class HeldError(Exception):
@@ -123,11 +125,12 @@ class IntoSink(Engine):
         """Start from where the ledger ends."""
         setting = self._setting
         last = self._ledger.last()
+        setting.streams.renew()
         bounds = setting.streams.bounds(setting.inputs)
         self._clear()
         begins = self._begin(last, bounds)
         if last is not None:
-            self._refuse_shorter(last.ends, bounds.ends)
+            refuse_shorter(last.ends, bounds.ends, f"when its records may be taken for new, {self._anew(last)}")
         self._held.clear()
         self._error, self._turn, self._waits_since = None, False, None
         self._read, self._done = begins, begins
@@ -159,7 +162,13 @@ class IntoSink(Engine):
             log.warning("the query failed and is begun again in place", error=self._setting.flow.failure)
         if self._restarts.overdue(now) >= 0:
             self._restarts.begun()
-            self.run()
+            try:
+                self.run()
+            except NoStreamError:
+                raise
+            except (psycopg.OperationalError, StreamError, KafkaException) as away:
+                self._restarts.put_off(time.monotonic(), AWAY_SECONDS)
+                log.warning("what it reads or writes is away; the query is begun again a little later", error=plainly(away))
 
     def caught_up(self) -> bool:
         """Tell whether it has written a first batch, or there is nothing to write."""
@@ -184,12 +193,12 @@ class IntoSink(Engine):
             self._archive.write()
 
     def rest(self) -> None:
-        """Write what is not archived yet."""
+        """Archive what came last."""
         if self._archive is not None:
             self._archive.write()
 
     def close(self) -> None:
-        """Write what is not archived yet, and give connections back."""
+        """Archive what came last, and give connections back."""
         self.rest()
         if self._archive is not None:
             self._archive.close()
@@ -201,7 +210,21 @@ class IntoSink(Engine):
     def _begin(self, last: Last | None, bounds: Bounds) -> dict[str, int]:
         """Make a run's checkpoint, and return where the run begins."""
         self._folder = self._scratch()
-        return start(bounds.oldest, bounds.ends, [last.ends] if last is not None else [], [])
+        if last is None:
+            return start(bounds.oldest, bounds.ends, [], [])
+        try:
+            return start(bounds.oldest, bounds.ends, [last.ends], [])
+        except GoneError as gone:
+            message = f"{gone}; to go on with what is there, {self._anew(last)}"
+            raise GoneError(message) from gone
+
+    def _anew(self, last: Last) -> str:
+        """Say how a person has the tier begin with the oldest records that there are; the numbers of its batches go on."""
+        tier = self._setting.tier
+        outside = tier.inputs[0].columns is None
+        names = f" (and empty {self._sink.name} and the tier's rows in marks: new records have the names of old ones)" if outside else ""
+        said = f"update ledger set ends = '{{}}' where tier = '{tier.name}' and batch = {last.number}"  # noqa: S608 — for a person to run
+        return f"{said}{names}; then start it again"
 
     def _made(self, begins: dict[str, int], records: int) -> tuple["DataFrame", str]:
         """Return what the query puts out, and its output mode."""
@@ -264,6 +287,8 @@ class IntoSink(Engine):
                 log.warning("records may be lost", why=str(given_up))
             except MovedError as moved:
                 log.info("another has written meanwhile", moved=str(moved))
+            except psycopg.errors.ProgramLimitExceeded:
+                raise  # it would be refused for ever
             except (psycopg.OperationalError, SinkAwayError) as error:
                 self._commits.retries += 1
                 log.warning("the sink is away; the batch is tried again", begins=batch.begins, error=plainly(error))
@@ -291,17 +316,6 @@ class IntoSink(Engine):
                 return rest
             self._held.wait(LOOK_SECONDS)
 
-    def _refuse_shorter(self, done: dict[str, int], there: dict[str, int]) -> None:
-        """Refuse to go on where new records would be taken for old ones."""
-        for partition, end in there.items():
-            if end < done.get(partition, 0):
-                message = (
-                    f"{partition} ends at {end}, and the ledger says that {self._setting.tier.name} has read up to {done[partition]}: "
-                    f"the stream was cut back or made anew; when its records may be taken for new, delete the tier's rows in ledger, "
-                    f"and start it again"
-                )
-                raise GoneError(message)
-
     def _is_mine(self) -> bool:
         return self._turn or self._setting.owns()
 
@@ -315,8 +329,8 @@ class IntoSink(Engine):
         columns = {name: good.column(name).to_pylist() for name in good.column_names}
         origins, paths, arrived = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH), columns.pop(lineage.ARRIVED)
         del columns[lineage.FROM]
-        self._quarantine.put(bad)
-        counts = self._ledger.write(batch, Rows(columns, origins, paths), epoch=self._setting.right(), quarantined=len(bad))
+        given, put = Rows(columns, origins, paths), partial(self._quarantine.put, bad)
+        counts = self._ledger.write(batch, given, epoch=self._setting.right(), quarantined=len(bad), aside=put)
         self._turn, self._done, now = True, batch.ends, time.time()
         self._count(counts, arrived, now)
         if arrived and self._gap is None and self._before is not None:

@@ -15,15 +15,28 @@ from ops.brokers import brokers
 from ops.model.incarnation import Receipt
 from ops.model.tier import Mode
 from pipeline import lineage
-from pipeline.driver.engine import INTERVAL, Engine, Setting, ends, folder_of_run, is_idle, is_warm, offsets_option, plan, recent, source
+from pipeline.driver.engine import (
+    INTERVAL,
+    Engine,
+    Setting,
+    drop_runs,
+    ends,
+    folder_of_run,
+    is_idle,
+    is_warm,
+    offsets_option,
+    plan,
+    recent,
+    source,
+)
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.intake import Intake, portion
-from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, settled, start, unbroken
+from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, known, refuse_shorter, settled, start, unbroken
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, executors, missing
 from pipeline.driver.slots import records_read
-from pipeline.driver.streams import Seen, StreamError
+from pipeline.driver.streams import NoStreamError, Seen, StreamError
 from pipeline.routing import outgoing
 
 if TYPE_CHECKING:
@@ -45,8 +58,16 @@ APART_MS = 1_000
 """So far apart the last records of two input partitions may be for that."""
 ASK_SECONDS = 0.5
 """Between two questions to the JVM about what was read: they cost it some hundred calls."""
+AWAY_SECONDS = 2.0
+"""Between two tries while Kafka is away."""
 LOOK_BACK_MS = (2 * SETTLED_MS, 30 * SETTLED_MS)
 """How far back the output is read when a few records do not tell of every partition, and when that does not either."""
+
+
+WAY_OUT = (
+    "it goes on by itself when the stream is as long again; where it was made anew, give it another name in the pipeline, and publish "
+    "(where it is one from outside, empty the tables that its records go into, and their rows in marks: new records have names of old ones)"
+)
 
 
 class IntoStreams(Engine):
@@ -100,10 +121,13 @@ class IntoStreams(Engine):
         """Start from where the output says that everything before is out."""
         setting = self._setting
         self._query = None
-        inputs = setting.streams.bounds(setting.inputs)
+        setting.streams.renew()
         outputs = setting.streams.bounds(setting.outputs)
-        tail = self._tail(outputs.ends, set(inputs.ends))
-        begins = start(inputs.oldest, inputs.ends, [*setting.started(), *self._own], tail)
+        tail = self._tail(outputs.ends, set(setting.streams.bounds(setting.inputs).ends))
+        started = [*setting.started(), *self._own]
+        inputs = setting.streams.bounds(setting.inputs)  # only now: nothing that is out was made of what came later
+        refuse_shorter(known(started, tail), inputs.ends, WAY_OUT)
+        begins = start(inputs.oldest, inputs.ends, started, tail)
         if setting.one_for_one:
             begins = unbroken(begins, inputs.ends, tail)
         self._begin(begins, inputs.ends, outputs.ends, metered=setting.held() or self._metered is not None)
@@ -114,6 +138,7 @@ class IntoStreams(Engine):
         setting = self._setting
         self._own.append(begins)
         folder, self._by = self._next_run()
+        drop_runs(setting.checkpoints, setting.incarnation, self._run, earlier=setting.owns())
         self._begins, self._needed = begins, sum(inputs[name] - offset for name, offset in begins.items())
         if self._handover is not None:
             self._handover.stop()
@@ -205,9 +230,10 @@ class IntoStreams(Engine):
             self._restarts.begun()
             try:
                 self.run()
+            except NoStreamError:
+                raise
             except (StreamError, KafkaException) as away:
-                if not self._restarts.failed(time.monotonic()):
-                    raise
+                self._restarts.put_off(time.monotonic(), AWAY_SECONDS)
                 log.warning("Kafka does not answer; the query is begun again a little later", error=plainly(away))
         elif late > EXECUTORS_SECONDS:
             raise NoExecutorError(missing(there, workers.awake, workers.label))
@@ -253,8 +279,8 @@ class IntoStreams(Engine):
         if self._metered is not None:
             return dict(self._metered)
         found = dict(self._begins)
-        for known in self._setting.started():
-            found |= {name: max(offset, found[name]) for name, offset in known.items() if name in found}
+        for told in self._setting.started():
+            found |= {name: max(offset, found[name]) for name, offset in told.items() if name in found}
         streams = self._setting.streams
         for seen in streams.last(self._setting.outputs, streams.bounds(self._setting.outputs).ends, before=A_FEW):
             if self._mine(seen) and seen.out.partition in found:

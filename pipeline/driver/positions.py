@@ -35,7 +35,7 @@ class PutOut:
 
 
 class GoneError(Exception):
-    """Records that were not processed are no longer in the input."""
+    """Records that were not processed are no longer in the input, or others are in their place."""
 
 
 def start(
@@ -45,15 +45,9 @@ def start(
 
     `oldest` and `ends` bound the input, `started` is where each earlier run started, `tail` is the end of the output.
     """
-    known: dict[str, int] = {}
-    for begin in started:
-        for partition, offset in begin.items():
-            known[partition] = max(offset, known.get(partition, 0))
-    for partition, offset in settled(tail).items():
-        known[partition] = max(offset + 1, known.get(partition, 0))
-    chosen: dict[str, int] = {}
+    done, chosen = known(started, tail), dict[str, int]()
     for partition, first in oldest.items():
-        offset = known.get(partition, first)
+        offset = done.get(partition, first)
         if offset < first:
             message = (
                 f"{partition}: offsets {offset} to {first - 1} were never processed and are no longer there; "
@@ -62,6 +56,23 @@ def start(
             raise GoneError(message)
         chosen[partition] = min(offset, ends[partition])
     return chosen
+
+
+def known(started: Iterable[Mapping[str, int]], tail: Iterable[PutOut]) -> dict[str, int]:
+    """Return up to where all is known to be out, by input partition."""
+    done: dict[str, int] = {}
+    for begin in (*started, {partition: offset + 1 for partition, offset in settled(tail).items()}):
+        for partition, offset in begin.items():
+            done[partition] = max(offset, done.get(partition, 0))
+    return done
+
+
+def refuse_shorter(done: Mapping[str, int], ends: Mapping[str, int], way_out: str) -> None:
+    """Refuse to go on where new records would be taken for old ones."""
+    for partition, end in ends.items():
+        if end < done.get(partition, 0):
+            message = f"{partition} ends at {end}, and was read up to {done[partition]}: the stream was cut back or made anew; {way_out}"
+            raise GoneError(message)
 
 
 def unbroken(begins: Mapping[str, int], ends: Mapping[str, int], tail: Iterable[PutOut]) -> dict[str, int]:

@@ -32,6 +32,10 @@ class Restarts:
         """Return for how long the restart has been due; negative before."""
         return -1.0 if self._due is None else now - self._due
 
+    def put_off(self, now: float, seconds: float) -> None:
+        """Begin again so much later: what it takes is away, which is no failure of the query."""
+        self._due = now + seconds
+
     def begun(self) -> None:
         """Take note that it was begun again."""
         self._due = None

@@ -146,6 +146,10 @@ class WithState(IntoSink):
             raise StateGoneError(message) from gone
         return self._level
 
+    def _anew(self, last: Last) -> str:
+        del last
+        return f"delete the tier's rows in ledger and in {self._latest.name}, and start it again"
+
     def rehearse(self) -> None:
         """Nothing: what holds state is planned as a stream, or not at all."""
 

@@ -11,7 +11,8 @@ from pipeline.driver import into_streams
 from pipeline.driver.engine import Setting
 from pipeline.driver.intake import ROUND_SECONDS, SILENT_SECONDS
 from pipeline.driver.into_streams import IntoStreams
-from pipeline.driver.streams import Bounds
+from pipeline.driver.positions import GoneError
+from pipeline.driver.streams import Bounds, NoStreamError, StreamError
 from pipeline.driver.workers import Workers
 
 BATCH = 100
@@ -26,10 +27,18 @@ class Input:
         self.held = False
         self.silent = 0.0
         self.now = 1000.0
+        self.away = False
+        self.renewed = False
 
     def bounds(self, topics):
+        if self.away:
+            message = "Kafka does not answer"
+            raise StreamError(message)
         ends = {f"{topic}/0": self.end if topic == "raw" else 0 for topic in topics}
         return Bounds(dict.fromkeys(ends, 0), ends)
+
+    def renew(self):
+        self.renewed = True
 
     def last(self, *_asked, **_more):
         return []
@@ -153,3 +162,58 @@ def test_without_anybody_who_decides_it_is_not_held_for_ever_and_does_not_flood(
     gate.run()
     pass_time(gate, given, 10 * SILENT_SECONDS)
     assert [end - begin for _, begin, end in gate.jobs] == [BATCH // 10] * 10
+
+
+def test_it_waits_for_kafka_however_long_that_is_away(gate, given):
+    given.end = 50
+    gate.run()
+    gate._query.isActive = False
+    gate._query.exception = lambda: RuntimeError("the broker is gone")
+    given.away = True
+    pass_time(gate, given, 3600)
+    given.away = False
+    pass_time(gate, given, 5)
+    assert [by for by, _ in gate.runs] == ["entry/7", "entry/7.1"]
+    assert gate._setting.flow.restarts == 1, "it has failed once"
+
+
+def test_a_stream_that_is_not_there_is_not_waited_for(gate, given, monkeypatch):
+    gate.run()
+    gate._query.isActive = False
+    gate._query.exception = lambda: RuntimeError("it is gone")
+
+    def gone(_topics):
+        raise NoStreamError
+
+    monkeypatch.setattr(given, "bounds", gone)
+    with pytest.raises(NoStreamError):
+        pass_time(gate, given, 5)
+
+
+def test_it_does_not_go_on_where_new_records_have_the_places_of_old_ones(gate, given):
+    given.end = 50
+    gate._own = [{RAW: 70}]
+    with pytest.raises(GoneError, match=r"raw/0 ends at 50, and was read up to 70: the stream was cut back or made anew; it goes on"):
+        gate.run()
+    given.end = 71
+    assert gate.run().positions == {RAW: 70}
+
+
+def test_partitions_that_were_added_are_read_by_the_next_run(gate, given):
+    gate.run()
+    given.renewed = False
+    gate.run()
+    assert given.renewed
+
+
+def test_runs_that_are_over_leave_no_folders(gate, given, tmp_path):
+    checkpoints = tmp_path / "checkpoints" / "entry"
+    for folder in ("3.0", "6.12", "8.0", "internal"):
+        (checkpoints / folder).mkdir(parents=True)
+    given.end, given.held = 1000, True
+    gate.run()
+    for _ in range(3):
+        given.held = not given.held
+        pass_time(gate, given, 30)
+    assert gate._run >= 2
+    assert {path.name for path in checkpoints.iterdir()} == {f"7.{gate._run}", "8.0", "internal"}, "of later incarnations each has its own"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, GoneError, PutOut, settled, start, unbroken
+from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, GoneError, PutOut, known, refuse_shorter, settled, start, unbroken
 
 P = "raw/0"
 END = 1_000
@@ -85,3 +85,12 @@ def test_a_restart_in_place_counts_as_a_run_of_its_own():
 def test_records_that_are_gone_are_said_loudly():
     with pytest.raises(GoneError, match=r"raw/0: offsets 5 to 9 were never processed.*retention"):
         start({P: 10}, {P: 20}, [{P: 5}], [])
+
+
+def test_an_input_that_is_shorter_than_what_was_read_of_it_is_refused():
+    tail = [PutOut("entry/1", P, 40, 0), PutOut("entry/1", P, 50, SETTLED_MS + 1)]
+    done = known([{P: 7, "raw/1": 9}], tail)
+    assert done == {P: 41, "raw/1": 9}
+    refuse_shorter(done, {P: 41, "raw/1": 12, "raw/2": 0}, "")
+    with pytest.raises(GoneError, match=r"raw/0 ends at 40, and was read up to 41: .*; call somebody"):
+        refuse_shorter(done, {P: 40, "raw/1": 12}, "call somebody")

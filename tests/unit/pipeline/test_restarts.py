@@ -25,3 +25,12 @@ def test_failures_of_long_ago_are_forgotten():
 
 def test_nothing_is_overdue_while_nothing_has_failed():
     assert Restarts(limit=2, seconds=60, first_wait=1).overdue(1e9) < 0
+
+
+def test_what_is_put_off_is_due_later_and_counts_as_no_failure():
+    restarts = Restarts(limit=1, seconds=60, first_wait=1)
+    for at in range(0, 100, 2):
+        restarts.put_off(at, 2)
+        assert restarts.waiting
+        assert restarts.overdue(at + 1.9) < 0 <= restarts.overdue(at + 2)
+    assert restarts.failed(100)

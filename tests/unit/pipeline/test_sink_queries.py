@@ -1,0 +1,112 @@
+"""The query of a tier with a sink when something is not as it should be: what it waits for, and what it ends for. Without Spark."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from ops.model.tier import Kind
+from pipeline.declare import Stream, Tier
+from pipeline.driver import into_sink
+from pipeline.driver.engine import Setting
+from pipeline.driver.into_sink import IntoSink
+from pipeline.driver.positions import GoneError
+from pipeline.driver.streams import Bounds, NoStreamError, StreamError
+from pipeline.sinks.ledger import Batch, Last
+from pipeline.sinks.table import Totals
+
+SUMS = Totals("sums", {"who": "text", "n": "bigint"}, key=("who",))
+LAST = Last(7, {"hits/0": 15}, 0.0, 0.0)
+
+
+class Query(IntoSink):
+    """Notes where it begins instead of having Spark do it."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting, SUMS)
+        self.begun: list[dict[str, int]] = []
+        self.trouble: Exception | None = None
+        self.last: Last | None = LAST
+        self._ledger = cast("Any", SimpleNamespace(last=self._look, number=7))
+
+    def _look(self) -> Last | None:
+        if self.trouble is not None:
+            raise self.trouble
+        return self.last
+
+    def _start(self, begins: dict[str, int], *_more: Any, **_others: Any) -> Any:
+        self.begun.append(begins)
+        return SimpleNamespace(isActive=True)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(into_sink.time, "monotonic", lambda: now[0])
+    return now
+
+
+def query(oldest: int = 0, end: int = 20, stream: Stream | None = None) -> Query:
+    given = SimpleNamespace(renew=lambda: None, bounds=lambda _topics: Bounds({"hits/0": oldest}, {"hits/0": end}))
+    tier = Tier("counts", Kind.PROCESSING, (stream or Stream("hits", "who string"),), lambda hits: hits, sink=SUMS)
+    words: Any = (None, tier, 3, given, "kafka", "postgres", None, list, lambda: 1, lambda: True)
+    return Query(Setting(*words))
+
+
+def failed(made: Query) -> None:
+    made._query = cast("Any", SimpleNamespace(isActive=False, exception=lambda: RuntimeError("the broker is gone")))
+
+
+@pytest.mark.parametrize("trouble", [psycopg.OperationalError("no route to host"), StreamError("Kafka does not answer")])
+def test_what_is_away_is_waited_for_however_long(clock: list[float], trouble: Exception) -> None:
+    made = query()
+    failed(made)
+    made.trouble = trouble
+    for _ in range(3600):
+        clock[0] += 1
+        made.check()
+    made.trouble = None
+    clock[0] += 2
+    made.check()
+    assert made.begun == [{"hits/0": 15}]
+    assert made._setting.flow.restarts == 1
+
+
+def test_a_stream_that_is_not_there_is_not_waited_for(clock: list[float]) -> None:
+    made = query()
+    failed(made)
+    made.check()
+    made.trouble = NoStreamError()
+    clock[0] += 2
+    with pytest.raises(NoStreamError):
+        made.check()
+
+
+def test_what_the_database_will_never_take_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = query()
+
+    def refuse(*_: object) -> None:
+        message = "index row size 2800 exceeds maximum 2704"
+        raise psycopg.errors.ProgramLimitExceeded(message)
+
+    monkeypatch.setattr(made, "_write", refuse)
+    monkeypatch.setattr(into_sink, "AWAY_SECONDS", 0.01)
+    with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+        made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
+
+
+@pytest.mark.parametrize(("oldest", "end", "why"), [(17, 20, "hits/0: offsets 15 to 16 were never processed"), (0, 9, "hits/0 ends at 9")])
+def test_where_records_are_gone_it_says_how_to_go_on(oldest: int, end: int, why: str) -> None:
+    with pytest.raises(GoneError, match=why) as said:
+        query(oldest, end).run()
+    assert "update ledger set ends = '{}' where tier = 'counts' and batch = 7; then start it again" in str(said.value)
+    with pytest.raises(GoneError, match="empty sums and the tier's rows in marks: new records"):
+        query(oldest, end, Stream("hits")).run()
+
+
+def test_it_goes_on_with_the_oldest_when_a_person_has_said_so() -> None:
+    made = query(17, 20)
+    made.last = Last(7, {}, 0.0, 0.0)
+    assert made.run().positions == {"hits/0": 17}
