@@ -6,6 +6,7 @@ sends nothing again that the service may have taken (decision record 0027).
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,8 @@ WAITS = (0.1, 5.0)
 """Between two tries, first and at most. Unit: seconds."""
 BUSY = frozenset({425, 429})
 """Answers that mean: not now, and this was not taken. So does 503, when it says for how long (`Retry-After`)."""
+ASTRAY = frozenset({307, 308, 401, 405, 407})
+"""Answers that no record is to blame for (the address has moved, the token has expired): not now, and this was not taken."""
 UNSURE = frozenset({408, 409})
 """Answers of the 400s that mean: not now; of those, and of the 500s, nobody knows whether the record was taken."""
 
@@ -121,7 +124,7 @@ class Post(Sink):
         return httpx.Client(timeout=ANSWER_SECONDS, headers={"Content-Type": "application/json", **token})
 
     def _body(self, rows: Rows, row: int) -> str:
-        return json.dumps({name: rows.columns[name][row] for name in self.columns}, default=str)
+        return json.dumps({name: _sayable(rows.columns[name][row]) for name in self.columns}, default=str)
 
     def _send(self, client: httpx.Client, rows: Rows, row: int, give_up: float, again: frozenset[Fate]) -> Answer:
         """Send a record until what becomes of it is none of those, or there is no more time."""
@@ -142,7 +145,7 @@ class Post(Sink):
             unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
             return Answer(row, Fate.NOT_YET if unsent else Fate.UNKNOWN, f"{type(error).__name__}: {error}")
         fate = _fate(answer)
-        said = answer.text[:1000] if fate is Fate.REFUSED else f"it answers {answer.status_code}"
+        said = answer.text[:1000].replace("\0", "") if fate is Fate.REFUSED else f"it answers {answer.status_code}"
         return Answer(row, fate, said, answer.status_code, _asked_for(answer))
 
     def _settled(self, answer: Answer, *also: Fate) -> Answer:
@@ -164,6 +167,11 @@ class Post(Sink):
         return len(refusals)
 
 
+def _sayable(value: Any) -> Any:
+    """Put null in the place of what JSON has no word for."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _by_lanes(rows: Rows, new: Sequence[int], send: Callable[[int], Answer]) -> list[Answer]:
     """Send some rows, many at a time, those of one path after each other."""
     lanes: dict[str, list[int]] = {}
@@ -176,7 +184,7 @@ def _by_lanes(rows: Rows, new: Sequence[int], send: Callable[[int], Answer]) -> 
 def _fate(answer: httpx.Response) -> Fate:
     if answer.is_success:
         return Fate.TAKEN
-    if answer.status_code in BUSY or (answer.status_code == httpx.codes.SERVICE_UNAVAILABLE and "Retry-After" in answer.headers):
+    if answer.status_code in BUSY | ASTRAY or (answer.status_code == httpx.codes.SERVICE_UNAVAILABLE and "Retry-After" in answer.headers):
         return Fate.NOT_YET
     return Fate.UNKNOWN if answer.status_code in UNSURE or answer.is_server_error else Fate.REFUSED
 

@@ -29,6 +29,7 @@ class Service(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.got: list[tuple[str, dict[str, Any], str | None]] = []
         self.answers: dict[str, list[int]] = {}
+        self.because = b"because"
         self.lock = threading.Lock()
 
     @property
@@ -52,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         if status == CUT:
             self.close_connection = True
             return
-        said = b"because" if status != 200 else b""
+        said = self.server.because if status != 200 else b""
         self.send_response(status)
         self.send_header("Content-Length", str(len(said)))
         self.end_headers()
@@ -121,6 +122,21 @@ def test_what_will_never_be_taken_is_kept_with_the_answer(service: Service) -> N
     written, kept = write(Post("crm", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3"))
     assert written == Written(2, refused=1)
     assert kept == [("0:2", '{"n": 2}', 422, "because", 7)]
+
+
+@pytest.mark.parametrize("status", [401, 405, 307])
+def test_records_are_not_to_blame_for_a_token_or_an_address(service: Service, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.3)
+    service.answers = {"crm:0:1": [status] * 100}
+    with pytest.raises(SinkAwayError, match=f"takes no records of crm: it answers {status}"):
+        write(Post("crm", {"n": "bigint"}, service.url), rows("0:1"))
+
+
+def test_what_is_kept_is_what_postgresql_takes(service: Service) -> None:
+    service.answers, service.because = {"crm:0:1": [422]}, b"no\0thing"
+    given = Rows({"n": [float("nan")], "m": [float("inf")], "k": [1.5]}, ["0:1"], ["0"])
+    _, kept = write(Post("crm", {"n": "float8", "m": "float8", "k": "float8"}, service.url), given)
+    assert kept == [("0:1", '{"n": null, "m": null, "k": 1.5}', 422, "nothing", 7)]
 
 
 def once(sink: Post, given: Rows, marks: Marks | None = None) -> Written:
