@@ -98,13 +98,22 @@ class HourOperator(BaseOperator):
 
     def _tell(self, context: Context, until: datetime) -> None:
         events = context["inlet_events"][HOUR_COMPLETE].ascending(False).limit(LOOK_BACK)  # noqa: FBT003
-        told = [datetime.fromisoformat(str(last)) for event in events if (last := (event.extra or {}).get("until"))]
+        told = [moment for event in events if (moment := told_until(event.extra)) is not None]
         begin = beginning(until, max(told, default=None))
         if begin >= until:
             message = f"all up to {_clock(until.timestamp())} was told of before"
             raise AirflowSkipException(message)
         context["outlet_events"][HOUR_COMPLETE].extra = {"from": begin.isoformat(), "until": until.isoformat()}
         self.log.info("Complete from %s until %s", _clock(begin.timestamp()), _clock(until.timestamp()))
+
+
+def told_until(extra: dict[str, Any] | None) -> datetime | None:
+    """Return up to when an event told; None where it does not say so: a person may write anything."""
+    try:
+        found = datetime.fromisoformat(str((extra or {}).get("until")))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def last_full_hour(context: Context) -> datetime:

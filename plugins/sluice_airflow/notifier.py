@@ -6,6 +6,7 @@ context has. Without any address an alert is still written below `alerts/` in SL
 
 import asyncio
 import json
+import logging
 import re
 import smtplib
 import socket
@@ -22,6 +23,8 @@ from ops import endpoints
 from ops.model.resources import Frozen
 from ops.site import Alerts
 from sluice_airflow import forms
+
+log = logging.getLogger(__name__)
 
 SEND_SECONDS = 5.0
 """How long a mail server or a webhook may take to answer: a failed task ends, and its abort begins, only when its callback is through."""
@@ -117,12 +120,15 @@ class SluiceNotifier(BaseNotifier):
 
 
 def _claim(mark: Path, alert: Alert) -> bool:
-    mark.parent.mkdir(parents=True, exist_ok=True)
+    """Keep the alert; False when it was kept before. Where it cannot be kept it is sent all the same."""
     try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
         with mark.open("x") as file:
             file.write(json.dumps({**alert.model_dump(), "subject": alert.subject, "text": alert.text}, indent=1))
     except FileExistsError:
-        return False
+        return not mark.exists()
+    except OSError as error:  # a disk that is full is just what a person has to be told of
+        log.warning("the alert is not kept in %s: %s", mark.parent, error)
     return True
 
 

@@ -86,7 +86,8 @@ def _changes(channel: Channel) -> list[dict[str, Any]]:
             "what": " ".join(
                 str(part)
                 for part in (
-                    change.spec.kind.value, change.spec.host, change.spec.tier, change.spec.to, change.spec.k, change.spec.shift,
+                    change.spec.kind.value, change.spec.host, change.spec.tier, *change.spec.workers, change.spec.to, change.spec.k,
+                    change.spec.shift, change.spec.release, change.spec.partitions,
                 )
                 if part is not None
             ),

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from ops.channel import ChannelAwayError
+from ops.channel import ChannelAwayError, ConflictError
 from sluice_airflow.access import READER
 from sluice_airflow.hook import shared
 from sluice_airflow.overview import overview
@@ -25,8 +25,6 @@ def state() -> JSONResponse:
     """Return everything that the page shows; 503 while ZooKeeper is away."""
     try:
         content: dict[str, Any] = overview(shared.get())
-    except ChannelAwayError as error:
-        return JSONResponse({"away": str(error)}, status_code=503)
-    except FileNotFoundError as error:
+    except (ChannelAwayError, ConflictError, FileNotFoundError) as error:
         return JSONResponse({"away": str(error)}, status_code=503)
     return JSONResponse(content)

@@ -131,3 +131,11 @@ def test_a_callback_that_knows_little_still_alerts(tmp_path, alerts_to):
     NOTIFIER.notify({"dag": SimpleNamespace(dag_id="drain_host"), "run_id": "manual__1", "reason": "task_failure"})
     (path,) = (tmp_path / "alerts").iterdir()
     assert "task_failure" in json.loads(path.read_text())["happened"]
+
+
+def test_an_alert_that_cannot_be_kept_is_sent_all_the_same(web, tmp_path, alerts_to, monkeypatch):
+    alerts_to(webhook=web.url)
+    (tmp_path / "home").write_text("a disk that takes no folder")
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path / "home"))
+    NOTIFIER.notify(failed())
+    assert len(web.posts) == 1

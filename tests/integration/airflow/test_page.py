@@ -78,6 +78,9 @@ def test_the_state_is_the_channels(client, token, zookeeper):
             started_at=1,
         )
         channel.put(paths.change(change.id), change)
+        upgrade = ChangeSpec(kind=ChangeKind.UPGRADE, tier=tier, release="r7-3f9a2c1b")
+        later = change.model_copy(update={"id": "upgrade_tier.r1", "spec": upgrade, "state": ChangeState.DONE, "started_at": 2})
+        channel.put(paths.change(later.id), later)
         headers = {"Authorization": f"Bearer {token}"}
         lost = client.get("/state", headers=headers).json()
         channel.create(paths.live(host), HostFacts(name=host, address="", zone="", cpu=1, memory=1), ephemeral=True)
@@ -87,7 +90,10 @@ def test_the_state_is_the_channels(client, token, zookeeper):
     (shown,) = state["tiers"]
     assert (shown["name"], shown["state"], shown["incarnation"], shown["driver"]) == ("enrich", "running", 2, "h2")
     assert shown["workers"] == ["h2", "h3"]
-    assert [(each["what"], each["state"]) for each in state["changes"]] == [("drain h1", "active")]
+    assert [(each["what"], each["state"]) for each in state["changes"]] == [
+        ("upgrade enrich r7-3f9a2c1b", "done"),
+        ("drain h1", "active"),
+    ]
     assert state["controller"]["sentence"] == "all is well"
 
 

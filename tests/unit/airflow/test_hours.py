@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.cli.figures import Audited, Figures
-from sluice_airflow.hours import HOUR, beginning, furthest_behind
+from sluice_airflow.hours import HOUR, beginning, furthest_behind, told_until
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -40,3 +40,8 @@ def test_whatever_runs_were_missed_each_event_begins_where_the_last_one_ended(st
         until = told + step * HOUR
         assert beginning(until, told) == told
         told = until
+
+
+def test_what_a_person_has_written_into_an_event_does_not_stop_it():
+    assert [told_until(extra) for extra in (None, {}, {"until": "noon"}, {"until": 12})] == [None] * 4
+    assert told_until({"until": "2026-03-01T12:00:00"}) == told_until({"until": NOON.isoformat()}) == NOON
