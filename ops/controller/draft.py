@@ -10,7 +10,7 @@ from ops.channel import Write
 from ops.controller.view import HostView, TierView, View
 from ops.controller.wholes import Wholes
 from ops.model import paths
-from ops.model.assignment import Assignment, HostRecord, HostState, slot_id
+from ops.model.assignment import Assignment, HostRecord, HostState, slot_ids
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName, UnitId
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, TierWanted
 from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation, Result
@@ -99,7 +99,7 @@ class Draft:
     def workers(self, tier: TierName) -> tuple[UnitId, ...]:
         """Name the slots of the owner."""
         spec = self.owning(tier)
-        return () if spec is None else tuple(slot_id(tier, spec.incarnation, number) for number in range(len(spec.placement.slots)))
+        return () if spec is None else slot_ids(tier, spec.incarnation, len(spec.placement.slots))
 
     def release_of(self, tier: TierName) -> str | None:
         """Return the release that a tier's next incarnation is begun from."""

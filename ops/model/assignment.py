@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
 from ops.model.resources import Frozen, Quantum
@@ -165,6 +165,12 @@ class HostRecord(Frozen):
 def slot_id(tenant: str, incarnation: int, number: int) -> UnitId:
     """Name a slot; the number tells the slots of one incarnation apart."""
     return UnitId(f"slot-{tenant}-{incarnation}-{number}")
+
+
+@lru_cache(maxsize=1024)
+def slot_ids(tenant: str, incarnation: int, count: int) -> tuple[UnitId, ...]:
+    """Name the slots of an incarnation; passes ask again and again."""
+    return tuple(slot_id(tenant, incarnation, number) for number in range(count))
 
 
 def driver_id(tenant: str, incarnation: int) -> UnitId:

@@ -1,11 +1,14 @@
 """What placement is asked for: so many units of one size, and where they may be."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from ops.model.ids import HostName
 from ops.model.resources import Quantum
 from ops.model.spread import Spread
-from ops.planning.cluster import Host
+from ops.planning.cluster import Host, Hosts
 
 DRIVER = "driver"
 EXTRA = "extra"
@@ -42,4 +45,29 @@ class Ask:
         """Return how many more workers may be on this host."""
         if self.spread is None or self.spread.host is None:
             return self.count
-        return max(0, min(self.count, self.spread.host - self.taken.count(host.name)))
+        return max(0, min(self.count, self.spread.host - self._taken_on.get(host.name, 0)))
+
+    @cached_property
+    def _taken_on(self) -> Counter[HostName]:
+        return Counter(self.taken)
+
+
+class Places:
+    """How many more workers each of the places may take that are limited, while one after the other is put somewhere."""
+
+    def __init__(self, limits: Iterable[tuple[str, int | None]], taken: Iterable[HostName], hosts: Hosts) -> None:
+        """Begin with those that are taken; a limit of None is none."""
+        self._limits = [(kind, most) for kind, most in limits if most is not None]
+        there = [hosts[name] for name in taken if name in hosts]
+        self._held = {kind: Counter(host.within(kind) for host in there) for kind, _ in self._limits}
+
+    def take(self, host: Host, count: int) -> int:
+        """Put so many on a host, or as many as may be there; return how many."""
+        held = [(self._held[kind], host.within(kind), most) for kind, most in self._limits]
+        for counts, place, most in held:
+            count = min(count, most - counts[place])
+        if count <= 0:
+            return 0
+        for counts, place, _ in held:
+            counts[place] += count
+        return count

@@ -100,9 +100,9 @@ def _together(move: Move, hosts: Hosts, cluster: Cluster) -> list[str]:
     """Name the hosts that the tier would share with one from which it has to be separate."""
     found = []
     for group in cluster.rules.separate:
-        for name in sorted(move.after.hosts & hosts.keys()):
+        for name in sorted(move.after.hosts & hosts.keys()) if move.tier in group else ():
             others = (group & set(hosts[name].tiers)) - {move.tier}
-            if move.tier in group and others:
+            if others:
                 found.append(f"{name} would hold {move.tier} beside {', '.join(sorted(others))}, from which it has to be separate")
     return found
 

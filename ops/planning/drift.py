@@ -3,6 +3,7 @@
 Placement keeps a worker where it may stay, so the next incarnation of a tier that has drifted moves only those that may not.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -48,7 +49,10 @@ def breaches(name: str, placement: Placement, aim: Target, hosts: Hosts) -> Iter
 def evened(tier: TierNow, aim: Target, hosts: Hosts) -> Target:
     """Return the aim with the most even spread over the hosts for which there is room beside what runs."""
     fullest = max(Counter(tier.placement.slots if tier.placement else ()).values(), default=0)
-    for most in range(1, fullest):
+    if fullest <= 1:
+        return aim
+    there = sum(host.usable and host.matches(aim.to) for host in hosts.values()) or len(hosts)
+    for most in range(max(1, math.ceil(aim.slots / there)), fullest):
         tighter = replace(aim, spread=(aim.spread or Spread()).model_copy(update={"host": most}))
         try:
             place_tier(tier.spec, tighter, tier.placement, hosts)

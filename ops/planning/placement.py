@@ -1,10 +1,11 @@
 """Placement: slots and drivers on hosts, as an integer min-cost flow in which staying is cheaper than moving.
 
 What asks for the same quantum is solved together, the largest quantum first. Within one quantum the result is optimal and stable. The flow
-has only the hosts and arcs that an optimum can need (`_candidates`, `_widest`): a slot is placed on ten thousand hosts in milliseconds.
+has only the hosts and arcs that an optimum can need (`_candidates`, `_highest`): a slot is placed on ten thousand hosts in milliseconds.
 How many workers of a tier may be in one rack or zone are nodes of the flow; who may not be on a host has no arc to it.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from ops.model.incarnation import Placement
 from ops.model.resources import Quantum
 from ops.model.sentence import listed
 from ops.model.tier import TierSpec
-from ops.planning.ask import DRIVER, EXTRA, Ask
+from ops.planning.ask import DRIVER, EXTRA, Ask, Places
 from ops.planning.cluster import Host, Hosts, RefusedError
 from ops.planning.shares import Target
 from ops.planning.verdict import known, name_of, verdict
@@ -143,11 +144,12 @@ def _solve(asks: Sequence[Ask], hosts: Hosts) -> list[tuple[HostName, ...]]:
     around: list[_Arc] = []
     arriving: Counter[HostName] = Counter()
     for row, (ask, taking) in enumerate(zip(asks, takers, strict=True)):
-        kept, plenty = Counter(ask.keep), ask.wide is None and len(taking) >= wanted
+        kept, highest = Counter(ask.keep), _highest(ask, taking, wanted, hosts)
         tails, more = _places(ask, row, taking, hosts, sink + 1 + len(around))
         around += more
         for host in taking:
-            costs = _costs(ask, host, kept[host.name], _widest(ask, host, kept[host.name], plenty))
+            count = min(ask.left_on(host), host.fits(quantum), max(kept[host.name], highest))
+            costs = _costs(ask, host, kept[host.name], count)
             tail, head = tails.get(host.name, row), columns[host.name]
             arcs.extend((tail, head, 1, cost) for cost in costs)
             placing += [(row, host.name)] * len(costs)
@@ -207,7 +209,7 @@ def _candidates(ask: Ask, roomy: Sequence[Host], wanted: int, hosts: Hosts) -> l
     fit = [host for host in roomy if host.matches(ask.to) and (host.only is None or ask.tenant in host.only)]
     if ask.separate:
         fit = [host for host in fit if ask.separate.isdisjoint(host.tiers)]
-    if ask.spread is not None:
+    if ask.spread is not None and ask.taken:
         fit = [host for host in fit if ask.left_on(host)]
     matching = sorted(fit, key=attrgetter("load"))
     found = {host.name: host for host in _first(ask, matching, wanted, hosts)}
@@ -222,22 +224,22 @@ def _first(ask: Ask, matching: Sequence[Host], wanted: int, hosts: Hosts) -> Seq
     if ask.wide is None:
         return matching[:wanted]
     alone = wanted == ask.count
-    kinds = [(kind, most) for kind, most in ask.spread or () if kind != "host" and most is not None] if alone else [(ask.wide, wanted)]
-    picked = Counter((kind, hosts[name].within(kind)) for kind, _ in kinds for name in ask.taken if alone and name in hosts)
-    found: list[Host] = []
-    for host in matching:
-        places = [(kind, host.within(kind)) for kind, _ in kinds]
-        if all(picked[place] < most for place, (_, most) in zip(places, kinds, strict=True)):
-            picked.update(places)
-            found.append(host)
-        if alone and len(found) == wanted:
-            break
-    return found
+    limits: Iterable[tuple[str, int | None]] = (ask.spread or ()) if alone else [(ask.wide, wanted)]
+    places = Places(limits, ask.taken if alone else (), hosts)
+    found = (host for host in matching if places.take(host, 1))
+    return list(islice(found, wanted) if alone else found)
 
 
-def _widest(ask: Ask, host: Host, kept: int, plenty: bool) -> int:  # noqa: FBT001 - as it was found
-    """Return how many units of an ask an optimum can put on a host: with hosts in plenty a second new one is cheaper anywhere else."""
-    return min(ask.left_on(host), host.fits(ask.quantum), max(kept, 1) if plenty else ask.count)
+def _highest(ask: Ask, taking: Sequence[Host], wanted: int, hosts: Hosts) -> int:
+    """Return how many units of an ask an optimum can put on one host, where no more are kept: as few as leave room for all that is wanted.
+
+    Then one more on a host is dearer than on another that has fewer: a step of spreading costs more than a host may be fuller.
+    """
+    for highest in range(math.ceil(wanted / max(1, len(taking))), min(ask.count, CROWD)):
+        places = Places(ask.spread or (), ask.taken, hosts)
+        if sum(places.take(host, min(highest, host.fits(ask.quantum))) for host in taking) >= wanted:
+            return highest
+    return ask.count
 
 
 def _balance(host: Host, quantum: Quantum, count: int) -> list[int]:

@@ -4,9 +4,10 @@ Called by `plan` for changes, and by the controller when it starts a tier or rep
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from itertools import accumulate, groupby, islice
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from ops.model.ids import BATCH, HostName, TierName
 from ops.model.incarnation import Placement
 from ops.model.resources import Quantum
 from ops.model.tier import Mode, TierSpec
-from ops.planning.ask import DRIVER, Ask
+from ops.planning.ask import DRIVER, Ask, Places
 from ops.planning.cluster import Cluster, Hosts, RefusedError, Rules, TierNow
 from ops.planning.placement import Placed, more_slots, place, placement_of, tier_asks
 from ops.planning.shares import Target, limits, target
@@ -122,14 +123,30 @@ def _beside(top: int, others: list[Ask], attempt: Callable[[int, Iterable[Ask]],
 
 
 def _plenty(asks: list[Ask], hosts: Hosts) -> bool:
-    """Tell whether all of this surely fits, at a glance: when so many of the largest together would."""
-    if any(ask.to is not None or ask.spread is not None or ask.separate for ask in asks):
-        return False
-    wanted = sum(ask.count for ask in asks)
+    """Tell whether all of this surely fits, at a glance: when each ask would have room whatever of it the others take."""
     largest = Quantum(cpu=max((ask.quantum.cpu for ask in asks), default=1), memory=max((ask.quantum.memory for ask in asks), default=1))
-    open_to_all = (host for host in hosts.values() if host.usable and host.matches(None) and host.only is None)
-    room = accumulate((host.fits(largest) for host in open_to_all), initial=0)
-    return any(found >= wanted for found in room)
+    counts: Counter[str] = Counter()
+    for ask in asks:
+        counts[ask.tenant] += ask.count
+    return all(any(_finds(ask, most, counts, largest, hosts) for most in (1, ask.count)) for ask in asks)
+
+
+def _finds(ask: Ask, most: int, counts: Counter[str], quantum: Quantum, hosts: Hosts) -> bool:
+    """Tell whether there is room of this size for an ask, at most so many on a host, beside these counts of units, wherever they go.
+
+    A unit of others takes from it the part of a unit that it may use of the host's room; or, where they have to be separate, the host.
+    """
+    apart = sum(counts[name] for name in ask.separate)
+    others = counts.total() - ask.count - apart
+    places, found, part = Places(ask.spread or (), ask.taken, hosts), 0, 0.0
+    for host in hosts.values():
+        if found - part * others - most * apart >= ask.count:
+            break
+        if host.takes(quantum) and host.matches(ask.to) and host.admits(ask.tenant, ask.separate):
+            room = host.fits(quantum)
+            put = places.take(host, min(most, room))
+            found, part = found + put, max(part, put / room)
+    return found - part * others - most * apart >= ask.count
 
 
 def why_not(asks: list[Ask], hosts: Hosts) -> str | None:

@@ -1,5 +1,6 @@
 """Placement leaves out of its flow what no optimum needs: held against the same flow with every host and every arc."""
 
+from dataclasses import replace
 from itertools import product
 
 import networkx as nx
@@ -12,7 +13,8 @@ from ops.model.resources import Capacity, Quantum
 from ops.planning import placement
 from ops.planning.ask import DRIVER, Ask
 from ops.planning.cluster import Host, RefusedError
-from ops.planning.placement import APART_COST, BALANCE_COST, CROWD, NEW_COST, SPREAD_COST
+from ops.planning.placement import APART_COST, BALANCE_COST, CROWD, NEW_COST, SPREAD_COST, place
+from ops.planning.shortage import _plenty
 from tests.unit.planning.clusters import spreads
 
 QUANTUM = Quantum(cpu=1, memory=1024)
@@ -156,3 +158,14 @@ def spread_out(draw):
 @given(spread_out())
 def test_limits_on_racks_and_zones_cost_no_more_than_they_must(drawn):
     agrees(*drawn)
+
+
+@settings(max_examples=100)
+@given(hosts_of(), asks_of(), st.permutations(range(3)), st.booleans())
+def test_what_surely_fits_at_a_glance_fits_in_any_order(hosts, asks, order, apart):
+    names = {ask.tenant for ask in asks}
+    asks = [replace(ask, keep=(), separate=ask.separate | (names - {ask.tenant} if apart else set())) for ask in asks]
+    if _plenty(asks, hosts):
+        for number in order:
+            for ask in asks[number : number + 1]:
+                hosts = place([ask], hosts).hosts
