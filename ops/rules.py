@@ -19,4 +19,5 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         partitions=site.partitions,
         batch_quantum=site.batch_quantum,
         reclaim_seconds=site.reclaim_seconds,
+        repair_seconds=site.repair_seconds,
     )

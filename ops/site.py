@@ -100,6 +100,9 @@ class Site(Frozen):
     """A place → the tenants that alone may be there; what sends them there is `locality`. Default: every host takes all."""
     budget: dict[str, int] = Field(default_factory=dict)
     """Tier → how many workers of its share a change may leave it without. Default: all that are above its minimum."""
+    repair_seconds: float | None = Field(default=None, ge=30)
+    """How long a tier may have drifted before the controller repairs it by itself, one tier at a time. Unit: seconds. Default: until a
+    person says `sluice drift --repair`, for a repair is a hand-over. With 1800, half an hour, what comes and goes moves nothing."""
     shifts: dict[str, ShiftConfig] = Field(default_factory=dict)
     reclaim_seconds: float = Field(default=120.0, ge=0)
     """How long the tasks in a batch slot that a tier needs may go on; what is left then is ended. Unit: seconds. Default: two minutes, in

@@ -13,7 +13,7 @@ from ops.controller.steps.preflight import preflight
 from ops.controller.steps.receipts import verify
 from ops.controller.steps.release import release
 from ops.controller.steps.trial import trial
-from ops.model.operation import STEPS, ChangeState, Operation, Result, Step
+from ops.model.operation import CONTROLLER, STEPS, ChangeState, Operation, Result, Step
 
 _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.PREFLIGHT: preflight,
@@ -70,7 +70,7 @@ def _idle(draft: Draft) -> list[str]:
         if change.state is not ChangeState.ACTIVE or change.id in posted:
             continue
         if draft.now - change.stepped_at > ABANDONED_SECONDS:
-            undo(draft, change.id, "the controller")
+            undo(draft, change.id, CONTROLLER)
             draft.tell(f"change {change.id} is aborted: no step was posted for {ABANDONED_SECONDS / 60:.0f} min, and it held the lock")
         else:
             said.append(f"{change.id} waits for its next step")

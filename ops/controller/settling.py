@@ -1,24 +1,24 @@
-"""The controller's own changes: it brings a tenant to the number that holds, and posts the steps itself.
+"""The controller's own changes: it brings a tenant to the number that holds, or a tier to where it belongs, and posts the steps itself.
 
-There are two reasons: the time of another number is over, or a tier has been given less than its share for want of room, and room has come.
-A step and the one that follows it are one write: whichever controller looks next finds the one or the other. Called by `operations`.
+There are three reasons: the time of another number is over; a tier has been given less than its share for want of room, and room has come;
+a tier has drifted for so long that the site file lets the controller repair it. A step and the one that follows it are one write: whichever
+controller looks next finds the one or the other. Called by `operations`.
 """
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import chain
 
-from ops.controller import vitals
+from ops.controller import drifting, vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.model.ids import ChangeId, Tenant, TierName
-from ops.model.operation import STEPS, ChangeKind, ChangeSpec, ChangeState, Operation, Step
+from ops.model.operation import CONTROLLER, STEPS, ChangeKind, ChangeSpec, ChangeState, Operation, Step
 from ops.planning.cluster import RefusedError
 from ops.planning.plan import plan
 from ops.planning.shares import over, target
 from ops.runbook import operation_id
 
-CONTROLLER = "the controller"
 AGAIN_SECONDS = 600.0
 """Between two attempts, when one has failed: time for a host to come back, and few enough to leave the history readable."""
 STEP_SECONDS = 600.0
@@ -27,12 +27,13 @@ STEP_SECONDS = 600.0
 
 def follow(draft: Draft) -> list[str]:
     """Post the step after one that has ended, or begin a change where there is a reason; return what has to wait."""
+    drifted = drifting.due(draft)
     for ended in draft.results:
         _go_on(draft, draft.view.operations[ended].operation)
     if draft.posted or draft.braked or _own_under_way(draft):
         return []
     active = [change.id for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
-    for identity, spec, reason in chain(_ended(draft), () if active else _short(draft)):
+    for identity, spec, reason in chain(_ended(draft), () if active else chain(_short(draft), _repairs(draft, drifted))):
         if identity in draft.changes:
             continue
         if active:
@@ -61,13 +62,24 @@ def _short(draft: Draft) -> Iterable[_Reason]:
         if owning is None or record.paused or record.next is not None or not vitals.confirmed(draft, name):
             continue
         has, share = len(owning.placement.slots), target(name, draft.rules_now()).k
-        since = datetime.fromtimestamp(draft.now - draft.now % AGAIN_SECONDS, UTC).strftime("%Y%m%d-%H%M")
-        identity = ChangeId(f"settle-{name}-from-{owning.incarnation}-{since}")
+        identity = ChangeId(f"settle-{name}-from-{owning.incarnation}-{_attempt(draft)}")
         if has >= share or identity in draft.changes:
             continue
         more = _more(draft, name)
         if more > has:
             yield identity, _spec(Tenant(name), None), f"{name} has {has} of its {share} slots, and there is room for {more}"
+
+
+def _repairs(draft: Draft, drifted: Iterable[tuple[TierName, str]]) -> Iterable[_Reason]:
+    """Yield the repairs of tiers that have drifted for long enough."""
+    for tier, why in drifted:
+        identity = ChangeId(f"repair-{tier}-from-{draft.owners[tier].owner}-{_attempt(draft)}")
+        yield identity, ChangeSpec(kind=ChangeKind.REPAIR, tier=tier), why
+
+
+def _attempt(draft: Draft) -> str:
+    """Name the attempts of a while by one name, so that there is one."""
+    return datetime.fromtimestamp(draft.now - draft.now % AGAIN_SECONDS, UTC).strftime("%Y%m%d-%H%M")
 
 
 def _more(draft: Draft, tier: TierName) -> int:

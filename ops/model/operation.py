@@ -15,6 +15,9 @@ from ops.model.incarnation import Placement
 from ops.model.resources import Frozen
 from ops.model.share import Amount
 
+CONTROLLER = "the controller"
+"""Who has asked for the controller's own changes."""
+
 
 class ChangeKind(StrEnum):
     """What is wanted."""

@@ -34,6 +34,8 @@ class TierStatus(Frozen):
     """What its driver said last when it failed, or how it ended."""
     down_since: float | None = None
     """Since when it has not run, though it should, so far that it could say how far behind it is; kept over its incarnations."""
+    drifted_since: float | None = None
+    """Since when a repair would move it, where the site file lets the controller make one; kept while nobody else changes anything."""
     pressure: Pressure | None = None
     """It is behind too far; what is upstream of it is held back."""
 

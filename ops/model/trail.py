@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from ops.model.ids import ChangeId
-from ops.model.operation import ChangeKind, ChangeSpec
+from ops.model.operation import CONTROLLER, ChangeKind, ChangeSpec
 from ops.model.resources import Frozen
 from ops.model.share import Layer
 
@@ -37,9 +37,9 @@ class Entry(Frozen):
 _MAINTENANCE = frozenset({ChangeKind.CORDON, ChangeKind.DRAIN, ChangeKind.RETURN, ChangeKind.REBOOT, ChangeKind.WRITE_OFF})
 
 
-def layer_of(kind: ChangeKind) -> str | None:
-    """Return the layer that a change of this kind comes from."""
-    if kind is ChangeKind.SETTLE:
+def layer_of(kind: ChangeKind, by: str) -> str | None:
+    """Return the layer that a change of this kind comes from; None for the controller's own."""
+    if by == CONTROLLER:
         return None
     if kind in _MAINTENANCE:
         return Layer.MAINTENANCE.name.lower()

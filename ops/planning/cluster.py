@@ -88,7 +88,9 @@ class Host:
 
     def within(self, kind: str) -> str:
         """Return which host, rack or zone this is, or is in."""
-        return {"host": self.name, "rack": f"{self.zone}/{self.rack or self.name}", "zone": self.zone}[kind]
+        if kind == "rack":
+            return f"{self.zone}/{self.rack or self.name}"
+        return self.name if kind == "host" else self.zone
 
     def matches(self, to: str | None) -> bool:
         """Tell whether this host is at a place: `zone:z`, `rack:r`, `label:l`, a host's name, or None for anywhere."""
@@ -155,6 +157,8 @@ class Rules:
     """Tenant → the slots that 100% are."""
     reclaim_seconds: float = 120.0
     """How long the tasks in a batch slot that is wanted back may go on."""
+    repair_seconds: float | None = None
+    """For how long a tier may have drifted before the controller repairs it; None: it waits for a person."""
 
     def separate_from(self, tenant: str) -> frozenset[str]:
         """Return the tiers that a tenant may not share a host with."""

@@ -6,10 +6,10 @@ from functools import cache
 import pytest
 from simulation.world import RULES, World
 
-from ops.controller.settling import AGAIN_SECONDS, CONTROLLER
+from ops.controller.settling import AGAIN_SECONDS
 from ops.model import paths
 from ops.model.incarnation import State
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Operation, Step
+from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Operation, Step
 from ops.model.share import Layers
 from ops.planning.shares import over
 

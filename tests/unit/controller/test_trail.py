@@ -5,7 +5,7 @@ from simulation.world import World
 from ops import runbook
 from ops.channel import trail
 from ops.model import paths
-from ops.model.operation import ChangeKind, Operation, Step
+from ops.model.operation import CONTROLLER, ChangeKind, Operation, Step
 from ops.model.trail import Outcome, layer_of
 
 
@@ -74,5 +74,7 @@ def test_starting_and_pausing_a_tier_is_there_once_and_not_when_nothing_changes(
 
 
 def test_every_kind_of_change_has_a_layer_but_the_controllers_own():
-    assert {kind for kind in ChangeKind if layer_of(kind) is None} == {ChangeKind.SETTLE}
-    assert layer_of(ChangeKind.SHIFT) == "schedule"
+    for kind in ChangeKind:
+        assert layer_of(kind, "cli:anna") is not None
+        assert layer_of(kind, CONTROLLER) is None
+    assert layer_of(ChangeKind.SHIFT, "airflow:day_shift/1") == "schedule"

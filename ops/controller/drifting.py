@@ -1,0 +1,58 @@
+"""Which tiers have drifted, and for how long: the controller repairs those by itself that the site file lets it. Called by `settling`.
+
+Since when is in the tier's status, so that whoever leads next knows it.
+"""
+
+from ops.controller import vitals
+from ops.controller.capacity import cluster
+from ops.controller.draft import Draft
+from ops.model.ids import TierName
+from ops.model.operation import CONTROLLER, ChangeKind, ChangeSpec, ChangeState, Move
+from ops.planning.cluster import RefusedError
+from ops.planning.plan import plan
+
+
+def due(draft: Draft) -> list[tuple[TierName, str]]:
+    """Note since when a repair would move each tier; return those of which that is long enough, and what is said of them.
+
+    While the brake holds, or somebody changes something, time begins anew. During a change of the controller's own it goes on for the tiers
+    that this does not move.
+    """
+    limit = draft.rules.repair_seconds
+    active = [change for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
+    if limit is None or draft.braked or any(change.by != CONTROLLER for change in active):
+        return []
+    before = {} if draft.view.status is None else draft.view.status.tiers
+    since = {name: status.drifted_since for name, status in before.items() if status.drifted_since is not None}
+    if active:
+        moving = {move.tier for change in active for move in change.plan.moves}
+        _note(draft, {name: at for name, at in since.items() if name not in moving})
+        return []
+    moves = _repairs(draft)
+    now = {move.tier: since.get(move.tier, draft.now) for move in moves}
+    _note(draft, now)
+    return [
+        (move.tier, f"{move.tier} has drifted for {draft.now - now[move.tier]:.0f} s: it {move.why}")
+        for move in moves
+        if draft.now - now[move.tier] >= limit
+    ]
+
+
+def _note(draft: Draft, since: dict[TierName, float]) -> None:
+    for name, at in since.items():
+        if name in draft.statuses:
+            draft.statuses[name] = draft.statuses[name].model_copy(update={"drifted_since": at})
+
+
+def _repairs(draft: Draft) -> list[Move]:
+    """Return what a repair would move now, of the tiers that do what they are to do, nearest the pipeline's end first."""
+    try:
+        moves = plan(ChangeSpec(kind=ChangeKind.REPAIR), cluster(draft)).moves
+    except RefusedError:
+        return []
+    return [move for move in moves if _is_sound(draft, move.tier)]
+
+
+def _is_sound(draft: Draft, tier: TierName) -> bool:
+    record = draft.owners[tier]
+    return not record.paused and record.next is None and vitals.confirmed(draft, tier)

@@ -1,0 +1,181 @@
+"""Drift that the controller repairs by itself: not at once, one tier at a time, and never beside what somebody else changes."""
+
+from dataclasses import replace
+
+import pytest
+from simulation.world import RULES, World, host, tier
+
+from ops.channel import trail
+from ops.controller.settling import AGAIN_SECONDS
+from ops.model import paths
+from ops.model.incarnation import State
+from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Operation, Step
+from ops.model.share import Share
+from ops.model.status import ControllerStatus
+from ops.model.tier import Mode
+from ops.model.trail import Outcome
+
+WAIT = 300.0
+
+
+class Told(World):
+    """A world in which each pass leaves its status, as a real controller does: all that one knows of the time before."""
+
+    def controller_pass(self):
+        wrote = super().controller_pass()
+        status = ControllerStatus(leader="c1", epoch=1, at=self.now, sentence=self.sentences[-1], tiers=self.statuses)
+        self.channel.put(paths.CONTROLLER_STATUS, status)
+        return wrote
+
+
+def joined(*names, wait=WAIT, cpu=8):
+    """Have tiers of three workers on two hosts; then a third host joins."""
+    shares = {name: Share(minimum=1, target=3, maximum=4) for name in names}
+    tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(names)]
+    rules = replace(RULES, shares=shares, partitions=8, repair_seconds=wait)
+    world = Told(hosts=(host("h1", cpu=cpu), host("h2", cpu=cpu)), tiers=tiers, rules=rules)
+    world.want()
+    world.settle()
+    world.add_host(host("h3", cpu=cpu))
+    world.tick()
+    return world
+
+
+def pass_time(world, seconds, step=10.0):
+    """Let time pass in strides that a controller looks up in."""
+    for _ in range(int(seconds / step)):
+        world.tick(step)
+
+
+def repairs(world):
+    """Return the controller's repairs, in the order in which they began."""
+    names = [name for name in world.channel.children("/changes") if name.startswith("repair-")]
+    found = [world.channel.read(paths.change(name), ChangeRecord).value for name in names]
+    return sorted(found, key=lambda change: change.started_at)
+
+
+def ended(world):
+    """Have the repairs end that are under way; return how."""
+    world.until(lambda: repairs(world) and all(change.state is not ChangeState.ACTIVE for change in repairs(world)))
+    world.settle()
+    world.check_settled()
+    return [change.state for change in repairs(world)]
+
+
+def is_on(world, name, tenant="counts"):
+    return name in world.placement(tenant).slots
+
+
+def test_what_has_drifted_for_so_long_is_repaired_by_a_change_like_any_other():
+    world = joined("counts")
+    pass_time(world, WAIT - 20)
+    assert not repairs(world)
+    pass_time(world, 40)
+    assert ended(world) == [ChangeState.DONE]
+    (change,) = repairs(world)
+    assert (change.by, change.spec.tier) == (CONTROLLER, "counts")
+    assert change.receipts["counts"]
+    assert sorted(world.placement("counts").slots) == ["h1", "h2", "h3"]
+    assert any("counts has drifted for 300 s: it has 2 workers on" in sentence for sentence in world.sentences)
+    entries = [found.entry for found in trail.waiting(world.channel) if found.entry.change == change.id]
+    assert {(entry.outcome, entry.layer, entry.by) for entry in entries} == {
+        (Outcome.BEGUN, None, CONTROLLER),
+        (Outcome.DONE, None, CONTROLLER),
+    }
+    pass_time(world, 2 * WAIT)
+    assert len(repairs(world)) == 1, "what is where it belongs stays there"
+
+
+def test_without_a_word_of_the_site_it_waits_for_a_person():
+    world = joined("counts", wait=None)
+    pass_time(world, 10 * WAIT)
+    assert not repairs(world)
+    assert not is_on(world, "h3")
+
+
+def test_a_host_that_comes_and_goes_moves_nothing():
+    world = joined("counts")
+    for _ in range(4):
+        pass_time(world, WAIT - 60)
+        world.agents["h3"].die()
+        pass_time(world, 30)
+        world.agents["h3"].register()
+    assert not repairs(world)
+
+
+def test_a_change_that_somebody_else_makes_is_waited_for_and_the_time_begins_anew_after_it():
+    world = joined("counts", "enrich")
+    pass_time(world, WAIT - 60)
+    pause = world.begin("p1", kind=ChangeKind.PAUSE, tier="enrich")
+    world.until(lambda: pause.ended)
+    back = world.begin("p2", kind=ChangeKind.RESUME, tier="enrich")
+    world.settle()
+    assert pause.ok
+    assert back.ok
+    pass_time(world, WAIT - 60)
+    assert not repairs(world)
+    pass_time(world, 100)
+    assert repairs(world)
+
+
+def test_it_repairs_one_tier_after_the_other_and_the_second_does_not_wait_as_long_again():
+    world = joined("counts", "enrich")
+    pass_time(world, WAIT)
+    for _ in range(100):
+        world.tick()
+        assert sum(change.state is ChangeState.ACTIVE for change in repairs(world)) <= 1
+    first, second = repairs(world)
+    assert (first.spec.tier, second.spec.tier) == ("counts", "enrich"), "nearest the pipeline's end first"
+    assert second.started_at - first.ended_at < WAIT / 2
+    assert is_on(world, "h3", "counts")
+    assert is_on(world, "h3", "enrich")
+    world.check_settled()
+
+
+def test_nothing_is_repaired_while_the_brake_holds():
+    world = joined("counts", "enrich")
+    pass_time(world, WAIT - 60)
+    for name in ("h1", "h2"):
+        world.agents[name].die()
+    pass_time(world, 2 * WAIT)
+    assert any(sentence.startswith("BRAKE") for sentence in world.sentences)
+    assert not repairs(world)
+
+
+@pytest.mark.parametrize("moment", [0, 1, 3])
+def test_a_person_may_abort_it_and_it_is_tried_again_only_after_as_long(moment):
+    world = joined("counts")
+    pass_time(world, WAIT - 20)
+    world.until(lambda: repairs(world))
+    for _ in range(moment):
+        world.tick()
+    (change,) = repairs(world)
+    assert change.state is ChangeState.ACTIVE
+    aborted = Operation(
+        id=f"{change.id}.{Step.ABORT}", change=change.id, step=Step.ABORT, spec=change.spec, by="cli:anna", posted_at=world.now
+    )
+    world.channel.create(paths.operation(aborted.id), aborted)
+    assert ended(world) == [ChangeState.ABORTED]
+    pass_time(world, WAIT - 100)
+    assert len(repairs(world)) == 1
+    pass_time(world, AGAIN_SECONDS)
+    world.until(lambda: is_on(world, "h3"))
+    assert ended(world)[0] is ChangeState.ABORTED
+
+
+def test_a_repair_that_fails_is_undone_and_tried_again():
+    world = joined("counts")
+    pass_time(world, WAIT - 20)
+    world.until(lambda: world.next_driver("counts") is not None)
+    world.next_driver("counts").broken = {State.WARMING, State.READY}
+    assert ended(world) == [ChangeState.ABORTED]
+    assert not is_on(world, "h3")
+    pass_time(world, AGAIN_SECONDS)
+    assert ended(world) == [ChangeState.ABORTED, ChangeState.DONE]
+    assert is_on(world, "h3")
+
+
+def test_what_there_is_no_room_for_is_not_tried():
+    world = joined("counts", cpu=2.5)
+    pass_time(world, 4 * WAIT)
+    assert not repairs(world)
