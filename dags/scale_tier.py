@@ -1,12 +1,15 @@
 """Give a tier k workers, each of its whole quantum, within its share; for a time, or until somebody changes it.
 
 The next incarnation with k workers is started and warmed, the tier is handed over and verified, then the old slots are released. When
-the time is over the controller does the same by itself, back to the number that holds then.
+the time is over the controller does the same by itself, back to the number that holds then. A minimum and a maximum that are given hold
+as long as the number does.
 """
 
 from ops.model.operation import ChangeKind
 from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
 
-with runbook("scale_tier", doc=__doc__, params={"tier": forms.tenant(), "k": forms.amount(), "until": forms.until()}) as dag:
-    carry_out(ChangeKind.SCALE, tier="{{ params.tier }}", k="{{ params.k }}", until="{{ params.until }}")
+FORM = {"tier": forms.tenant(), "k": forms.amount(), "minimum": forms.minimum(), "maximum": forms.maximum(), "until": forms.until()}
+
+with runbook("scale_tier", doc=__doc__, params=FORM) as dag:
+    carry_out(ChangeKind.SCALE, **{field: f"{{{{ params.{field} }}}}" for field in FORM})

@@ -8,6 +8,7 @@ import os
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, Param
 from airflow.sdk.definitions._internal.types import NOTSET
@@ -116,17 +117,34 @@ def partitions() -> Param:
     )
 
 
+_AMOUNT = r"[0-9]+(\.[0-9]+)?%?"
+
+
 def amount() -> Param:
     """Ask for a number of quanta, or a part of the cluster."""
+    return _amount(NOTSET, "k", f"^{_AMOUNT}$", "Workers, each of one quantum; or per cent of the quanta that the hosts hold.")
+
+
+def minimum() -> Param:
+    """Ask for a new minimum, or for none."""
+    return _amount("", "Minimum", f"^({_AMOUNT})?$", "And never fewer, as long as k holds. Empty: as it is.")
+
+
+def maximum() -> Param:
+    """Ask for a new maximum, or for none."""
+    return _amount("", "Maximum", f"^({_AMOUNT})?$", "And never more, as long as k holds. Empty: as it is.")
+
+
+def _amount(default: Any, title: str, pattern: str, description: str) -> Param:
     return Param(
-        NOTSET,
+        default,
         type=["string", "integer"],
-        title="k",
-        pattern=r"^[0-9]+(\.[0-9]+)?%?$",
+        title=title,
+        pattern=pattern,
         minimum=0,
         maximum=1000,
         examples=["3", "50%"],
-        description="Workers, each of one quantum; or per cent of the quanta that the hosts hold.",
+        description=description,
     )
 
 

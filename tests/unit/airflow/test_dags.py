@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 KINDS = {
+    "cordon_host": ChangeKind.CORDON,
     "drain_host": ChangeKind.DRAIN,
     "return_host": ChangeKind.RETURN,
     "write_off_host": ChangeKind.WRITE_OFF,
@@ -28,6 +29,7 @@ KINDS = {
     "upgrade_tier": ChangeKind.UPGRADE,
     "repartition_tier": ChangeKind.REPARTITION,
     "scale_tier": ChangeKind.SCALE,
+    "repair_drift": ChangeKind.REPAIR,
     "burst_to_ec2": ChangeKind.BURST,
     "leave_ec2": ChangeKind.LEAVE,
     "pause_pipeline": ChangeKind.PAUSE,
@@ -36,19 +38,23 @@ KINDS = {
     "day_shift": ChangeKind.SHIFT,
 }
 FORMS = {
+    "cordon_host": {"host"},
     "drain_host": {"host"},
     "return_host": {"host"},
     "write_off_host": {"host"},
     "reboot_host": {"host"},
     "migrate_tier": {"tier", "to"},
-    "scale_tier": {"tier", "k", "until"},
+    "scale_tier": {"tier", "k", "minimum", "maximum", "until"},
+    "repair_drift": {"tier"},
     "upgrade_tier": {"tier", "release"},
     "repartition_tier": {"tier", "partitions"},
     "burst_to_ec2": {"tier", "k"},
     "pause_pipeline": {"tier", "workers"},
     "resume_pipeline": {"tier"},
 }
-WITHOUT_INPUT = {"leave_ec2", "pause_pipeline", "resume_pipeline", "night_shift", "day_shift", "nightly_report", "burst_to_ec2"}
+WITHOUT_INPUT = {
+    "repair_drift", "leave_ec2", "pause_pipeline", "resume_pipeline", "night_shift", "day_shift", "nightly_report", "burst_to_ec2",
+}  # fmt: skip
 BEFORE = {"burst_to_ec2": ["quota", "launch", "wait_for_host"]}
 AFTER = {"leave_ec2": ["terminate"]}
 
@@ -125,6 +131,17 @@ def test_a_tier_is_scaled_to_a_number_or_to_a_part_of_the_cluster(bag):
     for wrong in (-1, "none", "5%%", ""):
         with pytest.raises(ParamValidationError):
             params["k"] = wrong
+
+
+@pytest.mark.parametrize("limit", ["minimum", "maximum"])
+def test_a_limit_may_be_given_or_left_out(bag, limit):
+    params = copy.deepcopy(bag.dags["scale_tier"].params)
+    assert params[limit] == ""
+    for good in ("", 2, "2", "50%"):
+        params[limit] = good
+    for wrong in (-1, "none", "5%%", None):
+        with pytest.raises(ParamValidationError):
+            params[limit] = wrong
 
 
 def test_one_run_at_a_time_and_none_for_the_past(bag):

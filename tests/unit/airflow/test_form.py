@@ -33,6 +33,12 @@ def test_an_empty_field_says_nothing():
     assert spec_of(k="3", until="").until is None
 
 
+def test_limits_go_with_the_number_where_they_are_given():
+    asked = spec_of(k="50%", minimum="2", maximum="80%")
+    assert (asked.k, asked.minimum, asked.maximum) == ("50%", 2, "80%")
+    assert (spec_of(k="3", minimum="", maximum="").minimum, spec_of(k="3", maximum="").maximum) == (None, None)
+
+
 def test_workers_are_named_one_after_the_other():
     assert spec_of(workers="slot-counts-3-1, slot-counts-3-2").workers == ("slot-counts-3-1", "slot-counts-3-2")
     assert spec_of(workers="").workers == ()
