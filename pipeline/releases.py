@@ -61,7 +61,7 @@ def digest(code: Path) -> str:
 def known(home: Path) -> list[Release]:
     """Return the releases that there are, the oldest first."""
     said = (path.read_text() for path in folder(home).glob(f"r*/{SAID}"))
-    return sorted((Release.model_validate_json(text) for text in said), key=lambda each: each.number)
+    return sorted((Release.model_validate_json(text, extra="allow") for text in said), key=lambda each: each.number)
 
 
 def keep(home: Path, module: str, now: float, shapes: Callable[[], dict[TierName, TierShape]]) -> tuple[Release, bool]:
@@ -112,7 +112,7 @@ def load(home: Path, name: str) -> Pipeline:
 
     at = folder(home) / name
     try:
-        release = Release.model_validate_json((at / SAID).read_text())
+        release = Release.model_validate_json((at / SAID).read_text(), extra="allow")
         code = next(iter((at / CODE).iterdir()))
         hashed = digest(code)
     except (OSError, StopIteration) as error:

@@ -22,8 +22,9 @@ from ops.agent.metrics import AgentMetrics
 from ops.agent.presence import OtherAgentError, Presence
 from ops.agent.processes import process
 from ops.agent.rebooting import Rebooter
-from ops.agent.reconcile import GRACE_SECONDS, reconcile
+from ops.agent.reconcile import GRACE_SECONDS, reconcile, stamps, steady
 from ops.agent.store import HostFolder, host_names
+from ops.ages import Ages
 from ops.channel.client import Channel, ChannelAwayError
 from ops.joining import JoinError, join
 from ops.model.access import Role
@@ -125,9 +126,11 @@ def stop_all(host: str) -> int:
     folder = HostFolder(home, host)
     with hold(folder, host):
         hands = Hands(folder, find_containers(home, host), None)
-        until = time.monotonic() + STOP_SECONDS
+        ages, until = Ages(), time.monotonic() + STOP_SECONDS
         while (found := hands.find()) and time.monotonic() < until:
-            for action in reconcile(Assignment(), found, time.time(), reclaim_seconds=0.0).actions:
+            ages.note(stamps(found))
+            there = [steady(item, ages.seen) for item in found]
+            for action in reconcile(Assignment(), there, time.monotonic(), reclaim_seconds=0.0).actions:
                 hands.do(action)
             time.sleep(0.1)
         if not found:

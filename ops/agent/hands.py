@@ -196,8 +196,7 @@ class Hands:
         words = command(unit, folder.scratch, installation)
         script = _SCRIPT.format(folder=shlex.quote(str(folder.path)), joins=shlex.join(map(str, joins)), command=shlex.join(words))
         write_whole(folder.path / "start.sh", script)
-        now = time.time()
-        folder.keep(UnitRecord(unit=unit, boot=self._boot, started_at=now, restarts=action.restarts, failures=action.failures))
+        folder.keep(UnitRecord(unit=unit, boot=self._boot, started_at=time.time(), restarts=action.restarts, failures=action.failures))
         with folder.log.open("ab") as output:
             child = subprocess.Popen(
                 ["/bin/sh", str(folder.path / "start.sh")],
@@ -209,7 +208,8 @@ class Hands:
                 stderr=output,
             )
         self._children.append(child)
-        while folder.main() is None and child.poll() is None and time.time() < now + LAUNCH_SECONDS:
+        until = time.monotonic() + LAUNCH_SECONDS
+        while folder.main() is None and child.poll() is None and time.monotonic() < until:
             time.sleep(0.005)
         main = folder.main()
         log.info("started", unit=unit.id, pid=main.pid if main else None, restarts=action.restarts, quiet=unit.quiet)

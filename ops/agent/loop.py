@@ -10,8 +10,9 @@ import structlog
 from ops.agent.hands import Hands
 from ops.agent.presence import Presence
 from ops.agent.processes import Process
-from ops.agent.reconcile import observe, reconcile
+from ops.agent.reconcile import observe, reconcile, stamps, steady
 from ops.agent.store import HostFolder
+from ops.ages import Ages
 from ops.channel.client import Channel, ChannelAwayError, ConflictError
 from ops.model.assignment import Assignment, Observed
 
@@ -49,6 +50,7 @@ class Agent:
         self._reclaim_seconds = reclaim_seconds
         self._assignment = folder.assignment()
         self._started_at = time.time()
+        self._ages = Ages()
         self._ending = False
         self._away_since: float | None = None
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -78,11 +80,12 @@ class Agent:
             time.sleep(0.02)
 
     def round(self) -> float:
-        """Do one round; return when to look again at the latest."""
+        """Do one round; return when to look again at the latest, on the monotonic clock."""
         registered = self._follow()
         found = self._hands.find()
-        now = time.time()
-        decision = reconcile(self._assignment, found, now, self._reclaim_seconds)
+        self._ages.note(stamps(found))
+        now = time.monotonic()
+        decision = reconcile(self._assignment, [steady(item, self._ages.seen) for item in found], now, self._reclaim_seconds)
         for action in decision.actions:
             self._hands.do(action)
         self._hands.forget_troubles({item.unit.id for item in found} | {unit.id for unit in self._assignment.units})
@@ -109,14 +112,14 @@ class Agent:
             self._away(str(error))
             return False
         if self._away_since is not None:
-            log.info("ZooKeeper is back", away_seconds=round(time.time() - self._away_since, 1))
+            log.info("ZooKeeper is back", away_seconds=round(time.monotonic() - self._away_since, 1))
             self._away_since = None
         self._assign(assigned)
         return True
 
     def _away(self, why: str) -> None:
         if self._away_since is None:
-            self._away_since = time.time()
+            self._away_since = time.monotonic()
             log.warning("ZooKeeper is away: what was assigned last goes on", why=why, units=len(self._assignment.units))
 
     def _assign(self, assigned: Assignment) -> None:
@@ -154,7 +157,7 @@ class Agent:
         try:
             for watch in watches:
                 poll.register(watch, select.POLLIN)
-            poll.poll(max(0.0, until - time.time()) * 1000)
+            poll.poll(max(0.0, until - time.monotonic()) * 1000)
         finally:
             for watch in watches:
                 os.close(watch)

@@ -3,11 +3,12 @@
 Called once per round by `ops.agent.loop` with one snapshot; what it decided is carried out by `ops.agent.hands`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ops.model.assignment import Assignment, Unit, UnitKind, UnitObserved, UnitState
 from ops.model.ids import BATCH, UnitId
+from ops.model.resources import known
 
 GRACE_SECONDS = 10.0
 """From the request to end until everything in the container is killed."""
@@ -86,8 +87,23 @@ class Decision:
     look_again_at: float | None
 
 
+def stamps(found: Iterable[Found]) -> Iterator[float]:
+    """Yield the moments from which time is counted."""
+    for item in found:
+        yield from (stamp for stamp in (item.started_at, item.stopping_at, item.ended_at) if stamp is not None)
+
+
+def steady(item: Found, seen: Callable[[float], float]) -> Found:
+    """Return a unit with the monotonic times at which its stamps were `seen`: wall clocks may jump."""
+    stopping, ended = (None if stamp is None else seen(stamp) for stamp in (item.stopping_at, item.ended_at))
+    return replace(item, started_at=seen(item.started_at), stopping_at=stopping, ended_at=ended)
+
+
 def reconcile(assignment: Assignment, found: Sequence[Found], now: float, reclaim_seconds: float) -> Decision:
-    """Decide for each unit that is wanted or there; the tasks of a batch slot that is wanted back may go on for so long."""
+    """Decide for each unit that is wanted or there; the tasks of a batch slot that is wanted back may go on for so long.
+
+    All moments are on one monotonic clock.
+    """
     wanted = {unit.id: unit for unit in assignment.units}
     there = {item.unit.id: item for item in found}
     actions: list[Action] = []
@@ -123,7 +139,9 @@ def observe(assignment: Assignment, found: Sequence[Found], troubles: Mapping[Un
 
 
 def _same(wanted: Unit, there: Unit) -> bool:
-    return wanted.model_copy(update={"quiet": there.quiet}) == there
+    """Tell whether a unit is as it is wanted: a controller that says more than this version knows is no reason to start it anew."""
+    like = wanted.model_copy(update={"quiet": there.quiet})
+    return like == there or known(like) == known(there)
 
 
 def _failures(item: Found) -> int:

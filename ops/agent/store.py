@@ -220,7 +220,7 @@ def write_whole(path: Path, text: str) -> None:
 
 def _read(path: Path, model: type[M]) -> M | None:
     try:
-        return model.model_validate_json(path.read_bytes(), extra="ignore")  # what a newer version has added says nothing to this one
+        return model.model_validate_json(path.read_bytes(), extra="allow")  # what a newer version has added says nothing to this one
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:

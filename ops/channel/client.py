@@ -226,7 +226,7 @@ class Channel:
             self._refused.discard(path)
             return None
         try:
-            value = model.model_validate_json(data, extra="ignore")  # what a newer version has added says nothing to this one
+            value = model.model_validate_json(data, extra="allow")  # what a newer version has added is kept, for whoever writes it again
         except ValidationError as error:
             if path not in self._refused:
                 self._refused.add(path)

@@ -86,7 +86,7 @@ def _print_plan(result: Result) -> None:
     typer.echo(result.sentence)
     if "plan" not in result.details:
         return
-    plan = Plan.model_validate(result.details["plan"])
+    plan = Plan.model_validate(result.details["plan"], extra="ignore")
     for number, move in enumerate(plan.moves, start=1):
         before = "nowhere" if move.before is None else _place(move.before.driver, move.before.slots)
         typer.echo(f"  {number}. {move.tier}: {before} → {_place(move.after.driver, move.after.slots)}")

@@ -29,7 +29,7 @@ def tiers(view: View, figures: Figures) -> list[TierLine]:
 
 def holds(view: View) -> list[HoldLine]:
     """Describe when tiers were held back, the newest last."""
-    return [HoldLine.model_validate(hold.model_dump()) for hold in view.holds.last]
+    return [HoldLine.model_validate(hold.model_dump(), extra="ignore") for hold in view.holds.last]
 
 
 def behind(lines: list[TierLine]) -> list[str]:

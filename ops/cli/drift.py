@@ -29,7 +29,7 @@ def show(*, as_json: bool) -> None:
         result = run(channel, identity_of(spec), spec, me(), LOOK_SECONDS, dry_run=True)[0].result
     if not result.ok or "plan" not in result.details:
         raise PlatformAwayError(result.sentence)
-    plan = Plan.model_validate(result.details["plan"])
+    plan = Plan.model_validate(result.details["plan"], extra="ignore")
     lines = [_line(move) for move in plan.moves]
     if as_json:
         predicted = {"predicted_seconds": plan.predicted_seconds, "predicted_gap_seconds": plan.predicted_gap_seconds}

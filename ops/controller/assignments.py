@@ -11,14 +11,14 @@ from ops.model.incarnation import IncarnationSpec, Phase
 
 def project(draft: Draft) -> None:
     """Write every host's assignment anew from what holds now."""
-    held: dict[HostName, list[_Part]] = {name: [] for name in draft.view.hosts}
+    held: dict[HostName, list[_Part]] = {name: _unread(draft, name) for name in draft.view.hosts}
     for host, part in _parts(draft):
         if host in held:
             held[host].append(part)
     for name, parts in held.items():
         before = draft.assignments[name]
         if before.parts != [(identity, like.quiet) for identity, like in parts]:
-            draft.assignments[name] = Assignment(epoch=before.epoch, units=tuple(_units(parts, before)), reboot=before.reboot)
+            draft.assignments[name] = before.holding(tuple(_units(parts, before)))
 
 
 _Part = tuple[UnitId, Unit]
@@ -26,18 +26,17 @@ _Part = tuple[UnitId, Unit]
 
 
 def _units(parts: Iterable[_Part], before: Assignment) -> Iterable[Unit]:
-    """Make a host's units; one that runs keeps the size that it was started with, whatever is declared by now."""
-    sizes = {unit.id: unit.quantum for unit in before.units}
+    """Make a host's units; one that runs keeps what it was started with, whatever is declared by now."""
+    there = {unit.id: unit for unit in before.units}
     for identity, like in parts:
-        yield Unit(
-            id=identity,
-            kind=like.kind,
-            tenant=like.tenant,
-            incarnation=like.incarnation,
-            quantum=sizes.get(identity, like.quantum),
-            label=like.label,
-            quiet=like.quiet,
-        )
+        unit = there.get(identity) or like.model_copy(update={"id": identity})
+        yield unit if unit.quiet is like.quiet else unit.model_copy(update={"quiet": like.quiet})
+
+
+def _unread(draft: Draft, host: HostName) -> list[_Part]:
+    """Keep what a host runs of tiers that cannot be read."""
+    unread = draft.view.unread
+    return [(unit.id, unit) for unit in draft.assignments[host].units if unit.tenant in unread] if unread else []
 
 
 def _parts(draft: Draft) -> Iterable[tuple[HostName, _Part]]:

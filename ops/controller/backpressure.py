@@ -66,7 +66,7 @@ def _told(draft: Draft, name: TierName) -> TierStatus:
     before, spec = None if draft.view.status is None else draft.view.status.tiers.get(name), draft.view.tiers[name].spec
     since = before.down_since if before is not None and before.down_since is not None else draft.now
     pressure = None if before is None else before.pressure
-    if pressure is None and draft.now - since > spec.patience:
+    if pressure is None and draft.age(since) > spec.patience:
         pressure = Pressure(stream=spec.inputs[0], lag=None, since=since)
     return status.model_copy(update={"down_since": since, "pressure": pressure})
 

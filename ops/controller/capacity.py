@@ -1,6 +1,7 @@
 """What the hosts hold now, as planning wants to see it: capacity less every unit of every incarnation that is not retired."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -8,7 +9,7 @@ from itertools import chain
 from ops.controller.draft import Draft
 from ops.model.assignment import HostState, slot_id
 from ops.model.ids import BATCH, HostName, TierName
-from ops.model.resources import Capacity
+from ops.model.resources import Capacity, Quantum
 from ops.model.status import TierState
 from ops.planning.cluster import Cluster, Host, Hosts, TierNow, units
 
@@ -52,6 +53,7 @@ def _count(draft: Draft) -> Hosts:
     parts = chain(
         ((host, draft.rules.batch_quantum) for host in (*draft.batch.values(), *returning(draft))),
         chain.from_iterable(units(spec, placement) for spec, placement in held),
+        _unread(draft),
     )
     for host, quantum in parts:
         cpu[host] += quantum.cpu
@@ -61,6 +63,13 @@ def _count(draft: Draft) -> Hosts:
             tiers[host].append(spec.name)
     found = (_host(draft, name, cpu[name], memory[name], tuple(tiers[name])) for name in draft.view.hosts)
     return {host.name: host for host in found if host is not None}
+
+
+def _unread(draft: Draft) -> Iterator[tuple[HostName, Quantum]]:
+    """Yield what runs of tiers that cannot be read."""
+    unread = draft.view.unread
+    for host in draft.view.hosts.values() if unread else ():
+        yield from ((host.name, unit.quantum) for unit in host.assignment.units if unit.tenant in unread)
 
 
 @cache

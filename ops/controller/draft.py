@@ -1,7 +1,7 @@
 """The working copy of one pass: decisions change it, and what differs from the snapshot becomes one atomic set of writes."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pydantic import BaseModel
@@ -26,8 +26,11 @@ class Moment:
     """What a pass is given besides the snapshot: the time, which hosts count as lost, and the site's rules (without layers)."""
 
     now: float
+    """Wall clock: for stamps, and for the times that people set. How long something has lasted, only `ages` tell."""
     lost: frozenset[HostName]
     rules: Rules
+    ages: Mapping[float, float] = field(default_factory=dict)
+    """For how long each stamp of the snapshot is known. Unit: seconds."""
 
 
 class Draft:
@@ -37,6 +40,7 @@ class Draft:
         """Start from what is."""
         self.view = view
         self.now = moment.now
+        self._ages = moment.ages
         self.lost = moment.lost
         self.rules = moment.rules
         self._wholes = Wholes(view, moment.rules)
@@ -75,6 +79,10 @@ class Draft:
     def rules_now(self) -> Rules:
         """Return the site's rules under the layers as they are now."""
         return replace(self.rules, layers=self.layers, wholes=self._wholes)
+
+    def age(self, stamp: float) -> float:
+        """Return for how long a stamp is known to this controller: what decides how long something has lasted. Unit: seconds."""
+        return self._ages.get(stamp, 0.0)
 
     # -- tiers
 

@@ -32,9 +32,9 @@ def due(draft: Draft) -> list[tuple[TierName, str]]:
     now = {move.tier: since.get(move.tier, draft.now) for move in moves}
     _note(draft, now)
     return [
-        (move.tier, f"{move.tier} has drifted for {draft.now - now[move.tier]:.0f} s: it {move.why}")
+        (move.tier, f"{move.tier} has drifted for {draft.age(now[move.tier]):.0f} s: it {move.why}")
         for move in moves
-        if draft.now - now[move.tier] >= limit
+        if draft.age(now[move.tier]) >= limit
     ]
 
 

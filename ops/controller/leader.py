@@ -11,6 +11,7 @@ import structlog
 from kazoo.exceptions import KazooException, LockTimeout
 from kazoo.recipe.lock import Lock
 
+from ops.ages import Ages
 from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
 from ops.channel.client import Waker
 from ops.controller.decide import Decision, decide
@@ -19,6 +20,7 @@ from ops.controller.metrics import ControllerMetrics
 from ops.controller.mirror import Mirror
 from ops.controller.portions import portions
 from ops.controller.prune import prune
+from ops.controller.stamps import stamps
 from ops.controller.view import View, look, rests_on
 from ops.model import paths
 from ops.model.ids import HostName
@@ -78,6 +80,7 @@ class Controller:
         self._waker = Waker(channel)
         self._mirror = Mirror(channel)
         self._absences = Absences(lost_seconds)
+        self._ages = Ages()
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
         self._stopping = threading.Event()
         self._said = ""
@@ -174,11 +177,13 @@ class Controller:
 
     def _look(self) -> View:
         if time.monotonic() - self._healed <= PERIOD_SECONDS:
-            return look(self._mirror)
-        self._healed = time.monotonic()
-        self._mirror.heal(HEAL_NODES)
-        view = look(self._mirror)
-        self._mirror.forget()
+            view = look(self._mirror)
+        else:
+            self._healed = time.monotonic()
+            self._mirror.heal(HEAL_NODES)
+            view = look(self._mirror)
+            self._mirror.forget()
+        self._ages.note(stamps(view))
         return view
 
     def _pass(self, term: Term) -> bool:
@@ -193,7 +198,8 @@ class Controller:
         with self.metrics.phase("look"):
             view = self._look()
         with self.metrics.phase("decide"):
-            decision = self._held(view) or decide(view, Moment(now=time.time(), lost=self._absences.lost(view), rules=self._rules()))
+            moment = Moment(now=time.time(), lost=self._absences.lost(view), rules=self._rules(), ages=self._ages.known())
+            decision = self._held(view) or decide(view, moment)
         writes = [*decision.writes, *self._status(view, decision, term)]
         if writes:
             with self.metrics.phase("write"):

@@ -14,6 +14,7 @@ from ops.controller.steps.receipts import verify
 from ops.controller.steps.release import release
 from ops.controller.steps.trial import trial
 from ops.model.operation import CONTROLLER, STEPS, ChangeState, Operation, Result, Step
+from ops.model.sentence import listed
 
 _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.PREFLIGHT: preflight,
@@ -39,8 +40,9 @@ _NEED_NO_CHANGE = frozenset({Step.PREFLIGHT, Step.ABORT})
 def carry_out(draft: Draft) -> list[str]:
     """Take every open operation one step further, aborts first; return what they wait for."""
     waits: list[str] = []
-    opened = sorted(draft.view.operations.values(), key=lambda seen: (seen.operation.step is not Step.ABORT, seen.operation.posted_at))
-    for operation in (seen.operation for seen in opened):
+    _refuse_strange(draft)
+    opened = [seen.operation for seen in draft.view.operations.values()]
+    for operation in sorted(opened, key=lambda each: (each.step is not Step.ABORT, -draft.age(each.posted_at))):
         if operation.id in draft.results:
             continue
         told = len(draft.events)
@@ -57,9 +59,19 @@ def carry_out(draft: Draft) -> list[str]:
             ok=not isinstance(outcome, Failed), sentence=outcome.sentence, finished_at=draft.now, details=outcome.details
         )
         if operation.change in draft.changes:
-            took = {**draft.changes[operation.change].took, operation.step: draft.now - operation.posted_at}
+            took = {**draft.changes[operation.change].took, operation.step: draft.age(operation.posted_at)}
             draft.change_of(operation.change, stepped_at=draft.now, took=took)
     return [*waits, *settling.follow(draft), *_idle(draft)]
+
+
+def _refuse_strange(draft: Draft) -> None:
+    """Answer what this version cannot read, at once and by name: whoever waits would learn nothing until the deadline."""
+    for identity in draft.view.strange:
+        sentence = (
+            f"the leading controller does not know operation {identity}: a newer version of Sluice has posted it, or it is damaged. "
+            "Nothing was done; ask again when all controllers are of that version"
+        )
+        draft.results[identity] = Result(ok=False, sentence=sentence, finished_at=draft.now)
 
 
 def _idle(draft: Draft) -> list[str]:
@@ -69,7 +81,7 @@ def _idle(draft: Draft) -> list[str]:
     for change in list(draft.changes.values()):
         if change.state is not ChangeState.ACTIVE or change.id in posted:
             continue
-        if draft.now - change.stepped_at > ABANDONED_SECONDS:
+        if draft.age(change.stepped_at) > ABANDONED_SECONDS:
             undo(draft, change.id, CONTROLLER)
             draft.tell(f"change {change.id} is aborted: no step was posted for {ABANDONED_SECONDS / 60:.0f} min, and it held the lock")
         else:
@@ -82,7 +94,7 @@ def _outcome(draft: Draft, operation: Operation) -> Outcome:
     if refused is not None:
         return Failed(refused)
     outcome = _STEPS[operation.step](draft, operation)
-    if isinstance(outcome, Waiting) and draft.now > operation.posted_at + operation.deadline_seconds:
+    if isinstance(outcome, Waiting) and draft.age(operation.posted_at) > operation.deadline_seconds:
         return Failed(f"{operation.step} was not through after {operation.deadline_seconds:.0f} s: {outcome.sentence}")
     return outcome
 
@@ -91,6 +103,9 @@ def _refused(draft: Draft, operation: Operation) -> str | None:
     """Say why a step cannot be carried out at all."""
     if operation.step not in (*STEPS[operation.spec.kind], Step.ABORT):
         return f"{operation.spec.kind} has no step {operation.step}; its steps are {', '.join(STEPS[operation.spec.kind])}"
+    if operation.step is Step.PREFLIGHT and draft.view.unread:
+        why = "it is damaged, or a newer version has written it: publish again, or upgrade the controllers"
+        return f"nothing can be planned: {listed(sorted(draft.view.unread))} cannot be read; {why}"
     if operation.step in _NEED_NO_CHANGE:
         return None
     change = draft.changes.get(operation.change)
@@ -98,4 +113,5 @@ def _refused(draft: Draft, operation: Operation) -> str | None:
         return f"change {operation.change} has not begun; its preflight comes first"
     if change.state is not ChangeState.ACTIVE:
         return f"change {operation.change} has ended: it is {change.state}; begin another one"
-    return None
+    unread = sorted(draft.view.unread.intersection(change.incarnations, (move.tier for move in change.plan.moves)))
+    return f"{listed(unread)} cannot be read any more" if unread else None

@@ -32,7 +32,7 @@ def keep(draft: Draft) -> None:
     seen = {name: _evidence(draft, name) for name in draft.sound() if draft.records[name].deaths}
     if not seen or draft.braked:
         return
-    for name, reason in failing(seen, partial(_hosts_of, draft), draft.now).items():
+    for name, reason in failing(seen, partial(_hosts_of, draft), draft.age).items():
         kept = _kept(draft, name)
         if kept is not None:
             draft.suspects.append(f"{name} fails ({reason}) and stays in use: {kept}")
@@ -54,7 +54,8 @@ def _kept(draft: Draft, name: HostName) -> str | None:
 
 def _release(draft: Draft, name: HostName) -> None:
     record = draft.records[name]
-    if record.until is not None and record.until <= draft.now and record.state is HostState.CORDONED:
+    # `until` is for people; its age counts from when it was set
+    if record.until is not None and draft.age(record.until) >= QUARANTINE_SECONDS and record.state is HostState.CORDONED:
         draft.write_record(name, HostRecord(by=QUARANTINE, since=draft.now))
         draft.tell(f"the quarantine of {name} is over: it is used again")
 
@@ -65,7 +66,7 @@ def _note(draft: Draft, host: HostView) -> None:
     known = {(death.unit, death.count) for death in record.deaths}
     new = [death for death in _deaths(draft, host, record) if (death.unit, death.count) not in known]
     if new:
-        old = [death for death in record.deaths if draft.now - death.at <= WINDOW_SECONDS]
+        old = [death for death in record.deaths if draft.age(death.at) <= WINDOW_SECONDS]
         draft.records[host.name] = record.model_copy(update={"deaths": tuple([*old, *new][-MOST_DEATHS:])})
 
 
@@ -76,7 +77,7 @@ def _deaths(draft: Draft, host: HostView, record: HostRecord) -> Iterable[Death]
         if unit.id not in tenants or (unit.id.startswith(UnitKind.DRIVER) and (unit.exit or "").startswith(ON_PURPOSE)):
             continue
         down = unit.state in {UnitState.STARTING, UnitState.EXITED} and unit.exit is not None
-        recent = unit.state is UnitState.RUNNING and unit.restarts and unit.since > max(record.since, draft.now - WINDOW_SECONDS)
+        recent = unit.state is UnitState.RUNNING and unit.restarts and draft.age(unit.since) < min(draft.age(record.since), WINDOW_SECONDS)
         if down or recent:
             yield Death(unit=unit.id, tenant=tenants[unit.id], count=unit.restarts + down, at=draft.now)
 

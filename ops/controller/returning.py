@@ -51,8 +51,8 @@ def keep(draft: Draft, tier: TierName) -> str | None:
 
 def _begin(draft: Draft, tier: TierName, back: str, sentence: str) -> str:
     reason = f"return to {back}"
-    before = [spec.created_at for spec in draft.incarnations[tier].values() if spec.reason == reason]
-    if before and draft.now < max(before) + AGAIN_SECONDS:
+    before = [draft.age(spec.created_at) for spec in draft.incarnations[tier].values() if spec.reason == reason]
+    if before and min(before) < AGAIN_SECONDS:
         return f"{sentence}: it is tried again {AGAIN_SECONDS:.0f} s after the time before"
     owning = draft.owning(tier)
     if owning is None or not vitals.confirmed(draft, tier):

@@ -28,14 +28,12 @@ STEP_SECONDS = 600.0
 def follow(draft: Draft) -> list[str]:
     """Post the step after one that has ended, or begin a change where there is a reason; return what has to wait."""
     drifted = drifting.due(draft)
-    for ended in draft.results:
+    for ended in [name for name in draft.results if name in draft.view.operations]:
         _go_on(draft, draft.view.operations[ended].operation)
     if draft.posted or draft.braked or _own_under_way(draft):
         return []
     active = [change.id for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
     for identity, spec, reason in chain(_ended(draft), () if active else chain(_short(draft), _repairs(draft, drifted))):
-        if identity in draft.changes:
-            continue
         if active:
             return [f"{reason}; that is done after {active[0]}"]
         draft.tell(f"{reason}: change {identity} sees to it")
@@ -51,8 +49,9 @@ def _ended(draft: Draft) -> Iterable[_Reason]:
     """Yield the tenants of whose numbers one is over; each attempt to take it back has a name of its own, whoever makes it."""
     for tenant, until in {entry.tenant: entry.until for entry in over(draft.layers, draft.now) if entry.until is not None}.items():
         at = datetime.fromtimestamp(until, UTC).strftime("%Y%m%d-%H%M%S")
-        identity = ChangeId(f"settle-{tenant}-{at}-{1 + int((draft.now - until) // AGAIN_SECONDS)}")
-        yield identity, _spec(tenant, until), f"the time of {tenant}'s number is over"
+        identity = _attempt(draft, f"settle-{tenant}-{at}-")
+        if identity is not None:
+            yield identity, _spec(tenant, until), f"the time of {tenant}'s number is over"
 
 
 def _short(draft: Draft) -> Iterable[_Reason]:
@@ -62,8 +61,8 @@ def _short(draft: Draft) -> Iterable[_Reason]:
         if owning is None or record.paused or record.next is not None or not vitals.confirmed(draft, name):
             continue
         has, share = len(owning.placement.slots), target(name, draft.rules_now()).k
-        identity = ChangeId(f"settle-{name}-from-{owning.incarnation}-{_attempt(draft)}")
-        if has >= share or identity in draft.changes:
+        identity = _attempt(draft, f"settle-{name}-from-{owning.incarnation}-")
+        if has >= share or identity is None:
             continue
         more = _more(draft, name)
         if more > has:
@@ -73,13 +72,17 @@ def _short(draft: Draft) -> Iterable[_Reason]:
 def _repairs(draft: Draft, drifted: Iterable[tuple[TierName, str]]) -> Iterable[_Reason]:
     """Yield the repairs of tiers that have drifted for long enough."""
     for tier, why in drifted:
-        identity = ChangeId(f"repair-{tier}-from-{draft.owners[tier].owner}-{_attempt(draft)}")
-        yield identity, ChangeSpec(kind=ChangeKind.REPAIR, tier=tier), why
+        identity = _attempt(draft, f"repair-{tier}-from-{draft.owners[tier].owner}-")
+        if identity is not None:
+            yield identity, ChangeSpec(kind=ChangeKind.REPAIR, tier=tier), why
 
 
-def _attempt(draft: Draft) -> str:
-    """Name the attempts of a while by one name, so that there is one."""
-    return datetime.fromtimestamp(draft.now - draft.now % AGAIN_SECONDS, UTC).strftime("%Y%m%d-%H%M")
+def _attempt(draft: Draft, stem: str) -> ChangeId | None:
+    """Name the next attempt, by its number; None while the one before is not long enough ago."""
+    before = {change.id.removeprefix(stem): change for change in draft.changes.values() if change.id.startswith(stem)}
+    if any(draft.age(change.started_at) < AGAIN_SECONDS for change in before.values()):
+        return None
+    return ChangeId(f"{stem}{1 + max((int(number) for number in before if number.isdigit()), default=0)}")
 
 
 def _more(draft: Draft, tier: TierName) -> int:

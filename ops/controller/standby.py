@@ -80,8 +80,8 @@ def _begin(draft: Draft, tier: TierView) -> str:
         return "its standby is started once it runs and nothing is under way"
     if draft.braked:
         return "its standby is started when the brake is off"
-    before = [spec.created_at for spec in draft.incarnations[name].values() if spec.reason == REASON]
-    if before and draft.now < max(before) + AGAIN_SECONDS:
+    before = [draft.age(spec.created_at) for spec in draft.incarnations[name].values() if spec.reason == REASON]
+    if before and min(before) < AGAIN_SECONDS:
         return f"another standby is started {AGAIN_SECONDS:.0f} s after the one before"
     try:
         placement = _place(tier, _without(cluster(draft), owning.placement))

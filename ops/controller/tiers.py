@@ -59,7 +59,7 @@ def _stop(draft: Draft, tier: TierName) -> TierStatus:
         wanted = draft.wanted[tier] = wanted.model_copy(update={"at": draft.now})  # its time to end begins with its turn
         draft.tell(f"{tier} is not wanted any more ({wanted.by}): it stops after its last commit")
     for spec in held:
-        if vitals.gone(draft, tier, spec.incarnation) or draft.now - wanted.at > STOP_SECONDS:
+        if vitals.gone(draft, tier, spec.incarnation) or draft.age(wanted.at) > STOP_SECONDS:
             draft.retire(tier, spec.incarnation)
     if draft.held(tier):
         return TierStatus(state=TierState.STOPPING, sentence="stops after its last commit")
@@ -121,6 +121,7 @@ def _keep(draft: Draft, tier: TierView) -> TierStatus:
     _drop_dead_next(draft, name)
     if end is not None:
         return _recover(draft, tier, owner, end)
+    vitals.note_health(draft, name, owner)
     short = repair.replace_lost_slots(draft, tier)
     back = returning.keep(draft, name)
     if draft.owners[name].phase is Phase.CUT:
@@ -182,9 +183,8 @@ def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: vitals.Death
     if failures >= GIVE_UP:
         sentence = f"is given up after {failures} failures in a row; start it again when its fault is mended: {why}"
         return TierStatus(state=TierState.FAILED, sentence=sentence, failures=failures, error=end.reason)
-    wait = 0.0 if failures <= 1 else min(LONGEST_WAIT, 2.0 ** (failures - 2))
-    left = end.at + wait - draft.now
-    if left > 0 and wait:
+    wait = 0.0 if failures <= 1 or end.blameless else min(LONGEST_WAIT, 2.0 ** (failures - 2))
+    if end.age < wait:
         sentence = f"starts again {wait:.0f} s after failure {failures}: {why}"
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=end.reason)
     return _start(draft, tier, why, failures, end.reason)

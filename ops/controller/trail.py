@@ -16,6 +16,8 @@ _ENDED = {ChangeState.DONE: Outcome.DONE, ChangeState.ABORTED: Outcome.ABORTED}
 def writes(draft: Draft) -> Iterator[Write]:
     """Return the new entries."""
     for identity, result in draft.results.items():
+        if identity not in draft.view.operations:
+            continue
         operation = draft.view.operations[identity].operation
         outcome = None if operation.dry_run else _outcome(operation, result)
         if outcome is not None:

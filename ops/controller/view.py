@@ -87,6 +87,10 @@ class View:
     releases: Mapping[str, Release] = field(default_factory=dict)
     status: ControllerStatus | None = None
     holds: Holds = field(default_factory=Holds)
+    unread: frozenset[str] = frozenset()
+    """Tiers of which something is there and cannot be read: it is damaged, or a newer version has written it."""
+    strange: tuple[OperationId, ...] = ()
+    """Likewise operations that wait for their result."""
     versions: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -108,14 +112,23 @@ class _Look:
     def names(self, path: str) -> list[str]:
         return self.reader.children(path, watch=True)
 
+    def is_unread(self, path: str, found: object) -> bool:
+        """Tell whether there is a node of which nothing was found."""
+        return found is None and self.reader.exists(path, watch=True)
+
 
 def look(reader: Reader) -> View:
     """Take a snapshot."""
     at = _Look(reader)
+    tiers = {TierName(name): _tier(at, name) for name in at.names("/tiers")}
+    waiting = [name for name in at.names("/operations") if not reader.exists(paths.result(name), watch=True)]
+    operations = {OperationId(name): _operation(at, name) for name in waiting}
     return View(
-        tiers={TierName(name): tier for name in at.names("/tiers") if (tier := _tier(at, name)) is not None},
+        tiers={name: tier for name, tier in tiers.items() if tier is not None},
+        unread=frozenset(name for name, tier in tiers.items() if tier is None),
         hosts={host.name: host for host in _hosts(at)},
-        operations={OperationId(name): found for name in at.names("/operations") if (found := _operation(at, name)) is not None},
+        operations={name: operation for name, operation in operations.items() if operation is not None},
+        strange=tuple(name for name, operation in operations.items() if at.is_unread(paths.operation(name), operation)),
         changes={
             ChangeId(name): change
             for name in at.names("/changes")
@@ -140,15 +153,16 @@ def rests_on(path: str) -> bool:
 
 def _tier(at: _Look, name: str) -> TierView | None:
     spec = at.value(paths.tier(name), TierSpec)
-    if spec is None:
+    owner, wanted = at.value(paths.owner(name), OwnerRecord), at.value(paths.wanted(name), TierWanted)
+    if spec is None or at.is_unread(paths.owner(name), owner) or at.is_unread(paths.wanted(name), wanted):
         return None
     numbers = [Incarnation(int(number)) for number in at.names(paths.incarnations(name)) if number.isdigit()]
     specs = {number: at.value(paths.incarnation(name, number), IncarnationSpec) for number in sorted(numbers)}
     reports = {number: at.value(paths.report(name, number), IncarnationReport) for number in numbers}
     return TierView(
         spec=spec,
-        owner=at.value(paths.owner(name), OwnerRecord) or OwnerRecord(),
-        wanted=at.value(paths.wanted(name), TierWanted) or TierWanted(),
+        owner=owner or OwnerRecord(),
+        wanted=wanted or TierWanted(),
         incarnations={number: found for number, found in specs.items() if found is not None},
         reports={number: found for number, found in reports.items() if found is not None},
     )
@@ -180,9 +194,7 @@ def _hosts(at: _Look) -> Iterable[HostView]:
 
 
 def _operation(at: _Look, name: str) -> OperationView | None:
-    """Return an operation that waits for its result."""
-    if at.reader.exists(paths.result(name), watch=True):
-        return None
+    """Return an operation that waits for its result; None when this version cannot read it."""
     operation = at.value(paths.operation(name), Operation)
     if operation is None:
         return None

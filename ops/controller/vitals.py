@@ -16,10 +16,11 @@ HEALTHY_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Death:
-    """Why an incarnation runs no more, and since when."""
+    """Why an incarnation runs no more, and for how long."""
 
     reason: str
-    at: float
+    age: float
+    """How long this controller has known it. Unit: seconds."""
     blameless: bool = False
     """Its host was lost: that is not the tier's failure."""
 
@@ -47,27 +48,29 @@ def death(draft: Draft, tier: TierName, number: Incarnation) -> Death | None:
     """Tell why the driver of an incarnation does nothing any more; None while it lives."""
     spec = draft.incarnations[tier].get(number)
     if spec is None or spec.retired:
-        return Death("was taken away", draft.now, blameless=True)
+        return Death("was taken away", 0.0, blameless=True)
     said = report(draft, tier, number)
     if said is not None and said.state in ENDED:
         why = {State.STOPPED: "stopped by itself", State.FAILED: "failed", State.FENCED: "was fenced off"}[said.state]
-        return Death(f"{why}: {said.error}" if said.error else why, said.since)
+        return Death(f"{why}: {said.error}" if said.error else why, draft.age(said.since))
     host = spec.placement.driver
     if draft.is_lost(host):
-        return Death(f"was lost with host {host}", draft.now, blameless=True)
+        return Death(f"was lost with host {host}", 0.0, blameless=True)
     observed = seen(draft, host, driver_id(tier, number))
     if observed is not None and observed.state is UnitState.EXITED:
-        return Death(f"ended on {host}: {observed.exit or 'no reason known'}", observed.since)
-    if state(draft, tier, number) is State.STARTING and _start_hangs(draft, spec, said, observed):
-        return Death(f"was still starting on {host} after {START_SECONDS:.0f} s", draft.now)
+        return Death(f"ended on {host}: {observed.exit or 'no reason known'}", draft.age(observed.since))
+    if state(draft, tier, number) is State.STARTING and (over := _starting(draft, spec, said, observed) - START_SECONDS) > 0:
+        return Death(f"was still starting on {host} after {START_SECONDS:.0f} s", over)
     return None
 
 
-def _start_hangs(draft: Draft, spec: IncarnationSpec, said: IncarnationReport | None, observed: UnitObserved | None) -> bool:
-    """Tell whether a start takes too long, counted from its last beginning: an agent that comes back starts its units anew."""
+def _starting(draft: Draft, spec: IncarnationSpec, said: IncarnationReport | None, observed: UnitObserved | None) -> float:
+    """Return for how long it starts, counted from its last beginning: an agent that comes back starts its units anew."""
     host = draft.host(spec.placement.driver)
-    begun = max(spec.created_at, said.since if said is not None else 0.0, observed.since if observed is not None else 0.0)
-    return host is not None and host.live and draft.now - begun > START_SECONDS
+    if host is None or not host.live:
+        return 0.0
+    begun = (spec.created_at, *(each.since for each in (said, observed) if each is not None))
+    return min(draft.age(stamp) for stamp in begun)
 
 
 def gone(draft: Draft, tier: TierName, number: Incarnation) -> bool:
@@ -81,9 +84,20 @@ def failures_after(draft: Draft, tier: TierName, number: Incarnation, end: Death
     before = spec.failures if spec.attempt >= draft.wanted[tier].attempt else 0
     if end.blameless:
         return before
+    return 1 if _ran(draft, tier, number) - end.age >= HEALTHY_SECONDS else before + 1
+
+
+def note_health(draft: Draft, tier: TierName, number: Incarnation) -> None:
+    """Write down that an owner has run for long enough: what it followed on is forgotten, whoever leads when it dies."""
+    spec = draft.incarnations[tier][number]
+    if spec.failures and _ran(draft, tier, number) >= HEALTHY_SECONDS:
+        draft.incarnations[tier][number] = spec.model_copy(update={"failures": 0})
+
+
+def _ran(draft: Draft, tier: TierName, number: Incarnation) -> float:
+    """Return for how long it is known that an incarnation has begun to run."""
     said = report(draft, tier, number)
-    ran = [at for what, at in said.history if what is State.RUNNING] if said is not None else []
-    return 1 if ran and end.at - ran[0] >= HEALTHY_SECONDS else before + 1
+    return next((draft.age(at) for what, at in said.history if what is State.RUNNING), 0.0) if said is not None else 0.0
 
 
 def confirmed(draft: Draft, tier: TierName) -> bool:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from typing import Self
 
 from ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
 from ops.model.resources import Frozen, Quantum
@@ -37,6 +38,11 @@ class Assignment(Frozen):
     units: tuple[Unit, ...] = ()
     reboot: str | None = None
     """The id of the operation that asks for a reboot; the agent does it once for each id."""
+
+    def holding(self, units: tuple[Unit, ...]) -> Self:
+        """Return it with these units."""
+        said = {**(self.model_extra or {}), "epoch": self.epoch, "units": units, "reboot": self.reboot}
+        return type(self).model_validate(said, extra="allow")
 
     @cached_property
     def parts(self) -> list[tuple[UnitId, bool]]:

@@ -1,9 +1,9 @@
 """Resources in whole quanta: what one worker holds, and what a host has to give."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 _SIZE = re.compile(r"^(\d+)\s*([mg])i?b?$", re.IGNORECASE)
 
@@ -26,9 +26,26 @@ BESIDE_HEAP = 450
 
 
 class Frozen(BaseModel):
-    """A value: never changed after it was made, and unknown keys are refused."""
+    """A value: never changed after it was made, and unknown keys are refused.
+
+    What a newer version has added to one that comes from the channel, or from an agent's disk, is kept (`extra="allow"` there), and
+    written again with it (decision record 0031).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_serializer(mode="wrap")
+    def _with_unknown(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        return {**written, **self.model_extra} if self.model_extra else written
+
+
+F = TypeVar("F", bound=Frozen)
+
+
+def known(value: F) -> F:
+    """Return a value without what a newer version has added to it, or to what it holds."""
+    return type(value).model_validate_json(value.model_dump_json(), extra="ignore")
 
 
 class Quantum(Frozen):

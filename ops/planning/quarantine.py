@@ -27,6 +27,10 @@ MOST_PART = 0.2
 """More of the hosts are never quarantined at once, except for one: when many fail, it is something that they share."""
 
 
+Age = Callable[[float], float]
+"""How long ago a stamp was first seen. Unit: seconds."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What has been seen of one host."""
@@ -36,9 +40,12 @@ class Evidence:
     """Units that do not run now."""
 
 
-def failing(seen: Mapping[HostName, Evidence], where: Callable[[Tenant], Iterable[HostName]], now: float) -> dict[HostName, str]:
-    """Return the hosts that fail, the worst first, each with the reason; `where` tells on which hosts a tenant has units."""
-    bad = {name: _tenants(evidence, now) for name, evidence in seen.items()}
+def failing(seen: Mapping[HostName, Evidence], where: Callable[[Tenant], Iterable[HostName]], age: Age) -> dict[HostName, str]:
+    """Return the hosts that fail, the worst first, each with the reason.
+
+    `where` tells on which hosts a tenant has units, and `age` for how long a death is known.
+    """
+    bad = {name: _tenants(evidence, age) for name, evidence in seen.items()}
     found: dict[HostName, tuple[int, str]] = {}
     for name, tenants in bad.items():
         if len(tenants) < TENANTS:
@@ -65,11 +72,11 @@ def room_without(name: HostName, cluster: Cluster) -> str | None:
     return why_not(list(_minimums(cluster)), empty)
 
 
-def _tenants(evidence: Evidence, now: float) -> Counter[Tenant]:
+def _tenants(evidence: Evidence, age: Age) -> Counter[Tenant]:
     """Count the deaths of the tenants that fail again and again."""
-    deaths = [death for death in evidence.deaths if now - death.at <= WINDOW_SECONDS]
+    deaths = [death for death in evidence.deaths if age(death.at) <= WINDOW_SECONDS]
     times = Counter((death.tenant, death.place) for death in deaths)
-    stuck = {(death.tenant, death.place) for death in evidence.deaths if death.unit in evidence.down and now - death.at >= DOWN_SECONDS}
+    stuck = {(death.tenant, death.place) for death in evidence.deaths if death.unit in evidence.down and age(death.at) >= DOWN_SECONDS}
     again = {tenant for (tenant, place), count in times.items() if count >= DEATHS} | {tenant for tenant, _ in stuck}
     counted = Counter(death.tenant for death in deaths if death.tenant in again)
     return counted + Counter(dict.fromkeys(again - counted.keys(), 1))

@@ -7,6 +7,7 @@ of a quiet partition among many others), so that it seems further behind than it
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from ops.model.pressure import Lag, Pressure, is_over
 from pipeline.declare import Stream
@@ -29,7 +30,9 @@ class Look:
     """What was measured at one moment."""
 
     now: float
-    """Wall clock."""
+    """Monotonic clock."""
+    at: float
+    """Wall clock, for people."""
     ends: Mapping[str, int]
     """Of each partition of the inputs, by `stream/partition`."""
     positions: Mapping[str, int]
@@ -46,8 +49,8 @@ class Behind:
         self._looks: deque[Look] = deque(maxlen=WINDOW)
         self._came: deque[tuple[float, int]] = deque(maxlen=HISTORY)
         """What all inputs held at each look, in all."""
-        self._over: dict[str, float] = {}
-        """Since when it is behind too far, by stream."""
+        self._over: dict[str, tuple[float, float]] = {}
+        """Since when it is behind too far, by stream, on both clocks."""
         self._said = 0.0
         self.lags: dict[str, Lag] = {}
         self.pressure: Pressure | None = None
@@ -77,7 +80,7 @@ class Behind:
         for stream in self._inputs:
             lag, before = self.lags[stream.name], stream.name in self._over
             if is_over(lag, stream.watermarks, before=before) and not metered:
-                self._over.setdefault(stream.name, look.now)
+                self._over.setdefault(stream.name, (look.now, look.at))
             else:
                 self._over.pop(stream.name, None)
         if not self._over:
@@ -93,7 +96,7 @@ class Behind:
         """Return how far it may be behind at most by what it has read."""
         if read is None:
             return Lag(records=1 << 62, seconds=float(1 << 62))
-        then = max((at for at, came in self._came if came <= read), default=0.0)
+        then = max((at for at, came in self._came if came <= read), default=-inf)
         return Lag(records=max(0, self._came[-1][1] - read), seconds=round(now - then, 1))
 
     def _pressure(self, look: Look, stream: str, keys: Callable[[str], Sequence[bytes | None]]) -> Pressure:
@@ -106,7 +109,7 @@ class Behind:
         return Pressure(
             stream=stream,
             lag=self.lags[stream],
-            since=self._over[stream],
+            since=self._over[stream][1],
             rate_in=round(came / seconds, 1) if seconds > 0 else None,
             rate_done=round(done / seconds, 1) if seconds > 0 else None,
             hot=", ".join(filter(None, (uneven(waiting(look, stream)), hot(keys(stream))))),

@@ -5,7 +5,7 @@ While the channel is away it goes on with what it read last.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -177,7 +177,7 @@ class Follow:
                 found.append(None if report is None else report.value.stopped_at)
         except (ChannelAwayError, ConflictError):
             log.warning("the channel is away; what earlier incarnations have left is not known")
-        return max((receipt for receipt in found if receipt is not None), key=lambda receipt: receipt.at, default=None)
+        return last_of(receipt for receipt in found if receipt is not None)
 
     def began(self) -> dict[str, int] | None:
         """Return where this incarnation started, while it runs and owns the tier."""
@@ -214,6 +214,11 @@ class Follow:
             self._said = self.report
         except (ChannelAwayError, ConflictError) as error:
             log.warning("the report could not be written; it is tried again", error=str(error))
+
+
+def last_of(receipts: Iterable[Receipt]) -> Receipt | None:
+    """Return the furthest of a tier's receipts: positions only grow, while the clocks of two hosts may differ by any time."""
+    return max(receipts, key=lambda receipt: (sum(receipt.positions.values()), receipt.at), default=None)
 
 
 def _said(report: IncarnationReport) -> list[dict[str, int]]:

@@ -40,6 +40,8 @@ class Life:
         """Since when it has owned the tier and run, on the monotonic clock."""
         self._beside = False
         """It was begun beside an owner that has not left its internal state yet."""
+        self._left: Receipt | None = None
+        """What had been left when it last began to run."""
         self._looked = 0.0
         self._refused: int | None = None
         """The right that was not good enough: the next incarnation has taken over, and the owner record does not say so yet."""
@@ -105,8 +107,9 @@ class Life:
 
     def _run(self) -> None:
         self._beside = self._states.wanted and not self._follow.owns
-        if self._states.wanted and (left := self._follow.left()) is not None:
-            self._states.take(left.internal)
+        self._left = self._follow.left() if self._states.wanted else None
+        if self._left is not None:
+            self._states.take(self._left.internal)
         receipt = self._engine.run()
         self._follow.note(started_from=receipt, caught_up=False, measured=False, pressure=None)
         self._follow.enter(State.RUNNING)
@@ -132,12 +135,12 @@ class Life:
 
     def _take_over(self) -> None:
         """Take what the owner has left, beside which this one ran, once that has stopped."""
-        now, started = time.monotonic(), self._follow.report.started_from
-        if not self._beside or not self._follow.owns or now < self._looked + LEFT_SECONDS or started is None:
+        now = time.monotonic()
+        if not self._beside or not self._follow.owns or now < self._looked + LEFT_SECONDS:
             return
         self._looked = now
         left = self._follow.left()
-        if left is not None and left.at > started.at:
+        if left is not None and left != self._left:
             self._states.take(left.internal)
             self._beside = False
 

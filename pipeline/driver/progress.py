@@ -105,7 +105,8 @@ class Progress:
             self._positions = self._engine.positions()
         positions = self._positions
         flow.records_in = raised(flow.records_in, self._read.to(positions))
-        self._behind.look(Look(time.time(), ends, dict(positions), self._waits(ends)), self._engine.read, self._keys, metered=flow.metered)
+        look = Look(time.monotonic(), time.time(), ends, dict(positions), self._waits(ends))
+        self._behind.look(look, self._engine.read, self._keys, metered=flow.metered)
         flow.lag = {stream: lag.records for stream, lag in self._behind.lags.items()}
         flow.waiting = {stream: lag.seconds for stream, lag in self._behind.lags.items()}
         flow.pressure = self._behind.pressure

@@ -53,13 +53,14 @@ class CompleteTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Ask now and then; PostgreSQL may be away meanwhile."""
+        end = time.monotonic() + self.late - time.time()
         while True:
             figures = await asyncio.to_thread(read_figures)
             tier, complete = furthest_behind(figures)
             if complete is not None and complete >= self.until:
                 yield TriggerEvent({"why": None})
                 return
-            if time.time() >= self.late:
+            if time.monotonic() >= end:
                 yield TriggerEvent({"why": figures.missing or f"{tier} is complete up to {_clock(complete)}"})
                 return
             await asyncio.sleep(POLL_SECONDS)

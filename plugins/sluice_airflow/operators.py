@@ -133,7 +133,7 @@ class StepOperator(BaseOperator):
                 "Is a controller running? `sluice status` tells"
             )
             raise StepFailedError(message)
-        return self.end(context, Result.model_validate(event["result"]))
+        return self.end(context, Result.model_validate(event["result"], extra="ignore"))
 
     def end(self, context: Context, result: Result) -> dict[str, Any]:
         """Turn the result into the task's end: a success, a failure, or, in a dry run, a plan and nothing after it."""

@@ -36,6 +36,11 @@ async def _rest(bell: asyncio.Event, seconds: float) -> None:
     bell.clear()
 
 
+def _steady(until: float) -> float:
+    """Return when it is `until` on the monotonic clock: a wall clock that jumps while a trigger waits ends nothing."""
+    return time.monotonic() + until - time.time()
+
+
 def _abort_of(operation: Operation, by: str) -> Operation:
     return operation.model_copy(
         update={
@@ -69,7 +74,7 @@ class OperationTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, whatever happens to ZooKeeper meanwhile."""
-        away = ""
+        away, end = "", _steady(self.until)
         with shared.bell() as bell:
             while True:
                 try:
@@ -85,7 +90,7 @@ class OperationTrigger(BaseTrigger):
                 if result is not None:
                     yield self._ended(result)
                     return
-                left = self.until - time.time()
+                left = end - time.monotonic()
                 if left <= 0:
                     yield TriggerEvent({"result": None, "heard": f"{self._last}{away}"})
                     return
@@ -172,7 +177,7 @@ class TierTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch until there is something to tell."""
         watch = TierWatch(self.tier, self.reported, self.restarted, self.loss, self.behind)
-        away = False
+        away, end = False, _steady(self.until)
         with shared.bell() as bell:
             while True:
                 event: TierEvent | None = None
@@ -183,7 +188,7 @@ class TierTrigger(BaseTrigger):
                     if not away:
                         self.log.warning("%s. The tier goes on; watching again when it is back", error)
                     away = True
-                if event is None and time.time() >= self.until:
+                if event is None and time.monotonic() >= end:
                     event = TierEvent(kind="again", incarnation=self.reported, loss=self.loss, behind=self.behind)
                 if event is not None:
                     yield TriggerEvent(event.model_dump(mode="json"))
@@ -213,7 +218,7 @@ class HostsTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, whatever happens to ZooKeeper meanwhile."""
-        missing = self.hosts
+        missing, end = self.hosts, _steady(self.until)
         with shared.bell() as bell:
             while True:
                 with contextlib.suppress(ChannelAwayError):
@@ -222,7 +227,7 @@ class HostsTrigger(BaseTrigger):
                     self.log.info("%s answer", ", ".join(self.hosts))
                     yield TaskSuccessEvent()
                     return
-                left = self.until - time.time()
+                left = end - time.monotonic()
                 if left <= 0:
                     yield TriggerEvent({"missing": missing})
                     return

@@ -88,7 +88,8 @@ class TierWatch:
             self._loss = loss.value.number
             return TierEvent(kind="lost", incarnation=self._reported, loss=self._loss, behind=self._behind, sentence=loss.value.sentence)
         pressure = None if status is None else status.pressure
-        if pressure is not None and pressure.since > self._behind + AGAIN_SECONDS:
+        # another time, whichever way a clock has jumped in between
+        if pressure is not None and abs(pressure.since - self._behind) > AGAIN_SECONDS:
             self._behind = pressure.since
             return TierEvent(
                 kind="behind",

@@ -28,6 +28,8 @@ class Log:
         """By release: the states in which its code fails."""
         self.sets_aside = {}
         """By release: how many of a hundred records its code sends to quarantine."""
+        self.hangs = False
+        """Its drivers hang as they start."""
         self.partitions = STATE_PARTITIONS
         """Of the newest checkpoint."""
         self.keys_lost = 0
@@ -37,8 +39,9 @@ class Log:
 class SimDriver:
     """One driver: takes one step towards its directive each time that it is stepped."""
 
-    def __init__(self, channel, spec, number, log, clock):
-        self.channel, self.spec, self.number, self.log, self.clock = channel, spec, number, log, clock
+    def __init__(self, channel, spec, number, log, clocks):
+        self.channel, self.spec, self.number, self.log = channel, spec, number, log
+        self.clock, self.wall = clocks
         self.state = State.STARTING
         self.caught_up = False
         self.started_from = self.stopped_at = None
@@ -49,7 +52,7 @@ class SimDriver:
         self.release = None if found is None else found.value.release
         self.partitions = STATE_PARTITIONS if found is None else found.value.partitions
         self.broken = log.broken.get(self.release)
-        self.stuck = False
+        self.stuck = log.hangs
         self.flowed = None
         self.owned_since = None
         self.workers = {}
@@ -64,7 +67,7 @@ class SimDriver:
             paths.report(self.spec.name, self.number),
             IncarnationReport(
                 state=self.state,
-                since=self.clock(),
+                since=self.wall(),
                 pid=1,
                 caught_up=self.caught_up,
                 started_from=self.started_from,
@@ -91,11 +94,11 @@ class SimDriver:
         if self.state is State.RUNNING:
             self._count()
         self.state = advance(self.state, state)
-        self.history.append((state, self.clock()))
+        self.history.append((state, self.wall()))
         self._report()
 
     def _receipt(self, back=0):
-        return Receipt(positions={"in/0": max(0, self.log.committed - back)}, at=self.clock())
+        return Receipt(positions={"in/0": max(0, self.log.committed - back)}, at=self.wall())
 
     def _repartitioned(self):
         if self.partitions == self.log.partitions:
@@ -144,7 +147,7 @@ class SimDriver:
         elif record.owner == self.number and self._paused_workers != set(record.paused_workers):
             for worker in self._paused_workers ^ set(record.paused_workers):
                 paused = worker in record.paused_workers
-                self.workers = {**self.workers, worker: WorkerReceipt(paused=paused, seconds=1.0, tasks=7, at=self.clock())}
+                self.workers = {**self.workers, worker: WorkerReceipt(paused=paused, seconds=1.0, tasks=7, at=self.wall())}
             self._report()
         elif record.owner == self.number:
             self.log.partitions = self.partitions
@@ -180,9 +183,12 @@ class SimDriver:
 class SimAgent:
     """One host's agent, with all that it runs."""
 
-    def __init__(self, channel, host, logs, specs, clock):
-        self.channel, self.host, self.logs, self.specs, self.clock = channel, host, logs, specs, clock
+    def __init__(self, channel, host, logs, specs, clocks):
+        self.channel, self.host, self.logs, self.specs, self.clocks = channel, host, logs, specs, clocks
+        self.clock, self.wall = clocks
         self.units = {}
+        self.asked = {}
+        """Since when a batch slot is wanted back."""
         self.task_seconds = 0.0
         """How long the tasks go on in a batch slot that is wanted back."""
         self.drivers = {}
@@ -215,23 +221,24 @@ class SimAgent:
     def kill_driver(self, unit):
         self.drivers.pop(unit, None)
         if unit in self.units:
-            self.units[unit] = (UnitState.EXITED, "killed by signal 9", self.clock())
+            self.units[unit] = (UnitState.EXITED, "killed by signal 9", self.wall())
 
     def restart_slot(self, unit):
         """The slot dies and is started again before anybody looks."""
         self.restarts[unit] = self.restarts.get(unit, 0) + 1
-        self.units[unit] = (UnitState.RUNNING, None, self.clock())
+        self.units[unit] = (UnitState.RUNNING, None, self.wall())
 
     def kill_slot(self, unit):
-        self.units[unit] = (UnitState.STARTING, "killed by signal 9", self.clock())
+        self.units[unit] = (UnitState.STARTING, "killed by signal 9", self.wall())
 
     def _end(self, wanted):
         """End what is not wanted any more; in a batch slot the tasks go on for a while."""
         for gone in [identity for identity in self.units if identity not in wanted]:
-            state, _, since = self.units[gone]
+            state, *_ = self.units[gone]
             if gone.startswith("slot-batch-") and state is not UnitState.STOPPING and self.task_seconds:
-                self.units[gone] = (UnitState.STOPPING, None, self.clock())
-            elif state is not UnitState.STOPPING or self.clock() >= since + self.task_seconds:
+                self.units[gone] = (UnitState.STOPPING, None, self.wall())
+                self.asked[gone] = self.clock()
+            elif state is not UnitState.STOPPING or self.clock() >= self.asked[gone] + self.task_seconds:
                 del self.units[gone]
                 self.drivers.pop(gone, None)
 
@@ -248,14 +255,14 @@ class SimAgent:
         for identity, unit in wanted.items():
             if identity in self.units:
                 continue
-            self.units[identity] = (UnitState.RUNNING, None, self.clock())
+            self.units[identity] = (UnitState.RUNNING, None, self.wall())
             if unit.kind is UnitKind.DRIVER:
                 spec = self.specs[unit.tenant]
-                self.drivers[identity] = SimDriver(self.channel, spec, unit.incarnation, self.logs[unit.tenant], self.clock)
+                self.drivers[identity] = SimDriver(self.channel, spec, unit.incarnation, self.logs[unit.tenant], self.clocks)
         for identity, driver in self.drivers.items():
             driver.step()
             if driver.ended and self.units[identity][0] is UnitState.RUNNING:
-                self.units[identity] = (UnitState.EXITED, "exit code 0", self.clock())
+                self.units[identity] = (UnitState.EXITED, "exit code 0", self.wall())
         observed = Observed(
             epoch=assignment.epoch,
             units=tuple(

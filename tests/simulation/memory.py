@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from pydantic import ValidationError
+
 from ops.channel import ConflictError, Guard, Read, Write
 
 
@@ -18,7 +20,10 @@ class MemoryChannel:
             return None
         data, version, parsed = found
         if type(parsed) is not model:
-            parsed = model.model_validate_json(data)
+            try:
+                parsed = model.model_validate_json(data, extra="allow")
+            except ValidationError:
+                return None
             self.nodes[path] = (data, version, parsed)
         return Read(parsed, version)
 

@@ -3,9 +3,11 @@
 from simulation.actors import Log, SimAgent
 from simulation.memory import MemoryChannel
 
+from ops.ages import Ages
 from ops.controller.decide import decide
 from ops.controller.draft import Moment
 from ops.controller.leader import Absences
+from ops.controller.stamps import stamps
 from ops.controller.view import look
 from ops.model import paths
 from ops.model.assignment import Assignment, HostRecord, HostState, driver_id
@@ -116,7 +118,7 @@ class Runbook:
                 step=step,
                 spec=self.spec,
                 by="test",
-                posted_at=self.world.now,
+                posted_at=self.world.wall(),
                 deadline_seconds=self.deadline,
                 dry_run=self.dry_run,
             ),
@@ -129,11 +131,14 @@ class World:
     def __init__(self, hosts=HOSTS, tiers=TIERS, rules=RULES, channel=None):
         self.channel = channel or MemoryChannel()
         self.now = 1000.0
+        self.ahead = 0.0
+        """Of true time, wall clocks: they jump when this changes."""
         self.rules = rules
         self.specs = {spec.name: spec for spec in tiers}
         self.logs = {spec.name: Log() for spec in tiers}
         self.agents = {}
         self.absences = Absences(8.0, self.clock)
+        self.ages = Ages(self.clock)
         self.runbooks = []
         self.owners = {}
         self.sentences = []
@@ -143,16 +148,20 @@ class World:
             self.add_host(config)
 
     def clock(self):
+        """Monotonic."""
         return self.now
 
+    def wall(self):
+        return self.now + self.ahead
+
     def add_host(self, config):
-        self.agents[config.name] = SimAgent(self.channel, config, self.logs, self.specs, self.clock)
+        self.agents[config.name] = SimAgent(self.channel, config, self.logs, self.specs, (self.clock, self.wall))
 
     def want(self, *names, **what):
         for name in names or self.specs:
             found = self.channel.read(paths.wanted(name), TierWanted)
             before = TierWanted() if found is None else found.value
-            self.channel.put(paths.wanted(name), before.model_copy(update={"running": True, "by": "test", "at": self.now, **what}))
+            self.channel.put(paths.wanted(name), before.model_copy(update={"running": True, "by": "test", "at": self.wall(), **what}))
 
     def declare(self, spec):
         """Publish a tier anew."""
@@ -162,7 +171,7 @@ class World:
     def publish(self, release, **shapes):
         """Publish a release of all tiers; `shapes` are those of tiers that are not like all others."""
         tiers = {name: shapes.get(name, SHAPE) for name in self.specs}
-        self.channel.put(paths.release(release), Release(name=release, module="m", digest="d", published_at=self.now, tiers=tiers))
+        self.channel.put(paths.release(release), Release(name=release, module="m", digest="d", published_at=self.wall(), tiers=tiers))
         for spec in list(self.specs.values()):
             self.declare(spec.model_copy(update={"release": release}))
 
@@ -173,10 +182,15 @@ class World:
 
     # -- time
 
-    def controller_pass(self):
-        """One pass, by a controller that remembers nothing, as if it had just taken over; False when there was nothing to write."""
+    def decide(self):
+        """Look and decide, as a controller that has stood by: it remembers nothing but what it has seen, and since when."""
         view = look(self.channel)
-        decision = decide(view, Moment(now=self.now, lost=self.absences.lost(view), rules=self.rules))
+        self.ages.note(stamps(view))
+        return view, decide(view, Moment(now=self.wall(), lost=self.absences.lost(view), rules=self.rules, ages=self.ages.known()))
+
+    def controller_pass(self):
+        """One pass; False when there was nothing to write."""
+        _, decision = self.decide()
         self.sentences.append(decision.sentence)
         self.statuses = decision.tiers
         if decision.writes:
@@ -270,6 +284,8 @@ class World:
 
     def check(self):
         for name, spec in self.specs.items():
+            if self.channel.read(paths.owner(name), OwnerRecord) is None:
+                continue
             record = self.owner(name)
             before = self.owners.get(name, 0)
             assert (record.owner or 0) >= before, f"the owner of {name} went from {before} back to {record.owner}"

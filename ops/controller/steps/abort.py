@@ -44,6 +44,8 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
     """Take back what a change has not finished, and end it."""
     change = draft.changes[identity]
     for tier, number in change.incarnations.items():
+        if tier in draft.view.unread:
+            continue
         record = draft.owners[tier]
         if record.next == number:
             draft.own(tier, next=None, phase=Phase.STEADY)
@@ -107,7 +109,7 @@ def _where(draft: Draft, identity: ChangeId) -> str:
     moved = [
         f"{tier} stays with {number}, which had taken over"
         for tier, number in change.incarnations.items()
-        if draft.owners[tier].owner == number
+        if tier in draft.owners and draft.owners[tier].owner == number
     ]
     return "; ".join(moved) or "every tier is with the owner that it had"
 

@@ -126,14 +126,18 @@ class Lab:
     environment: dict[str, str]
     agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def agent(self, host: str = "h1", *words: str, home: Path | None = None) -> subprocess.Popen[bytes]:
+    def agent(self, host: str = "h1", *words: str, home: Path | None = None, code: Path = REPOSITORY) -> subprocess.Popen[bytes]:
         environment = self.environment if home is None else {**self.environment, "SLUICE_HOME": str(home)}
-        with (self.home / f"agent-{host}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "ops.agent", "--host", host, *words], env=environment, cwd=REPOSITORY, stdout=log, stderr=log
-            )
+        process = self.run(f"agent-{host}", "ops.agent", "--host", host, *words, environment=environment, code=code)
         self.agents.append(process)
         return process
+
+    def run(self, log: str, *words: str, environment: dict[str, str], code: Path) -> subprocess.Popen[bytes]:
+        """Run a module of the code in a folder."""
+        with (self.home / f"{log}.log").open("ab") as file:
+            return subprocess.Popen(
+                [sys.executable, "-m", *words], env={**environment, "PYTHONPATH": str(code)}, cwd=code, stdout=file, stderr=file
+            )
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         process.kill()

@@ -1,5 +1,6 @@
 """The channel and its mirror on a real ZooKeeper."""
 
+import json
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ from ops.model import paths
 from ops.model.access import Role
 from ops.model.exporter import Exporter
 from ops.model.incarnation import TierWanted
+from ops.model.resources import known
 from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(120)
@@ -42,9 +44,12 @@ def test_a_multi_is_all_or_nothing(channel):
     assert channel.read("/config/wanted/a", TierWanted) is None
 
 
-def test_what_a_newer_version_has_added_to_a_node_is_passed_over(channel):
+def test_what_a_newer_version_has_added_to_a_node_is_kept_when_it_is_written_again(channel):
     channel.kazoo.create("/config/wanted/a", b'{"running": true, "colour": "blue"}', makepath=True)
-    assert channel.read("/config/wanted/a", TierWanted).value == TierWanted(running=True)
+    found = channel.read("/config/wanted/a", TierWanted).value
+    assert known(found) == TierWanted(running=True)
+    channel.put("/config/wanted/a", found.model_copy(update={"paused": True}))
+    assert json.loads(channel.kazoo.get("/config/wanted/a")[0]) == {"running": True, "paused": True, "colour": "blue"}
     channel.kazoo.set("/config/wanted/a", b'{"running": "perhaps"}')
     assert channel.read("/config/wanted/a", TierWanted) is None
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,9 @@ class LiveWorld(World):
     """The simulated pipeline in real time, under controllers that are processes of their own."""
 
     def clock(self):
+        return time.monotonic()
+
+    def wall(self):
         return time.time()
 
     def tick(self, seconds=STEP_SECONDS):
@@ -57,10 +61,12 @@ class Controllers:
         self.site = folder / "site.yaml"
         self.site.write_text((Path(__file__).parents[3] / "site.yaml").read_text())
 
-    def start(self, name):
+    def start(self, name, clock=None):
+        """Start one; with a `clock`, under a wall clock that is as many seconds ahead as this file says."""
+        shifted = [] if clock is None else ["tests.shifted", clock]
         with (self.folder / f"{name}.log").open("a") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "ops.controller", "--site", self.site, "--name", name, "--zookeeper", self.address],
+                [sys.executable, "-m", *shifted, "ops.controller", "--site", self.site, "--name", name, "--zookeeper", self.address],
                 stdout=log,
                 stderr=log,
             )
@@ -78,7 +84,12 @@ class Controllers:
 @pytest.fixture
 def pipeline(zookeeper, tmp_path, request):
     """A channel of the test's own, and controllers on it."""
-    address = f"{zookeeper}/{request.node.name[:40]}"
+    with opened(f"{zookeeper}/{request.node.name[:40]}", tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def opened(address, tmp_path):
     controllers = Controllers(address, tmp_path)
     with Channel(address) as channel:
         world = LiveWorld(channel=channel)

@@ -19,6 +19,8 @@ from ops.agent.reconcile import (
     Weigh,
     observe,
     retry_at,
+    stamps,
+    steady,
 )
 from ops.model.assignment import Assignment, Unit, UnitKind, UnitState, driver_id, label_of, slot_id
 from ops.model.ids import BATCH, Incarnation, Tenant, UnitId
@@ -207,3 +209,18 @@ def test_what_could_not_be_started_is_reported_with_its_reason() -> None:
     reason = "start failed: [Errno 28] No space left on device"
     seen = observe(Assignment(units=(slot(), driver())), [], {slot().id: reason, driver().id: reason}, 5.0)
     assert {(unit.state, unit.exit) for unit in seen} == {(UnitState.STARTING, reason), (UnitState.EXITED, reason)}
+
+
+def test_a_controller_that_says_more_than_this_agent_knows_is_no_reason_to_start_a_unit_anew() -> None:
+    written = slot().model_dump()
+    newer = Unit.model_validate({**written, "of_next": 1, "quantum": {**written["quantum"], "gpu": 1}}, extra="allow")
+    found = Found(slot(), alive=True, others=1, started_at=0.0, pid=1)
+    assert reconcile(Assignment(units=(newer,)), [found], 1.0).actions == ()
+    assert '"gpu":1' in newer.model_dump_json(), "and it is kept where it is written again"
+
+
+def test_moments_are_those_at_which_they_were_first_seen() -> None:
+    found = Found(slot(), alive=False, others=0, started_at=5000.0, stopping_at=5001.0, ended_at=1400.0)
+    assert sorted(stamps([found])) == [1400.0, 5000.0, 5001.0]
+    seen = {5000.0: 10.0, 5001.0: 11.0, 1400.0: 12.0}
+    assert steady(found, seen.__getitem__) == replace(found, started_at=10.0, stopping_at=11.0, ended_at=12.0)

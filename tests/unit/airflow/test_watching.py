@@ -121,3 +121,5 @@ def test_a_tier_that_is_behind_is_told_and_when_it_is_so_again_only_after_a_whil
     assert TierWatch(TIER, 0, 0, 0, told.behind).look(channel) is None, "not by a triggerer that starts again either"
     behind(10_001.0 + AGAIN_SECONDS)
     assert watch.look(channel).kind == "behind"
+    behind(10_001.0 + AGAIN_SECONDS - 3600)
+    assert watch.look(channel).kind == "behind", "a clock that jumped back hides nothing"

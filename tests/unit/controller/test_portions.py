@@ -7,7 +7,6 @@ from simulation.world import World
 
 from ops.channel import Write
 from ops.controller.decide import decide
-from ops.controller.draft import Moment
 from ops.controller.portions import portions
 from ops.controller.view import View, look
 from ops.model import paths
@@ -52,8 +51,7 @@ class Dying(World):
     most = 300
 
     def controller_pass(self):
-        view = look(self.channel)
-        decision = decide(view, Moment(now=self.now, lost=self.absences.lost(view), rules=self.rules))
+        view, decision = self.decide()
         self.sentences.append(decision.sentence)
         first, *_ = portions(decision.writes, view, self.most) or [[]]
         if first:

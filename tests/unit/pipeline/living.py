@@ -5,6 +5,7 @@ import time
 from ops.model.incarnation import Directive, Receipt, State
 from ops.model.incarnation import IncarnationReport as Report
 from pipeline.driver.engine import Engine
+from pipeline.driver.follow import last_of
 
 
 class Query(Engine):
@@ -54,7 +55,7 @@ class Told:
         return step() or Directive.RUN if callable(step) else step
 
     def left(self):
-        return max(self._receipts, key=lambda receipt: receipt.at, default=None)
+        return last_of(self._receipts)
 
     def enter(self, state, *, error=None, stopped_at=None):
         assert error is None, error

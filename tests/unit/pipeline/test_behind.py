@@ -20,7 +20,7 @@ def nobody(_stream):
 
 def look(now, ends, positions, wait=0.0):
     waits = {name: wait for name in ends if positions[name] < ends[name]}
-    return Look(float(now), ends, positions, waits)
+    return Look(float(now), float(now), ends, positions, waits)
 
 
 @pytest.fixture
@@ -93,3 +93,12 @@ def test_nothing_is_named_where_all_are_alike():
     assert not hot([None] * 100)
     assert not hot([])
     assert hot([None] * 70 + [b"who"] * 30).startswith("key 'who' has 30%")
+
+
+def test_a_clock_that_jumps_makes_nobody_late(behind):
+    """Records seem to have waited for an hour; what had come by then says that it is seconds."""
+    for second in range(0, 100, 2):
+        ends = {"hits/0": 1000 + 10 * second}
+        jumped = Look(float(second), second + 3600.0, ends, {"hits/0": ends["hits/0"] - 20}, {"hits/0": 3602.0})
+        behind.look(jumped, lambda now=second: 1000 + 10 * now - 20, nobody)
+        assert (behind.pressure is None) or second < 4

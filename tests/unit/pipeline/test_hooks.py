@@ -45,8 +45,10 @@ def test_it_is_held_and_goes_on_with_what_it_left(tmp_path):
     assert receipts[0].internal.size == 4
 
 
-def test_who_ran_beside_the_owner_takes_what_that_has_left_once_it_has_stopped(tmp_path):
-    log, receipts = [], []
+@pytest.mark.parametrize("ahead", [0, 3600, -3600])
+def test_who_ran_beside_the_owner_takes_what_that_has_left_once_it_has_stopped(tmp_path, ahead):
+    """Whatever the clock of the owner's host says."""
+    log, receipts = [], [Receipt(positions={"in/0": 1}, at=time.time() + ahead)]
     states = InternalStates(tmp_path, Hooks())
     hooks = Remembers(log)
     follow = Told(2, [], receipts)
@@ -56,7 +58,7 @@ def test_who_ran_beside_the_owner_takes_what_that_has_left_once_it_has_stopped(t
         follow.owns = True
         time.sleep(0.01)
         left = states.leave(1, b"of the first")
-        receipts.append(Receipt(positions={}, internal=left, at=time.time()))
+        receipts.append(Receipt(positions={"in/0": 4}, internal=left, at=time.time() + ahead))
 
     follow._script = iter([Directive.RUN, flipped, Directive.RUN, Directive.RUN])
     live(follow, hooks, log, tmp_path)

@@ -23,7 +23,7 @@ def died(tenant, times, unit="slot-{}-1-0", at=NOW - 60):
 
 
 def found(seen, where=EVERYWHERE, now=NOW):
-    return failing(seen, lambda tenant: where.get(tenant, ()), now)
+    return failing(seen, lambda tenant: where.get(tenant, ()), lambda at: now - at)
 
 
 deaths = st.builds(

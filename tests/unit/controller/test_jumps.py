@@ -1,0 +1,191 @@
+"""Wall clocks jump by an hour, of the controller, agents and drivers: what is decided, and when, is the same as without."""
+
+from copy import deepcopy
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulation.world import RULES, World, host, tier
+
+from ops.controller.quarantine import QUARANTINE_SECONDS
+from ops.controller.vitals import START_SECONDS
+from ops.model.assignment import HostState, UnitKind
+from ops.model.incarnation import State
+from ops.model.operation import ChangeKind, Step
+from ops.model.share import Share
+from ops.model.tier import Mode, Standby
+
+pytestmark = pytest.mark.timeout(240)
+
+HOUR = 3600.0
+JUMP = 3600.123
+"""No whole number, as time passes by whole seconds here: no two stamps are the same."""
+WIDE = {name: Share(minimum=1, target=3, maximum=4) for name in ("counts", "enrich")}
+
+
+@cache
+def settled():
+    """Four hosts, a tier with a warm standby, and two that have a worker on nearly every host."""
+    shares = {**WIDE, "entry": Share(minimum=1, target=1, maximum=2)}
+    tiers = [tier(name, Mode.BATCH, 0) for name in WIDE] + [tier("entry", Mode.BATCH, 1, standby=Standby.WARM)]
+    world = World([host(f"h{number}") for number in range(1, 5)], tiers, RULES.__class__(shares=shares, partitions=8))
+    world.want()
+    world.settle()
+    return world
+
+
+def fresh():
+    return deepcopy(settled())
+
+
+def shown(world):
+    """What there is, without any time in it."""
+    return (
+        {name: (status.state, status.failures) for name, status in world.statuses.items()},
+        {name: (world.owner(name).model_dump(), world.state(name)) for name in world.specs},
+        {name: (world.host_state(name), sorted(unit.id for unit in world.assigned(name))) for name in world.agents},
+        [(runbook.change, {step: result.ok for step, result in runbook.results.items()}) for runbook in world.runbooks],
+    )
+
+
+def drain(world, number):
+    world.begin(f"d{number}", kind=ChangeKind.DRAIN, host=f"h{1 + number % 4}")
+
+
+def kill(world, number):
+    world.kill_driver(sorted(world.specs)[number % 3])
+
+
+def fail(world, number):
+    """The driver fails by itself, in whatever state it is."""
+    driver = world.driver(sorted(world.specs)[number % 3])
+    if driver is not None:
+        driver.broken = set(State)
+
+
+def hang(world, number):
+    driver = world.driver(sorted(world.specs)[number % 3])
+    if driver is not None:
+        driver.stuck = True
+
+
+def hurt(world, number):
+    """Slots of a host die and are started again."""
+    agent = world.agents[f"h{1 + number % 4}"]
+    for unit in [*agent.units]:
+        if unit.startswith(UnitKind.SLOT):
+            agent.restart_slot(unit)
+
+
+def forget(world, number):
+    """Somebody begins a change, and never goes on with it."""
+    world.begin(f"f{number}", kind=ChangeKind.DRAIN, host=f"h{1 + number % 4}").left = [Step.PREFLIGHT]
+
+
+def stop(world, number):
+    world.want(sorted(world.specs)[number % 3], running=False)
+
+
+EVENTS = (drain, kill, fail, hang, hurt, forget, stop)
+moments = st.lists(
+    st.tuples(
+        st.sampled_from(EVENTS),
+        st.integers(0, 11),
+        st.sampled_from([1, 2, 5, 40]),
+        st.sampled_from([1.0, 1.0, 30.0, 400.0]),
+        st.sampled_from([0.0, JUMP, -JUMP]),
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+def run(script, *, jumps):
+    world, seen = fresh(), []
+    for number, (event, which, ticks, seconds, jump) in enumerate(script):
+        event(world, 4 * number + which)
+        for tick in range(ticks):
+            if jumps and tick == min(1, ticks - 1):
+                world.ahead += jump
+            world.tick(seconds if tick == ticks // 2 else 1.0)
+            seen.append(shown(world))
+    return seen
+
+
+@settings(max_examples=25, deadline=None)
+@given(moments)
+def test_whatever_happens_a_jump_of_all_clocks_changes_nothing(script):
+    assert run(script, jumps=True) == run(script, jumps=False)
+
+
+@pytest.mark.parametrize("jump", [JUMP, -JUMP])
+def test_a_step_has_its_whole_deadline_and_not_more(jump):
+    world = fresh()
+    runbook = world.begin("d1", deadline=60.0, kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    world.until(lambda: world.next_driver("counts") is not None)
+    world.next_driver("counts").stuck = True
+    world.ahead += jump
+    for _ in range(50):
+        world.tick()
+    assert Step.PREPARE not in runbook.results
+    for _ in range(12):
+        world.tick()
+    assert "was not through after 60 s" in runbook.results[Step.PREPARE].sentence
+
+
+@pytest.mark.parametrize("jump", [JUMP, -JUMP])
+def test_a_start_has_its_whole_time_and_is_given_up_after_it_each_time(jump):
+    world = fresh()
+    number = world.owner("counts").owner
+    world.logs["counts"].hangs = True
+    world.kill_driver("counts")
+    for more in (True, True, False):
+        world.until(lambda number=number: world.owner("counts").owner > number and world.driver("counts") is not None)
+        number = world.owner("counts").owner
+        world.ahead += jump
+        world.tick(START_SECONDS - 30)
+        world.tick()
+        assert (world.owner("counts").owner, world.state("counts")) == (number, State.STARTING)
+        world.logs["counts"].hangs = more
+        world.until(lambda number=number: world.owner("counts").owner > number, 60)
+    world.settle()
+
+
+@pytest.mark.parametrize("jump", [JUMP, -JUMP])
+def test_a_quarantine_lasts_an_hour(jump):
+    world = fresh()
+    name = next(name for name in world.agents if {"counts", "enrich"} <= {unit.tenant for unit in world.assigned(name)})
+    for number in range(3):
+        hurt(world, int(name[1:]) - 1)
+        world.ahead += jump * (number == 1)
+        world.tick()
+        world.tick()
+    assert world.host_state(name) is HostState.CORDONED
+    world.ahead += jump
+    world.tick(QUARANTINE_SECONDS - 60)
+    assert world.host_state(name) is HostState.CORDONED
+    world.tick(60)
+    assert world.host_state(name) is HostState.UP
+
+
+def test_what_an_end_that_people_set_says_goes_by_the_wall_clock():
+    world = fresh()
+    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="entry", k=2, until=world.wall() + HOUR)
+    world.settle()
+    assert runbook.ok, runbook.results
+    world.ahead += HOUR
+    for _ in range(90):
+        world.tick()
+    assert len(world.placement("entry").slots) == 1
+
+
+def test_a_tier_whose_host_is_lost_after_failures_does_not_wait_for_ever():
+    world = fresh()
+    for _ in range(3):
+        world.until(lambda: world.state("counts") is State.RUNNING)
+        fail(world, 0)
+        world.until(lambda: world.state("counts") is not State.RUNNING)
+    world.until(lambda: world.state("counts") is State.RUNNING, 60)
+    world.agents[world.placement("counts").driver].die()
+    world.until(lambda: world.state("counts") is State.RUNNING, 60)

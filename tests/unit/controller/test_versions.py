@@ -1,0 +1,113 @@
+"""Beside a newer version: what it has added is kept, what cannot be read is left as it is, and what is asked for in its words refused."""
+
+import json
+from copy import deepcopy
+from functools import cache
+
+import pytest
+from simulation.world import World
+
+from ops.model import paths
+from ops.model.assignment import HostState
+from ops.model.incarnation import State
+from ops.model.operation import ChangeKind, Result, Step
+
+ADDED = "of_next"
+
+
+@cache
+def running():
+    made = World()
+    made.want()
+    made.settle()
+    return made
+
+
+@pytest.fixture
+def world():
+    return deepcopy(running())
+
+
+def rewrite(world, path, change):
+    """Change what is in a node, as JSON."""
+    data, version, _ = world.channel.nodes[path]
+    world.channel.nodes[path] = (json.dumps(change(json.loads(data))), version + 1, None)
+
+
+def added(data):
+    """Add a field to a record, and to each that it holds."""
+    if isinstance(data, list):
+        return [added(each) for each in data]
+    return {**{name: added(each) for name, each in data.items()}, ADDED: 1} if isinstance(data, dict) else data
+
+
+def test_what_a_newer_version_has_added_is_written_again(world):
+    host = world.placement("entry").driver
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=host)
+    world.until(lambda: world.next_driver("counts") is not None or world.next_driver("entry") is not None)
+    records = [path for path in world.channel.nodes if path.startswith(("/tiers/", "/assignments/", "/config/wanted/", "/changes/d1"))]
+    kept = [path for path in records if not path.endswith("/report")]
+    versions = {path: world.channel.nodes[path][1] + 1 for path in kept}
+    for path in kept:
+        rewrite(world, path, lambda data: {**data, ADDED: 1})
+    for name in world.agents:
+        rewrite(world, paths.assignment(name), lambda data: {**data, "units": added(data["units"])})
+    before = {unit.id for name in world.agents for unit in world.assigned(name)}
+    world.settle()
+    assert runbook.ok, runbook.results
+    changed = [path for path in kept if world.channel.nodes[path][1] > versions[path]]
+    assert {path.split("/")[1] for path in changed} == {"tiers", "assignments", "changes"}
+    assert all(json.loads(world.channel.nodes[path][0]).get(ADDED) == 1 for path in kept)
+    for name in world.agents:
+        for unit in json.loads(world.channel.nodes[paths.assignment(name)][0])["units"]:
+            assert (unit.get(ADDED), unit["quantum"].get(ADDED)) == ((1, 1) if unit["id"] in before else (None, None))
+
+
+@pytest.mark.parametrize("path", [paths.tier("counts"), paths.owner("counts"), paths.wanted("counts")])
+def test_a_tier_that_cannot_be_read_goes_on_as_it_is(world, path):
+    driver = world.driver("counts")
+    good, version, _ = world.channel.nodes[path]
+    world.channel.nodes[path] = ('{"mode": "of the next version", "phase": "x", "running": "perhaps"}', version + 1, None)
+    units = {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents}
+    world.kill_driver("enrich")
+    refused = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    world.until(lambda: refused.ended)
+    assert "counts cannot be read" in refused.results[Step.PREFLIGHT].sentence
+    world.until(lambda: world.state("enrich") is State.RUNNING)
+    for _ in range(30):
+        world.tick()
+    assert "counts cannot be read: what runs of it goes on" in world.sentences[-1]
+    assert {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents} == units
+    assert (driver.state, world.driver("counts", driver.number)) == (State.RUNNING, driver)
+    world.channel.nodes[path] = (good, version + 2, None)
+    again = world.begin("d2", kind=ChangeKind.DRAIN, host="h1")
+    world.settle()
+    assert again.ok, again.results
+    assert world.host_state("h1") is HostState.DRAINED
+    world.check_settled()
+
+
+def test_a_tier_that_cannot_be_read_in_the_middle_of_a_change_ends_it(world):
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    world.until(lambda: world.next_driver("counts") is not None)
+    good, version, _ = world.channel.nodes[paths.owner("counts")]
+    world.channel.nodes[paths.owner("counts")] = ('{"phase": "of the next version"}', version + 1, None)
+    world.until(lambda: runbook.ended)
+    assert "counts cannot be read any more" in " ".join(result.sentence for result in runbook.results.values())
+    world.channel.nodes[paths.owner("counts")] = (good, version + 2, None)
+    world.settle()
+    world.check_settled()
+
+
+def test_an_operation_of_a_newer_version_is_refused_by_its_name(world):
+    spec = {"kind": "survey", "depth": 3}
+    posted = {"id": "s1.survey", "change": "s1", "step": "survey", "spec": spec, "by": "test", "posted_at": world.wall()}
+    world.channel.put(paths.operation("s1.survey"), Result(ok=True, sentence="", finished_at=0))
+    rewrite(world, paths.operation("s1.survey"), lambda _: posted)
+    world.tick()
+    result = world.channel.read(paths.result("s1.survey"), Result).value
+    assert not result.ok
+    assert "the leading controller does not know operation s1.survey" in result.sentence
+    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    world.settle()
+    assert drain.ok, drain.results
