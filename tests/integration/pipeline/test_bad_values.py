@@ -113,6 +113,7 @@ def test_what_is_no_time_does_not_stop_a_tier_with_state(
     tier = Tier("mine", Kind.PROCESSING, (stream,), lambda hits: hits)
     frame = records(session, *({"at": at} for at in given), stream="hits")
     frame.write.parquet(str(tmp_path / "in"))
+    session.conf.set("spark.sql.shuffle.partitions", "1")
     read = session.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
     writer = _given(read, stream, tier, State(lateness=60, time="at")).writeStream.format("memory").queryName(f"taken_{kind}")
     writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start().awaitTermination(120)
