@@ -2,14 +2,29 @@
 
 `k1:9092,k2:9092` in the clear, or with TLS `ssl://k1:9093,k2:9093?ca=/etc/sluice/ca.pem&certificate=/etc/sluice/h1.pem`, where
 `certificate` is one's own, for brokers that ask for it: a file with the private key first and the certificate, with its chain, after that.
+For brokers that ask for a user (SCRAM-SHA-512): `ssl://k1:9093?ca=/etc/sluice/ca.pem&users=/etc/sluice/kafka`. That folder has a file for
+each user that processes of this machine are, such as `driver.properties`, with the line `password=…`. A password goes from there
+to librdkafka, or is read by Kafka's own client in the JVM: Spark, which writes options into plans and errors, is told the file.
 """
 
+import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+from ops.model.streams import User
+
 PRIVATE = "ssl://"
-KNOWN = frozenset({"ca", "certificate"})
+KNOWN = frozenset({"ca", "certificate", "users", "user"})
+MECHANISM = "SCRAM-SHA-512"
+FOLDER = re.compile(r"/[^:{}\"\\]*")
+"""What Kafka's client can be told of the folder, in the JVM."""
+PASSWORD = re.compile(r"[^\s\"\\]+")
+"""What is the same to a file of properties and to us."""
+OTHERS = 0o007
+"""Permissions of everybody on a machine."""
 
 
 class BrokersError(ValueError):
@@ -25,26 +40,56 @@ class Brokers:
     ca: str | None = None
     """The file with the certificate of the authority that has signed the brokers'. None: in the clear."""
     certificate: str | None = None
+    users: str | None = None
+    """The folder with the users' passwords. None: the brokers ask for no user."""
+    user: str | None = None
+    """Who asks."""
 
     @property
     def client(self) -> dict[str, Any]:
-        """Return what librdkafka is told."""
-        said = {"bootstrap.servers": self.servers}
+        """Return what librdkafka is told; BrokersError where the user's password is not here."""
+        said = {"bootstrap.servers": self.servers, **self._protocol}
         if self.ca is not None:
-            said |= {"security.protocol": "SSL", "ssl.ca.location": self.ca}
+            said |= {"ssl.ca.location": self.ca}
         if self.certificate is not None:
             said |= {"ssl.certificate.location": self.certificate, "ssl.key.location": self.certificate}
+        if self.kept is not None:
+            said |= {"sasl.mechanism": MECHANISM, "sasl.username": self.kept.stem, "sasl.password": _password(self.kept)}
         return said
 
     @property
     def spark(self) -> dict[str, str]:
         """Return the options of Spark's Kafka connector."""
-        said = {"bootstrap.servers": self.servers}
+        said = {"bootstrap.servers": self.servers, **self._protocol}
         if self.ca is not None:
-            said |= {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca}
+            said |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca}
         if self.certificate is not None:
             said |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.certificate}
+        if self.kept is not None:
+            login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+            said |= {
+                "config.providers": "file",
+                "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+                "sasl.mechanism": MECHANISM,
+                "sasl.jaas.config": f'{login} username="{self.kept.stem}" password="${{file:{self.kept}:password}}";',
+            }
         return {f"kafka.{key}": value for key, value in said.items()}
+
+    @property
+    def _protocol(self) -> dict[str, str]:
+        if self.ca is None:
+            return {}
+        return {"security.protocol": "SSL" if self.users is None else "SASL_SSL"}
+
+    @property
+    def kept(self) -> Path | None:
+        """The file with the user's password; None where brokers ask for no user."""
+        if self.users is None:
+            return None
+        if self.user is None:
+            message = f"Kafka at {self.servers} asks for a user, and nobody has said which"
+            raise BrokersError(message)
+        return Path(self.users) / f"{self.user}.properties"
 
 
 def brokers(address: str) -> Brokers:
@@ -53,7 +98,31 @@ def brokers(address: str) -> Brokers:
         return Brokers(address)
     servers, _, query = address.removeprefix(PRIVATE).partition("?")
     said = dict(parse_qsl(query))
-    if said.keys() - KNOWN or "ca" not in said or not servers:
-        message = f"{address!r}: write it like ssl://k1:9093,k2:9093?ca=FILE, or with &certificate=FILE after that"
+    if said.keys() - KNOWN or "ca" not in said or not servers or not FOLDER.fullmatch(said.get("users", "/")):
+        message = (
+            f"{address!r}: write it like ssl://k1:9093,k2:9093?ca=FILE, or with &certificate=FILE or &users=FOLDER after that, "
+            "where the folder's path begins with / and has none of : { } in it"
+        )
         raise BrokersError(message)
     return Brokers(servers, **said)
+
+
+def signed(address: str, user: User) -> str:
+    """Return the address for one of the users; as it is, where brokers ask for none."""
+    return address if brokers(address).users is None else f"{address}&user={user}"
+
+
+def _password(kept: Path) -> str:
+    try:
+        lines, mode = kept.read_text().splitlines(), kept.stat().st_mode
+    except (FileNotFoundError, PermissionError) as error:
+        message = f"{kept} is not there, or not for user {os.geteuid()}: it holds the password of Kafka's user {kept.stem}, as password=…"
+        raise BrokersError(message) from error
+    if mode & OTHERS:
+        message = f"{kept} can be read by everybody on this machine: chmod o= {kept}"
+        raise BrokersError(message)
+    found = [line.removeprefix("password=") for line in lines if line.startswith("password=")]
+    if len(found) != 1 or not PASSWORD.fullmatch(found[0]):
+        message = f'{kept} has to have one line password=…, without spaces, " and \\ in it'
+        raise BrokersError(message)
+    return found[0]

@@ -11,13 +11,10 @@ from typing import Annotated
 from kazoo.hosts import collect_hosts
 from pydantic import AfterValidator, Field, ValidationError
 
-from ops.brokers import brokers
+from ops.brokers import OTHERS, BrokersError, brokers, signed
 from ops.model.access import Credential, Role, Tls, id_of
 from ops.model.resources import Frozen
-
-OTHERS = 0o007
-"""Permissions of everybody on a machine."""
-
+from ops.model.streams import User
 
 SPARK_SECURITY = {
     "spark.authenticate": "true",
@@ -90,7 +87,7 @@ class Endpoints(Frozen):
     """Addresses of everything that Sluice talks to."""
 
     kafka: Annotated[str, AfterValidator(_checked)]
-    """`host:port`, several with commas; with TLS as `ops/brokers.py` says."""
+    """`host:port`, several with commas; with TLS and users as `ops/brokers.py` says. Who asks is added by `kafka_as`."""
     zookeeper: Annotated[str, AfterValidator(ensemble)]
     """`host:port/chroot`, several servers with commas."""
     postgres: str
@@ -111,6 +108,15 @@ class Endpoints(Frozen):
     def spark_settings(self) -> dict[str, str]:
         """Return what an application has to say so that master and workers take it: the secret is in it."""
         return {} if self.spark_secret is None else {**SPARK_SECURITY, "spark.authenticate.secret": self.spark_secret}
+
+    def kafka_as(self, user: User) -> str:
+        """Return Kafka's address for one of its users; EndpointsError where the user's password is not here."""
+        address = signed(self.kafka, user)
+        try:
+            brokers(address).client  # noqa: B018 — to say it now, and not in the midst of work
+        except BrokersError as error:
+            raise EndpointsError(str(error)) from error
+        return address
 
     def credential(self, role: Role) -> Credential | None:
         """Return what proves a role in the channel, as far as it is here; None in a channel that is open to all."""

@@ -1,7 +1,8 @@
 """How a host joins: by a token that works once. `sluice token` makes it, `sluice agent --token-file` uses it.
 
-What the host needs (the endpoints file, the credentials of agent and driver) waits in the channel, sealed with a key that is in the
-token alone. Who opens it takes it away before it is used, as the agent that it then is: a second one finds nothing.
+What the host needs (the endpoints file, the credentials of agent and driver, and that of Kafka's user `driver`, where there are users)
+waits in the channel, sealed with a key that is in the token alone. Who opens it takes it away before it is used, as the agent that it
+then is: a second one finds nothing.
 """
 
 import os
@@ -14,10 +15,12 @@ from cryptography.fernet import Fernet, InvalidToken
 from pydantic import ValidationError
 
 from ops import endpoints
+from ops.brokers import brokers, signed
 from ops.channel import Channel, ConflictError, Write
 from ops.model import paths
 from ops.model.access import Credential, Role, Tls
 from ops.model.resources import Frozen
+from ops.model.streams import User
 
 log = structlog.get_logger()
 
@@ -51,6 +54,8 @@ class Bundle(Frozen):
     endpoints: str
     """The endpoints file, as it is."""
     credentials: dict[Role, str]
+    kafka: str | None = None
+    """The file with the password of Kafka's user `driver`, where brokers ask for one."""
 
 
 def make(where: endpoints.Endpoints, seconds: float) -> Token:
@@ -60,8 +65,10 @@ def make(where: endpoints.Endpoints, seconds: float) -> Token:
         message = f"{endpoints.file()} names no roles, so there is nothing to join by; `sluice access --make` makes them"
         raise JoinError(message)
     key, name = Fernet.generate_key(), secrets.token_hex(8)
-    bundle = Bundle(endpoints=endpoints.file().read_text(), credentials=passwords)
-    sealed = Sealed(until=time.time() + seconds, data=Fernet(key).encrypt(bundle.model_dump_json().encode()).decode())
+    kept = brokers(where.kafka_as(User.DRIVER)).kept
+    kafka = None if kept is None else kept.read_text()
+    bundle = Bundle(endpoints=endpoints.file().read_text(), credentials=passwords, kafka=kafka)
+    sealed = Sealed(until=time.time() + seconds, data=Fernet(key).encrypt(bundle.model_dump_json(exclude_none=True).encode()).decode())
     with Channel(where.zookeeper, where.needed(Role.ADMIN)) as channel:
         for old in channel.children(paths.JOINING):
             before = channel.read(paths.joining(old), Sealed)
@@ -87,6 +94,9 @@ def join(file: Path) -> None:
     _keep(endpoints.file(), bundle.endpoints)
     for role, password in bundle.credentials.items():
         _keep(where.credentials / role, password + "\n")
+    kept = brokers(signed(endpoints.load().kafka, User.DRIVER)).kept
+    if kept is not None and bundle.kafka is not None:
+        _keep(kept, bundle.kafka)
     file.unlink()
     log.info("joined", endpoints=str(endpoints.file()), credentials=str(where.credentials))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from ops import endpoints, site
 from ops.model.ids import HostName, Incarnation
 from ops.model.incarnation import IncarnationSpec, Placement
+from ops.model.streams import User
 from pipeline import declare
 from pipeline.driver.jvm import CLASS_DATA, launch
 from pipeline.driver.session import open_session, settings
@@ -52,6 +53,7 @@ def _train(where: endpoints.Endpoints, written: Path) -> None:
     from pipeline.driver.engine import Setting, engine_of  # noqa: PLC0415 — Spark takes a second
     from pipeline.driver.streams import Streams  # noqa: PLC0415
 
+    kafka = where.kafka_as(User.DRIVER)
     declared = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
     first = declared.specs()[0]
     placement = Placement(driver=HostName("here"), slots=())
@@ -66,9 +68,7 @@ def _train(where: endpoints.Endpoints, written: Path) -> None:
         jvm.java.lang.Class.forName(name)
     with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch:
         for tier in declared.tiers:
-            setting = Setting(
-                session, tier, 0, Streams(where.kafka), where.kafka, where.postgres, Path(scratch), list, lambda: 0, lambda: True
-            )
+            setting = Setting(session, tier, 0, Streams(kafka), kafka, where.postgres, Path(scratch), list, lambda: 0, lambda: True)
             engine_of(setting).warm(lambda: True)
     session.stop()
     session.sparkContext._gateway.shutdown()  # noqa: SLF001

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ops import endpoints
 from ops.brokers import brokers
+from ops.model.streams import User
 
 KINDS = ("view",) * 16 + ("click",) * 3 + ("buy",)
 ADS = 110
@@ -111,8 +112,8 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
-        fed = feed(endpoints.load().kafka, chosen.rate, count=chosen.count, first=chosen.first, stopped=stop.is_set)
-    except (FileNotFoundError, KafkaException) as error:
+        fed = feed(endpoints.load().kafka_as(User.OUTSIDE), chosen.rate, count=chosen.count, first=chosen.first, stopped=stop.is_set)
+    except (FileNotFoundError, endpoints.EndpointsError, KafkaException) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(f"{json.dumps(asdict(fed)) if chosen.json else fed}\n")

@@ -21,9 +21,10 @@ from ops.channel import Channel, ChannelAwayError, ConflictError, Write, trail
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.incarnation import IncarnationSpec, TierWanted
+from ops.model.streams import User
 from ops.model.tier import TierSpec
 from ops.model.trail import Entry, Outcome
-from pipeline import declare, releases, tables, topics
+from pipeline import declare, grants, releases, tables, topics
 from pipeline.shapes import shapes
 from pipeline.state_plans import operators
 
@@ -67,7 +68,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.Pipeline) -> Iterable[str]:
     """Write everything, and say what."""
-    new = topics.create(where.kafka, pipeline, settings.partitions)
+    kafka = where.kafka_as(User.PUBLISHER)
+    new = topics.create(kafka, pipeline, settings.partitions)
+    granted = grants.grant(kafka, pipeline)
     filled = tables.create(where.postgres, pipeline)
     release, is_new = releases.keep(where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, operators(pipeline)))
     specs = [spec.model_copy(update={"release": release.name}) for spec in pipeline.specs()]
@@ -85,6 +88,8 @@ def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.
     names = ", ".join(spec.name for spec in specs)
     yield f"{settings.pipeline}: tiers {names}; tables {', '.join(filled)}; new streams: {', '.join(new) or 'none'}"
     yield f"release {release.name}{', which is new' if is_new else ': the code is as it was'}"
+    if granted is not None:
+        yield granted
     if behind:
         yield f"other releases run in {', '.join(behind)}: `sluice upgrade TIER` hands a tier over to this one"
     if stopped:

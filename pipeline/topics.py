@@ -4,6 +4,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ops.brokers import brokers
+from ops.model.streams import Purpose
 from pipeline.declare import Pipeline
 from pipeline.lineage import WARM_UP
 
@@ -11,31 +12,37 @@ SECONDS = 20.0
 DAY_MS = 24 * 3_600_000
 LARGEST = 1024 * 1024
 """The largest record from outside. Unit: bytes."""
+SETTINGS: dict[Purpose, dict[str, str]] = {
+    # a sender's clock must not decide when a record arrived; between tiers the time is when it was put out
+    purpose: {
+        "message.timestamp.type": "LogAppendTime" if purpose is Purpose.ARRIVALS else "CreateTime",
+        "retention.ms": str(kept_ms),
+        "max.message.bytes": str(LARGEST if purpose is Purpose.ARRIVALS else 2 * LARGEST),
+    }
+    for purpose, kept_ms in (
+        (Purpose.ARRIVALS, 7 * DAY_MS),
+        (Purpose.BETWEEN, 3 * DAY_MS),
+        (Purpose.QUARANTINE, 30 * DAY_MS),
+        (Purpose.WARM_UP, 60_000),  # nobody reads it
+    )
+}
 
 
 class TopicError(Exception):
     """A stream cannot be made; the message says why."""
 
 
+def purposes(pipeline: Pipeline) -> dict[str, Purpose]:
+    """Return every stream in Kafka, by what it is for."""
+    sources = {stream.name for stream in pipeline.sources}
+    found = {stream.name: Purpose.ARRIVALS if stream.name in sources else Purpose.BETWEEN for stream in pipeline.streams}
+    found |= {stream.quarantine: Purpose.QUARANTINE for stream in pipeline.streams}
+    return found | {name + WARM_UP: Purpose.WARM_UP for name, purpose in found.items() if purpose is not Purpose.ARRIVALS}
+
+
 def wanted(pipeline: Pipeline) -> dict[str, dict[str, str]]:
     """Return every stream with its settings."""
-    sources = {stream.name for stream in pipeline.sources}
-    topics: dict[str, dict[str, str]] = {}
-    for stream in pipeline.streams:
-        outside = stream.name in sources
-        topics[stream.name] = {
-            # a sender's clock must not decide when a record arrived; between tiers the time is when it was put out
-            "message.timestamp.type": "LogAppendTime" if outside else "CreateTime",
-            "retention.ms": str(7 * DAY_MS if outside else 3 * DAY_MS),
-            "max.message.bytes": str(LARGEST if outside else 2 * LARGEST),
-        }
-        topics[stream.quarantine] = {
-            "message.timestamp.type": "CreateTime",
-            "retention.ms": str(30 * DAY_MS),
-            "max.message.bytes": str(2 * LARGEST),
-        }
-    read_by_nobody = {"message.timestamp.type": "CreateTime", "retention.ms": "60000", "max.message.bytes": str(2 * LARGEST)}
-    return topics | {name + WARM_UP: read_by_nobody for name in topics if name not in sources}
+    return {name: SETTINGS[purpose] for name, purpose in purposes(pipeline).items()}
 
 
 def create(kafka: str, pipeline: Pipeline, partitions: int) -> list[str]:

@@ -17,6 +17,7 @@ from ops.brokers import brokers
 from ops.endpoints import Endpoints
 from ops.model.access import Role
 from ops.model.assignment import HostFacts
+from ops.model.streams import User
 from ops.platform import bucket, disk, jars, reach
 from ops.platform.finding import Finding, Verdict
 from ops.platform.java import SUITABLE, version_of
@@ -48,7 +49,7 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
         host = Host(facts, found, endpoints.load(), home)
     except (FileNotFoundError, endpoints.EndpointsError) as error:
         return [known, Finding("endpoints", Verdict.BAD, str(error), "SLUICE_ENDPOINTS names it; docs/hosts.md shows one")]
-    looks = (_java, _packages, _jars, _address, _capacity, _groups, _home, _shared, _bucket, _access, _channel, _services)
+    looks = (_java, _packages, _jars, _address, _capacity, _groups, _home, _shared, _bucket, _access, _kafka, _channel, _services)
     with ThreadPoolExecutor(len(looks)) as pool:
         return [known, *(finding for findings in pool.map(lambda look: _made(look, host), looks) for finding in findings)]
 
@@ -183,6 +184,20 @@ def _access(host: Host) -> Iterator[Finding]:
         yield Finding("access", Verdict.NOTE, f"the admin's credential is in {admins.folder}", "no process needs it: keep it elsewhere")
     else:
         yield Finding("access", Verdict.OK, f"the credentials of agent and driver are in {host.where.access.credentials}")
+
+
+def _kafka(host: Host) -> Iterator[Finding]:
+    """Look for the password that drivers and executors of this host prove with, where Kafka asks for a user."""
+    address, advice = brokers(host.where.kafka), "docs/hosts.md, Kafka's users"
+    if address.users is None:
+        yield Finding("kafka's users", Verdict.NOTE, "there are none: whoever Kafka lets in reads and writes all records", advice)
+        return
+    try:
+        host.where.kafka_as(User.DRIVER)
+    except endpoints.EndpointsError as error:
+        yield Finding("kafka's users", Verdict.BAD, str(error), advice)
+    else:
+        yield Finding("kafka's users", Verdict.OK, f"the password of driver is in {address.users}")
 
 
 def _channel(host: Host) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from ops.model import paths
 from ops.model.access import Role
 from ops.model.exporter import Exporter
 from ops.model.status import Loss
+from ops.model.streams import User
 from pipeline import declare
 from pipeline.audit import trail
 from pipeline.audit.book import Book, Missing
@@ -43,7 +44,7 @@ class Auditor:
         """Prepare; nothing is asked yet."""
         self._tiers = tiers
         self._where = where
-        self._streams = Streams(where.kafka)
+        self._streams = Streams(where.kafka_as(User.AUDIT))
         self._book = Book(where.postgres)
         self._audits: dict[str, StreamAudit | TableAudit] = {}
         self._frontiers: dict[str, Frontier] = {}
@@ -156,12 +157,12 @@ def main() -> int:
         tiers = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tiers
         where = endpoints.load()
         where.needed(Role.AUDIT)
+        auditor = Auditor(tiers, where)
     except (site.SiteError, declare.DeclarationError, endpoints.EndpointsError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     published = endpoints.home() / "tiers.json"
     begun = published.stat().st_mtime_ns if published.exists() else 0
-    auditor = Auditor(tiers, where)
     while not over.wait(EVERY_SECONDS):
         auditor.look()
         auditor.tell()

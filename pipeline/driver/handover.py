@@ -8,6 +8,7 @@ import structlog
 from confluent_kafka import Consumer, TopicPartition
 
 from ops.brokers import brokers
+from ops.model.streams import LOOKERS
 from pipeline.driver.streams import Seen, parse, split
 
 log = structlog.get_logger()
@@ -34,7 +35,7 @@ class Handover:
         self._consumer = Consumer(
             {
                 **brokers(kafka).client,
-                "group.id": "sluice-looks",
+                "group.id": LOOKERS,
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 20,
                 "log_level": 2,

@@ -15,6 +15,7 @@ from ops.model.access import Role
 from ops.model.assignment import label_of
 from ops.model.exporter import Exporter
 from ops.model.incarnation import Directive, IncarnationSpec, State
+from ops.model.streams import User
 from ops.model.tier import Mode, TierSpec
 from pipeline import declare, releases
 from pipeline.driver.failure import plainly
@@ -127,7 +128,8 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     from pipeline.driver.workers import Workers  # noqa: PLC0415
     from pipeline.operators import check_tier  # noqa: PLC0415
 
-    streams = Streams(where.kafka)
+    kafka = where.kafka_as(User.DRIVER)
+    streams = Streams(kafka)
     slots, label = len(incarnation.placement.slots), label_of(spec.name, incarnation.incarnation)
     tasks = sum(streams.partitions(stream) for stream in spec.inputs)
     if spec.mode is Mode.REALTIME and tasks > spec.quantum.threads * slots:
@@ -144,7 +146,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         log.info("session", seconds=round(time.monotonic() - begun, 1))
         workers = Workers(session, slots, label)
         setting = Setting(
-            session, declared, incarnation.incarnation, streams, where.kafka, where.postgres, where.home,
+            session, declared, incarnation.incarnation, streams, kafka, where.postgres, where.home,
             follow.started, lambda: follow.right, lambda: follow.owns,
             one_for_one=check_tier(session, declared), partitions=incarnation.partitions, depot=depot, workers=workers, flow=flow,
             relieved=follow.relieved, held=lambda: follow.held, silent=lambda: follow.silent,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ops.brokers import brokers
+from ops.model.streams import LOOKERS
 from pipeline.driver.positions import PutOut
 from pipeline.origins import AGAIN, AGAIN_NAMES
 
@@ -64,7 +65,7 @@ class Streams:
         self._consumer = Consumer(
             {
                 **brokers(bootstrap).client,
-                "group.id": "sluice-looks",
+                "group.id": LOOKERS,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 50,

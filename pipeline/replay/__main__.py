@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException
 from ops import endpoints, site
 from ops.channel import Channel, ChannelAwayError, ConflictError, trail
 from ops.model.access import Role
+from ops.model.streams import User
 from ops.model.trail import Entry, Outcome
 from pipeline import declare
 from pipeline.declare import QUARANTINE, Pipeline, Stream
@@ -66,7 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     where = endpoints.load()
     pipeline = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
-    book, streams = Book(where.postgres), Streams(where.kafka)
+    kafka = where.kafka_as(User.OPERATOR)
+    book, streams = Book(where.postgres), Streams(kafka)
     if chosen.resume is None:
         stream = _stream(pipeline, chosen.stream)
         if chosen.quarantine:
@@ -84,7 +86,7 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     if not chosen.json:
         sys.stderr.write(f"Replay {replay.number}: {_what(replay)}.\n")
     begun = time.monotonic()
-    put = Player(where.kafka, book, replay, target(streams, stream)).play(stop, quiet=chosen.json)
+    put = Player(kafka, book, replay, target(streams, stream)).play(stop, quiet=chosen.json)
     return _say(chosen, replay, put, time.monotonic() - begun)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from ops.brokers import brokers
+from ops.model.streams import LOOKERS
 from pipeline import origins
 from pipeline.declare import QUARANTINE, Stream
 from pipeline.driver.streams import Streams, name, parse, split
@@ -70,7 +71,7 @@ class Player:
         self._producer = Producer(
             {**brokers(kafka).client, "acks": "all", "enable.idempotence": True, "message.max.bytes": 4 * 1024 * 1024, "log_level": 2}
         )
-        quietly = {"group.id": "sluice-looks", "enable.auto.commit": False, "log_level": 2}
+        quietly = {"group.id": LOOKERS, "enable.auto.commit": False, "log_level": 2}
         # what is not kept any more must not be passed over in silence
         self._consumer = Consumer({**brokers(kafka).client, "auto.offset.reset": "error", **quietly})
         self._failed: list[str] = []

@@ -1,10 +1,13 @@
 """How Kafka's address is read, and what is made of it."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
-from ops.brokers import BrokersError, brokers
+from ops.brokers import Brokers, BrokersError, brokers, signed
 from ops.endpoints import Endpoints
+from ops.model.streams import User
 
 
 def test_a_plain_address_stays_as_it_is() -> None:
@@ -27,7 +30,63 @@ def test_with_tls_both_are_told_whom_to_trust_and_who_they_are() -> None:
     assert "ssl.key.location" not in brokers("ssl://k1:9093?ca=/c/ca.pem").client
 
 
-@pytest.mark.parametrize("address", ["ssl://k1:9093", "ssl://?ca=x", "ssl://k1:9093?ca=x&password=y"])
+@pytest.fixture
+def driver(tmp_path: Path) -> Brokers:
+    """An address with users, for one whose password is here."""
+    kept = tmp_path / "driver.properties"
+    kept.touch(mode=0o600)
+    kept.write_text("# Kafka's\npassword=s3cr-et=\n")
+    return brokers(signed(f"ssl://k1:9093?ca=/c/ca.pem&users={tmp_path}", User.DRIVER))
+
+
+def test_with_users_librdkafka_is_told_the_password_and_spark_the_file_only(driver: Brokers) -> None:
+    assert driver.client == {
+        "bootstrap.servers": "k1:9093",
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": "/c/ca.pem",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "driver",
+        "sasl.password": "s3cr-et=",
+    }
+    assert driver.spark["kafka.security.protocol"] == "SASL_SSL"
+    assert f'username="driver" password="${{file:{driver.kept}:password}}";' in driver.spark["kafka.sasl.jaas.config"]
+    assert "s3cr-et" not in str(driver.spark)
+    assert "s3cr-et" not in repr(driver)
+
+
+def test_where_brokers_ask_for_no_user_the_address_says_none() -> None:
+    for address in ("k1:9092", "ssl://k1:9093?ca=/c/ca.pem"):
+        assert signed(address, User.AUDIT) == address
+        assert brokers(address).kept is None
+
+
+def test_who_asks_has_to_be_said_where_brokers_ask_for_a_user() -> None:
+    with pytest.raises(BrokersError, match="nobody has said which"):
+        _ = brokers("ssl://k1:9093?ca=/c/ca.pem&users=/c/kafka").client
+
+
+@pytest.mark.parametrize("kept", ["", "pass word=x", "password=a b", 'password="x"', "password=a\\b", "password=a\npassword=b"])
+def test_a_password_that_the_two_would_read_differently_is_refused(driver: Brokers, kept: str) -> None:
+    assert driver.kept is not None
+    driver.kept.write_text(kept)
+    with pytest.raises(BrokersError, match="has to have one line password="):
+        _ = driver.client
+
+
+def test_a_password_that_is_not_here_or_lies_open_is_named_with_its_file(driver: Brokers) -> None:
+    assert driver.kept is not None
+    driver.kept.chmod(0o644)
+    with pytest.raises(BrokersError, match=r"chmod o= .*/driver\.properties"):
+        _ = driver.client
+    driver.kept.unlink()
+    with pytest.raises(BrokersError, match=r"driver\.properties is not there, or not for user \d+"):
+        _ = driver.client
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["ssl://k1:9093", "ssl://?ca=x", "ssl://k1:9093?ca=x&password=y", "ssl://k1:9093?ca=/c&users=here", "ssl://k1:9093?ca=/c&users=/a:b"],
+)
 def test_what_cannot_be_used_is_refused_with_how_to_write_it(address: str) -> None:
     with pytest.raises(BrokersError, match="write it like"):
         brokers(address)

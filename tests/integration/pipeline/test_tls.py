@@ -3,23 +3,20 @@
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from ops.brokers import brokers
-from ops.platform import jars, java, kafka
-from ops.platform.layout import LOWEST_BASE, Layout, Ports
 from pipeline import declare, topics
 from pipeline.driver.streams import Streams
 from pipeline.topics import TopicError
 from tests.authority import Authority
-from tests.lab import ROOT, free_ports, until
+from tests.broker import serving
+from tests.lab import ROOT, until
 
 pytestmark = pytest.mark.timeout(300)
 SPARK = """
@@ -43,29 +40,10 @@ session.stop()
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """Start a broker that takes TLS only, and clients with a certificate only; return its address."""
-    ports = dict(zip(("kafka", "kafka_controller"), free_ports(2), strict=True))
-    where = Layout(home=tmp_path, ports=replace(Ports.above(LOWEST_BASE), **ports), site=ROOT / "site.yaml")
-    where.make_folders()
-    home = java.find(where.home / "java")
-    jars.fetch(where, home, threading.Event())
     authority = Authority(tmp_path, "ca")
-    server, _ = authority.sign("server")
     certificate, _ = authority.sign("client")
-    plain = kafka.properties(where)
-    tls = f"ssl.keystore.type=PEM\nssl.keystore.location={server}\nssl.truststore.type=PEM\nssl.truststore.location={authority.file}\n"
-    settings = (
-        plain.replace("PLAINTEXT", "SSL") + tls + "ssl.client.auth=required\nlistener.security.protocol.map=SSL:SSL,CONTROLLER:PLAINTEXT\n"
-    )
-    service = kafka.service(where, home)
-    patched = pytest.MonkeyPatch()
-    patched.setattr(kafka, "properties", lambda _where: settings)
-    service.prepare()
-    patched.undo()
-    with (tmp_path / "kafka.log").open("w") as log:
-        broker = subprocess.Popen(service.program.command, stdout=log, stderr=log)
-    yield f"ssl://127.0.0.1:{where.ports.kafka}?ca={authority.file}&certificate={certificate}"
-    broker.terminate()
-    broker.wait(30)
+    with serving(tmp_path, authority, "SSL", "ssl.client.auth=required\n") as servers:
+        yield f"ssl://{servers}?ca={authority.file}&certificate={certificate}"
 
 
 def test_streams_are_made_read_and_written_and_a_stranger_gets_nowhere(address: str, tmp_path: Path) -> None:

@@ -140,3 +140,14 @@ def test_a_host_needs_its_own_two_credentials_and_should_not_have_the_admins(mac
     (made.credentials / Role.DRIVER).unlink()
     (missing,) = look(machine)["access"]
     assert (missing.verdict, "credentials/driver is not there" in missing.sentence) == (Verdict.BAD, True)
+
+
+def test_where_kafka_asks_for_users_the_drivers_password_has_to_be_here(machine: Path) -> None:
+    (open_to_all,) = look(machine)["kafka's users"]
+    assert open_to_all.verdict is Verdict.NOTE
+    keep_endpoints(machine, kafka=f"ssl://{AWAY}?ca=/c/ca.pem&users={machine}")
+    (missing,) = look(machine)["kafka's users"]
+    assert (missing.verdict, "driver.properties is not there" in missing.sentence) == (Verdict.BAD, True)
+    (machine / "driver.properties").write_text("password=x1\n")
+    (machine / "driver.properties").chmod(0o600)
+    assert [finding.verdict for finding in look(machine)["kafka's users"]] == [Verdict.OK]

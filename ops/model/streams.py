@@ -1,0 +1,45 @@
+"""Who may read and write which of Kafka's streams: one table, from which `pipeline.publish` makes the access lists."""
+
+from enum import StrEnum
+
+
+class User(StrEnum):
+    """As whom Kafka knows a process: its role in the channel, where it has one."""
+
+    DRIVER = "driver"
+    AUDIT = "audit"
+    OPERATOR = "operator"
+    """Who puts records in again: `sluice replay`."""
+    PUBLISHER = "publisher"
+    """Who makes streams, and says who may use them."""
+    OUTSIDE = "outside"
+    """Who brings records from outside: `sluice feed`, and whatever feeds the pipeline in earnest."""
+
+
+class Purpose(StrEnum):
+    """What a stream is for."""
+
+    ARRIVALS = "arrivals"
+    """Records from outside."""
+    BETWEEN = "between"
+    """From tier to tier."""
+    QUARANTINE = "quarantine"
+    WARM_UP = "warm-up"
+
+
+READERS: dict[Purpose, frozenset[User]] = {
+    Purpose.ARRIVALS: frozenset({User.DRIVER, User.AUDIT, User.OPERATOR}),
+    Purpose.BETWEEN: frozenset({User.DRIVER, User.AUDIT, User.OPERATOR}),
+    Purpose.QUARANTINE: frozenset({User.DRIVER, User.AUDIT, User.OPERATOR}),
+    Purpose.WARM_UP: frozenset(),
+}
+WRITERS: dict[Purpose, frozenset[User]] = {
+    Purpose.ARRIVALS: frozenset({User.OUTSIDE, User.OPERATOR}),
+    Purpose.BETWEEN: frozenset({User.DRIVER, User.OPERATOR}),
+    Purpose.QUARANTINE: frozenset({User.DRIVER}),
+    Purpose.WARM_UP: frozenset({User.DRIVER}),
+}
+LOOKERS = "sluice-looks"
+"""The group that Sluice's own consumers name; none of them keeps positions in it."""
+SPARKS = "spark-kafka-"
+"""What the names of the groups begin with that Spark's connector makes up."""

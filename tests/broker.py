@@ -1,0 +1,42 @@
+"""A Kafka broker of a test's own that serves with TLS, with what else the test wants of it."""
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ops.platform import jars, java, kafka
+from ops.platform.layout import LOWEST_BASE, Layout, Ports
+from tests.authority import Authority
+from tests.lab import ROOT, free_ports
+
+
+@contextmanager
+def serving(folder: Path, authority: Authority, protocol: str, more: str) -> Iterator[str]:
+    """Start one in `folder` whose clients have to speak `protocol`; yield `host:port`."""
+    ports = dict(zip(("kafka", "kafka_controller"), free_ports(2), strict=True))
+    where = Layout(home=folder, ports=replace(Ports.above(LOWEST_BASE), **ports), site=ROOT / "site.yaml")
+    where.make_folders()
+    home = java.find(where.home / "java")
+    jars.fetch(where, home, threading.Event())
+    server, _ = authority.sign("server")
+    settings = (
+        kafka.properties(where).replace("PLAINTEXT", protocol)
+        + f"ssl.keystore.type=PEM\nssl.keystore.location={server}\nssl.truststore.type=PEM\nssl.truststore.location={authority.file}\n"
+        + f"listener.security.protocol.map={protocol}:{protocol},CONTROLLER:PLAINTEXT\n{more}"
+    )
+    service = kafka.service(where, home)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kafka, "properties", lambda _where: settings)
+        service.prepare()
+    with (folder / "kafka.log").open("w") as log:
+        broker = subprocess.Popen(service.program.command, stdout=log, stderr=log)
+    try:
+        yield f"127.0.0.1:{where.ports.kafka}"
+    finally:
+        broker.terminate()
+        broker.wait(60)

@@ -1,0 +1,160 @@
+"""Kafka that asks for users (SASL_SSL, SCRAM-SHA-512) and keeps access lists: each user does its own part, and nothing else."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from ops.brokers import brokers, signed
+from ops.model.streams import User
+from ops.platform.layout import write_private
+from pipeline import declare, grants, topics
+from pipeline.driver.streams import Streams, split
+from tests.authority import Authority
+from tests.broker import serving
+from tests.lab import ROOT, until
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+LOGIN = "org.apache.kafka.common.security"
+SETTINGS = f"""sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+listener.name.sasl_ssl.plain.sasl.jaas.config={LOGIN}.plain.PlainLoginModule required username="admin" password="a" user_admin="a";
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={LOGIN}.scram.ScramLoginModule required;
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:admin;User:ANONYMOUS
+"""
+"""Its own admin is known by the file, as in many a cluster; nobody is anonymous where clients connect."""
+HITS = declare.load("pipeline.hits")
+GIVEN = 5
+"""Records that come into `raw`: the first, then two of two users each."""
+SPARK = """
+import sys
+from pathlib import Path
+from ops.brokers import brokers
+from pipeline.driver.jvm import launch
+from pipeline.driver.session import open_session
+
+jvm = launch(512, Path(sys.argv[1]))
+here = {"spark.app.name": "test", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+session = open_session("local[1]", here, jvm)
+options = brokers(sys.argv[2]).spark
+stream = session.readStream.format("kafka").options(**options, subscribe="raw", startingOffsets="earliest").load().select("value")
+for topic in ("hits", "raw"):
+    writer = stream.writeStream.format("kafka").options(**options, topic=topic, checkpointLocation=f"{sys.argv[1]}/{topic}")
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+        print(topic, "written", query.lastProgress["numInputRows"])
+    except Exception as error:
+        print(topic, "refused", error)
+session.stop()
+"""
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Start a broker with a user for each that there is, of whom only the publisher has rights; return its address."""
+    authority, users = Authority(tmp_path, "ca"), tmp_path / "users"
+    users.mkdir()
+    with serving(tmp_path, authority, "SASL_SSL", SETTINGS) as servers:
+        admin = {**brokers(f"ssl://{servers}?ca={authority.file}").client, "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+        client = AdminClient({**admin, "sasl.username": "admin", "sasl.password": "a", "log_level": 0})
+        until("the broker serves", lambda: serves(client), seconds=60)
+        for user in User:
+            write_private(users / f"{user}.properties", f"password={password(user)}\n")
+        how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        made = client.alter_user_scram_credentials([UserScramCredentialUpsertion(user, how, password(user).encode()) for user in User])
+        granted = client.create_acls(
+            [
+                AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{User.PUBLISHER}", "*", operation, AclPermissionType.ALLOW)
+                for kind, name, operations in (
+                    (ResourceType.BROKER, "kafka-cluster", (AclOperation.CREATE, AclOperation.ALTER)),
+                    (ResourceType.TOPIC, "*", (AclOperation.DESCRIBE, AclOperation.ALTER)),
+                )
+                for operation in operations
+            ]
+        )
+        for future in (*made.values(), *granted.values()):
+            future.result(30)
+        yield f"ssl://{servers}?ca={authority.file}&users={users}"
+
+
+def password(user: User) -> str:
+    return f"s3cret-of-{user}"
+
+
+def serves(client: AdminClient) -> bool:
+    try:
+        return bool(client.list_topics(timeout=2).brokers)
+    except Exception:  # noqa: BLE001 - not yet
+        return False
+
+
+def put(settings: dict[str, object], stream: str, *, once: bool = False) -> str:
+    """Put a record, with `once` as Sluice does; return what came of it: nothing, or the error's name."""
+    said = ["nothing was said"]
+    producer = Producer({**settings, "acks": "all", "enable.idempotence": once, "message.timeout.ms": 5000, "log_level": 0})
+
+    def taken(error: KafkaError | None, _message: Message) -> None:
+        said[0] = "" if error is None else error.name()
+
+    producer.produce(stream, b"x", on_delivery=taken)
+    producer.flush(20)
+    return said[0]
+
+
+def test_each_user_does_its_own_part_and_no_password_shows(address: str, tmp_path: Path) -> None:
+    mine = {user: signed(address, user) for user in User}
+    assert "raw" in topics.create(mine[User.PUBLISHER], HITS, 2)
+    assert put(brokers(mine[User.OUTSIDE]).client, "raw") == "TOPIC_AUTHORIZATION_FAILED", "nothing was granted yet"
+    refused = grants.grant(mine[User.OUTSIDE], HITS)
+    assert refused is not None
+    assert "have to be granted by its admin" in refused
+    assert grants.grant(mine[User.PUBLISHER], HITS) == grants.grant(mine[User.PUBLISHER], HITS) == grants.DONE
+
+    until("the lists hold", lambda: put(brokers(mine[User.OUTSIDE]).client, "raw") == "", seconds=30)
+    tried = ("raw", "hits", "raw.quarantine", "hits.warm-up")
+    came = {(user, stream): put(brokers(mine[user]).client, stream) for user in User for stream in tried}
+    allowed = {(User.OUTSIDE, "raw"), (User.OPERATOR, "raw"), (User.OPERATOR, "hits")}
+    allowed |= {(User.DRIVER, stream) for stream in ("hits", "raw.quarantine", "hits.warm-up")}
+    assert {key for key, said in came.items() if said == ""} == allowed
+    assert {said for key, said in came.items() if key not in allowed} == {"TOPIC_AUTHORIZATION_FAILED"}
+    assert {put(brokers(mine[user]).client, stream, once=True) for user, stream in allowed} == {""}
+
+    for user in (User.DRIVER, User.AUDIT, User.OPERATOR):
+        streams = Streams(mine[user])
+        bounds = streams.bounds(["raw"])
+        assert sum(bounds.ends.values()) == GIVEN
+        assert len(streams.stamps(bounds.oldest)) == sum(end > 0 for end in bounds.ends.values())
+        assert list(streams.read({split(place): 0 for place in bounds.ends}, bounds.ends)) == []  # all are read, and none has a lineage
+        streams.close()
+
+    settings = brokers(mine[User.OUTSIDE]).client
+    ways: list[dict[str, object]] = [
+        {**settings, "sasl.password": "another"},
+        {**settings, "security.protocol": "SSL"},
+        {"bootstrap.servers": settings["bootstrap.servers"]},
+    ]
+    assert {put(way, "raw") for way in ways} == {"_MSG_TIMED_OUT"}
+
+    words = [sys.executable, "-c", SPARK, str(tmp_path), mine[User.DRIVER]]
+    done = subprocess.run(words, env=os.environ, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert f"hits written {GIVEN}" in done.stdout, done.stderr[-3000:]
+    assert "raw refused" in done.stdout
+    assert "TopicAuthorizationException" in done.stdout + done.stderr
+    assert "s3cret" not in done.stdout + done.stderr + (tmp_path / "kafka.log").read_text()
