@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -96,7 +97,12 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
         hands = Hands(folder, containers, installation)
         rebooter = Rebooter(folder, facts.name, site.reboot)
         rebooter.came_back(units_alive=any(found.alive for found in hands.find()))
-        channel = Channel(zookeeper or where.zookeeper, None if zookeeper else where.needed(Role.AGENT))
+        credential = None if zookeeper else where.needed(Role.AGENT)
+        if credential is not None:
+            own = folder.own()
+            credential = replace(credential, own=own)
+            facts = facts.model_copy(update={"known_as": own.known_as})
+        channel = Channel(zookeeper or where.zookeeper, credential)
         presence = Presence(channel, facts, home, os.getpid())
         agent = Agent(
             channel=channel,

@@ -2,6 +2,7 @@
 
 import os
 import re
+import secrets
 import shutil
 import tempfile
 from pathlib import Path
@@ -11,6 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from ops.agent.processes import Process
+from ops.model.access import Own
 from ops.model.assignment import Assignment, Unit
 from ops.model.ids import UnitId
 from ops.model.resources import Frozen
@@ -21,6 +23,8 @@ M = TypeVar("M", bound=Frozen)
 
 LOG_BYTES = 5 << 20
 """A unit's log is cut at this size; one older part is kept."""
+CREDENTIAL_BYTES = 24
+"""Of chance in a credential."""
 
 
 class UnitRecord(Frozen):
@@ -144,6 +148,13 @@ class HostFolder:
     def make(self) -> None:
         """Create it."""
         (self.path / "units").mkdir(parents=True, exist_ok=True)
+
+    def own(self) -> Own:
+        """Return what this host's agent proves with that it is that; made at its first start, and no other machine has it."""
+        kept = self.path / "credential"
+        if not kept.exists():
+            write_whole(kept, secrets.token_urlsafe(CREDENTIAL_BYTES))
+        return Own(self.host, kept.read_text())
 
     def agent(self) -> Process | None:
         """Return the last process that served this host."""

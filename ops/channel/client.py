@@ -6,7 +6,7 @@ wrong); whoever only follows the channel keeps what it read last and goes on.
 
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
@@ -30,7 +30,7 @@ from pydantic import BaseModel, ValidationError
 from ops.channel.connection import Connection
 from ops.channel.interrupts import held_back
 from ops.model import paths
-from ops.model.access import Credential, Role, changers, removers
+from ops.model.access import Credential, Role, changers, host_of, removers
 from ops.model.sentence import listed
 
 log = structlog.get_logger()
@@ -341,12 +341,26 @@ def _refusal(mine: Credential | None, writes: Sequence[Write]) -> str:
     allowed = {write.path: removers(write.path) if write.value is None else changers(write.path) for write in writes}
     refused = {path: roles for path, roles in allowed.items() if mine is None or mine.password is None or mine.role not in roles}
     what = f"the channel refuses a change of {', '.join(refused or allowed)}"
+    hosts = {host for path in allowed if (host := host_of(path)) is not None}
+    if not refused and hosts and mine is not None and mine.role is Role.AGENT:
+        return f"{what}: {_refusal_of_agent(mine, hosts)}"
     if not refused:
         return f"{what}: its access lists are not those of this endpoints file; `sluice access` tells more"
     who = " or ".join(sorted({role for roles in refused.values() for role in roles})) or Role.ADMIN
     if mine is None:
         return f"{what}: that takes {who}, and this endpoints file names no roles"
     return f"{what}: {mine.refused(who)}"
+
+
+def _refusal_of_agent(mine: Credential, hosts: Collection[str]) -> str:
+    """Say whose agent it takes, or that the channel knows this host's by another credential than it has."""
+    if mine.own is not None and mine.own.host in hosts:
+        return (
+            f"the channel knows the agent of {mine.own.host} by another credential than this process has. Was the host made anew, or is "
+            f"there a second one of that name? Once no other uses it: `sluice access --forget {mine.own.host}`, by an operator"
+        )
+    me = "an agent without a host" if mine.own is None else f"the agent of {mine.own.host}"
+    return f"that takes the agent of {', '.join(sorted(hosts))}, and this process is {me}"
 
 
 def _written(value: BaseModel) -> bytes:

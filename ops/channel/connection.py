@@ -1,12 +1,13 @@
 """kazoo's client, which gives each node the access list of the table, whoever has it made: the channel, or a recipe of kazoo's."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl
 
-from ops.model.access import Credential, Rights, Role, rights
+from ops.model.access import Credential, Rights, Role, agent_of, host_of, rights
 
 
 class Connection(KazooClient):  # type: ignore[misc]  # kazoo has no types
@@ -15,13 +16,23 @@ class Connection(KazooClient):  # type: ignore[misc]  # kazoo has no types
     def __init__(self, hosts: str, credential: Credential | None, **settings: Any) -> None:
         """Prepare it."""
         known = credential is not None and credential.password is not None
-        auth = [("digest", f"{credential.role}:{credential.password}")] if credential is not None and known else None
-        super().__init__(hosts=hosts, auth_data=auth, **settings, **_private(credential))
+        auth = [("digest", f"{credential.role}:{credential.password}")] if credential is not None and known else []
+        own = None if credential is None else credential.own
+        if own is not None:
+            auth.append(("digest", f"{agent_of(own.host)}:{own.password}"))
+        super().__init__(hosts=hosts, auth_data=auth or None, **settings, **_private(credential))
         self._credential = credential
+        self._agents: Mapping[str, str] = {} if own is None else {own.host: own.known_as}
+
+    def know(self, agents: Mapping[str, str]) -> None:
+        """Learn how access lists know the agents of hosts; where one is not known, the role's credential stands for it."""
+        self._agents = agents
 
     def acl(self, path: str) -> list[ACL]:
         """Return what the access list of the node at a path has to be."""
-        return OPEN_ACL_UNSAFE if self._credential is None else access_list(tuple(self._credential.ids.items()), rights(path))
+        agent = self._agents.get(host_of(path) or "")
+        own = {} if agent is None else {Role.AGENT: agent}
+        return OPEN_ACL_UNSAFE if self._credential is None else access_list(tuple({**self._credential.ids, **own}.items()), rights(path))
 
     def create_async(self, path: str, value: bytes = b"", acl: Any = None, *flags: Any, **more: Any) -> Any:
         """Create a node. `acl` is of no account: kazoo passes a child's on to the parents that it makes for it."""

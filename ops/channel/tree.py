@@ -1,15 +1,18 @@
 """The access lists of a whole tree, held against the table, and put right. For the admin: at a start of the platform, `sluice access`."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.interfaces import IAsyncResult
+from pydantic import ValidationError
 
 from ops.channel.client import CALL_SECONDS, UNDER_WAY, ChannelAwayError, NotAllowedError
 from ops.channel.connection import Connection
 from ops.model import paths
-from ops.model.access import row_of
+from ops.model.access import agent_of, row_of
+from ops.model.assignment import HostFacts
 
 T = TypeVar("T")
 
@@ -48,9 +51,23 @@ def walk(connection: Connection) -> Iterator[str]:
 
 
 def _other(connection: Connection) -> Iterator[str]:
+    connection.know(dict(_agents(connection)))
     for path, (acls, _) in _answers(list(walk(connection)), connection.get_acls_async):
         if set(acls) != set(connection.acl(path)):
             yield path
+
+
+def _agents(connection: Connection) -> Iterator[tuple[str, str]]:
+    """Yield each host with how its agent says that it is known; what it says can be written by that agent alone, once it is."""
+    for _, names in _answers(("/hosts",), connection.get_children_async):
+        for path, (data, _) in _answers([paths.host(name) for name in names], connection.get_async):
+            host = path.rpartition("/")[2]
+            try:
+                known = HostFacts.model_validate_json(data, extra="ignore").known_as
+            except ValidationError:
+                continue
+            if known is not None and re.fullmatch(re.escape(agent_of(host)) + ":[A-Za-z0-9+/]{27}=", known):
+                yield host, known
 
 
 def _answers(paths: Sequence[str], ask: Callable[[str], IAsyncResult]) -> Iterator[tuple[str, Any]]:

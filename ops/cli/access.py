@@ -1,16 +1,20 @@
 """`sluice access` and `sluice token`: credentials, the access lists of a tree, and how a host gets its own. For the admin."""
 
+import getpass
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
 
 from ops import endpoints, joining
-from ops.channel import Channel, tree
+from ops.channel import Channel, Write, trail, tree
 from ops.cli.ending import FAILED, OK, WrongUsageError
 from ops.cli.output import print_json
+from ops.model import paths
 from ops.model.access import Role
+from ops.model.trail import Entry, Outcome
 from ops.platform import credentials
 from ops.platform.layout import write_private
 from ops.until import UntilError, ending
@@ -62,6 +66,24 @@ def show(*, as_json: bool) -> None:
     raise typer.Exit(FAILED if others else OK)
 
 
+def forget(host: str, *, as_json: bool) -> None:
+    """Take a host off the channel, so that the next agent of its name registers with the credential that it has."""
+    with _open(Role.OPERATOR) as channel:
+        if not channel.exists(paths.host(host)):
+            message = f'no host "{host}" has registered; the channel has {", ".join(channel.children("/hosts")) or "none"}'
+            raise WrongUsageError(message)
+        if channel.exists(paths.live(host)):
+            message = f"an agent serves {host} now, with the credential that the channel knows: stop that one first"
+            raise WrongUsageError(message)
+        entry = Entry(at=time.time(), by=f"cli:{getpass.getuser()}", what=f"forget {host}", outcome=Outcome.DONE)
+        gone = [path for path in (paths.host_record(host), paths.host(host), paths.observed(host)) if channel.exists(path)]
+        channel.multi([*(Write(path, None, None) for path in gone), trail.write(Role.OPERATOR, entry)])
+    if as_json:
+        print_json({"forgotten": host})
+    else:
+        typer.echo(f"{host} is off the channel; the next agent of that name makes it its own. Was it cordoned? `sluice cordon {host}`.")
+
+
 def make_token(file: Path, lasts: str, *, as_json: bool) -> None:
     """Write a token with which one host joins."""
     now = datetime.now(UTC)
@@ -77,9 +99,9 @@ def make_token(file: Path, lasts: str, *, as_json: bool) -> None:
     typer.echo(f"{file} lets one host join, for {lasts}. There: sluice agent --host NAME --token-file {file.name}")
 
 
-def _open() -> Channel:
+def _open(role: Role = Role.ADMIN) -> Channel:
     where = endpoints.load()
     if where.access is None:
         message = f"{endpoints.file()} names no roles, so the channel is open to all; `sluice access --make` makes them"
         raise WrongUsageError(message)
-    return Channel(where.zookeeper, where.needed(Role.ADMIN))
+    return Channel(where.zookeeper, where.needed(role))

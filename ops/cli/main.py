@@ -57,14 +57,23 @@ def access(
     *,
     make: Annotated[bool, typer.Option("--make", help="Make a credential for each role that has none.")] = False,
     apply: Annotated[bool, typer.Option("--apply", help="Give every node the access list that it is to have.")] = False,
+    forget: Annotated[
+        str | None, typer.Option("--forget", metavar="HOST", help="Take a host off the channel that has lost its own credential.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell whether every node of the channel can be changed by those only who should; takes the admin's credential."""
+    """Tell whether every node of the channel is changed by those only who should. Takes the admin's credential; --forget the operator's."""
     from ops.cli import access as lists_of_access  # noqa: PLC0415
 
     if make and apply:
         message = "--make and --apply are two steps: in between, the credentials go to the machines that need them"
         raise WrongUsageError(message)
+    if forget is not None:
+        if make or apply:
+            message = "--forget goes alone"
+            raise WrongUsageError(message)
+        lists_of_access.forget(forget, as_json=as_json)
+        return
     act = lists_of_access.make if make else lists_of_access.apply if apply else lists_of_access.show
     act(as_json=as_json)
 

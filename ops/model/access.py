@@ -32,6 +32,10 @@ PROCESSES = frozenset({Role.CONTROLLER, Role.AGENT, Role.DRIVER, Role.AUDIT})
 """Those that announce where their figures are."""
 
 
+HOST = "{host}"
+"""In a row of the table: a host's name. There, `agent` is the agent of that host, and no other."""
+
+
 @dataclass(frozen=True)
 class Rights:
     """Who may do what with one node; whoever is not named may read it, and the admin may do all."""
@@ -55,13 +59,13 @@ TABLE: dict[str, Rights] = {
     "/config/wanted/*": _rights(write="operator publisher controller"),
     paths.LAYERS: _rights(write="controller"),
     "/hosts": _rights(create="agent", delete="operator"),
-    "/hosts/*": _rights(write="agent", create="agent controller", delete="agent operator"),
-    f"/hosts/*/{paths.LIVE}": _rights(write="agent"),
-    f"/hosts/*/{paths.RECORD}": _rights(write="controller"),
+    f"/hosts/{HOST}": _rights(write="agent", create="agent controller", delete="agent operator"),
+    f"/hosts/{HOST}/{paths.LIVE}": _rights(write="agent"),
+    f"/hosts/{HOST}/{paths.RECORD}": _rights(write="controller"),
     "/assignments": _rights(create="controller", delete="operator"),
     "/assignments/*": _rights(write="controller"),
     "/observed": _rights(create="agent", delete="operator"),
-    "/observed/*": _rights(write="agent"),
+    f"/observed/{HOST}": _rights(write="agent"),
     "/tiers": _rights(create="publisher"),
     "/tiers/*": _rights(write="publisher", create="controller audit", delete="audit"),
     "/tiers/*/owner": _rights(write="controller"),
@@ -96,7 +100,7 @@ TABLE: dict[str, Rights] = {
 """By the node's path below the chroot; `*` stands for one name. A path that is named in full goes before one with a `*`."""
 
 
-_ROWS = [(row.split("/"), row) for row in TABLE if "*" in row]
+_ROWS = [(row.split("/"), row) for row in TABLE if "*" in row or HOST in row]
 
 
 def row_of(path: str) -> str | None:
@@ -108,13 +112,19 @@ def row_of(path: str) -> str | None:
 
 
 def _fits(parts: list[str], names: list[str]) -> bool:
-    return len(parts) == len(names) and all(part in {"*", name} for part, name in zip(parts, names, strict=True))
+    return len(parts) == len(names) and all(part in {"*", HOST, name} for part, name in zip(parts, names, strict=True))
 
 
 def rights(path: str) -> Rights:
     """Return who may do what with the node at a path."""
     row = row_of(path)
     return Rights() if row is None else TABLE[row]
+
+
+def host_of(path: str) -> str | None:
+    """Return the host whose agent is meant where the node's rights name the agent; None: any host's."""
+    row = (row_of(path) or "").split("/")
+    return path.split("/")[row.index(HOST)] if HOST in row else None
 
 
 def parent(path: str) -> str:
@@ -132,10 +142,15 @@ def removers(path: str) -> frozenset[Role]:
     return rights(parent(path)).delete
 
 
-def id_of(role: Role, password: str) -> str:
-    """Return how ZooKeeper knows a role that has this password: no secret, for the password is long and random."""
-    digest = hashlib.sha1(f"{role}:{password}".encode()).digest()  # noqa: S324 - it is ZooKeeper's choice
-    return f"{role}:{b64encode(digest).decode()}"
+def id_of(name: str, password: str) -> str:
+    """Return how ZooKeeper knows a role, or one host's agent, that has this password: no secret, for the password is long and random."""
+    digest = hashlib.sha1(f"{name}:{password}".encode()).digest()  # noqa: S324 - it is ZooKeeper's choice
+    return f"{name}:{b64encode(digest).decode()}"
+
+
+def agent_of(host: str) -> str:
+    """Return what ZooKeeper calls the agent of a host."""
+    return f"{Role.AGENT}-{host}"
 
 
 class Tls(Frozen):
@@ -150,6 +165,19 @@ class Tls(Frozen):
 
 
 @dataclass(frozen=True)
+class Own:
+    """What an agent proves with, beside its role, that it is that of its host."""
+
+    host: str
+    password: str = field(repr=False)
+
+    @property
+    def known_as(self) -> str:
+        """How access lists know it."""
+        return id_of(agent_of(self.host), self.password)
+
+
+@dataclass(frozen=True)
 class Credential:
     """What a process proves its role with, and how all roles are known in access lists."""
 
@@ -161,6 +189,8 @@ class Credential:
     """None: there is none here, and the process can only read."""
     tls: Tls | None = None
     """None: what is said, the password too, can be read on the way."""
+    own: Own | None = None
+    """The agent's of a host."""
 
     def refused(self, who: str) -> str:
         """Say why something was refused that takes another role."""

@@ -110,6 +110,8 @@ class HostFacts(Frozen):
     cpu: float
     memory: int
     """MiB that may be given to slots and drivers."""
+    known_as: str | None = None
+    """How access lists know the host's agent, which has a credential of its own."""
 
 
 class HostState(StrEnum):

@@ -22,6 +22,7 @@ from ops.model.ids import HostName, Incarnation, Tenant
 from ops.model.resources import Quantum
 from ops.platform.layout import Layout, Ports
 from ops.platform.leftovers import processes
+from tests.lab import HOSTS
 from tests.scenarios.conftest import PORT_BASE
 from tests.scenarios.live import ROOT, Live, until
 
@@ -41,8 +42,10 @@ def secret(live: Live) -> dict[str, str]:
     """Return every secret of the platform by what it is for."""
     found: dict[str, str] = json.loads((live.home / "secrets.json").read_text())
     kept = {f"the credential of {path.name}": path.read_text().strip() for path in (live.home / "credentials").iterdir()}
+    own = {f"the credential of {path.parent.name}": path.read_text() for path in (live.home / "hosts").glob("*/credential")}
     assert len(found) + len(kept) > 10
-    return found | kept
+    assert len(own) >= len(HOSTS)
+    return found | kept | own
 
 
 def shown(text: str, secret: dict[str, str]) -> set[str]:
@@ -59,6 +62,10 @@ def test_every_node_is_changed_by_its_own_roles_only(live: Live, where: endpoint
     assert live.ask("access") == {"ok": True, "others": [], "unknown": []}
     with Channel(where.zookeeper, where.needed(Role.DRIVER)) as driver, pytest.raises(NotAllowedError, match="that takes controller"):
         driver.put(paths.assignment("h1"), Assignment())
+    with Channel(where.zookeeper, where.needed(Role.AGENT)) as agent:
+        for host in HOSTS:
+            with pytest.raises(NotAllowedError, match=f"that takes the agent of {host}"):
+                agent.delete(paths.live(host))
 
 
 def test_who_changed_something_is_in_the_trail_and_nobody_can_take_it_out(live: Live) -> None:

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,17 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from ops import endpoints, joining
-from ops.channel import Channel, ChannelAwayError, NotAllowedError, Write, tree
+from ops.agent.store import HostFolder
+from ops.brokers import brokers
+from ops.channel import Channel, ChannelAwayError, NotAllowedError, Write, trail, tree
 from ops.model import paths
-from ops.model.access import PROCESSES, TABLE, Role, parent
-from ops.model.assignment import Assignment, Observed
+from ops.model.access import HOST, PROCESSES, TABLE, Role, host_of, parent
+from ops.model.assignment import Assignment, HostFacts, Observed
 from ops.model.incarnation import OwnerRecord, TierWanted
 from ops.model.status import ControllerStatus
+from ops.model.streams import User
 from ops.platform import credentials
+from ops.platform.layout import write_private
 
 pytestmark = pytest.mark.timeout(120)
 SITE = Path(__file__).parents[3] / "site.yaml"
@@ -52,17 +57,36 @@ def connected(place, role):
     return Channel(place.zookeeper, place.needed(role))
 
 
-def test_each_role_may_do_what_the_table_says_and_nothing_else(place, admin):
+def agent_on(place, home, host):
+    """Connect as the agent of a host does, with the credential in the host's folder."""
+    folder = HostFolder(home, host)
+    folder.make()
+    return Channel(place.zookeeper, replace(place.needed(Role.AGENT), own=folder.own()))
+
+
+def facts(home, host):
+    folder = HostFolder(home, host)
+    folder.make()
+    return HostFacts(name=host, address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=folder.own().known_as)
+
+
+def test_each_role_may_do_what_the_table_says_and_nothing_else(place, admin, tmp_path):
+    with agent_on(place, tmp_path, "h1") as agent:
+        agent.put(paths.host("h1"), facts(tmp_path, "h1"))
     for row in TABLE:
-        admin.kazoo.ensure_path(row.replace("*", "x"))
+        admin.kazoo.ensure_path(at(row))
+    tree.apply(admin.kazoo)
     assert tree.other(admin.kazoo) == []
     assert tree.unknown(admin.kazoo) == []
     wrong = []
-    for role in set(Role) - {Role.ADMIN}:
-        with connected(place, role) as channel:
+    anybody = {role: connected(place, role) for role in set(Role) - {Role.ADMIN}}
+    agents = {host: agent_on(place, tmp_path, host) for host in ("h1", "h2")}
+    for who, connection in {**anybody, **agents}.items():
+        role = Role.AGENT if who in agents else who
+        with connection as channel:
             for row, granted in TABLE.items():
-                path = row.replace("*", "x")
-                below = f"{path.rstrip('/')}/made-by-{role}"
+                path, mine = at(row), role is not Role.AGENT or host_of(at(row)) in {None, who}
+                below = f"{path.rstrip('/')}/made-by-{who}"
                 for right, act in (
                     ("write", lambda path=path: channel.kazoo.set(path, b"")),
                     ("create", lambda below=below: channel.kazoo.create(below)),
@@ -70,11 +94,78 @@ def test_each_role_may_do_what_the_table_says_and_nothing_else(place, admin):
                 ):
                     if right == "delete" and not admin.kazoo.exists(below):
                         admin.kazoo.create(below)
-                    if went_through(act) != (role in getattr(granted, right)):
-                        wrong.append((role, right, path))
+                    if went_through(act) != (mine and role in getattr(granted, right)):
+                        wrong.append((who, right, path))
                 if admin.kazoo.exists(below):
                     admin.kazoo.delete(below)
     assert wrong == []
+
+
+def at(row):
+    """Return a node of a row: of host h1, and of anything else x."""
+    return row.replace(HOST, "h1").replace("*", "x")
+
+
+def test_an_agent_writes_its_own_hosts_nodes_and_no_others(place, admin, tmp_path):
+    observed = Observed(epoch=1, agent_started=0.0, limits="none")
+    with agent_on(place, tmp_path, "h1") as first, agent_on(place, tmp_path, "h2") as second:
+        for agent, host in ((first, "h1"), (second, "h2")):
+            agent.put(paths.host(host), facts(tmp_path, host))
+            agent.create(paths.live(host), facts(tmp_path, host), ephemeral=True)
+            agent.put(paths.observed(host), observed)
+        assert tree.other(admin.kazoo) == []
+        sentence = "that takes the agent of h2, and this process is the agent of h1"
+        for path in (paths.host("h2"), paths.live("h2"), paths.observed("h2")):
+            with pytest.raises(NotAllowedError, match=sentence):
+                first.put(path, facts(tmp_path, "h1"))
+        with pytest.raises(NotAllowedError, match=sentence):
+            first.delete(paths.live("h2"))
+        with connected(place, Role.AGENT) as stolen, pytest.raises(NotAllowedError, match="this process is an agent without a host"):
+            stolen.put(paths.observed("h2"), observed)
+        assert admin.read(paths.observed("h2"), Observed).value == observed
+
+
+def test_nodes_of_before_are_bound_to_their_agents_once_those_have_said_how_they_are_known(place, admin, tmp_path):
+    with connected(place, Role.AGENT) as before:  # as an older version has left it
+        before.put(paths.host("h1"), facts(tmp_path, "h1").model_copy(update={"known_as": None}))
+        before.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
+        assert tree.other(admin.kazoo) == []
+        with agent_on(place, tmp_path, "h1") as agent:
+            agent.put(paths.host("h1"), facts(tmp_path, "h1"))
+            assert tree.other(admin.kazoo) == [paths.host("h1"), paths.observed("h1")]
+            assert tree.apply(admin.kazoo) == 2
+            agent.put(paths.observed("h1"), Observed(epoch=2, agent_started=0.0, limits="none"))
+            with pytest.raises(NotAllowedError, match="takes the agent of h1"):
+                before.put(paths.observed("h1"), Observed(epoch=3, agent_started=0.0, limits="none"))
+            agent.put(paths.host("h1"), facts(tmp_path, "h1").model_copy(update={"known_as": "world:anyone"}))
+            tree.apply(admin.kazoo)  # what is no such credential counts for nothing
+            agent.put(paths.host("h1"), facts(tmp_path, "h1"))
+
+
+def test_a_host_that_has_lost_its_credential_is_told_and_comes_back_once_it_was_forgotten(place, admin, tmp_path):
+    file = tmp_path / "endpoints.json"
+    file.write_text(place.model_dump_json())
+
+    def forget():
+        command = [str(Path(sys.executable).with_name("sluice")), "access", "--forget", "h1"]
+        environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(tmp_path), "SLUICE_SITE": str(SITE)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert 'no host "h1" has registered; the channel has none' in forget().stderr
+    with agent_on(place, tmp_path, "h1") as agent:
+        agent.put(paths.host("h1"), facts(tmp_path, "h1"))
+        agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
+        agent.create(paths.live("h1"), facts(tmp_path, "h1"), ephemeral=True)
+        assert "an agent serves h1 now" in forget().stderr
+    made_anew = tmp_path / "made anew"
+    with agent_on(place, made_anew, "h1") as agent:
+        with pytest.raises(NotAllowedError, match="`sluice access --forget h1`"):
+            agent.put(paths.host("h1"), facts(made_anew, "h1"))
+        assert forget().returncode == 0
+        agent.put(paths.host("h1"), facts(made_anew, "h1"))
+        agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
+    assert tree.other(admin.kazoo) == []
+    assert [each.entry.what for each in trail.waiting(admin)] == ["forget h1"]
 
 
 def went_through(act):
@@ -188,6 +279,44 @@ def test_a_controller_leads_with_its_credential_and_does_not_start_without(place
     assert f"{kept} is not there" in done.stderr
 
 
+def test_a_hosts_nodes_are_its_agents_alone_and_another_of_that_name_is_told_why(place, admin, tmp_path):
+    file = tmp_path / "endpoints.json"
+    file.write_text(place.model_dump_json())
+
+    def agent(home):
+        home.mkdir()
+        environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(home), "SLUICE_SITE": str(SITE)}
+        with (home / "log").open("w") as log:
+            return subprocess.Popen([sys.executable, "-m", "ops.agent", "--host", "h1"], env=environment, stdout=log, stderr=log)
+
+    def wait(what, process):
+        until = time.monotonic() + 60
+        while not what():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        process.terminate()
+        process.wait(20)
+
+    def end(home):
+        environment = {**os.environ, "SLUICE_HOME": str(home)}
+        words = [sys.executable, "-m", "ops.agent", "--stop-all", "--host", "h1"]
+        subprocess.run(words, env=environment, check=True, capture_output=True)
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    wait(lambda: admin.exists(paths.live("h1")) and admin.exists(paths.observed("h1")), agent(first))
+    own = HostFolder(first, "h1").own()
+    assert admin.read(paths.host("h1"), HostFacts).value.known_as == own.known_as
+    assert stat.S_IMODE((first / "hosts" / "h1" / "credential").stat().st_mode) == 0o600
+    for path in (paths.host("h1"), paths.observed("h1")):
+        acls, _ = admin.kazoo.get_acls(path)
+        assert {each.id.id for each in acls if "WRITE" in each.acl_list} == {own.known_as}
+    assert tree.other(admin.kazoo) == []
+    wait(lambda: "`sluice access --forget h1`" in (second / "log").read_text(), agent(second))
+    assert own.password not in (first / "log").read_text()
+    for home in (first, second):
+        end(home)
+
+
 def test_the_command_line_makes_credentials_applies_and_tells(place, tmp_path):
     def sluice(*words):
         command = [str(Path(sys.executable).with_name("sluice")), "access", *words]
@@ -220,6 +349,10 @@ def test_a_channel_that_is_away_is_told_from_one_that_refuses(place):
 
 def test_a_host_joins_with_a_token_once_and_serves_with_what_it_got(place, admin, tmp_path, monkeypatch):
     known, folder, file = tmp_path / "endpoints.json", place.access.credentials, tmp_path / "h1.token"
+    users = tmp_path / "kafka"
+    users.mkdir()
+    write_private(users / "driver.properties", "password=x1\n")
+    place = place.model_copy(update={"kafka": f"ssl://127.0.0.1:1?ca=/c/ca.pem&users={users}"})
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(known))
     known.write_text(place.model_dump_json())
     token, secret = joining.make(place, 60), place.needed(Role.AGENT).password
@@ -229,6 +362,7 @@ def test_a_host_joins_with_a_token_once_and_serves_with_what_it_got(place, admin
     assert secret not in sealed
 
     known.unlink()  # a bare host has the same paths, and nothing there
+    shutil.rmtree(users)
     admins = folder.rename(tmp_path / "the admin's")
     file.write_text(token.model_dump_json())
     joining.join(file)
@@ -236,6 +370,7 @@ def test_a_host_joins_with_a_token_once_and_serves_with_what_it_got(place, admin
     joining.join(file)  # its unit starts again with the same words
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == dict.fromkeys(joining.HELD, 0o600)
     assert endpoints.load() == place
+    assert brokers(place.kafka_as(User.DRIVER)).client["sasl.password"] == "x1"
     with connected(endpoints.load(), Role.AGENT) as agent:
         agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
     file.write_text(token.model_dump_json())

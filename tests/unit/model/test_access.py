@@ -7,7 +7,7 @@ from kazoo.security import make_digest_acl_credential
 
 from ops.channel.connection import access_list
 from ops.model import paths
-from ops.model.access import TABLE, Role, changers, id_of, removers, rights, row_of
+from ops.model.access import TABLE, Own, Role, changers, host_of, id_of, removers, rights, row_of
 
 CONSTANTS = [value for name, value in vars(paths).items() if isinstance(value, str) and value.startswith("/") and name.isupper()]
 
@@ -69,3 +69,16 @@ def test_every_role_has_something_to_write_and_the_admin_stands_in_no_row():
 
 def test_a_role_is_known_as_zookeeper_knows_it():
     assert id_of(Role.AGENT, "secret") == make_digest_acl_credential("agent", "secret")
+
+
+def test_what_an_agent_writes_is_its_own_hosts():
+    for path in every_path():
+        if Role.AGENT in rights(path).write:
+            assert host_of(path) == "x", path
+    assert host_of(paths.host_record("h1")) == "h1"
+    assert [host_of(path) for path in ("/hosts", paths.assignment("h1"), paths.JOINING, "/nowhere")] == [None] * 4
+
+
+def test_the_agent_of_a_host_is_known_by_a_name_of_its_own():
+    assert Own("h1", "secret").known_as == make_digest_acl_credential("agent-h1", "secret")
+    assert "secret" not in repr(Own("h1", "secret"))
