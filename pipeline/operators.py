@@ -47,15 +47,9 @@ def check_tier(session: "SparkSession", tier: Tier) -> bool:
         check_state(state_plan(session, tier), tier)
         return False
     made = transformed(session.createDataFrame([], KAFKA), tier)
-    check(made, tier)
+    one_for_one = check(made, tier)
     _check_names(made, tier)
-    return _one_for_one(made, tier)
-
-
-def _one_for_one(made: "DataFrame", tier: Tier) -> bool:
-    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001 — there is no public way to the analysed plan
-    copied = any(isinstance(stream.grouping, All) for stream in tier.outputs)
-    return not copied and {node.getClass().getSimpleName() for node in _nodes(plan)} <= ONE_FOR_ONE
+    return one_for_one
 
 
 def state_plan(session: "SparkSession", tier: Tier) -> "DataFrame":
@@ -117,11 +111,12 @@ def _marks_unmatched(made: "DataFrame") -> bool:
     return any(f" AS {UNMATCHED}#" in each.toString() for node in _nodes(plan) for each in _sequence(node.expressions()))
 
 
-def check(made: "DataFrame", tier: Tier) -> None:
-    """Refuse a transform whose plan cannot run in the tier's mode, naming the operator."""
-    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001 — there is no public way to the analysed plan
-    for node in _nodes(plan):
+def check(made: "DataFrame", tier: Tier) -> bool:
+    """Refuse a transform whose plan cannot run in the tier's mode, naming the operator; tell whether it makes exactly one of each."""
+    one_for_one = not any(isinstance(stream.grouping, All) for stream in tier.outputs)
+    for node in _nodes(made._jdf.queryExecution().analyzed()):  # noqa: SLF001 — there is no public way to the analysed plan
         name = node.getClass().getSimpleName()
+        one_for_one = one_for_one and name in ONE_FOR_ONE
         if name not in RECORD_BY_RECORD:
             _refuse(tier, name)
         if not tier.filters and _leaves_out(node, name):
@@ -135,6 +130,7 @@ def check(made: "DataFrame", tier: Tier) -> None:
         for expression in _sequence(node.expressions()):
             if _is_python(expression):
                 _refuse(tier, "Python UDF")
+    return one_for_one
 
 
 def _check_names(made: "DataFrame", tier: Tier) -> None:

@@ -4,6 +4,7 @@ A host that loses its power in the middle of a batch says nothing: without probe
 hours that TCP waits by itself, and whoever takes over would wait for it.
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -25,3 +26,23 @@ def connect(postgres: str) -> psycopg.Connection[Any]:
     settings = {f"tcp_{name}": value for name, value in PROBED.items()} | {"lock_timeout": LOCK_SECONDS * 1000}
     connection.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()).encode())
     return connection
+
+
+@dataclass
+class Connected:
+    """What has a connection of its own: opened when it is needed, and anew where the last one is broken."""
+
+    postgres: str
+    _connection: psycopg.Connection[Any] | None = field(default=None, init=False, repr=False)
+
+    def open(self) -> psycopg.Connection[Any]:
+        """Return the connection; a new one where the last is broken."""
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self.postgres)
+        return self._connection
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -3,13 +3,11 @@
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import psycopg
 from psycopg import sql
 
 from ops.model.status import Loss
-from pipeline.postgres import connect
+from pipeline.postgres import Connected
 
 STATEMENTS: tuple[sql.SQL, ...] = (
     sql.SQL(
@@ -66,25 +64,8 @@ class Page:
     """How far each source was read: an output's partition, or the ledger."""
 
 
-class Book:
-    """The audit's own connection."""
-
-    def __init__(self, postgres: str) -> None:
-        """Prepare; nothing is opened yet."""
-        self._postgres = postgres
-        self._connection: psycopg.Connection[Any] | None = None
-
-    def open(self) -> "psycopg.Connection[Any]":
-        """Return the connection; a new one where the last is broken."""
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self._postgres)
-        return self._connection
-
-    def close(self) -> None:
-        """Give the connection back."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+class Book(Connected):
+    """What is written down of the audit."""
 
     def load(self, tier: str) -> Page:
         """Return what is remembered of a tier."""

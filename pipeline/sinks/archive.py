@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import structlog
 from psycopg import sql
 
-from pipeline.postgres import connect
+from pipeline.postgres import Connected
 from pipeline.sinks.table import Once
 
 log = structlog.get_logger()
@@ -41,17 +41,16 @@ ARROW = {
 """Types that every file has alike, also one in which all is null; of any other, Arrow looks at the values."""
 
 
-class Archive:
+class Archive(Connected):
     """Writes one table's rows below `archive/`."""
 
     def __init__(self, postgres: str, home: Path, tier: str, table: Once) -> None:
         """Prepare; nothing is opened yet."""
-        self._postgres = postgres
+        super().__init__(postgres)
         self._tier = tier
         self._table = table
         self._folder = home / "archive" / str(table.archive)
         self._wrote = time.monotonic()
-        self._connection: psycopg.Connection[Any] | None = None
 
     def due(self) -> bool:
         """Tell whether it is time."""
@@ -70,16 +69,8 @@ class Archive:
             self._wrote -= EVERY_SECONDS  # there are more: once the driver has looked what it is told
         return count
 
-    def close(self) -> None:
-        """Give the connection back."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
     def _round(self) -> int:
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self._postgres)
-        connection = self._connection
+        connection = self.open()
         with connection.transaction(), connection.cursor() as cursor:
             first, last = self._extent(cursor)
         if last < first:

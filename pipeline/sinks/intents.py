@@ -5,13 +5,13 @@ Who holds the tier's row in `tier_epochs` and finds one knows that its writer is
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from pipeline.postgres import connect
+from pipeline.postgres import Connected
 from pipeline.sinks.marks import Marks
 
 STATEMENTS: tuple[sql.SQL, ...] = (
@@ -36,23 +36,21 @@ class Intent:
 
 
 @dataclass
-class Intents:
+class Intents(Connected):
     """Those of one tier, by a connection of their own."""
 
-    postgres: str
     tier: str
-    _connection: psycopg.Connection[Any] | None = field(default=None)
 
     def declare(self, intent: Intent) -> None:
         """Write it down, for good."""
-        self._open().execute(
+        self.open().execute(
             "INSERT INTO intents (tier, incarnation, begins, ends, counts, marks) VALUES (%s, %s, %s, %s, %s, %s)",
             (self.tier, intent.incarnation, *map(json.dumps, (intent.begins, intent.ends, intent.counts, intent.marks))),
         )
 
     def withdraw(self) -> None:
         """Take it back: nothing was sent."""
-        self._open().execute("DELETE FROM intents WHERE tier = %s", (self.tier,))
+        self.open().execute("DELETE FROM intents WHERE tier = %s", (self.tier,))
 
     def take(self, cursor: psycopg.Cursor[Any]) -> Intent | None:
         """Return what stands, and drop it with the caller's transaction."""
@@ -62,14 +60,3 @@ class Intents:
             return None
         incarnation, begins, ends, counts, marks = row
         return Intent(incarnation, begins, ends, tuple(counts), {path: tuple(position) for path, position in marks.items()})
-
-    def close(self) -> None:
-        """Give the connection back."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _open(self) -> psycopg.Connection[Any]:
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self.postgres)
-        return self._connection

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from pipeline.postgres import connect
+from pipeline.postgres import Connected
 from pipeline.sinks.intents import Intent, Intents
 from pipeline.sinks.marks import Marks, first_seen
 from pipeline.sinks.sink import Absorbed, Rows, Sink, SinkAwayError, Written
@@ -159,17 +159,15 @@ class Counts(NamedTuple):
 
 
 @dataclass
-class Ledger:
+class Ledger(Connected):
     """Writes the batches of one incarnation of a tier."""
 
-    postgres: str
     tier: str
     incarnation: int
     sink: Sink
     at_most_once: bool = False
     number: int = -1
     """The last batch written here: as long as it is the tier's last one, the marks are known."""
-    _connection: psycopg.Connection[Any] | None = None
     _marks: Marks | None = field(default=None)
 
     def __post_init__(self) -> None:
@@ -192,7 +190,7 @@ class Ledger:
         says what became of the batch's records, for the rows are made of many.
         """
         try:
-            connection = self._open()
+            connection = self.open()
             with connection.transaction(), connection.cursor() as cursor:
                 self._claim(cursor, epoch)
                 last = self._last(cursor)
@@ -223,7 +221,7 @@ class Ledger:
     def last(self) -> Last | None:
         """Return the tier's last batch, whoever wrote it."""
         try:
-            with self._open().cursor() as cursor:
+            with self.open().cursor() as cursor:
                 return self._last(cursor)
         except psycopg.Error:
             self.close()
@@ -236,17 +234,17 @@ class Ledger:
 
     def endings(self, most: int) -> list[Last]:
         """Return the tier's last batches, the newest first."""
-        rows = self._open().execute(f"{LAST} LIMIT %s", (self.tier, most)).fetchall()
+        rows = self.open().execute(f"{LAST} LIMIT %s", (self.tier, most)).fetchall()
         return [Last(*row) for row in rows]
 
     def begins(self) -> dict[str, int]:
         """Return where the tier's first batch began."""
-        row = self._open().execute("SELECT begins FROM ledger WHERE tier = %s ORDER BY batch LIMIT 1", (self.tier,)).fetchone()
+        row = self.open().execute("SELECT begins FROM ledger WHERE tier = %s ORDER BY batch LIMIT 1", (self.tier,)).fetchone()
         return {} if row is None else dict(row[0])
 
     def absorbed(self, after: int) -> Absorbed:
         """Return what a tier with state has taken in by batches after that number."""
-        sums = self._open().execute(
+        sums = self.open().execute(
             "SELECT coalesce(sum(rows_out + filtered), 0)::bigint, coalesce(sum(replays), 0)::bigint, coalesce(sum(filtered), 0)::bigint"
             " FROM ledger WHERE tier = %s AND batch > %s",
             (self.tier, after),
@@ -257,14 +255,7 @@ class Ledger:
         """Give the connection back; the next write opens a new one, and reads the marks again."""
         self._marks = None
         self._intents.close()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _open(self) -> psycopg.Connection[Any]:
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self.postgres)
-        return self._connection
+        super().close()
 
     def _put(  # noqa: PLR0913, PLR0917 — what a batch is
         self, cursor: psycopg.Cursor[Any], batch: Batch, rows: Rows, number: int, marks: Marks, quarantined: int

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.integration.pipeline.given import Feed
+from tests.integration.pipeline.runs import local_session
 from tests.lab import Lab, opened
 
 
@@ -14,6 +16,18 @@ def lab(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
     """Publish the shipped pipeline, or what a test's module names as its PIPELINE_MODULE, at a site that is as its SITE says."""
     more = request.getfixturevalue("site") if hasattr(request.module, "site") else "hosts: []\n"
     with opened(tmp_path_factory.mktemp("pipeline"), getattr(request.module, "PIPELINE_MODULE", None), more) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def feed(lab: Lab) -> Feed:
+    """Play the tier before those that hold state."""
+    return Feed(lab)
+
+
+@pytest.fixture(scope="module")
+def driver_session(lab: Lab) -> Iterator[SparkSession]:
+    with local_session(lab) as made:
         yield made
 
 

@@ -39,11 +39,6 @@ def site() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture(scope="module")
-def feed(lab: Lab) -> Feed:
-    return Feed(lab)
-
-
 def objects(lab: Lab) -> list[str]:
     known = load(lab.home / "site.yaml")
     client: Any = boto3.client("s3", endpoint_url=known.s3.endpoint, region_name=REGION)

@@ -1,23 +1,17 @@
 """Files of a checkpoint that are damaged: an older checkpoint is taken, or the state is made again; what the table says stays right."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.integration.pipeline.given import Feed, equation, table, windows
-from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs, local_session
+from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs
 from tests.lab import Lab
 
 __all__ = ["PIPELINE_MODULE"]
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
-
-
-@pytest.fixture(scope="module")
-def session(lab: Lab) -> Iterator[SparkSession]:
-    with local_session(lab) as made:
-        yield made
 
 
 def cut_short(content: bytes) -> bytes:
@@ -42,8 +36,8 @@ def damage(path: Path, how: Callable[[bytes], bytes]) -> None:
         file.truncate()
 
 
-def test_what_is_damaged_is_not_begun_from(lab: Lab, session: SparkSession) -> None:
-    feed, runs = Feed(lab), Runs(lab, session, "by-window", 1, 1)
+def test_what_is_damaged_is_not_begun_from(lab: Lab, driver_session: SparkSession, feed: Feed) -> None:
+    runs = Runs(lab, driver_session, "by-window", 1, 1)
     folder = lab.home / "checkpoints" / "by-window"
 
     def flow(engine: object) -> None:

@@ -1,28 +1,17 @@
 """A state is spread over more partitions and over fewer: with every key, whatever operator holds it, and nothing is counted twice."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.driver.checkpoints import Checkpoints
 from tests.integration.pipeline.given import Feed, equation, sums, table, windows
-from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs, local_session, overtake
+from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs, overtake
 from tests.lab import Lab, until
 
 __all__ = ["PIPELINE_MODULE"]
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture(scope="module")
-def feed(lab: Lab) -> Feed:
-    return Feed(lab)
-
-
-@pytest.fixture(scope="module")
-def session(lab: Lab) -> Iterator[SparkSession]:
-    with local_session(lab) as made:
-        yield made
 
 
 def counted(lab: Lab, feed: Feed) -> None:
@@ -47,9 +36,9 @@ def joined(lab: Lab, feed: Feed) -> None:
     ],
 )
 def test_more_partitions_and_fewer_hold_the_same_keys(
-    lab: Lab, session: SparkSession, feed: Feed, tier: str, right: Callable[[Lab, Feed], None]
+    lab: Lab, driver_session: SparkSession, feed: Feed, tier: str, right: Callable[[Lab, Feed], None]
 ) -> None:
-    runs = Runs(lab, session, tier, 1, 1)
+    runs = Runs(lab, driver_session, tier, 1, 1)
     engine, before = runs.start(1), 2
     for _ in range(2):  # so that one batch at least is committed
         feed.sold(150)
@@ -81,9 +70,9 @@ def test_more_partitions_and_fewer_hold_the_same_keys(
 
 @pytest.mark.long
 def test_one_that_is_ended_in_the_middle_has_changed_nothing(
-    lab: Lab, session: SparkSession, feed: Feed, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, driver_session: SparkSession, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = Runs(lab, session, "by-window", 10, 10)
+    runs = Runs(lab, driver_session, "by-window", 10, 10)
     engine = runs.start(10)
     for _ in range(2):
         feed.hits(100)

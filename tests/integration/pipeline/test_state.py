@@ -13,7 +13,7 @@ from pipeline.driver.into_sink import QUIET_SECONDS
 from pipeline.joins import How
 from tests.integration.pipeline.given import Feed, equation, sums, table, windows
 from tests.integration.pipeline.holding import JOINS
-from tests.integration.pipeline.runs import PIPELINE, PIPELINE_MODULE, Runs, local_session, overtake
+from tests.integration.pipeline.runs import PIPELINE, PIPELINE_MODULE, Runs, overtake
 from tests.lab import Lab, until
 
 __all__ = ["PIPELINE_MODULE"]
@@ -21,24 +21,13 @@ __all__ = ["PIPELINE_MODULE"]
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module")
-def feed(lab: Lab) -> Feed:
-    return Feed(lab)
-
-
-@pytest.fixture(scope="module")
-def session(lab: Lab) -> Iterator[SparkSession]:
-    with local_session(lab) as made:
-        yield made
-
-
 @pytest.fixture
-def begin(lab: Lab, session: SparkSession) -> Iterator[Callable[[str, int], Runs]]:
+def begin(lab: Lab, driver_session: SparkSession) -> Iterator[Callable[[str, int], Runs]]:
     """Return what makes the runs of a tier, beginning with an owner's number; they are ended afterwards."""
     made: list[Runs] = []
 
     def runs(tier: str, owner: int) -> Runs:
-        made.append(Runs(lab, session, tier, owner, owner))
+        made.append(Runs(lab, driver_session, tier, owner, owner))
         return made[-1]
 
     yield runs
