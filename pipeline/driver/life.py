@@ -38,6 +38,8 @@ class Life:
         self._workers = workers
         self._owned: float | None = None
         """Since when it has owned the tier and run, on the monotonic clock."""
+        self._counted = (0, 0, 0)
+        """What had gone through when it was held last: in, out, and to quarantine."""
         self._beside = False
         """It was begun beside an owner that has not left its internal state yet."""
         self._left: Receipt | None = None
@@ -153,20 +155,22 @@ class Life:
             return
         seconds = now - self._owned
         tried = said is not None and said.seconds >= TRIAL_SECONDS
+        counted = (sum(flow.records_in.values()), sum(flow.records_out.values()), flow.quarantined)
         if held or flow.restarts > (said.restarts if said is not None else 0) or (seconds >= TRIAL_SECONDS and not tried):
+            records_in, records_out, quarantined = (each - before for each, before in zip(counted, self._counted, strict=True))
             self._follow.note(
                 flowed=Flowed(
                     seconds=round(seconds, 1),
-                    records_in=sum(flow.records_in.values()),
-                    records_out=sum(flow.records_out.values()),
-                    quarantined=flow.quarantined,
+                    records_in=records_in,
+                    records_out=records_out,
+                    quarantined=quarantined,
                     waiting=sum(flow.lag.values()),
                     restarts=flow.restarts,
                     error=flow.failure,
                 )
             )
         if held:
-            self._owned = None
+            self._owned, self._counted = None, counted
 
     def _measure(self) -> None:
         if not self._follow.report.caught_up and self._engine.caught_up():

@@ -64,15 +64,26 @@ def fault(before: Flowed | None, after: Flowed) -> str | None:
         return (
             f"its query failed and was begun again, {after.restarts} times in {after.seconds:.0f} s: {after.error or 'its log tells why'}"
         )
-    if not after.records_in and after.waiting and _usual(before, after) >= ENOUGH:
-        return f"none of {after.waiting} records that wait was done in {after.seconds:.0f} s"
-    if before is None or after.records_in < ENOUGH:
-        return None
+    slow = _slowness(before, after)
+    if slow is not None or before is None or after.records_in < ENOUGH:
+        return slow
     if before.records_out and not after.records_out:
         return f"nothing has come out of {after.records_in} records, and before, {before.records_out} out of {before.records_in}"
     usual, now = _share(before), _share(after)
     if now > usual + MORE:
         return f"{after.quarantined} of {after.records_in} records went to quarantine ({now:.0%}), and before, {usual:.0%}"
+    return None
+
+
+def _slowness(before: Flowed | None, after: Flowed) -> str | None:
+    """Say how much less is done than before while records wait; None where it is not."""
+    usual = _usual(before, after)
+    if usual < ENOUGH or not after.waiting:
+        return None
+    if not after.records_in:
+        return f"none of {after.waiting} records that wait was done in {after.seconds:.0f} s"
+    if before is not None and after.records_in < usual / 2 < after.waiting:
+        return f"{after.records_in} records were done in {after.seconds:.0f} s, {usual:.0f} in such a time before, and {after.waiting} wait"
     return None
 
 

@@ -280,13 +280,21 @@ def flows(draw, restarts=0):
 def test_what_does_no_worse_than_before_passes_its_trial(before, after):
     found = fault(before, after)
     if after.records_in and before.records_in and after.quarantined * before.records_in <= before.quarantined * after.records_in:
-        assert found is None or "nothing has come out" in found
+        assert found is None or "nothing has come out" in found or after.records_in < before.records_in / 2 < after.waiting
     if not after.records_in:
         assert (found is None) is (not after.waiting or before.records_in < ENOUGH)
     if found is None and after.records_in >= ENOUGH:
         usual = before.quarantined / before.records_in if before.records_in else 0.0
         assert after.quarantined / after.records_in <= usual + MORE
     assert (fault(None, after) is None) is not (after.records_in == 0 and after.waiting >= ENOUGH)
+
+
+def test_what_does_much_less_than_before_while_records_wait_does_not_pass():
+    before = Flowed(seconds=600.0, records_in=60_000, records_out=60_000, quarantined=0, waiting=40, restarts=0)
+    slow = Flowed(seconds=TRIAL_SECONDS, records_in=300, records_out=300, quarantined=0, waiting=1700, restarts=0)
+    assert fault(before, slow) == "300 records were done in 20 s, 2000 in such a time before, and 1700 wait"
+    assert fault(before, slow.model_copy(update={"waiting": 40})) is None, "less came in"
+    assert fault(before, slow.model_copy(update={"records_in": 1900})) is None, "more came in"
 
 
 @given(flows(restarts=3))

@@ -52,6 +52,12 @@ def test_it_is_said_once_after_a_while_and_again_when_it_is_held(lived):
     assert (last.seconds, last.restarts) == (TRIAL_SECONDS + 50.0, 0)
 
 
+def test_what_went_through_before_it_was_held_is_not_counted_again(lived):
+    flow = Flow(records_in={"a": 30})
+    *_, last = lived(0.0, TRIAL_SECONDS, flow=flow, script=[Directive.HOLD, Directive.RUN, Directive.RUN])
+    assert (last.records_in, last.seconds) == (0, 0.0)
+
+
 def test_a_query_that_failed_is_said_at_once(lived):
     first, *_ = lived(0.0, 1.0, flow=Flow(restarts=1, failure="boom"), script=[])
     assert (first.seconds, first.restarts, first.error) == (0.0, 1, "boom")
