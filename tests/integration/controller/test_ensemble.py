@@ -6,13 +6,14 @@ import time
 from contextlib import suppress
 
 import pytest
+from simulation.live import LiveWorld
 
 from ops.channel import Channel, ChannelAwayError
 from ops.model import paths
 from ops.model.assignment import HostState
 from ops.model.operation import ChangeKind, EpochRecord
 from tests.ensemble import Ensemble, Link
-from tests.integration.controller.test_leaders import Controllers, LiveWorld, leader
+from tests.integration.controller.test_leaders import Controllers, leader
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from simulation.world import World
+from simulation.live import LiveWorld
 
 from ops import metrics
 from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
@@ -23,34 +23,6 @@ from ops.model.status import ControllerStatus
 from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(400)
-
-STEP_SECONDS = 0.1
-
-
-class LiveWorld(World):
-    """The simulated pipeline in real time, under controllers that are processes of their own."""
-
-    def clock(self):
-        return time.monotonic()
-
-    def wall(self):
-        return time.time()
-
-    def tick(self, seconds=STEP_SECONDS):
-        time.sleep(seconds)
-        self.now = time.time()
-        for agent in self.agents.values():
-            agent.step()
-        for runbook in self.runbooks:
-            runbook.step()
-        self.check()
-
-    def until_true(self, condition, seconds):
-        until = time.monotonic() + seconds
-        while not condition():
-            status = self.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
-            assert time.monotonic() < until, f"not within {seconds} s; the controller said last: {status}"
-            self.tick()
 
 
 class Controllers:
