@@ -95,6 +95,12 @@ def keep(home: Path, module: str, now: float, shapes: Callable[[], dict[TierName
     return release, True
 
 
+def state_of(home: Path, name: str, tier: str) -> tuple[str, ...] | None:
+    """Return what a tier of a release holds in Spark, operator by operator; None where nobody knows."""
+    shape = _said(home, name).tiers.get(TierName(tier))
+    return None if shape is None or shape.state is None else shape.state.operators or None
+
+
 def prune(home: Path, used: Collection[str]) -> list[str]:
     """Remove old releases that nothing uses, and return their names."""
     gone = [release.name for release in known(home)[:-KEEP] if release.name not in used]
@@ -112,7 +118,7 @@ def load(home: Path, name: str) -> Pipeline:
 
     at = folder(home) / name
     try:
-        release = Release.model_validate_json((at / SAID).read_text(), extra="allow")
+        release = _said(home, name)
         code = next(iter((at / CODE).iterdir()))
         hashed = digest(code)
     except (OSError, StopIteration) as error:
@@ -124,6 +130,10 @@ def load(home: Path, name: str) -> Pipeline:
     made = _import(release.module, code)
     cloudpickle.register_pickle_by_value(made)
     return pipeline_of(made, release.module)
+
+
+def _said(home: Path, name: str) -> Release:
+    return Release.model_validate_json((folder(home) / name / SAID).read_text(), extra="allow")
 
 
 def _import(module: str, code: Path) -> ModuleType:

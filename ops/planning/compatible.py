@@ -100,4 +100,7 @@ def _state(before: StateShape | None, after: StateShape | None) -> Iterable[str]
     if before.operators != after.operators:
         new = [each for each in after.operators if each not in before.operators]
         old = [each for each in before.operators if each not in after.operators]
-        yield f"its state would hold {'; '.join(new) or 'less'}, and the checkpoint holds {'; '.join(old) or 'less'}"
+        yield (
+            f"its state would hold {'; '.join(new) or 'less'}, and the checkpoint holds {'; '.join(old) or 'less'}: started with that, "
+            f"it is made again from the tier's first record on, if that is still there, and rows of other keys stay in the table"
+        )

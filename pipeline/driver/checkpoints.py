@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import structlog
 
@@ -22,7 +22,26 @@ WHOLE_PATHS = re.compile(r"state/\d+/_metadata/v2/\d+")
 """Says of an operator where its files are, with their whole paths: of another run, they name another run's files."""
 LENDERS = 16
 """So many files are lent at once: in a bucket each takes a request."""
+MADE_BY = "made-by"
+"""The folder that says of each run by which code it was made: beside the runs, where Spark does not look."""
 COMMIT = re.compile(r"commits/(\d+)")
+
+
+@dataclass(frozen=True)
+class Code:
+    """What is known of the code that a run was made by, or is to go on with; nothing of what was published nowhere."""
+
+    release: str | None = None
+    holds: tuple[str, ...] | None = None
+    """What it holds in Spark, operator by operator."""
+
+    def fits(self, other: "Code") -> bool:
+        """Tell whether it may go on with what another has made."""
+        return None in {self.holds, other.holds} or self.holds == other.holds
+
+    def is_same(self, other: "Code") -> bool:
+        """Tell whether both are one, as far as anybody knows."""
+        return None in {self.release, other.release} or self.release == other.release
 
 
 @dataclass(frozen=True)
@@ -30,11 +49,19 @@ class Checkpoints:
     """A tier's own, which all hosts share."""
 
     depot: Depot
+    code: Code = Code()
+    """What is to go on."""
 
     def begin(self, incarnation: int, endings: Sequence[Last]) -> tuple[str, Vouched | None]:
-        """Make the folder of a new run, with the newest state that the ledger vouches for, or empty where there is none."""
+        """Make the folder of a new run, with the newest state that the ledger vouches for, or empty where there is none.
+
+        What its own code has made comes first: where other code was tried in between, all that it wrote is made and written again.
+        """
         run = self._make(incarnation)
-        for each in vouched([(last.number, last.ends) for last in endings], self._committed()):
+        made_by = {name: self._made_by(name) for name in self._runs()}
+        committed = (each for name, code in made_by.items() if self.code.fits(code) for each in self._commits(name))
+        found = vouched([(last.number, last.ends) for last in endings], committed)
+        for each in sorted(found, key=lambda each: not self.code.is_same(made_by[each.committed.run])):
             if self._give(each.committed, run):
                 log.info("begins from a checkpoint", run=run, of=each.committed.run, batch=each.committed.batch, ledger=each.number)
                 return run, each
@@ -64,24 +91,31 @@ class Checkpoints:
         """Tell whether a run's query has committed a batch."""
         return self.depot.exists(f"{run}/commits/{batch}")
 
-    def prune(self, keep: str) -> None:
-        """Remove the folders of runs before that one, of this incarnation and of earlier ones."""
+    def prune(self, keep: str, *, others: bool) -> None:
+        """Remove the folders of runs before that one, of this incarnation and of earlier ones; those of `others`' code too, or not."""
         for run in self._runs():
-            if _order(run) < _order(keep):
+            if _order(run) < _order(keep) and (others or self.code.is_same(self._made_by(run))):
                 self.depot.remove(run)
+                self.depot.remove(f"{MADE_BY}/{run}")
 
     def _make(self, incarnation: int) -> str:
         """Make a folder by the first number that no run of this incarnation has had, in any process of it."""
         number = 0
         while not self.depot.make(run := f"{incarnation}.{number}"):
             number += 1
+        if self.code != Code():
+            self.depot.write(f"{MADE_BY}/{run}/code", json.dumps(asdict(self.code)))
         return run
 
     def _runs(self) -> list[str]:
         return sorted((name for name in self.depot.folders() if RUN.fullmatch(name)), key=_order)
 
-    def _committed(self) -> list[Committed]:
-        return [each for run in self._runs() for each in self._commits(run)]
+    def _made_by(self, run: str) -> Code:
+        try:
+            said = json.loads(self.depot.read(f"{MADE_BY}/{run}/code"))
+        except FileNotFoundError:
+            return Code()
+        return Code(said["release"], None if said["holds"] is None else tuple(said["holds"]))
 
     def _commits(self, run: str, names: Sequence[str] | None = None) -> Iterator[Committed]:
         for name in self.depot.names(run) if names is None else names:

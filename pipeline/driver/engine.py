@@ -52,6 +52,10 @@ class Setting:
     """Whether its transform makes exactly one record of each, so that what is out can be counted off."""
     partitions: int = STATE_PARTITIONS
     """Over how many its state is to be spread, if it holds any."""
+    release: str | None = None
+    """Whose code it runs."""
+    holds: tuple[str, ...] | None = None
+    """What that holds in Spark, operator by operator, as far as anybody knows."""
     depot: "Depot | None" = None
     """Where the checkpoints of its state are; None: in the tier's own folder."""
     workers: Workers = field(default_factory=Workers)

@@ -11,7 +11,7 @@ import structlog
 
 from ops.model.incarnation import Receipt
 from pipeline.absorbing import UNMATCHED, absorbed, counted, output_mode
-from pipeline.driver.checkpoints import Checkpoints
+from pipeline.driver.checkpoints import Checkpoints, Code
 from pipeline.driver.depot import Depot
 from pipeline.driver.engine import Setting, offsets_option, source
 from pipeline.driver.into_sink import QUIET_SECONDS, IntoSink
@@ -80,7 +80,7 @@ class WithState(IntoSink):
         """Prepare; nothing runs yet."""
         super().__init__(setting, sink)
         self._latest = sink
-        self._checkpoints = Checkpoints(depot)
+        self._checkpoints = Checkpoints(depot, Code(setting.release, setting.holds))
         self._run: str | None = None
         """The folder of the checkpoint of the query that runs; a warm-up's is elsewhere."""
         self._changes = Changes(sink)
@@ -97,6 +97,8 @@ class WithState(IntoSink):
         self._loaded: int | None = None
         """The ledger's batch whose checkpoint the run began from."""
         self._pruned = False
+        self._others: int | None = None
+        """The ledger's batch after which what other code has made is not needed: nobody would begin from it any more."""
 
     def check(self) -> None:
         """Begin again in place as others do; on an older checkpoint where Spark could not load this one."""
@@ -109,8 +111,11 @@ class WithState(IntoSink):
         """Remove what other runs have left as soon as a batch of this one is vouched for."""
         run, kept = self._run, self._kept
         if run is not None and kept is not None and self._setting.owns() and self._checkpoints.committed(run, kept):
-            self._kept, self._pruned = None, True
-            self._checkpoints.prune(run)
+            self._kept, self._pruned, self._others = None, True, self._ledger.number + VOUCH
+            self._checkpoints.prune(run, others=False)
+        if run is not None and self._others is not None and self._ledger.number >= self._others:
+            self._others = None
+            self._checkpoints.prune(run, others=True)
 
     def internal_state(self, receipt: Receipt) -> bytes:
         """Name the checkpoint that it leaves, and its files."""
@@ -121,11 +126,12 @@ class WithState(IntoSink):
         return json.dumps(said).encode()
 
     def _begin(self, last: Last | None, bounds: Bounds) -> dict[str, int]:
-        setting, endings = self._setting, self._ledger.endings(VOUCH) if last is not None else []
+        setting = self._setting
+        endings = [] if last is None else [each for each in self._ledger.endings(VOUCH) if each.is_followed(bounds.oldest)]
         for key, value in self._checkpoints.depot.query.items():
             setting.session.conf.set(key, value)
         found = self._take_up(endings)
-        self._changes, self._absorbed, self._kept, self._pruned = Changes(self._latest), Absorbed(), None, False
+        self._changes, self._absorbed, self._kept, self._pruned, self._others = Changes(self._latest), Absorbed(), None, False, None
         self._loaded = None if found is None else found.number
         self._since = -1 if found is None else found.number
         if found is not None:
@@ -139,9 +145,10 @@ class WithState(IntoSink):
             self._level = start(bounds.oldest, bounds.ends, known, [])
         except GoneError as gone:
             message = (
-                f"{self._checkpoints.depot} has no {'whole ' if self._damaged else ''}checkpoint of any of the last {len(endings)} batches "
-                f"in the ledger, and the records of which the state could be made again are no longer there; bring it back; or, to count "
-                f"anew from the oldest that are, delete the tier's rows in ledger and in its table, and start it again"
+                f"{self._checkpoints.depot} has no {'whole ' if self._damaged else ''}checkpoint of any of the last {VOUCH} batches in the "
+                f"ledger that the tier could go on from, and the records of which the state could be made again are no longer there; "
+                f"bring it back; or, to count anew from the oldest that are, delete the tier's rows in ledger and in its table, and start "
+                f"it again"
             )
             raise StateGoneError(message) from gone
         return self._level

@@ -109,6 +109,10 @@ class Last:
     age: float
     """How long ago, by the database's own clock. Unit: seconds."""
 
+    def is_followed(self, oldest: dict[str, int]) -> bool:
+        """Tell whether all that came after it is still there, where the inputs begin at `oldest`."""
+        return all(self.ends.get(partition, offset) >= offset for partition, offset in oldest.items())
+
 
 @dataclass(frozen=True)
 class Batch:

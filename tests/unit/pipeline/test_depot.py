@@ -9,7 +9,7 @@ import pytest
 from moto import mock_aws
 
 from ops.site import S3Config, Site, SiteError, load
-from pipeline.driver.checkpoints import Checkpoints
+from pipeline.driver.checkpoints import Checkpoints, Code
 from pipeline.driver.depot import Bucket, Depot, Folder, depot_of
 from pipeline.sinks.ledger import Last
 
@@ -93,9 +93,36 @@ def test_a_run_begins_with_the_newest_checkpoint_that_is_whole_and_a_query_of_it
     assert not checkpoints.committed(run, 2)
     assert checkpoints.manifest(run) is not None
     assert json.loads(depot.read("2.0/metadata")).keys() == {"id"}
-    checkpoints.prune("2.0")
+    checkpoints.prune("2.0", others=True)
     assert depot.folders() == ["2.0"]
     assert depot.read("2.0/state/0/0/2.changelog") == "1.0 1"
+
+
+def test_a_checkpoint_of_code_that_held_something_else_is_not_begun_from(depot: Depot) -> None:
+    one, other = Checkpoints(depot, Code("r1", ("Aggregate of who",))), Checkpoints(depot, Code("r2", ("Aggregate of who, at",)))
+    one.begin(1, [])
+    batch(depot, "1.0", 0, end=10)
+    assert other.begin(2, [last(7, 10)])[1] is None
+    for knows in (one, Checkpoints(depot)):
+        assert knows.begin(3, [last(7, 10)])[1] is not None
+
+
+def test_what_code_has_made_itself_comes_before_what_was_made_by_other_code_that_was_tried(depot: Depot) -> None:
+    good, bad = Checkpoints(depot, Code("r1")), Checkpoints(depot, Code("r2"))
+    good.begin(1, [])
+    batch(depot, "1.0", 0, end=10)
+    _, found = bad.begin(2, [last(7, 10)])
+    assert found is not None
+    batch(depot, "2.0", 1, end=20)
+    bad.prune("2.0", others=False)
+    assert depot.exists("1.0/commits/0"), "the way back"
+    for checkpoints, number in ((good, 7), (bad, 8), (Checkpoints(depot), 8)):
+        _, found = checkpoints.begin(3, [last(8, 20), last(7, 10)])
+        assert found is not None
+        assert found.number == number
+    bad.prune("2.0", others=True)
+    assert not depot.exists("1.0/commits/0")
+    assert not depot.exists("made-by/1.0/code")
 
 
 def test_what_names_files_of_a_run_by_their_whole_path_names_those_of_its_own(depot: Depot) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ops.model.release import StateShape, TierShape
 from pipeline import declare, releases
 from pipeline.declare import DeclarationError
 from pipeline.shapes import columns, shapes
@@ -57,6 +58,14 @@ def test_unchanged_code_is_the_release_that_it_was(tmp_path, shop):
     assert publish(tmp_path) == (first, False)
     assert releases.known(tmp_path) == [first, second]
     assert not list(releases.folder(tmp_path).glob(".partial-*"))
+
+
+@pytest.mark.usefixtures("shop")
+def test_it_says_what_a_tier_of_it_holds(tmp_path):
+    holding = TierShape(inputs=(), state=StateShape(lateness=60, time=None, operators=("Aggregate of who",)))
+    release, _ = releases.keep(tmp_path, "shop", 1.0, lambda: {"t": holding, "u": TierShape(inputs=())})
+    assert releases.state_of(tmp_path, release.name, "t") == ("Aggregate of who",)
+    assert releases.state_of(tmp_path, release.name, "u") is None
 
 
 def test_what_is_loaded_is_the_copy_whatever_the_checkout_has_by_now(tmp_path, shop):

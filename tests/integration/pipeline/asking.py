@@ -1,0 +1,61 @@
+"""What a person asks of real agents and a real controller, beside the services of a lab."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.lab import HOSTS, ROOT, Lab, until
+
+
+def site_of(shares: str) -> str:
+    """Return what a site file says of three hosts and the tiers' shares."""
+    hosts = [f"  - {{name: {name}, address: {address}, capacity: {{cpu: 4, memory: 4g}}}}" for name, address in HOSTS.items()]
+    return "hosts:\n" + "\n".join(hosts) + f"\nshares: {{{shares}}}\n"
+
+
+def command(*words: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("sluice")), *words]
+
+
+@contextmanager
+def served(lab: Lab, *words: str) -> Iterator[None]:
+    with (lab.home / f"{'-'.join(words)}.log").open("wb") as log:
+        process = subprocess.Popen(command(*words), env=lab.env, cwd=ROOT, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+@contextmanager
+def operated(lab: Lab) -> Iterator[None]:
+    """Run the agents and a controller; afterwards nothing of theirs is left."""
+    with ExitStack() as stack:
+        stack.callback(
+            lambda: [subprocess.run(command("agent", "--host", name, "--stop-all"), env=lab.env, cwd=ROOT, check=False) for name in HOSTS]
+        )
+        for name in HOSTS:
+            stack.enter_context(served(lab, "agent", "--host", name))
+        stack.enter_context(served(lab, "controller"))
+        until("the hosts are there", lambda: len(sluice(lab, "hosts")) == len(HOSTS), 60)
+        yield
+
+
+def sluice(lab: Lab, *words: str) -> Any:
+    done = subprocess.run(command(*words, "--json"), env=lab.env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    return json.loads(done.stdout)
+
+
+def steps(asked: Any) -> dict[str, Any]:
+    return {step["step"]: step for step in asked["steps"]}
+
+
+def tier_line(lab: Lab, name: str) -> Any:
+    """Return what `sluice tiers` says of a tier."""
+    (line,) = [line for line in sluice(lab, "tiers") if line["name"] == name]
+    return line
