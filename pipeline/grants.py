@@ -36,7 +36,8 @@ def _of_streams(streams: dict[str, Purpose]) -> Iterator[AclBinding]:
 def _of_groups() -> Iterator[AclBinding]:
     for user in sorted(READERS[Purpose.BETWEEN]):
         yield _allowed(ResourceType.GROUP, LOOKERS, user, AclOperation.READ)
-    yield _allowed(ResourceType.GROUP, SPARKS, User.DRIVER, AclOperation.READ, ResourcePatternType.PREFIXED)
+    for user in (User.DRIVER, User.OPERATOR):
+        yield _allowed(ResourceType.GROUP, SPARKS, user, AclOperation.READ, ResourcePatternType.PREFIXED)
 
 
 def _allowed(

@@ -2,6 +2,7 @@
 
 import operator
 import re
+from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
 from pipeline import grouping
 from pipeline.declare import DeclarationError, Stream, Tier
-from pipeline.origins import AGAIN, AGAIN_NAMES
+from pipeline.origins import AGAIN, REPLAY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -42,30 +43,44 @@ def incoming(records: "DataFrame", tier: Tier) -> "DataFrame":
     position = F.concat_ws(":", "partition", "offset")
     own = F.col("partition").cast("string")
     outside = tier.inputs[0].columns is None
-    # who writes from outside may write anything
-    named = F.when(header(AGAIN).rlike(AGAIN_NAMES), header(AGAIN)) if outside else header("origin")
-    came = F.coalesce(named, position)
+    came = position if outside else F.coalesce(header("origin"), position)
     if others := [stream.name for stream in tier.inputs[1:]]:
         # two inputs must not call two records, or two ways, by one name
         other = F.when(F.col("topic").isin(others), F.col("topic"))
         own = F.concat_ws(":", other, own)
         came = F.concat_ws("/", other, came) if outside else F.concat_ws("&", came, other)
-    earlier = F.when(named.isNotNull(), header("path")) if outside else header("path")
-    path = F.concat_ws("/", earlier, own)
-    counted = [rounds(path, stream) for stream in tier.inputs if stream.rounds]
-    back = [reduce(operator.add, counted).alias("round")] if counted else []
+    path = own if outside else F.concat_ws("/", header("path"), own)
     arrived = F.unix_millis("timestamp").cast("string")
-    lineage = F.struct(
-        came.alias("origin"),
-        path.alias("path"),
-        F.concat(F.col("topic"), F.lit("/"), position).alias("from"),
-        (arrived if outside else F.coalesce(header("t0"), arrived)).alias("t0"),
-        F.col("topic").alias("stream"),
-        F.col("partition"),
-        F.col("key"),
-        F.col("value"),
-        *back,
-    ).alias(COLUMN)
+    t0 = arrived if outside else F.coalesce(header("t0"), arrived)
+    place = F.concat(F.col("topic"), F.lit("/"), position)
+    parts = {"stream": F.col("topic"), "partition": F.col("partition")}
+    return _read(records, tier, {"origin": came, "path": path, "from": place, "t0": t0, **parts})
+
+
+def taken_up(records: "DataFrame", tier: Tier) -> "DataFrame":
+    """Turn what the tier once put into its inputs' quarantine into the same: under the name that it had, on a way of its own, arriving now.
+
+    The name is a part of the way: whatever is taken up before or after it, it is the only one there, however often it is taken up.
+    """
+    again = F.concat(F.lit(f"/{AGAIN}:"), header("origin"))
+    path = F.when(F.endswith(header("path"), again), header("path")).otherwise(F.concat(header("path"), again))
+    stream, partition = (F.regexp_extract(header("from"), r"^(.*)/(\d+):\d+$", group) for group in (1, 2))
+    parts = {"stream": stream, "partition": partition.cast("int")}
+    now = F.unix_millis(F.current_timestamp()).cast("string")
+    return _read(records, tier, {"origin": header("origin"), "path": path, "from": header("from"), "t0": now, **parts})
+
+
+def set_aside_by(tier: Tier) -> "Column":
+    """Tell whether a run of the tier, or a replay of it, has put a record into quarantine: streams may have other readers."""
+    return header("by").rlike(rf"^{re.escape(tier.name)}({re.escape(REPLAY)}\d+)?/")
+
+
+def _read(records: "DataFrame", tier: Tier, named: "dict[str, Column]") -> "DataFrame":
+    """Parse the records, and put `lineage` beside what they hold."""
+    counted = [rounds(named["path"], stream) for stream in tier.inputs if stream.rounds]
+    back = [reduce(operator.add, counted).alias("round")] if counted else []
+    fields = [column.alias(name) for name, column in named.items()]
+    lineage = F.struct(*fields, F.col("key"), F.col("value"), *back).alias(COLUMN)
     columns = tier.inputs[0].columns
     if columns is None:
         return records.select(F.col("value").cast("string").alias("value"), lineage)
@@ -73,9 +88,9 @@ def incoming(records: "DataFrame", tier: Tier) -> "DataFrame":
     return records.select(parsed, lineage).select("record.*", COLUMN)
 
 
-def transformed(records: "DataFrame", tier: Tier) -> "DataFrame":
-    """Run the tier's transform, and check what it returns."""
-    made = tier.transform(incoming(records, tier))
+def transformed(records: "DataFrame", tier: Tier, read: "Callable[[DataFrame, Tier], DataFrame]" = incoming) -> "DataFrame":
+    """Run the tier's transform on what was `read`, and check what it returns."""
+    made = tier.transform(read(records, tier))
     if not hasattr(made, "columns"):
         message = f'tier "{tier.name}": its transform returned {type(made).__name__}; return a DataFrame'
         raise DeclarationError(message)

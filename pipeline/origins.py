@@ -8,10 +8,9 @@ replay has the name that the record had.
 from collections.abc import Sequence
 
 AGAIN = "again"
-"""Header of a record from outside that is put again: the `partition:offset` that it had. Also a part of the path of one that was bad."""
-
-AGAIN_NAMES = r"^\d{1,18}:\d{1,18}$"
-"""What such a header says; anything else in it is none of ours."""
+"""A part of the path of a record that was bad and is taken up from quarantine, with its origin after it."""
+REPLAY = ".replay-"
+"""Between a tier's name and a number, it names a replay of the tier as the writer of records; no tier is called so."""
 
 
 def first(inputs: Sequence[str], stream: str, partition: int, offset: int) -> str:
@@ -22,12 +21,6 @@ def first(inputs: Sequence[str], stream: str, partition: int, offset: int) -> st
 def later(inputs: Sequence[str], stream: str, origin: str) -> str:
     """Name a record of another tier as one with these inputs does."""
     return origin if stream == inputs[0] else f"{origin}&{stream}"
-
-
-def raw(origin: str) -> str:
-    """Return the raw record's own `partition:offset`, without what tiers have added."""
-    partition, offset, *_ = origin.rpartition("/")[2].partition("&")[0].split(":")
-    return f"{partition}:{offset}"
 
 
 def position(origin: str) -> tuple[int, ...]:

@@ -25,6 +25,11 @@ LOSSES = (
     "select number, tier, place, records, sentence, extract(epoch from found_at)::float8 as found_at"
     " from losses where settled_at is null order by number"
 )
+REPLAYS = (
+    "select number, tier, source, rows_out, replays as dropped, pace, sentence, extract(epoch from said_at)::float8 as said_at,"
+    " (select sum(value::bigint - (done ->> key)::bigint) from jsonb_each_text(ends))::bigint as left"
+    " from replays where ended_at is null and tier is not null and said_at is not null order by number"
+)
 
 SETTLE = "update losses set settled_at = now(), settled_by = %s where number <= %s and settled_at is null"
 
@@ -57,6 +62,24 @@ class Found(Frozen):
     found_at: float
 
 
+class Replaying(Frozen):
+    """A replay that is not done."""
+
+    number: int
+    tier: str
+    source: str
+    """The streams that it reads."""
+    rows_out: int
+    dropped: int
+    """Records that were there; those that tiers further on drop are in the ledger of these."""
+    left: int
+    pace: float
+    """Records per second."""
+    sentence: str
+    """Why it is not as fast as it was asked to be."""
+    said_at: float
+
+
 @dataclass(frozen=True)
 class Figures:
     """One row for each tier; `missing` says why there are none."""
@@ -64,6 +87,7 @@ class Figures:
     tiers: dict[str, TierProgress] = field(default_factory=dict)
     audit: tuple[Audited, ...] = ()
     losses: tuple[Found, ...] = ()
+    replays: tuple[Replaying, ...] = ()
     missing: str | None = None
 
     def lost(self, tier: str) -> int:
@@ -89,11 +113,12 @@ def read_figures() -> Figures:
             tiers = [TierProgress.model_validate(row) for row in _rows(connection, QUERY)]
             audit = tuple(Audited.model_validate(row) for row in _rows(connection, AUDIT))
             losses = tuple(Found.model_validate(row) for row in _rows(connection, LOSSES))
+            replays = tuple(Replaying.model_validate(row) for row in _rows(connection, REPLAYS))
     except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn):
         return Figures(missing="the pipeline's tables are not made yet; `make up` makes them, or `python -m pipeline.publish`")
     except psycopg2.Error as error:
         return Figures(missing=away(error))
-    return Figures({progress.tier: progress for progress in tiers}, audit, losses)
+    return Figures({progress.tier: progress for progress in tiers}, audit, losses, replays)
 
 
 def settle(number: int, by: str) -> int:

@@ -12,6 +12,8 @@ from ops.cli.ending import CODES, Commands, WrongUsageError
 from ops.cli.output import AsJson
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+GIVES_WAY = 10
+"""How nice a replay is to what serves live records."""
 
 app = typer.Typer(
     cls=Commands,
@@ -112,27 +114,40 @@ def feed(
 
 
 @app.command(
-    epilog="Example: sluice replay raw --quarantine, or: sluice replay raw --from 2026-11-21T22:00 --rate 500, or: sluice replay --resume 3"
+    epilog="Example: sluice replay entry --quarantine, or: sluice replay outbound --from 2026-11-21T22:00, or: sluice replay --resume 3"
 )
 def replay(  # noqa: PLR0913 — each is a choice of the caller
-    stream: Annotated[str | None, typer.Argument(help="The stream that they are put into.")] = None,
+    tier: Annotated[str | None, typer.Argument(help="The tier that takes them.")] = None,
     *,
-    quarantine: Annotated[bool, typer.Option("--quarantine", help="Its bad records, instead of the stream itself.")] = False,
-    begin: Annotated[str | None, typer.Option("--from", help="A time, or a place (partition:offset); else all that there is.")] = None,
+    quarantine: Annotated[bool, typer.Option("--quarantine", help="What it has set aside, instead of its inputs.")] = False,
+    begin: Annotated[str | None, typer.Option("--from", help="A time, or a place ([stream/]partition:offset); else all there is.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="Likewise; else up to now.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Records per second; 100 if not given.", min=0.1)] = None,
+    rate: Annotated[float | None, typer.Option(help="Records per second at most; 100 if not given.", min=0.1)] = None,
     resume: Annotated[int | None, typer.Option(metavar="NUMBER", help="Go on with this replay.", min=1)] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be put.")] = False,
+    cancel: Annotated[int | None, typer.Option(metavar="NUMBER", help="End this replay for good.", min=1)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put records into their stream again; what was processed already is told by its name and dropped."""
+    """Take records through a tier again, beside the live ones; what was processed already is told by its name and dropped.
+
+    It runs in this process, with the code that the tier runs, and goes slower or stands still where live records would take twice as long.
+    Ctrl-C ends it; `--resume` goes on. Tiers with state, and those that deliver at most once, are refused.
+    """
+    from ops.platform import java  # noqa: PLC0415
+    from ops.platform.layout import layout  # noqa: PLC0415
+    from ops.platform.priority import niced  # noqa: PLC0415
+
     words = [sys.executable, "-m", "pipeline.replay"]
-    words += [stream] if stream is not None else []
+    words += [tier] if tier is not None else []
     words += ["--quarantine"] if quarantine else []
-    for option, value in (("--from", begin), ("--to", end), ("--rate", rate), ("--resume", resume)):
+    for option, value in (("--from", begin), ("--to", end), ("--rate", rate), ("--resume", resume), ("--cancel", cancel)):
         words += [option, str(value)] if value is not None else []
     words += ["--dry-run"] if dry_run else []
     words += ["--json"] if as_json else []
+    found, _ = java.look(layout().home / "java")
+    if found is not None:
+        os.environ["JAVA_HOME"] = str(found)
+    words = list(niced(layout(), tuple(words), GIVES_WAY))
     os.execvp(words[0], words)  # noqa: S606 - it becomes the replay, so that signals reach it
 
 

@@ -10,7 +10,7 @@ from ops.agent.store import HostFolder, host_names
 from ops.channel import ChannelAwayError
 from ops.cli import describe
 from ops.cli.ending import AWAY
-from ops.cli.figures import Figures, read_figures
+from ops.cli.figures import Figures, Replaying, read_figures
 from ops.cli.history import subject
 from ops.cli.lines import HostLine, ShareLine, TierLine
 from ops.cli.output import ago, clock, print_json, print_table, text
@@ -67,12 +67,26 @@ def _notes(figures: Figures, tiers: list[TierLine] | None, now: float) -> list[s
         for tier in sorted({loss.tier for loss in figures.losses})
     ]
     notes += describe.behind(tiers or [])
+    notes += [replaying(replay, now) for replay in figures.replays]
     home = endpoints.home()
     if home.exists() and (free := disk.free(home)) < disk.LOW:
         notes.append(
             f"Disk: {free} MiB are free at {home}. Kafka, ZooKeeper and PostgreSQL stop when it is full, and go on when there is room."
         )
     return notes
+
+
+def replaying(replay: Replaying, now: float) -> str:
+    """Say how far a replay is and when it will be done; or that nobody goes on with it."""
+    name = f"Replay {replay.number} of {replay.tier}"
+    done = f"{name}: {replay.rows_out} put, {replay.dropped} dropped, {replay.left} of {replay.source} left"
+    if now > replay.said_at + OLD_SECONDS:
+        then = f"`sluice replay --resume {replay.number}`, or --cancel {replay.number}"
+        return f"{done}; it stopped {ago(replay.said_at)} ago: {then}"
+    if not replay.pace:
+        return f"{done}; it {replay.sentence or 'begins'}"
+    about = f"{done}, about {replay.left / replay.pace:.0f} s at {replay.pace:.0f}/s"
+    return about + (f"; it {replay.sentence}" if replay.sentence else "")
 
 
 def outstayed(shares: list[ShareLine], now: float) -> list[str]:
@@ -95,6 +109,7 @@ def _status(view: View | None, tiers: list[TierLine], shares: list[ShareLine], f
         "hosts": [] if view is None else [line.model_dump(mode="json") for line in describe.hosts(view)],
         "tiers": [line.model_dump(mode="json") for line in tiers],
         "shares": [line.model_dump(mode="json") for line in shares],
+        "replays": [replay.model_dump(mode="json") for replay in figures.replays],
         "notes": notes,
     }
 

@@ -9,7 +9,7 @@ class User(StrEnum):
     DRIVER = "driver"
     AUDIT = "audit"
     OPERATOR = "operator"
-    """Who puts records in again: `sluice replay`."""
+    """Who takes records through a tier again, and writes as the tier does: `sluice replay`."""
     PUBLISHER = "publisher"
     """Who makes streams, and says who may use them."""
     OUTSIDE = "outside"
@@ -34,9 +34,9 @@ READERS: dict[Purpose, frozenset[User]] = {
     Purpose.WARM_UP: frozenset(),
 }
 WRITERS: dict[Purpose, frozenset[User]] = {
-    Purpose.ARRIVALS: frozenset({User.OUTSIDE, User.OPERATOR}),
+    Purpose.ARRIVALS: frozenset({User.OUTSIDE}),
     Purpose.BETWEEN: frozenset({User.DRIVER, User.OPERATOR}),
-    Purpose.QUARANTINE: frozenset({User.DRIVER}),
+    Purpose.QUARANTINE: frozenset({User.DRIVER, User.OPERATOR}),
     Purpose.WARM_UP: frozenset({User.DRIVER}),
 }
 LOOKERS = "sluice-looks"

@@ -33,6 +33,8 @@ class Entry:
     quarantined: int
     at: float
     """When it was written. Unit: epoch seconds."""
+    replay: int | None = None
+    """The replay whose records these are: it begins and ends where the one before it ended."""
 
     @property
     def read(self) -> int:
@@ -63,7 +65,7 @@ class TableAudit:
         if last < self._page.read.setdefault(LEDGER, last):  # a person has deleted its rows, and the numbers begin again
             self._page.read[LEDGER] = -1
         rows = self._book.open().execute(
-            "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined, extract(epoch from at)::float8 FROM ledger"
+            "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined, extract(epoch from at)::float8, replay FROM ledger"
             " WHERE tier = %s AND batch > %s ORDER BY batch LIMIT %s",
             (self._tier.name, self._page.read[LEDGER], BATCHES),
         )
@@ -115,13 +117,18 @@ class TableAudit:
         if not isinstance(table, Once):
             return []
         name = sql.Identifier(table.name)
+        replays = [entry for entry in entries if entry.replay is not None]
+        lost = self._count(replays, name) if replays else []
+        own = [entry for entry in entries if entry.replay is None]
+        return lost + (self._compare(own, table) if own else [])
+
+    def _compare(self, entries: list[Entry], table: Once) -> list[Missing]:
+        """Hold what these batches were given against the table."""
+        name = sql.Identifier(table.name)
         if any(entry.rows_in > entry.read for entry in entries):
             return self._count(entries, name)
         given = self._given(entries)
         missing = self._absent(given, name)
-        if missing and self._tier.inputs[0].columns is None:
-            given = self._renamed(given, missing)
-            missing = self._absent(given, name)
         if missing and any(entry.quarantined for entry in entries):
             missing -= self._aside(entries)
         count = len(missing) - sum(entry.filtered for entry in entries)
@@ -156,24 +163,6 @@ class TableAudit:
             table
         )
         return {row[0] for row in self._book.open().execute(query, (list(given),)).fetchall()}
-
-    def _renamed(self, given: dict[str, str], missing: set[str]) -> dict[str, str]:
-        """Call records from outside that were put again as they were called first; only of such is there lineage to read."""
-        inputs = [stream.name for stream in self._tier.inputs]
-        places = {place: origin for origin, place in given.items() if origin in missing}
-        starts: dict[str, int] = {}
-        ends: dict[str, int] = {}
-        for partition, offset in map(_place, places):
-            starts[partition] = min(offset, starts.get(partition, offset))
-            ends[partition] = max(offset + 1, ends.get(partition, 0))
-        found = dict(given)
-        for seen in self._streams.read({split(partition): start for partition, start in starts.items()}, ends):
-            if (called := places.get(seen.place)) is not None:
-                topic, _ = split(_place(seen.place)[0])
-                number, _, position = seen.origin.partition(":")
-                del found[called]
-                found[origins.first(inputs, topic, int(number), int(position))] = seen.place
-        return found
 
     def _aside(self, entries: list[Entry]) -> set[str]:
         """Return the origins of the records that the tier has put into quarantine around these batches."""

@@ -62,6 +62,14 @@ def may_take_over(age: float, waited: float) -> bool:
     return age <= JUST_SECONDS or age >= QUIET_SECONDS or waited >= PATIENCE_SECONDS
 
 
+def sink_rows(good: pa.Table) -> tuple[Rows, list[int]]:
+    """Return good rows as a sink takes them, and when each arrived in the pipeline (epoch ms)."""
+    columns = {name: good.column(name).to_pylist() for name in good.column_names}
+    origins, paths, arrived = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH), columns.pop(lineage.ARRIVED)
+    del columns[lineage.FROM]
+    return Rows(columns, origins, paths), arrived
+
+
 class IntoSink(Engine):
     """Micro-batches into a table or a service."""
 
@@ -326,11 +334,9 @@ class IntoSink(Engine):
 
     def _write(self, rows: pa.Table, batch: Batch) -> None:
         good, bad = self._quarantine.split(rows)
-        columns = {name: good.column(name).to_pylist() for name in good.column_names}
-        origins, paths, arrived = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH), columns.pop(lineage.ARRIVED)
-        del columns[lineage.FROM]
-        given, put = Rows(columns, origins, paths), partial(self._quarantine.put, bad)
-        counts = self._ledger.write(batch, given, epoch=self._setting.right(), quarantined=len(bad), aside=put)
+        found, arrived = sink_rows(good)
+        put = partial(self._quarantine.put, bad)
+        counts = self._ledger.write(batch, found, epoch=self._setting.right(), quarantined=len(bad), aside=put)
         self._turn, self._done, now = True, batch.ends, time.time()
         self._count(counts, arrived, now)
         if arrived and self._gap is None and self._before is not None:

@@ -1,6 +1,5 @@
 """Reading Kafka from the driver itself, beside Spark: ends of streams, the tail of an output, the last record of each partition."""
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from ops.brokers import brokers
 from ops.model.streams import LOOKERS
 from pipeline.driver.positions import PutOut
-from pipeline.origins import AGAIN, AGAIN_NAMES
 
 SECONDS = 10.0
 """How long one question to Kafka may take."""
@@ -215,11 +213,9 @@ class Streams:
 
 
 def parse(message: Message) -> Seen | None:
-    """Read the lineage of an output record, or of one from outside that was put again; None for any other."""
+    """Read the lineage of an output record; None for any other."""
     headers = {key: value.decode(errors="replace") for key, value in message.headers() or () if value is not None}
     source, by = headers.get("from"), headers.get("by")
-    if by is None and re.fullmatch(AGAIN_NAMES, headers.get(AGAIN, "")):
-        source, by = f"{name(str(message.topic()), message.partition() or 0)}:{message.offset()}", AGAIN
     if source is None or by is None:
         return None
     partition, _, offset = source.rpartition(":")
@@ -228,4 +224,4 @@ def parse(message: Message) -> Seen | None:
     arrived = headers.get("t0", "")
     out = PutOut(by, partition, int(offset), message.timestamp()[1])
     place = f"{name(str(message.topic()), message.partition() or 0)}:{message.offset()}"
-    return Seen(out, int(arrived) if arrived.isdigit() else None, place, headers.get("origin", headers.get(AGAIN, "")))
+    return Seen(out, int(arrived) if arrived.isdigit() else None, place, headers.get("origin", ""))

@@ -1,1 +1,1 @@
-"""Putting records into their stream again: those that were bad, or all from a place or a time on (decision record 0013)."""
+"""A replay: an incarnation of a tier that takes records of long ago through it again, beside the live ones (decision record 0028)."""

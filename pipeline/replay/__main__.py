@@ -1,6 +1,7 @@
-"""`python -m pipeline.replay STREAM … | --resume NUMBER`: put records into their stream again. Called by `sluice replay`.
+"""`python -m pipeline.replay TIER … | --resume NUMBER | --cancel NUMBER`: take records through a tier again. Called by `sluice replay`.
 
-Exit codes: 0 done, 1 it cannot be done so, 2 a service does not answer, 130 ended before it was done.
+The process is the replay's incarnation: it reads, transforms and writes by itself. Exit codes: 0 done, 1 it cannot be done so,
+2 a service does not answer, 130 ended before it was done.
 """
 
 import argparse
@@ -19,14 +20,17 @@ from confluent_kafka import KafkaException
 
 from ops import endpoints, site
 from ops.channel import Channel, ChannelAwayError, ConflictError, trail
+from ops.model import paths
 from ops.model.access import Role
+from ops.model.incarnation import IncarnationSpec, OwnerRecord
 from ops.model.streams import User
+from ops.model.tier import TierSpec
 from ops.model.trail import Entry, Outcome
-from pipeline import declare
-from pipeline.declare import QUARANTINE, Pipeline, Stream
+from pipeline import declare, releases
+from pipeline.declare import Pipeline, Tier
 from pipeline.driver.streams import StreamError, Streams
-from pipeline.replay.book import Book, Replay, ReplayError
-from pipeline.replay.player import Player, target
+from pipeline.replay.book import Book, BrokenOffError, Replay, ReplayError
+from pipeline.replay.refusals import refuse
 from pipeline.replay.span import span
 
 RATE = 100.0
@@ -37,28 +41,36 @@ STOPPED = 130
 
 def main(arguments: list[str] | None = None) -> int:
     """Replay."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.replay", description="Put records into their stream again.")
-    parser.add_argument("stream", nargs="?", help="the stream that they are put into")
-    parser.add_argument("--quarantine", action="store_true", help="the bad records of the stream, instead of the stream itself")
-    parser.add_argument("--from", dest="begin", help="a time, or a place (partition:offset); all that there is, if not given")
+    parser = argparse.ArgumentParser(prog="python -m pipeline.replay", description="Take records through a tier again.")
+    parser.add_argument("tier", nargs="?", help="the tier that takes them")
+    parser.add_argument("--quarantine", action="store_true", help="the records that it has set aside, instead of those of its inputs")
+    parser.add_argument("--from", dest="begin", help="a time, or a place ([stream/]partition:offset); all that there is, if not given")
     parser.add_argument("--to", dest="end", help="likewise; up to now, if not given")
-    parser.add_argument("--rate", type=float, help=f"records per second; {RATE:g} if not given")
+    parser.add_argument("--rate", type=float, help=f"the most records per second; {RATE:g} if not given")
     parser.add_argument("--resume", type=int, help="go on with the replay of this number")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be put")
+    parser.add_argument("--cancel", type=int, help="end the replay of this number for good, wherever it goes on")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be taken")
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
     chosen = parser.parse_args(arguments)
-    if (chosen.stream is None) == (chosen.resume is None):
-        parser.error("name a stream, or a replay to --resume")
+    if sum(each is not None for each in (chosen.tier, chosen.resume, chosen.cancel)) != 1:
+        parser.error("name a tier, or a replay to --resume or to --cancel")
+    if chosen.tier is None and (chosen.quarantine or chosen.begin or chosen.end):
+        parser.error("--quarantine, --from and --to are for a new replay")
     if chosen.rate is not None and chosen.rate <= 0:
         parser.error("--rate must be more than 0")
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
-        return _replay(chosen, stop)
-    except (ReplayError, FileNotFoundError, endpoints.EndpointsError, site.SiteError, declare.DeclarationError) as error:
+        return _cancel(chosen) if chosen.cancel is not None else _replay(chosen, stop)
+    except (
+        ReplayError, FileNotFoundError, endpoints.EndpointsError, site.SiteError, declare.DeclarationError, releases.ChangedError
+    ) as error:  # fmt: skip
         sys.stderr.write(f"{error}\n")
         return WRONG
+    except BrokenOffError as error:
+        sys.stderr.write(f"{error}\n")
+        return AWAY
     except (StreamError, KafkaException, psycopg.Error, ChannelAwayError, ConflictError) as error:
         sys.stderr.write(f"a service does not answer: {error}\n")
         return AWAY
@@ -66,83 +78,116 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     where = endpoints.load()
-    pipeline = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
+    book = Book(where.postgres)
+    known = None if chosen.resume is None else book.find(chosen.resume)
+    name = chosen.tier if known is None else known.tier
+    release, pipeline = _code(where, name)
+    tier = pipeline.tier(name)
+    refuse(pipeline, tier, quarantine=chosen.quarantine if known is None else known.quarantined)
     kafka = where.kafka_as(User.OPERATOR)
-    book, streams = Book(where.postgres), Streams(kafka)
-    if chosen.resume is None:
-        stream = _stream(pipeline, chosen.stream)
-        if chosen.quarantine:
-            _refuse_several(pipeline, stream)
-        replay = _planned(chosen, book, streams, stream)
-    else:
-        replay = book.find(chosen.resume)
-        replay = replace(replay, rate=chosen.rate or replay.rate)
-        stream = _stream(pipeline, replay.stream)
+    replay = _planned(chosen, book, Streams(kafka), tier) if known is None else replace(known, rate=chosen.rate or known.rate)
     if chosen.dry_run or not replay.left:
-        return _say(chosen, replay, 0, 0.0)
-    _tell(where, replay)
-    if chosen.resume is None:
-        replay = book.add(replay)
+        return _say(chosen, book, pipeline, replay, 0.0)
+    _tell(where, f"replay {_what(replay)}")
+    replay = book.take(book.add(replay) if known is None else replay)
     if not chosen.json:
-        sys.stderr.write(f"Replay {replay.number}: {_what(replay)}.\n")
-    begun = time.monotonic()
-    put = Player(kafka, book, replay, target(streams, stream)).play(stop, quiet=chosen.json)
-    return _say(chosen, replay, put, time.monotonic() - begun)
+        sys.stderr.write(f"Replay {replay.number}: {_what(replay)}, with the code of {release or 'the checkout'}.\n")
+    from pipeline.replay.player import Player  # noqa: PLC0415 — Spark takes a second, which is lost on what is refused
+
+    begun, player = time.monotonic(), Player(where, kafka, pipeline, tier, book, replay)
+    player.play(stop, quiet=chosen.json)
+    return _say(chosen, book, pipeline, player.replay, time.monotonic() - begun)
 
 
-def _tell(where: endpoints.Endpoints, replay: Replay) -> None:
-    """Have it in the trail before anything is put."""
-    entry = Entry(at=time.time(), by=f"cli:{getpass.getuser()}", what=f"replay {_what(replay)}", outcome=Outcome.BEGUN)
+def _cancel(chosen: argparse.Namespace) -> int:
+    where = endpoints.load()
+    book = Book(where.postgres)
+    replay = book.find(chosen.cancel)
+    _tell(where, f"cancel replay {replay.number} of {replay.tier}")
+    book.cancel(replay.number)
+    if chosen.json:
+        sys.stdout.write(f"{json.dumps({'number': replay.number, 'left': replay.left})}\n")
+    else:
+        sys.stdout.write(f"Replay {replay.number} of {replay.tier} is over, with {replay.left} records of {replay.source} not taken.\n")
+    return 0
+
+
+def _code(where: endpoints.Endpoints, tier: str) -> tuple[str | None, Pipeline]:
+    """Return the code that the tier runs now; the one that is published, where it does not run."""
+    with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
+        owner, spec = channel.read(paths.owner(tier), OwnerRecord), channel.read(paths.tier(tier), TierSpec)
+        release = None if spec is None else spec.value.release
+        if owner is not None and owner.value.owner is not None:
+            running = channel.read(paths.incarnation(tier, owner.value.owner), IncarnationSpec)
+            release = release if running is None else running.value.release
+    if release is not None:
+        return release, releases.load(where.home, release)
+    return None, declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
+
+
+def _tell(where: endpoints.Endpoints, what: str) -> None:
+    """Have it in the trail before anything is done."""
+    entry = Entry(at=time.time(), by=f"cli:{getpass.getuser()}", what=what, outcome=Outcome.BEGUN)
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
         channel.multi([trail.write(Role.OPERATOR, entry)])
 
 
-def _stream(pipeline: Pipeline, wanted: str) -> Stream:
-    for stream in pipeline.streams:
-        if stream.name == wanted:
-            return stream
-    known = ", ".join(stream.name for stream in pipeline.streams)
-    hint = "; name the stream itself, and say --quarantine" if wanted.endswith(QUARANTINE) else ""
-    message = f'there is no stream "{wanted}"{hint}; the pipeline has {known}'
-    raise ReplayError(message)
+def _planned(chosen: argparse.Namespace, book: Book, streams: Streams, tier: Tier) -> Replay:
+    topics = [stream.quarantine if chosen.quarantine else stream.name for stream in tier.inputs]
+    begins, ends = span(streams, topics, chosen.begin, chosen.end)
+    if not chosen.quarantine:
+        ends = _behind(book, tier, begins, ends)
+    elif chosen.begin is None:
+        begins = {place: min(offset, ends[place]) for place, offset in book.after(tier.name, begins).items()}
+    return Replay(0, tier.name, chosen.rate or RATE, begins, begins, ends)
 
 
-def _refuse_several(pipeline: Pipeline, stream: Stream) -> None:
-    """Refuse where a record that was bad for one reader would be new for the others too, which have it already."""
-    readers = [tier.name for tier in pipeline.tiers if stream in tier.inputs]
-    if len(readers) > 1:
-        message = (
-            f"{stream.name} is read by {', '.join(readers)}: a record that one of them found bad would be counted twice by the others; "
-            f"put it in again further up, where one tier reads it"
+def _behind(book: Book, tier: Tier, begins: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
+    """Return the ends, no further than where the tier itself is: whatever is taken before it comes there would hide what it puts out."""
+    through = book.through(tier)
+    if not through:
+        message = f"nothing is known to have gone through {tier.name} yet" + (
+            "; the audit finds it out: does it run (`sluice logs audit`)?" if tier.outputs else ""
         )
         raise ReplayError(message)
-
-
-def _planned(chosen: argparse.Namespace, book: Book, streams: Streams, stream: Stream) -> Replay:
-    source = stream.quarantine if chosen.quarantine else stream.name
-    begins, ends = span(streams, source, chosen.begin, chosen.end)
-    if chosen.quarantine and chosen.begin is None:
-        begins = {key: min(offset, ends[key]) for key, offset in book.after(source, begins).items()}
-    return Replay(0, stream.name, source, chosen.rate or RATE, begins, begins, ends)
+    known = {place: max(begins[place], min(end, through.get(place, 0))) for place, end in ends.items()}
+    if waits := sum(ends.values()) - sum(known.values()):
+        sys.stderr.write(f"{waits} more records are left out: they are not known to have gone through {tier.name} yet.\n")
+    return known
 
 
 def _what(replay: Replay) -> str:
     about = f"{replay.left / replay.rate:.0f} s"
-    return f"up to {replay.left} records of {replay.source} into {replay.stream} at {replay.rate:g}/s, in about {about}"
+    return f"up to {replay.left} records of {replay.source} through {replay.tier} at {replay.rate:g}/s at most, in {about} at least"
 
 
-def _say(chosen: argparse.Namespace, replay: Replay, put: int, seconds: float) -> int:
+def _say(chosen: argparse.Namespace, book: Book, pipeline: Pipeline, replay: Replay, seconds: float) -> int:
+    counts = book.counts(replay)
+    further = book.dropped(_further(pipeline, replay.tier), replay)
     if chosen.json:
-        done = {"number": replay.number, "stream": replay.stream, "source": replay.source, "put": put, "left": replay.left}
-        sys.stdout.write(f"{json.dumps({**done, 'seconds': round(seconds, 1)})}\n")
+        said = {"number": replay.number, "tier": replay.tier, "source": replay.source, "left": replay.left, "put": counts.rows_out}
+        more = {"filtered": counts.filtered, "quarantined": counts.quarantined, "dropped": counts.replays, "dropped_further_on": further}
+        sys.stdout.write(f"{json.dumps({**said, **more, 'seconds': round(seconds, 1)})}\n")
     elif chosen.dry_run and replay.left:
-        sys.stdout.write(f"Would put {_what(replay)}.\n")
-    elif not put and not replay.left:
-        sys.stdout.write(f"Nothing of {replay.source} is left to be put.\n")
+        sys.stdout.write(f"Would take {_what(replay)}.\n")
+    elif not replay.number:
+        sys.stdout.write(f"Nothing of {replay.source} is left to be taken.\n")
     else:
+        done = [f"put {counts.rows_out}"] + [f"dropped {counts.replays} that were there"] * bool(counts.replays)
+        done += [f"left {counts.quarantined} in quarantine"] * bool(counts.quarantined)
+        done += [f"{tier} has dropped {dropped} since it began" for tier, dropped in further.items()]
         then = f"; {replay.left} left: go on with `sluice replay --resume {replay.number}`" if replay.left else ""
-        sys.stdout.write(f"Put {put} records of {replay.source} into {replay.stream} again, in {seconds:.0f} s{then}.\n")
+        sys.stdout.write(f"Replay {replay.number} of {replay.tier}: {', '.join(done)}; {seconds:.0f} s{then}.\n")
     return STOPPED if replay.left and not chosen.dry_run else 0
+
+
+def _further(pipeline: Pipeline, tier: str) -> list[str]:
+    """Name the tiers with a sink that get what this one puts into its streams."""
+    streams, found = {stream.name for stream in pipeline.tier(tier).outputs}, set[str]()
+    while more := {each.name for each in pipeline.tiers if streams & {stream.name for stream in each.inputs}} - found:
+        found |= more
+        streams |= {stream.name for each in pipeline.tiers if each.name in more for stream in each.outputs}
+    return sorted(each.name for each in pipeline.tiers if each.name in found and each.sink is not None)
 
 
 if __name__ == "__main__":

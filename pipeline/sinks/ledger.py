@@ -45,6 +45,7 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " ADD CONSTRAINT ledger_check CHECK (rows_in = rows_out + filtered + quarantined + replays + late + lost); END IF; END $$"
     ),
     sql.SQL("CREATE INDEX IF NOT EXISTS ledger_lost ON ledger (tier) WHERE lost > 0"),
+    sql.SQL("ALTER TABLE ledger ADD COLUMN IF NOT EXISTS replay bigint"),  # the replay whose records a batch has, beside the tier's own
     sql.SQL("CREATE TABLE IF NOT EXISTS marks (tier text, path text, position bigint[] NOT NULL, PRIMARY KEY (tier, path))"),
     sql.SQL(  # a position was an offset and one index, before records could become several more than once on their way
         "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'marks' AND column_name = 'index') THEN"
@@ -210,7 +211,8 @@ class Ledger(Connected):
                     if self.sink.transactional:
                         aside()  # after what may be refused, or it would be put there again with each try
                     self._raise_marks(cursor, _raised(known, marks))
-                    counts = _counts(batch, len(rows), written, quarantined) if absorbed is None else _absorbed(batch, absorbed, written)
+                    made = _counts(batch.records, len(rows), written, quarantined)
+                    counts = made if absorbed is None else _absorbed(batch, absorbed, written)
                     self._record(cursor, before + 1, batch, counts)
         except MovedError:
             raise
@@ -220,6 +222,30 @@ class Ledger(Connected):
         if given_up is not None:
             raise given_up
         self._marks, self.number = marks, before + 1
+        return counts
+
+    def replay(
+        self, records: int, rows: Rows, *, number: int, quarantined: int, save: Callable[["psycopg.Cursor[Any]", Counts], None]
+    ) -> Counts:
+        """Write what became of so many records of long ago as a batch of the tier that begins and ends where the last one ended.
+
+        Whoever owns the tier keeps the right to write, and only waits for this transaction, in which `save` notes how far the replay is.
+        """
+        try:
+            connection = self.open()
+            with connection.transaction(), connection.cursor() as cursor:
+                cursor.execute("SELECT FROM tier_epochs WHERE tier = %s FOR UPDATE", (self.tier,))
+                last = self._last(cursor) or Last(-1, {}, 0.0, 0.0)
+                known = self._read_marks(cursor)
+                marks = dict(known)
+                written = self.sink.write(cursor, rows, last.number + 1, marks)
+                self._raise_marks(cursor, _raised(known, marks))
+                counts = _counts(records, len(rows), written, quarantined)
+                self._record(cursor, last.number + 1, Batch(last.ends, last.ends), counts, replay=number)
+                save(cursor, counts)
+        except BaseException:
+            self.close()
+            raise
         return counts
 
     def last(self) -> Last | None:
@@ -269,7 +295,7 @@ class Ledger(Connected):
             return self.sink.write(cursor, rows, number, marks)
         ahead = dict(marks)
         unknown = Written(0, lost=len(first_seen(ahead, rows.paths, rows.origins)))
-        counts = _counts(batch, len(rows), unknown, quarantined)
+        counts = _counts(batch.records, len(rows), unknown, quarantined)
         self._intents.declare(Intent(self.incarnation, batch.begins, batch.ends, counts, _raised(marks, ahead)))
         try:
             written = self.sink.write_at_most_once(cursor, rows, number, marks)
@@ -322,17 +348,17 @@ class Ledger(Connected):
                 [(self.tier, path, list(position)) for path, position in marks.items()],
             )
 
-    def _record(self, cursor: psycopg.Cursor[Any], number: int, batch: Batch, counts: Counts) -> None:
+    def _record(self, cursor: psycopg.Cursor[Any], number: int, batch: Batch, counts: Counts, replay: int | None = None) -> None:
         cursor.execute(
             "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays,"
-            " late, lost, written) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (self.tier, self.incarnation, number, json.dumps(batch.begins), json.dumps(batch.ends), *counts),
+            " late, lost, written, replay) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (self.tier, self.incarnation, number, json.dumps(batch.begins), json.dumps(batch.ends), *counts, replay),
         )
 
 
-def _counts(batch: Batch, kept: int, written: Written, quarantined: int) -> Counts:
-    """Count a batch. Where a record became several, `in` counts rows, and nothing is filtered."""
-    rows_in = max(batch.records, kept + quarantined)
+def _counts(records: int, kept: int, written: Written, quarantined: int) -> Counts:
+    """Count a batch of so many records. Where one became several, `in` counts rows, and nothing is filtered."""
+    rows_in = max(records, kept + quarantined)
     replays = kept - written.new - written.refused - written.lost
     filtered = rows_in - kept - quarantined
     return Counts(rows_in, written.new, filtered, quarantined + written.refused, replays, 0, written.lost, written.new)

@@ -40,8 +40,8 @@ def trial(draft: Draft, operation: Operation) -> Outcome:
     undo(draft, change.id, "its trial")
     back = draft.wanted[tier].release
     then = "there is no release to go back to, so it goes on" if back is None else f"it goes back to {back} by itself"
-    streams = ", ".join(f"`sluice replay {stream} --quarantine`" for stream in draft.view.tiers[tier].spec.inputs)
-    aside = f"; what was set aside wrongly is put in again by {streams}, of which a table that adds up may count a part twice: decision 21"
+    again = f"`sluice replay {tier} --quarantine`"
+    aside = f"; what was set aside wrongly is taken up again by {again}, of which a table that adds up may count a part twice: decision 21"
     bad = said is not None and said.flowed is not None and said.flowed.quarantined
     return Failed(
         f"{tier} does not do well on release {change.spec.release}: {seen}; {then}. Mend the code, publish and upgrade again"

@@ -27,7 +27,7 @@ from pipeline.declare import Tier
 from pipeline.driver.positions import SETTLED_MS
 from pipeline.driver.streams import Streams
 from pipeline.hits.outbound import DELIVERED
-from pipeline.sinks.ledger import Batch, Ledger
+from pipeline.sinks.ledger import Batch, Counts, Ledger
 from pipeline.sinks.marks import Marks
 from pipeline.sinks.sink import Rows, Written
 from pipeline.sinks.table import Once
@@ -210,6 +210,38 @@ def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None
     assert [count for _, count in losses(lab, "outbound")] == [2]
     assert auditor.look() == []
     auditor.close()
+
+
+def test_a_replay_writes_batches_of_the_tier_that_move_nothing_and_are_held_against_the_table(lab: Lab) -> None:
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        connection.execute("TRUNCATE delivered, ledger, tier_epochs, audit, audit_read, losses")
+        outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.where), time.time()
+        fresh = replace(outbound, inputs=(declare.Stream("enriched", "id string"),))
+        shift = Streams(lab.where.kafka).bounds(["enriched"]).ends
+        places = [{name: shift[name] + end for name, end in ends(offset).items()} for offset in (0, 100, 200)]
+        auditor = begun(lab, fresh)
+        kafka.put("enriched", "enrich/9", "hits/0", range(60_000, 60_200), now)
+        first, second = range(60_000, 60_100), range(60_100, 60_200)
+        with closing(Ledger(lab.where.postgres, "outbound", 1, DELIVERED)) as owner, closing(auditor):
+            owner.write(Batch(places[0], places[1]), rows(first), epoch=5)
+            connection.execute("DELETE FROM delivered WHERE origin = '0:60007'")
+            (missing,) = auditor.look()
+            assert missing.records == 1
+            saved: list[Counts] = []
+            with closing(Ledger(lab.where.postgres, "outbound", 1, DELIVERED)) as replay:
+                done = replay.replay(100, rows(first), number=7, quarantined=0, save=lambda _, counts: saved.append(counts))
+            assert saved == [done]
+            assert (done.rows_in, done.rows_out, done.replays) == (100, 1, 99)
+            owner.write(Batch(places[1], places[2]), rows(second), epoch=5)  # neither refused, nor read again
+            assert auditor.look() == []
+            written = connection.execute("SELECT batch, replay, begins = ends FROM ledger ORDER BY batch").fetchall()
+            assert written == [(0, None, False), (1, 7, True), (2, None, False)]
+            assert connection.execute("SELECT batch FROM delivered WHERE origin = '0:60007'").fetchall() == [(1,)], "the archive finds it"
+            lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({"0:60300"}))
+            with closing(Ledger(lab.where.postgres, "outbound", 1, lossy)) as replay:
+                replay.replay(2, rows([60_300, 60_301]), number=8, quarantined=0, save=lambda *_: None)
+            (missing,) = auditor.look()
+            assert "batch 3 of outbound wrote 2 rows, and 1 are in the table" in missing.sentence
 
 
 def test_batches_that_do_not_follow_on_each_other_and_records_that_go_nowhere_are_told(lab: Lab) -> None:

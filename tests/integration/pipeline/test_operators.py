@@ -12,7 +12,7 @@ from pipeline import declare, origins
 from pipeline.declare import DeclarationError, Stream, Tier
 from pipeline.grouping import All, Fields
 from pipeline.joins import joined
-from pipeline.lineage import incoming
+from pipeline.lineage import incoming, set_aside_by, taken_up
 from pipeline.operators import check_tier
 
 pytestmark = pytest.mark.timeout(240)
@@ -88,6 +88,22 @@ def test_two_inputs_never_call_two_records_by_one_name(session: SparkSession) ->
     assert names(between, rows("a", "b", headers=came)) == [("0:5:1", "0/3/2"), ("0:5:1&b", "0/3/b:2")]
     assert [origins.later(["a", "b"], stream, "0:5:1") for stream in "ab"] == ["0:5:1", "0:5:1&b"]
     assert names((Stream("a", "id string"),), rows("a", headers=came)) == [("0:5:1", "0/3/2")]
+
+
+def test_what_is_taken_up_from_quarantine_has_its_name_and_a_way_of_its_own_however_often(session: SparkSession) -> None:
+    now = datetime.now(UTC)
+
+    def aside(by: str, path: str) -> tuple[object, ...]:
+        headers = {"origin": "2:17&back", "path": path, "from": "back/3:4", "by": by, "t0": "7", "reason": "bad"}
+        return ("back.quarantine", 1, 0, b"k", b"{}", now, [(key, value.encode()) for key, value in headers.items()])
+
+    mine = replace(tier(lambda hits: hits), inputs=(Stream("hits", "id string"), Stream("back", "id string", rounds=3)))
+    first, again = aside("mine/3.1", "2/back:3"), aside("mine.replay-12/1", "2/back:3/again:2:17&back")
+    records = session.createDataFrame([first, again, aside("other/3", "2/back:3"), aside("mine-too/3", "2/back:3")], KAFKA_ROW)
+    rows = [row.lineage for row in taken_up(records.where(set_aside_by(mine)), mine).collect()]
+    assert {(row["origin"], row["path"], row["from"]) for row in rows} == {("2:17&back", "2/back:3/again:2:17&back", "back/3:4")}
+    assert [(row["stream"], row["partition"], row["round"]) for row in rows] == [("back", 3, 1)] * 2
+    assert all(int(row["t0"]) > now.timestamp() * 1000 for row in rows), "it arrives now"
 
 
 def test_a_tier_that_says_so_may_leave_records_out(session: SparkSession) -> None:

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from ops.channel import ChannelAwayError, ConflictError
 from ops.cli.ending import AWAY, FAILED, WRONG_USAGE, Commands, WrongUsageError, explain
-from ops.cli.figures import Audited, Figures, Found
+from ops.cli.figures import Audited, Figures, Found, Replaying
 from ops.cli.main import app
 from ops.cli.runbooks import Kind, spec_of
+from ops.cli.status import replaying
 from ops.cloud.ec2 import CloudAwayError, CloudError
 from ops.controller.view import View
 from ops.model.ids import TierName
@@ -80,6 +81,23 @@ def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
     said = runner.invoke(app, ["status"]).stdout
     assert "No new figures of entry (1 min old): what is shown of it was so then." in said
     assert f"Disk: 7 MiB are free at {tmp_path}. Kafka, ZooKeeper and PostgreSQL stop when it is full" in said
+
+
+@pytest.mark.parametrize(
+    ("pace", "sentence", "age", "said"),
+    [
+        (50.0, "", 1, "Replay 3 of entry: 9 put, 2 dropped, 700 of raw left, about 14 s at 50/s"),
+        (50.0, "goes slower", 1, "700 of raw left, about 14 s at 50/s; it goes slower"),
+        (0.0, "stands still", 1, "700 of raw left; it stands still"),
+        (50.0, "", 100, "it stopped 1 min ago: `sluice replay --resume 3`, or --cancel 3"),
+    ],
+)
+def test_status_says_how_far_a_replay_is_and_when_nobody_goes_on_with_it(pace: float, sentence: str, age: float, said: str) -> None:
+    now = time.time()
+    replay = Replaying(
+        number=3, tier="entry", source="raw", rows_out=9, dropped=2, left=700, pace=pace, sentence=sentence, said_at=now - age
+    )
+    assert said in replaying(replay, now)
 
 
 NOW, LONG_AGO = 1_000_100.0, 1_000_000.0

@@ -128,7 +128,7 @@ def test_code_that_sets_aside_more_than_before_is_left_again(world):
     said = runbook.results[Step.TRIAL].sentence
     assert "800 of 2000 records went to quarantine (40%), and before, 0%" in said
     assert f"it goes back to {OLD} by itself" in said
-    assert "`sluice replay in --quarantine`" in said
+    assert "`sluice replay enrich --quarantine`" in said
     assert f"enrich runs release {OLD}" in runbook.results[Step.ABORT].sentence
     assert runs(world) == OLD
 

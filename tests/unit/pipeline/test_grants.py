@@ -4,6 +4,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from ops.model.streams import READERS, WRITERS, Purpose, User
 from pipeline import declare, grants, topics
+from pipeline.lineage import WARM_UP
 
 HITS = declare.load("pipeline.hits")
 
@@ -16,8 +17,8 @@ def allowed(operation: AclOperation) -> dict[str, set[str]]:
     return found
 
 
-def test_records_from_outside_are_written_by_those_outside_and_replays_only() -> None:
-    assert allowed(AclOperation.WRITE)["raw"] == {User.OUTSIDE, User.OPERATOR}
+def test_records_from_outside_are_written_by_those_outside_only() -> None:
+    assert allowed(AclOperation.WRITE)["raw"] == {User.OUTSIDE}
     assert {stream for stream, users in allowed(AclOperation.WRITE).items() if User.OUTSIDE in users} == {"raw"}
 
 
@@ -25,6 +26,13 @@ def test_drivers_write_everything_else_and_the_audit_nothing() -> None:
     written = allowed(AclOperation.WRITE)
     assert {stream for stream, users in written.items() if User.DRIVER in users} == topics.wanted(HITS).keys() - {"raw"}
     assert not any(User.AUDIT in users for users in written.values())
+
+
+def test_a_replay_writes_what_its_tier_writes() -> None:
+    written = allowed(AclOperation.WRITE)
+    assert {stream for stream, users in written.items() if User.OPERATOR in users} == {
+        stream for stream, users in written.items() if User.DRIVER in users and not stream.endswith(WARM_UP)
+    }
 
 
 def test_those_outside_read_nothing() -> None:

@@ -1,74 +1,25 @@
-"""What is put again has the name that it had; places and times are read as people write them."""
+"""From where to where a replay goes, what is left of it, and what is refused."""
 
+from contextlib import nullcontext
 from datetime import datetime
 
 import pytest
 
-from pipeline import origins
+from ops.model.tier import Delivery, Kind
+from pipeline.declare import Pipeline, State, Tier
+from pipeline.driver.positions import PutOut
 from pipeline.driver.streams import Bounds
+from pipeline.hits import ENRICHED, PIPELINE
 from pipeline.replay.book import Replay, ReplayError, beyond
-from pipeline.replay.player import headers
+from pipeline.replay.refusals import refuse
 from pipeline.replay.span import moment, span
-
-
-class Record:
-    """As Kafka's client gives it."""
-
-    def __init__(self, topic, partition, offset, **came):
-        self._at = topic, partition, offset
-        self._headers = [(key.rstrip("_"), value.encode()) for key, value in came.items()]
-
-    def topic(self):
-        return self._at[0]
-
-    def partition(self):
-        return self._at[1]
-
-    def offset(self):
-        return self._at[2]
-
-    def headers(self):
-        return self._headers or None
-
-
-@pytest.mark.parametrize(
-    ("record", "outside", "quarantined", "expected"),
-    [
-        (Record("raw", 2, 17), True, False, {"again": "2:17"}),
-        (Record("raw", 2, 99, again="2:17", path="2/again"), True, False, {"again": "2:17", "path": "2/again"}),
-        (Record("raw.quarantine", 2, 3, origin="2:17", path="2", from_="raw/2:17"), True, True, {"again": "2:17", "path": "2/again:2:17"}),
-        (Record("raw", 2, 18, path="an outsider's"), True, False, {"again": "2:18"}),
-        (
-            Record("hits", 1, 5, origin="2:17", path="2", t0="7", from_="raw/2:17", by="entry/3"),
-            False,
-            False,
-            {"origin": "2:17", "path": "2", "t0": "7", "from": "hits/1:5", "by": "replay/0"},
-        ),
-        (
-            Record("hits.quarantine", 1, 5, origin="2:17", path="2/1", t0="7", from_="hits/1:4", by="enrich/3", reason="bad"),
-            False,
-            True,
-            {"origin": "2:17", "path": "2/1/again:2:17", "t0": "7", "from": "hits.quarantine/1:5", "by": "replay/0"},
-        ),
-        (
-            Record("back.quarantine", 0, 1, origin="2:17&back", path="2/back:1", from_="back/1:4", by="halve/1"),
-            False,
-            True,
-            {"origin": "2:17", "path": "2/back:1/again:2:17&back", "from": "back.quarantine/0:1", "by": "replay/0"},
-        ),
-    ],
-)
-def test_a_record_keeps_its_name(record, outside, quarantined, expected):
-    assert dict(headers(record, outside=outside, quarantined=quarantined)) == expected
-
-
-@pytest.mark.parametrize("origin", ["2:17", "2:17:1", "2:17&other", "other/2:17", "2:17:0&other:3"])
-def test_the_raw_record_of_an_origin(origin):
-    assert origins.raw(origin) == "2:17"
+from pipeline.sinks.http import Post
+from pipeline.sinks.table import Latest
 
 
 def test_times_and_places():
-    assert moment("2:1700") == (2, 1700)
+    assert moment("2:1700") == (None, 2, 1700)
+    assert moment("hits/2:1700") == ("hits", 2, 1700)
     assert moment("2026-11-21T22:00+00:00") == 1795298400000
     assert moment("2026-11-21") == int(datetime(2026, 11, 21).astimezone().timestamp() * 1000)
     for wrong in ("yesterday", "2:", ":5", "22:00x"):
@@ -80,7 +31,8 @@ class Topic:
     """Two partitions, each with offsets 10 to 20."""
 
     def bounds(self, topics):
-        return Bounds({f"{topics[0]}/{each}": 10 for each in (0, 1)}, {f"{topics[0]}/{each}": 20 for each in (0, 1)})
+        places = [f"{topic}/{each}" for topic in topics for each in (0, 1)]
+        return Bounds(dict.fromkeys(places, 10), dict.fromkeys(places, 20))
 
     def at(self, topics, _at, _ends):
         return {f"{topics[0]}/0": 15, f"{topics[0]}/1": 20}
@@ -98,14 +50,22 @@ class Topic:
     ],
 )
 def test_a_span_stays_within_what_there_is(begin, end, begins, ends):
-    assert span(Topic(), "s", begin, end) == (begins, ends)
+    assert span(Topic(), ["s"], begin, end) == (begins, ends)
+
+
+def test_a_place_says_of_which_stream_where_there_are_several():
+    assert span(Topic(), ["s", "t"], "t/1:12", None) == ({"t/1": 12}, {"t/1": 20})
+    with pytest.raises(ReplayError, match="say of which stream, as s/1:12; there are s, t"):
+        span(Topic(), ["s", "t"], "1:12", None)
 
 
 def test_wrong_spans_are_refused():
-    with pytest.raises(ReplayError, match="s has no partition 7; it has 2, from 0 on"):
-        span(Topic(), "s", "7:1", None)
+    with pytest.raises(ReplayError, match="there is no partition s/7; there are s/0, s/1"):
+        span(Topic(), ["s"], "7:1", None)
+    with pytest.raises(ReplayError, match="there is no partition t/1"):
+        span(Topic(), ["s"], "t/1:1", None)
     with pytest.raises(ReplayError, match="different partitions"):
-        span(Topic(), "s", "0:1", "1:9")
+        span(Topic(), ["s"], "0:1", "1:9")
 
 
 def test_what_was_put_is_not_put_again_and_nothing_is_passed_over():
@@ -116,6 +76,33 @@ def test_what_was_put_is_not_put_again_and_nothing_is_passed_over():
 
 
 def test_what_is_left():
-    replay = Replay(1, "raw", "raw", 10.0, {"raw/0": 0, "raw/1": 0}, {"raw/0": 5, "raw/1": 9}, {"raw/0": 8, "raw/1": 9})
+    replay = Replay(1, "entry", 10.0, {"raw/0": 0, "raw/1": 0}, {"raw/0": 5, "raw/1": 9}, {"raw/0": 8, "raw/1": 9}, 2)
     assert replay.open == {"raw/0": 5}
     assert replay.left == 3
+    assert replay.at({"raw/0": 8, "raw/1": 9}).left == 0
+    assert replay.source == "raw"
+    assert not replay.quarantined
+    assert PutOut(f"{replay.by}/2", "raw/0", 5, 0).tier not in {"entry", "replay"}, "nobody takes it for a run of a tier"
+
+
+@pytest.mark.parametrize(
+    ("name", "quarantine", "way"),
+    [
+        ("entry", False, None),
+        ("entry", True, None),
+        ("outbound", False, None),
+        ("counts", True, None),
+        ("counts", False, "what it has set aside: `sluice replay counts --quarantine`"),
+        ("by-user", False, r"replay what is before it \(`sluice replay enrich`\)"),
+        ("by-user", True, "holds state"),
+        ("shy", True, "delivers at most once"),
+    ],
+)
+def test_what_could_not_be_done_right_is_refused_with_the_way_out(name, quarantine, way):
+    table = Latest("by_user", {"user": "text"}, key=("user",))
+    holding = Tier("by-user", Kind.PROCESSING, (ENRICHED,), lambda hits: hits, sink=table, state=State(60))
+    service = Post("shy", {"id": "text"}, url="http://127.0.0.1:1")
+    shy = Tier("shy", Kind.OUTBOUND, (ENRICHED,), lambda hits: hits, sink=service, delivery=Delivery.AT_MOST_ONCE, max_offsets=10)
+    pipeline = Pipeline((*PIPELINE.tiers, holding, shy))
+    with nullcontext() if way is None else pytest.raises(ReplayError, match=way):
+        refuse(pipeline, pipeline.tier(name), quarantine=quarantine)

@@ -1,0 +1,79 @@
+"""Reads records of long ago with Spark and takes them through the tier's transform, in this process alone: it needs no slot."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ops.brokers import brokers
+from pipeline import lineage
+from pipeline.declare import Tier
+from pipeline.driver.engine import offsets_option
+from pipeline.driver.jvm import connector, launch
+from pipeline.driver.session import open_session
+from pipeline.driver.streams import Streams
+from pipeline.replay.book import Replay
+from pipeline.routing import outgoing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HEAP = 700
+"""Of the JVM that does it all. Unit: MiB."""
+LOOPBACK = "127.0.0.1"
+SETTINGS = {
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.icu.caseMappings.enabled": "false",
+}
+"""One thread, and answers that are those of the tier's own drivers (`pipeline.driver.session`)."""
+
+
+class Reader:
+    """The Spark of one replay."""
+
+    def __init__(self, kafka: str, home: Path, tier: Tier, replay: Replay, streams: Streams) -> None:
+        """Start it, which takes some seconds; its JVM ends with this process."""
+        self._kafka, self._tier, self._replay, self._streams = kafka, tier, replay, streams
+        if not connector(home):
+            message = f"{home}/jars/connector holds no jars; `make up` fetches the Kafka connector there"
+            raise FileNotFoundError(message)
+        os.environ["SPARK_LOCAL_IP"] = LOOPBACK  # its JVM would warn that it has to choose
+        settings, told = SETTINGS | {"spark.app.name": f"sluice {replay.by}"}, signal.getsignal(signal.SIGINT)
+        self._session: SparkSession = open_session("local[1]", settings, launch(HEAP, home))
+        signal.signal(signal.SIGINT, told)  # PySpark has put its own in its place
+        self._session.sparkContext.setLogLevel("ERROR")
+
+    def rows(self, begins: dict[str, int], ends: dict[str, int]) -> tuple[pa.Table, int]:
+        """Return what the tier makes of the records between, as `outgoing` or `collected` has it, and how many records they are."""
+        tier, records = self._tier, self._records(begins, ends)
+        count = sum(end - begins[place] for place, end in ends.items())
+        read = lineage.incoming
+        if self._replay.quarantined:
+            records, read = records.where(lineage.set_aside_by(tier)), lineage.taken_up
+            count = records.count()
+        made = lineage.transformed(records, tier, read)
+        if tier.sink is not None:
+            return lineage.collected(made, tier).toArrow(), count
+        topics = [*(stream.name for stream in tier.outputs), *(stream.quarantine for stream in tier.inputs)]
+        partitions = {topic: self._streams.partitions(topic) for topic in topics}
+        return outgoing(made, tier, f"{self._replay.by}/{self._replay.incarnation}", partitions).toArrow(), count
+
+    def _records(self, begins: dict[str, int], ends: dict[str, int]) -> "DataFrame":
+        """Read what lies between, of the partitions where something does."""
+        begins = {place: offset for place, offset in begins.items() if offset < ends[place]}
+        starting, ending = offsets_option(begins), offsets_option({place: ends[place] for place in begins})
+        options = {
+            "assign": json.dumps({topic: [int(number) for number in places] for topic, places in starting.items()}),
+            "startingOffsets": json.dumps(starting),
+            "endingOffsets": json.dumps(ending),
+            "includeHeaders": "true",
+        }
+        return self._session.read.format("kafka").options(**brokers(self._kafka).spark, **options).load()

@@ -1,0 +1,54 @@
+"""A pipeline for tests: numbers come in, some of them bad until the code is mended, and go into a table and into sums (`test_replay`)."""
+
+import os
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ops.model.resources import Quantum
+from ops.model.tier import Delivery, Kind, Mode
+from pipeline.declare import Pipeline, Stream, Tier
+from pipeline.sinks.table import Once, Totals
+
+MENDED = "SLUICE_TEST_MENDED"
+"""Set in the environment of a process whose code can use all numbers."""
+BAD = 50
+"""Until then one of so many is bad."""
+NUMBER = "n bigint, at bigint"
+SLOT = Quantum(cpu=1, memory=750, threads=4)
+DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
+
+RAW = Stream("raw")
+NUMBERS = Stream("numbers", NUMBER)
+STORED = Once("stored", {"n": "bigint", "at": "bigint"})
+SUMS = Totals("sums", {"third": "bigint", "numbers": "bigint", "total": "bigint"}, key=("third",))
+
+
+def entered(raw: DataFrame) -> DataFrame:
+    """Parse, and set bad ones aside."""
+    read = raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
+    bad = F.lit(None).cast("string") if MENDED in os.environ else F.when(F.col("n") % BAD == 7, F.lit("a bad number"))
+    return read.withColumn("reason", bad)
+
+
+def summed(numbers: DataFrame) -> DataFrame:
+    """Say what each number adds to which sum."""
+    return numbers.select((F.col("n") % 3).alias("third"), F.lit(1).cast("bigint").alias("numbers"), F.col("n").alias("total"), "lineage")
+
+
+PIPELINE = Pipeline(
+    (
+        Tier("enter", Kind.ENTRY, (RAW,), entered, (NUMBERS,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+        Tier(
+            "store",
+            Kind.OUTBOUND,
+            (NUMBERS,),
+            lambda numbers: numbers,
+            sink=STORED,
+            delivery=Delivery.EXACTLY_ONCE,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier("tally", Kind.PROCESSING, (NUMBERS,), summed, sink=SUMS, delivery=Delivery.EXACTLY_ONCE, quantum=SLOT, driver=DRIVER),
+    )
+)

@@ -1,0 +1,101 @@
+"""A replay goes as fast as live records bear: it measures what is usual, gives way when they take twice as long, and starves never."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.replay.pace import FIRST, TOO_LONG, USUAL_SECONDS, Pace, p99
+
+RATE = 1000.0
+
+
+class World:
+    """A pipeline whose records wait the longer the closer what comes in is to what it bears."""
+
+    def __init__(self, bears: float, live: float = 100.0) -> None:
+        self.bears, self.live, self.now = bears, live, 0.0
+        self.pace = Pace(RATE)
+        self.taken = 0.0
+
+    def wait(self) -> float:
+        load = min(0.999, (self.live + self.pace.rate) / self.bears)
+        return 0.05 / (1 - load)
+
+    def run(self, seconds: float, extra: float = 0.0) -> list[float]:
+        """Look every second; return what live records took."""
+        waits = []
+        for _ in range(int(seconds)):
+            self.now += 1
+            self.taken += self.pace.rate
+            waits.append(self.wait() + extra)
+            self.pace.look(self.now, {"hits": [waits[-1]] * 20})
+        return waits
+
+
+def test_it_measures_first_and_then_goes_faster_step_by_step():
+    world = World(bears=100_000)
+    world.run(USUAL_SECONDS)
+    assert world.taken == 0
+    world.run(1)
+    assert world.pace.rate == FIRST * RATE
+    world.run(60)
+    assert world.pace.rate == RATE
+    assert world.pace.sentence == ""
+
+
+@given(bears=st.floats(300, 5000))
+def test_live_records_take_less_than_twice_as_long_and_it_is_done_some_day(bears):
+    world = World(bears)
+    usual = world.run(1)[0]
+    assert max(world.run(600)) <= 2 * usual
+    assert world.taken > 0
+
+
+def test_where_there_is_no_room_at_all_it_stands_still_for_most_of_the_time():
+    world = World(bears=105)
+    usual = world.run(1)[0]
+    late = [wait for wait in world.run(1200) if wait > 2 * usual]
+    assert len(late) < 0.2 * 1200
+    assert "stands still" in world.pace.sentence or world.pace.rate
+
+
+def test_where_it_stands_still_and_they_still_take_long_that_is_the_usual():
+    world = World(bears=100_000)
+    world.run(60)
+    world.run(40, extra=1.0)
+    assert "is usual" in world.pace.sentence
+    assert world.pace.rate < RATE
+    world.run(150, extra=1.0)
+    assert world.pace.rate == RATE
+
+
+def test_without_live_records_nothing_holds_it_back():
+    pace = Pace(RATE)
+    for second in range(80):
+        pace.look(float(second), {})
+    assert pace.rate == RATE
+
+
+def test_what_cannot_be_measured_is_not_risked():
+    world = World(bears=100_000)
+    world.run(80)
+    world.pace.look(world.now + 1, None)
+    assert world.pace.rate == 0
+    assert "cannot be measured" in world.pace.sentence
+
+
+def test_one_place_that_suffers_is_enough():
+    pace = Pace(RATE)
+    for second in range(12):
+        pace.look(float(second), {"hits": [0.01] * 50, "counts": [2.0]})
+    before = pace.rate
+    assert before
+    for second in range(12, 24):
+        pace.look(float(second), {"hits": [0.01] * 50, "counts": [2.0 * TOO_LONG + 0.1]})
+    assert pace.rate < before
+    assert "3.70 s to counts (p99), and 2.00 s is usual" in pace.sentence
+
+
+@pytest.mark.parametrize(("waits", "expected"), [([1.0], 1.0), ([float(n) for n in range(1, 101)], 99.0), ([0.0] * 99 + [9.0], 0.0)])
+def test_p99(waits, expected):
+    assert p99(waits) == expected
