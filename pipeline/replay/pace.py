@@ -1,8 +1,8 @@
 """How fast a replay may go: as fast as it is asked to, and no faster than live records bear. Pure: times and waits come in.
 
 It stands still at first and measures what live records take. Then it begins slowly and goes faster step by step; where they take nearly
-twice as long as usual it stays as it is, and where that lasts it goes at half the pace, and in the end stands still, longer each time in
-a row. What they take while it stands still is not its doing: that is the usual from then on.
+twice as long as usual it goes at half the pace at once, and in the end stands still, longer each time in a row. What they take while it
+stands still is not its doing: that is the usual from then on.
 """
 
 import math
@@ -15,9 +15,9 @@ STEP_SECONDS = 5.0
 """Between two decisions, each by what was measured since the one before."""
 TOO_LONG, WELL = 1.8, 1.4
 """So many times the usual is too long (twice is what is promised), and is short enough to go faster."""
-FLOOR = 0.02
+FLOOR = 0.01
 """Less than this is not told from a machine's own unrest. Unit: seconds."""
-FIRST, LEAST = 0.06, 0.01
+FIRST, LEAST = 0.03, 0.01
 """Parts of the rate that is asked for: the pace at the beginning, and less than which is standing still."""
 FASTER, SLOWER = 1.5, 0.5
 """What it is multiplied by. Where waits grow with the load as in a queue, one step from short enough does not lead to too long."""
@@ -39,8 +39,6 @@ class Pace:
     _part: float = 0.0
     _since: float | None = None
     _still: float = USUAL_SECONDS
-    _long: int = 0
-    """How often in a row they took too long: once happens without it."""
     _usual: dict[str, float] = field(default_factory=dict)
     """By stream and table, what live records take to get there. Unit: seconds."""
     _waits: dict[str, list[float]] = field(default_factory=dict)
@@ -72,8 +70,7 @@ class Pace:
         self._usual = {place: max(FLOOR, wait) for place, wait in found.items()} | self._usual
         worst = max(found, key=lambda place: found[place] / self._usual[place], default=None)
         times = 0.0 if worst is None else found[worst] / self._usual[worst]
-        self._long = self._long + 1 if times >= TOO_LONG else 0
-        if worst is not None and self._long > 1:
+        if worst is not None and times >= TOO_LONG:
             part = self._part * SLOWER
             did = "goes slower" if part >= LEAST else "stands still"
             said = f"{did}: live records take {found[worst]:.2f} s to {worst} (p99), and {self._usual[worst]:.2f} s is usual"
