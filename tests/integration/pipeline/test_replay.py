@@ -187,6 +187,7 @@ def test_holes_of_a_table_are_filled_by_a_replay_of_its_own_tier(world: World) -
 
 
 def test_what_was_bad_is_taken_up_once_however_often_it_is_asked_for(world: World) -> None:
+    until("some are bad", lambda: world.feed.fed > 20 * BAD)
     fed = world.feed.end()
     until("all good ones are stored", lambda: world.stored() == (len(good(fed)), len(good(fed))))
     said = world.replay("enter", "--rate", "2000", mended=True)
