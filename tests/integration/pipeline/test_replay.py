@@ -147,7 +147,7 @@ def good(fed: int) -> list[int]:
 def test_live_records_take_no_more_than_twice_as_long_and_a_kill_costs_nothing(world: World) -> None:
     time.sleep(WARM_SECONDS)
     warm = datetime.fromtimestamp(time.time(), UTC).isoformat()
-    with world.window("calm"):
+    with world.window("before"):
         time.sleep(CALM_SECONDS)
     time.sleep(15)  # the audit comes after
     words = ("enter", "--to", warm, "--rate", str(REPLAYED))
@@ -156,9 +156,12 @@ def test_live_records_take_no_more_than_twice_as_long_and_a_kill_costs_nothing(w
         said = world.replay("--resume", str(number))
     assert said["left"] == 0
     assert said["put"] >= RATE * WARM_SECONDS * 0.9
+    with world.window("after"):
+        time.sleep(CALM_SECONDS)
     time.sleep(5)  # what came last is in the table by then
-    calm, beside = world.p99("calm"), world.p99("replay")
-    print(f"p99 of live records: calm {calm}, beside a replay {beside}; {said}")  # noqa: T201
+    before, beside, after = (world.p99(name) for name in ("before", "replay", "after"))
+    calm = {place: max(before[place], after[place]) for place in before}  # others use the machine too, now more and now less
+    print(f"p99 of live records: before {before}, beside a replay {beside}, after {after}; {said}")  # noqa: T201
     put = sum(seen.out.tier == f"enter.replay-{number}" for seen in world.written())
     assert put >= said["put"], "what was in the middle when it was killed was put twice"
     for tier in ("store", "tally"):
