@@ -195,6 +195,8 @@ def test_what_was_bad_is_taken_up_once_however_often_it_is_asked_for(world: Worl
     until("some are bad", lambda: world.feed.fed > 20 * BAD)
     fed = world.feed.end()
     until("all good ones are stored", lambda: world.stored() == (len(good(fed)), len(good(fed))))
+    judged = "select count(*) from audit where tier = 'enter' and partition = %s and judged >= %s"
+    until("the audit comes after", lambda: world.ask(judged, f"raw/{BAD_PARTITION}", fed // 8)[0][0])
     said = world.replay("enter", "--to", f"{BAD_PARTITION}:{fed // 8}", "--rate", "2000", mended=True)
     assert said["quarantined"] > 0, "what is in quarantine is left out of a replay of the stream"
     said = world.replay("enter", "--quarantine", "--rate", "500", mended=True)
