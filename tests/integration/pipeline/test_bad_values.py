@@ -128,6 +128,5 @@ def test_a_header_of_ours_that_somebody_else_has_written_names_nothing(session: 
         row = lineage.incoming(given, raw).select("lineage.origin", "lineage.path").collect()[0]
         return row.origin, row.path
 
-    assert name(b"2:17") == ("2:17", "9/9/0"), "put again"
-    for other in (b"", b"x", b"2:", b"2:17:a", b"-1:3"):
-        assert name(other) == ("0:0", "0")
+    for again in (b"", b"x", b"2:17", b"-1:3"):
+        assert name(again) == ("0:0", "0")
