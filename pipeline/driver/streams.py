@@ -149,7 +149,24 @@ class Streams:
         yield from self.read(starts, ends)
 
     def read(self, starts: dict[tuple[str, int], int], ends: dict[str, int]) -> Iterator[Seen]:
-        """Yield what lies from `starts` up to `ends`, of these partitions."""
+        """Yield what lies from `starts` up to `ends`, of these partitions, and has a lineage."""
+        for message in self._through(starts, ends):
+            seen = parse(message)
+            if seen is not None:
+                yield seen
+
+    def held(self, place: str, first: int, end: int) -> set[int]:
+        """Return which offsets of a partition, from `first` up to `end`, hold a record; others are marks of transactions, or taken out.
+
+        Of those that are no longer there nobody knows: they are among them.
+        """
+        topic, partition = split(place)
+        oldest = self.bounds([topic]).oldest[place]
+        there = self._through({(topic, partition): max(first, oldest)}, {place: end})
+        return set(range(first, min(end, oldest))) | {message.offset() or 0 for message in there}
+
+    def _through(self, starts: dict[tuple[str, int], int], ends: dict[str, int]) -> Iterator[Message]:
+        """Yield every record that lies from `starts` up to `ends`."""
         left = {key for key, offset in starts.items() if offset < ends[name(*key)]}
         if not left:
             return
@@ -167,36 +184,8 @@ class Streams:
                 if self._is_end(message) or (message.error() is None and message.offset() >= ends[name(*key)] - 1):
                     left.discard(key)
                 if message.error() is None and message.offset() < ends[name(*key)]:
-                    seen = parse(message)
-                    if seen is not None:
-                        yield seen
+                    yield message
         self._consumer.unassign()
-
-    def held(self, place: str, first: int, end: int) -> set[int]:
-        """Return which offsets of a partition, from `first` up to `end`, hold a record; others are marks of transactions, or taken out.
-
-        Of those that are no longer there nobody knows: they are among them.
-        """
-        topic, partition = split(place)
-        oldest = self.bounds([topic]).oldest[place]
-        found = set(range(first, min(end, oldest)))
-        if end <= oldest:
-            return found
-        self._consumer.assign([TopicPartition(topic, partition, max(first, oldest))])
-        deadline, over = time.monotonic() + SECONDS, False
-        while not over:
-            messages = self._consumer.consume(1000, timeout=0.2)
-            if messages:
-                deadline = time.monotonic() + SECONDS
-            elif time.monotonic() > deadline:
-                message = f"Kafka at {self._bootstrap} stopped giving {place}"
-                raise StreamError(message)
-            for message in messages:
-                over = over or self._is_end(message) or (message.error() is None and message.offset() >= end - 1)
-                if message.error() is None and message.offset() < end:
-                    found.add(message.offset())
-        self._consumer.unassign()
-        return found
 
     def _is_end(self, message: Message) -> bool:
         """Tell whether a partition's end was reached; any other trouble with a partition is an error, for what follows would be missing."""
