@@ -1,4 +1,7 @@
-"""Assignments are a projection: the units of every incarnation that is not retired, and the batch slots, host by host."""
+"""Assignments are a projection: the units of every incarnation that is not retired, and the batch slots, host by host.
+
+What runs of tiers that cannot be read stays as it is.
+"""
 
 from collections.abc import Iterable
 
@@ -11,7 +14,7 @@ from ops.model.incarnation import IncarnationSpec, Phase
 
 def project(draft: Draft) -> None:
     """Write every host's assignment anew from what holds now."""
-    held: dict[HostName, list[_Part]] = {name: _unread(draft, name) for name in draft.view.hosts}
+    held: dict[HostName, list[_Part]] = {name: [(unit.id, unit) for unit in draft.view.left_on(name)] for name in draft.view.hosts}
     for host, part in _parts(draft):
         if host in held:
             held[host].append(part)
@@ -31,12 +34,6 @@ def _units(parts: Iterable[_Part], before: Assignment) -> Iterable[Unit]:
     for identity, like in parts:
         unit = there.get(identity) or like.model_copy(update={"id": identity})
         yield unit if unit.quiet is like.quiet else unit.model_copy(update={"quiet": like.quiet})
-
-
-def _unread(draft: Draft, host: HostName) -> list[_Part]:
-    """Keep what a host runs of tiers that cannot be read."""
-    unread = draft.view.unread
-    return [(unit.id, unit) for unit in draft.assignments[host].units if unit.tenant in unread] if unread else []
 
 
 def _parts(draft: Draft) -> Iterable[tuple[HostName, _Part]]:

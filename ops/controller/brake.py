@@ -53,4 +53,4 @@ def _braked(draft: Draft) -> frozenset[HostName]:
 
 def _holding(draft: Draft) -> set[HostName]:
     held = {host for tier in draft.view.tiers for spec in draft.held(tier) for host in spec.placement.hosts}
-    return held | {name for name, host in draft.view.hosts.items() if host.assignment.batch}
+    return held | {name for name, host in draft.view.hosts.items() if host.assignment.batch or draft.view.left_on(name)}

@@ -1,7 +1,6 @@
 """What the hosts hold now, as planning wants to see it: capacity less every unit of every incarnation that is not retired."""
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -9,7 +8,7 @@ from itertools import chain
 from ops.controller.draft import Draft
 from ops.model.assignment import HostState, slot_id
 from ops.model.ids import BATCH, HostName, TierName
-from ops.model.resources import Capacity, Quantum
+from ops.model.resources import Capacity
 from ops.model.status import TierState
 from ops.planning.cluster import Cluster, Host, Hosts, TierNow, units
 
@@ -49,11 +48,12 @@ def _count(draft: Draft) -> Hosts:
     cpu: dict[HostName, float] = defaultdict(float)
     memory: dict[HostName, int] = defaultdict(int)
     tiers: dict[HostName, list[TierName]] = defaultdict(list)
+    left = [(name, unit) for name in draft.view.hosts for unit in draft.view.left_on(name)]
     held = [(tier.spec, spec.placement) for name, tier in draft.view.tiers.items() for spec in draft.held(name)]
     parts = chain(
         ((host, draft.rules.batch_quantum) for host in (*draft.batch.values(), *returning(draft))),
         chain.from_iterable(units(spec, placement) for spec, placement in held),
-        _unread(draft),
+        ((host, unit.quantum) for host, unit in left),
     )
     for host, quantum in parts:
         cpu[host] += quantum.cpu
@@ -61,15 +61,10 @@ def _count(draft: Draft) -> Hosts:
     for spec, placement in held:
         for host in (placement.driver, *placement.slots):
             tiers[host].append(spec.name)
+    for host, unit in left:
+        tiers[host].append(TierName(unit.tenant))
     found = (_host(draft, name, cpu[name], memory[name], tuple(tiers[name])) for name in draft.view.hosts)
     return {host.name: host for host in found if host is not None}
-
-
-def _unread(draft: Draft) -> Iterator[tuple[HostName, Quantum]]:
-    """Yield what runs of tiers that cannot be read."""
-    unread = draft.view.unread
-    for host in draft.view.hosts.values() if unread else ():
-        yield from ((host.name, unit.quantum) for unit in host.assignment.units if unit.tenant in unread)
 
 
 @cache

@@ -63,8 +63,7 @@ def _sentence(draft: Draft, waits: list[str]) -> str:
         return brake.sentence(draft)
     odd = [f"{name} {status.sentence}" for name, status in draft.statuses.items() if status.state is not TierState.RUNNING]
     lost = [f"lost: {listed(sorted(draft.lost))}"] if draft.lost else []
-    unread = listed(sorted(draft.view.unread))
-    left = [f"{unread} cannot be read: what runs of it goes on, and is not looked after"] if unread else []
+    left = [draft.view.left] if draft.view.left else []
     beside = "".join(f"; {part}" for part in (*lost, *draft.suspects, *left))
     if odd:
         return f"{'; '.join(odd)}{beside}"

@@ -21,7 +21,7 @@ from ops.controller.mirror import Mirror
 from ops.controller.portions import portions
 from ops.controller.prune import prune
 from ops.controller.stamps import stamps
-from ops.controller.view import View, look, rests_on
+from ops.controller.view import MENDED_BY, View, look, rests_on
 from ops.model import paths
 from ops.model.ids import HostName
 from ops.model.operation import EpochRecord
@@ -209,13 +209,11 @@ class Controller:
         return decision.under_way or bool(decision.writes)
 
     def _held(self, view: View) -> Decision | None:
-        """Decide nothing while something that decisions rest on cannot be read, and was not read before: a guess could stop what runs."""
+        """Decide nothing while something that every decision rests on cannot be read: a guess could stop what runs."""
         unreadable = [path for path in self._mirror.unreadable() if rests_on(path)]
         if not unreadable:
             return None
-        sentence = (
-            f"decides nothing: {listed(unreadable)} cannot be read; write it anew with zkCli, or delete it and what it said is forgotten"
-        )
+        sentence = f"decides nothing: {listed(unreadable)} cannot be read; {MENDED_BY}"
         before = view.status
         return Decision(
             (), sentence, {} if before is None else before.tiers, under_way=False, braked=() if before is None else before.braked
@@ -231,7 +229,7 @@ class Controller:
     def _forget(self, writes: Iterable[Write]) -> None:
         """Read anew what was written, or was to be: no later pass may decide on what was there before."""
         for write in writes:
-            self._mirror.stale(write.path)
+            self._mirror.written(write.path)
             if write.version is None or write.value is None:
                 self._mirror.stale(write.path.rsplit("/", 1)[0])
 
@@ -256,6 +254,10 @@ class Controller:
             message = f"{'nobody' if found is None else found.value.leader} has taken office since"
             raise Deposed(message)
         log.info("decides again: something changed meanwhile", conflict=str(conflict))
+        if paths.CONTROLLER_STATUS in self._mirror.unreadable():
+            status = ControllerStatus(leader=self._name, epoch=term.epoch, at=time.time(), sentence="what was here could not be read")
+            self._channel.put(paths.CONTROLLER_STATUS, status)  # its own word, on which nothing rests
+            self._mirror.written(paths.CONTROLLER_STATUS)
 
     def _say(self, sentence: str) -> None:
         if sentence != self._said:

@@ -38,6 +38,11 @@ class Mirror:
                 self._known.pop((kind, path), None)
                 self._reading.discard((kind, path))
 
+    def written(self, path: str) -> None:
+        """Have a node read anew that was to be written; what cannot be read was in the way, and its last good value is of no more use."""
+        self.stale(path)
+        self._good.pop(path, None)
+
     def heal(self, most: int) -> None:
         """Have so many nodes read anew, those that were read longest ago: it mends what a watch has missed."""
         with self._lock:

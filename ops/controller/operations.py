@@ -13,7 +13,7 @@ from ops.controller.steps.preflight import preflight
 from ops.controller.steps.receipts import verify
 from ops.controller.steps.release import release
 from ops.controller.steps.trial import trial
-from ops.model.operation import CONTROLLER, STEPS, ChangeState, Operation, Result, Step
+from ops.model.operation import CONTROLLER, STEPS, ChangeKind, ChangeRecord, ChangeState, Operation, Result, Step
 from ops.model.sentence import listed
 
 _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
@@ -104,8 +104,7 @@ def _refused(draft: Draft, operation: Operation) -> str | None:
     if operation.step not in (*STEPS[operation.spec.kind], Step.ABORT):
         return f"{operation.spec.kind} has no step {operation.step}; its steps are {', '.join(STEPS[operation.spec.kind])}"
     if operation.step is Step.PREFLIGHT and draft.view.unread:
-        why = "it is damaged, or a newer version has written it: publish again, or upgrade the controllers"
-        return f"nothing can be planned: {listed(sorted(draft.view.unread))} cannot be read; {why}"
+        return f"nothing can be planned: {draft.view.left}"
     if operation.step in _NEED_NO_CHANGE:
         return None
     change = draft.changes.get(operation.change)
@@ -113,5 +112,11 @@ def _refused(draft: Draft, operation: Operation) -> str | None:
         return f"change {operation.change} has not begun; its preflight comes first"
     if change.state is not ChangeState.ACTIVE:
         return f"change {operation.change} has ended: it is {change.state}; begin another one"
-    unread = sorted(draft.view.unread.intersection(change.incarnations, (move.tier for move in change.plan.moves)))
+    unread = sorted(name for name in draft.view.unread if _concerns(change, name))
     return f"{listed(unread)} cannot be read any more" if unread else None
+
+
+def _concerns(change: ChangeRecord, tier: str) -> bool:
+    """Tell whether a change does something to a tier."""
+    everything = change.spec.kind in {ChangeKind.PAUSE, ChangeKind.RESUME} and change.spec.tier is None and not change.spec.workers
+    return everything or tier in {change.spec.tier, *change.incarnations, *(move.tier for move in change.plan.moves)}

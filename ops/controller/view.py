@@ -8,17 +8,24 @@ from pydantic import BaseModel
 
 from ops.channel import Read
 from ops.model import paths
-from ops.model.assignment import Assignment, HostFacts, HostRecord, Observed
+from ops.model.assignment import Assignment, HostFacts, HostRecord, Observed, Unit
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, TierWanted
 from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation
 from ops.model.pressure import Holds
 from ops.model.release import Release
+from ops.model.sentence import listed
 from ops.model.share import Layers
 from ops.model.status import ControllerStatus
 from ops.model.tier import TierSpec
 
 M = TypeVar("M", bound=BaseModel)
+
+MENDED_BY = (
+    "where a newer version has written it, upgrade the controllers; "
+    "else publish again, write it anew with zkCli, or delete it and what it said is forgotten"
+)
+"""What to do about a node that cannot be read."""
 
 
 class Reader(Protocol):
@@ -87,11 +94,23 @@ class View:
     releases: Mapping[str, Release] = field(default_factory=dict)
     status: ControllerStatus | None = None
     holds: Holds = field(default_factory=Holds)
-    unread: frozenset[str] = frozenset()
-    """Tiers of which something is there and cannot be read: it is damaged, or a newer version has written it."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Tiers of which a node is there and cannot be read, and which it is: it is damaged, or a newer version has written it."""
     strange: tuple[OperationId, ...] = ()
     """Likewise operations that wait for their result."""
     versions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def left(self) -> str | None:
+        """Say which tiers are left as they are, and what to do; None when all of them can be read."""
+        if not self.unread:
+            return None
+        tiers, nodes = (listed(sorted(names)) for names in (self.unread, self.unread.values()))
+        return f"{tiers} cannot be read: what runs of it goes on, and is not looked after; {nodes}: {MENDED_BY}"
+
+    def left_on(self, host: HostName) -> list[Unit]:
+        """Return what a host has to run of these tiers."""
+        return [unit for unit in self.hosts[host].assignment.units if unit.tenant in self.unread] if self.unread else []
 
 
 class _Look:
@@ -124,8 +143,8 @@ def look(reader: Reader) -> View:
     waiting = [name for name in at.names("/operations") if not reader.exists(paths.result(name), watch=True)]
     operations = {OperationId(name): _operation(at, name) for name in waiting}
     return View(
-        tiers={name: tier for name, tier in tiers.items() if tier is not None},
-        unread=frozenset(name for name, tier in tiers.items() if tier is None),
+        tiers={name: tier for name, tier in tiers.items() if isinstance(tier, TierView)},
+        unread={name: node for name, node in tiers.items() if isinstance(node, str)},
         hosts={host.name: host for host in _hosts(at)},
         operations={name: operation for name, operation in operations.items() if operation is not None},
         strange=tuple(name for name, operation in operations.items() if at.is_unread(paths.operation(name), operation)),
@@ -144,20 +163,23 @@ def look(reader: Reader) -> View:
 
 
 def rests_on(path: str) -> bool:
-    """Tell whether what runs rests on a node: what is declared, wanted or decided; not history, or what processes say of themselves."""
-    names = path[1:].split("/")
-    if names[0] == "hosts":
-        return names[-1] == paths.RECORD
-    return names[0] in {"config", "tiers", "assignments"} and names[-1] != paths.REPORT
+    """Tell whether every decision rests on a node, for it speaks of hosts or of all tiers; those of one tier are `View.unread`'s."""
+    root, *below = path[1:].split("/")
+    return path in {paths.LAYERS, paths.LOCK, paths.HOLDS} or root == "assignments" or (root == "hosts" and below[-1] == paths.RECORD)
 
 
-def _tier(at: _Look, name: str) -> TierView | None:
+def _tier(at: _Look, name: str) -> TierView | str:
+    """Return a tier, or the node of it that cannot be read; of its incarnations those before the owner are history."""
     spec = at.value(paths.tier(name), TierSpec)
     owner, wanted = at.value(paths.owner(name), OwnerRecord), at.value(paths.wanted(name), TierWanted)
-    if spec is None or at.is_unread(paths.owner(name), owner) or at.is_unread(paths.wanted(name), wanted):
-        return None
     numbers = [Incarnation(int(number)) for number in at.names(paths.incarnations(name)) if number.isdigit()]
     specs = {number: at.value(paths.incarnation(name, number), IncarnationSpec) for number in sorted(numbers)}
+    first = 0 if owner is None else owner.owner or 0
+    newer = {paths.incarnation(name, number): found for number, found in specs.items() if number >= first}
+    needed = {paths.owner(name): owner, paths.wanted(name): wanted, **newer}
+    unread = next((path for path, found in needed.items() if at.is_unread(path, found)), None)
+    if spec is None or unread is not None:
+        return unread or paths.tier(name)
     reports = {number: at.value(paths.report(name, number), IncarnationReport) for number in numbers}
     return TierView(
         spec=spec,

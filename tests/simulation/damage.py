@@ -25,6 +25,10 @@ class Damaged(MemoryChannel):
         self.damaged.add(path)
         self._tell(path)
 
+    def mend(self, path):
+        self.damaged.discard(path)
+        self._tell(path)
+
     def read_many(self, many, model, **_watch):
         self.refused = (self.refused - {*many}) | (self.damaged & {*many})
         return [None if path in self.damaged else self.read(path, model) for path in many]
@@ -41,6 +45,7 @@ class Damaged(MemoryChannel):
             self._tell(write.path)
 
     def put(self, path, value, **how):
+        self.damaged.discard(path)
         super().put(path, value, **how)
         self._tell(path)
 

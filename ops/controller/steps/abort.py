@@ -44,8 +44,8 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
     """Take back what a change has not finished, and end it."""
     change = draft.changes[identity]
     for tier, number in change.incarnations.items():
-        if tier in draft.view.unread:
-            continue
+        if tier not in draft.owners:
+            continue  # it cannot be read
         record = draft.owners[tier]
         if record.next == number:
             draft.own(tier, next=None, phase=Phase.STEADY)
@@ -101,16 +101,13 @@ def _is_well(draft: Draft, tier: TierName) -> bool:
 
 def _where(draft: Draft, identity: ChangeId) -> str:
     change = draft.changes[identity]
-    if change.spec.kind in ACCEPTED_LAST and change.incarnations:
-        running = (draft.incarnations[tier].get(draft.owners[tier].owner or Incarnation(0)) for tier in change.incarnations)
+    known = {tier: number for tier, number in change.incarnations.items() if tier in draft.owners}
+    if change.spec.kind in ACCEPTED_LAST and known:
+        running = (draft.incarnations[tier].get(draft.owners[tier].owner or Incarnation(0)) for tier in known)
         return "; ".join(
             f"{spec.tier} {_how(change.spec, spec)}, as incarnation {spec.incarnation}" for spec in running if spec is not None
         )
-    moved = [
-        f"{tier} stays with {number}, which had taken over"
-        for tier, number in change.incarnations.items()
-        if tier in draft.owners and draft.owners[tier].owner == number
-    ]
+    moved = [f"{tier} stays with {number}, which had taken over" for tier, number in known.items() if draft.owners[tier].owner == number]
     return "; ".join(moved) or "every tier is with the owner that it had"
 
 

@@ -99,6 +99,29 @@ def test_when_the_leader_is_killed_in_the_middle_of_a_drain_the_standby_goes_on(
     assert controllers.end("c2", kill=False) == 0
 
 
+def test_beside_a_damaged_node_of_one_tier_the_others_are_looked_after(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    controllers.end("c1", kill=False)
+    kazoo, fence, number = world.channel.kazoo, paths.owner("counts"), world.owner("enrich").owner
+    good, _ = kazoo.get(fence)
+    kazoo.set(fence, b"{broken")
+    before = {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents}
+    world.kill_driver("enrich")
+    controllers.start("c2")
+    world.until_true(lambda: world.owner("enrich").owner > number and world.state("enrich") is State.RUNNING, 120)
+    assert {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents} == before
+
+    def sentence():
+        return world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value.sentence
+
+    world.until_true(lambda: f"counts cannot be read: what runs of it goes on, and is not looked after; {fence}" in sentence(), 30)
+    kazoo.set(fence, good)
+    world.until_true(lambda: "cannot be read" not in sentence() and world.all_well(), 30)
+
+
 def test_when_the_leader_is_killed_while_it_takes_a_number_back_the_standby_goes_on(pipeline):
     world, controllers = pipeline
     controllers.start("c1")

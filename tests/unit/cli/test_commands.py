@@ -68,6 +68,15 @@ def test_the_audit_says_that_its_book_is_away(runner: CliRunner, tmp_path: Path)
     assert "PostgreSQL is away" in done.stderr
 
 
+def test_status_names_the_node_of_a_tier_that_cannot_be_read(runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoints(tmp_path)
+    monkeypatch.setattr("ops.cli.status.read_figures", Figures)
+    monkeypatch.setattr("ops.cli.status.snapshot", lambda: View(unread={"counts": "/tiers/counts/owner"}))
+    said = "counts cannot be read: what runs of it goes on, and is not looked after; /tiers/counts/owner: "
+    assert said in runner.invoke(app, ["status"]).stdout
+    assert said in json.loads(runner.invoke(app, ["status", "--json"]).stdout)["notes"][0]
+
+
 def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
     runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,11 @@ import pytest
 from simulation.damage import Damaged
 from simulation.world import RULES, World
 
+from ops.channel import ConflictError
 from ops.controller.leader import Controller
 from ops.model import paths
+from ops.model.assignment import HostRecord
+from ops.model.incarnation import State
 from ops.model.status import ControllerStatus
 
 
@@ -27,39 +30,120 @@ def world():
     running = World(channel=Open())
     running.want()
     running.settle()
+    running.channel.put(paths.host_record("h1"), HostRecord())
     return running
 
 
-def leader(world):
-    controller = Controller(world.channel, "c1", lambda: RULES)
-    return controller, controller._take_office(1)
+class Leader:
+    """A controller that leads."""
+
+    def __init__(self, world):
+        self.world = world
+        self.controller = Controller(world.channel, "c1", lambda: RULES)
+        self.term = self.controller._take_office(1)
+
+    def go_on(self, passes=20):
+        """Make passes as a leader does, and have the agents take a step after each."""
+        for _ in range(passes):
+            self.world.now += 1
+            try:
+                self.controller._pass(self.term)
+            except ConflictError as conflict:
+                self.controller._look_into(self.term, conflict)
+            for agent in self.world.agents.values():
+                agent.step()
+
+    @property
+    def status(self):
+        return self.world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value
 
 
-@pytest.mark.parametrize("path", [paths.wanted("counts"), paths.tier("counts"), paths.owner("counts"), paths.assignment("h1")])
+def units(world, tenant):
+    return {name: [unit for unit in world.assigned(name) if unit.tenant == tenant] for name in world.agents}
+
+
+@pytest.mark.parametrize("path", [paths.assignment("h1"), paths.host_record("h1"), paths.LAYERS, paths.LOCK, paths.HOLDS])
 def test_a_new_leader_decides_nothing_by_what_it_cannot_read_and_says_which_node_it_is(world, path):
     world.channel.damage(path)
     before = {name: world.assigned(name) for name in world.agents}
-    controller, term = leader(world)
-    assert not controller._pass(term)
-    said = world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value.sentence
-    assert said.startswith(f"decides nothing: {path} cannot be read")
+    leader = Leader(world)
+    leader.go_on()
+    assert leader.status.sentence.startswith(f"decides nothing: {path} cannot be read; where a newer version")
     assert {name: world.assigned(name) for name in world.agents} == before
     assert not world.owner("counts").stopped
+
+
+NODES = [paths.tier("counts"), paths.owner("counts"), paths.wanted("counts"), paths.incarnation("counts", 1)]
+
+
+@pytest.mark.parametrize("path", NODES)
+def test_a_new_leader_leaves_a_tier_that_it_cannot_read_as_it_is_and_looks_after_the_others(world, path):
+    world.channel.damage(path)
+    before, number = units(world, "counts"), world.owner("enrich").owner
+    world.kill_driver("enrich")
+    leader = Leader(world)
+    leader.go_on()
+    assert world.owner("enrich").owner > number
+    assert world.state("enrich") is State.RUNNING
+    assert units(world, "counts") == before
+    assert f"counts cannot be read: what runs of it goes on, and is not looked after; {path}: " in leader.status.sentence
+    world.channel.mend(path)
+    world.kill_driver("counts")
+    leader.go_on()
+    assert world.owner("counts").owner > 1
+    assert "cannot be read" not in leader.status.sentence
+
+
+@pytest.mark.parametrize("of", ["its fence", "its host"])
+def test_a_good_value_of_before_holds_until_it_has_to_be_written_over(world, of):
+    path = paths.owner("counts") if of == "its fence" else paths.assignment(world.placement("counts").driver)
+    leader = Leader(world)
+    leader.go_on(1)
+    world.channel.damage(path)
+    before = units(world, "counts")
+    leader.go_on()
+    assert "cannot be read" not in leader.status.sentence
+    world.kill_driver("counts")
+    leader.go_on()
+    assert ("counts cannot be read" if of == "its fence" else f"decides nothing: {path} cannot be read") in leader.status.sentence
+    assert units(world, "counts") == before
+    number = world.owner("enrich").owner
+    world.channel.mend(path)
+    for name in ("counts", "enrich"):
+        world.kill_driver(name)
+    leader.go_on()
+    assert "cannot be read" not in leader.status.sentence
+    assert world.owner("enrich").owner > number
+
+
+def test_a_good_value_of_a_tier_that_has_to_be_written_over_holds_nobody_else_up(world):
+    leader = Leader(world)
+    leader.go_on(1)
+    world.channel.damage(paths.owner("counts"))
+    number = world.owner("enrich").owner
+    for name in ("counts", "enrich"):
+        world.kill_driver(name)
+    leader.go_on()
+    assert world.owner("enrich").owner > number
+    assert world.state("enrich") is State.RUNNING
 
 
 def test_what_a_process_says_of_itself_and_history_hold_nobody_up(world):
     world.channel.damage(paths.report("counts", 1))
     world.channel.damage(paths.observed("h1"))
     world.channel.damage(paths.change("of-a-kind-that-a-newer-version-knows"))
-    controller, term = leader(world)
-    controller._pass(term)
-    assert "decides nothing" not in world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value.sentence
+    leader = Leader(world)
+    leader.go_on(2)
+    assert "cannot be read" not in leader.status.sentence
 
 
-def test_a_leader_that_has_read_a_node_before_goes_by_what_it_was(world):
-    controller, term = leader(world)
-    controller._pass(term)
-    world.channel.damage(paths.wanted("counts"))
-    controller._pass(term)
-    assert "decides nothing" not in world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value.sentence
-    assert not world.owner("counts").stopped
+@pytest.mark.parametrize("read_before", [True, False])
+def test_what_a_leader_has_said_is_said_anew_where_it_cannot_be_read(world, read_before):
+    leader = Leader(world)
+    leader.go_on(2 if read_before else 0)
+    world.channel.damage(paths.CONTROLLER_STATUS)
+    world.kill_driver("enrich")
+    leader.go_on()
+    assert world.state("enrich") is State.RUNNING
+    assert paths.CONTROLLER_STATUS not in world.channel.damaged
+    assert (leader.status.epoch, set(leader.status.tiers)) == (leader.term.epoch, set(world.specs))

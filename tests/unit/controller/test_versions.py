@@ -2,6 +2,7 @@
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -63,7 +64,7 @@ def test_what_a_newer_version_has_added_is_written_again(world):
             assert (unit.get(ADDED), unit["quantum"].get(ADDED)) == ((1, 1) if unit["id"] in before else (None, None))
 
 
-@pytest.mark.parametrize("path", [paths.tier("counts"), paths.owner("counts"), paths.wanted("counts")])
+@pytest.mark.parametrize("path", [paths.tier("counts"), paths.owner("counts"), paths.wanted("counts"), paths.incarnation("counts", 1)])
 def test_a_tier_that_cannot_be_read_goes_on_as_it_is(world, path):
     driver = world.driver("counts")
     good, version, _ = world.channel.nodes[path]
@@ -76,7 +77,7 @@ def test_a_tier_that_cannot_be_read_goes_on_as_it_is(world, path):
     world.until(lambda: world.state("enrich") is State.RUNNING)
     for _ in range(30):
         world.tick()
-    assert "counts cannot be read: what runs of it goes on" in world.sentences[-1]
+    assert "counts cannot be read: what runs of it goes on, and is not looked after; " + path in world.sentences[-1]
     assert {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents} == units
     assert (driver.state, world.driver("counts", driver.number)) == (State.RUNNING, driver)
     world.channel.nodes[path] = (good, version + 2, None)
@@ -97,6 +98,58 @@ def test_a_tier_that_cannot_be_read_in_the_middle_of_a_change_ends_it(world):
     world.channel.nodes[paths.owner("counts")] = (good, version + 2, None)
     world.settle()
     world.check_settled()
+
+
+def test_a_repartition_of_a_tier_that_cannot_be_read_any_more_is_aborted(world):
+    runbook = world.begin("s1", kind=ChangeKind.REPARTITION, tier="counts", partitions=6)
+    world.until(lambda: world.next_driver("counts") is not None)
+    good, version, _ = world.channel.nodes[paths.owner("counts")]
+    world.channel.nodes[paths.owner("counts")] = ('{"phase": "of the next version"}', version + 1, None)
+    world.until(lambda: runbook.ended)
+    assert runbook.results[Step.ABORT].ok
+    world.channel.nodes[paths.owner("counts")] = (good, version + 2, None)
+    world.settle()
+    world.check_settled()
+
+
+def test_a_pause_of_all_tiers_does_not_pass_over_one_that_cannot_be_read(world):
+    pause = world.begin("p1", kind=ChangeKind.PAUSE)
+    world.until(lambda: Step.PREFLIGHT in pause.results)
+    good, version, _ = world.channel.nodes[paths.owner("counts")]
+    world.channel.nodes[paths.owner("counts")] = ('{"phase": "of the next version"}', version + 1, None)
+    world.until(lambda: pause.ended)
+    assert "counts cannot be read any more" in pause.results[Step.PAUSE].sentence
+    world.channel.nodes[paths.owner("counts")] = (good, version + 2, None)
+    world.settle()
+    world.check_settled()
+
+
+def test_beside_a_tier_that_cannot_be_read_the_controller_begins_no_change_of_its_own(world):
+    scaled = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=3, until=world.wall() + 300)
+    world.settle()
+    assert scaled.ok, scaled.results
+    good, version, _ = world.channel.nodes[paths.owner("counts")]
+    world.channel.nodes[paths.owner("counts")] = ('{"phase": "of the next version"}', version + 1, None)
+    world.now += 400
+    for _ in range(30):
+        world.tick()
+    assert world.channel.children("/changes") == ["s1"]
+    world.channel.nodes[paths.owner("counts")] = (good, version + 2, None)
+    world.until(lambda: len(world.placement("enrich").slots) == 2)
+    world.settle()
+    world.check_settled()
+
+
+def test_what_has_to_be_separate_from_a_tier_that_cannot_be_read_does_not_come_to_it(world):
+    where = {host for host in world.agents if any(unit.tenant == "counts" for unit in world.assigned(host))}
+    world.rules = replace(world.rules, separate=(frozenset({"counts", "enrich"}),))
+    good, version, _ = world.channel.nodes[paths.owner("counts")]
+    world.channel.nodes[paths.owner("counts")] = ('{"phase": "of the next version"}', version + 1, None)
+    world.kill_driver("enrich")
+    world.until(lambda: world.owner("enrich").owner > 1 and world.state("enrich") is State.RUNNING)
+    assert not where & {*world.placement("enrich").slots, world.placement("enrich").driver}
+    world.channel.nodes[paths.owner("counts")] = (good, version + 2, None)
+    world.settle()
 
 
 def test_an_operation_of_a_newer_version_is_refused_by_its_name(world):
