@@ -45,14 +45,9 @@ def _note(draft: Draft, since: dict[TierName, float]) -> None:
 
 
 def _repairs(draft: Draft) -> list[Move]:
-    """Return what a repair would move now, of the tiers that do what they are to do, nearest the pipeline's end first."""
+    """Return what a repair would move now, of the tiers that nothing is being done to, nearest the pipeline's end first."""
     try:
         moves = plan(ChangeSpec(kind=ChangeKind.REPAIR), cluster(draft)).moves
     except RefusedError:
         return []
-    return [move for move in moves if _is_sound(draft, move.tier)]
-
-
-def _is_sound(draft: Draft, tier: TierName) -> bool:
-    record = draft.owners[tier]
-    return not record.paused and record.next is None and vitals.confirmed(draft, tier)
+    return [move for move in moves if vitals.undisturbed(draft, move.tier)]

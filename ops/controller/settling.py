@@ -57,8 +57,8 @@ def _ended(draft: Draft) -> Iterable[_Reason]:
 def _short(draft: Draft) -> Iterable[_Reason]:
     """Yield the tiers that run with less than their share and would get more now."""
     for tier in draft.end_first():
-        name, record, owning = tier.spec.name, draft.owners[tier.spec.name], draft.owning(tier.spec.name)
-        if owning is None or record.paused or record.next is not None or not vitals.confirmed(draft, name):
+        name, owning = tier.spec.name, draft.owning(tier.spec.name)
+        if owning is None or not vitals.undisturbed(draft, name):
             continue
         has, share = len(owning.placement.slots), target(name, draft.rules_now()).k
         identity = _attempt(draft, f"settle-{name}-from-{owning.incarnation}-")

@@ -110,3 +110,9 @@ def confirmed(draft: Draft, tier: TierName) -> bool:
         return False
     wants = State.PAUSED if record.paused else State.RUNNING
     return state(draft, tier, record.owner) is wants and not gone(draft, tier, record.owner)
+
+
+def undisturbed(draft: Draft, tier: TierName) -> bool:
+    """Tell whether a tier just runs, and nothing is being done to it: the controller's own changes are for such a tier only."""
+    record = draft.owners[tier]
+    return not record.paused and record.next is None and confirmed(draft, tier)
