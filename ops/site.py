@@ -4,11 +4,12 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from croniter import CroniterError, croniter
+from pydantic import AfterValidator, Field, ValidationError, field_validator
 
 from ops.model.resources import Capacity, Frozen, Quantum
 from ops.model.share import Numbers, Share
@@ -17,6 +18,17 @@ from ops.model.spread import Spread
 
 class SiteError(Exception):
     """The site file cannot be used; the message says which key and why."""
+
+
+def _place(said: str) -> str:
+    if not re.fullmatch(r"(zone|rack|label):.+|[^:]+", said):
+        message = f"{said!r} is no place: write a host's name, zone:z, rack:r or label:l"
+        raise ValueError(message)
+    return said
+
+
+Place = Annotated[str, AfterValidator(_place)]
+"""`zone:z`, `rack:r`, `label:l` or a host's name."""
 
 
 class HostConfig(Frozen):
@@ -35,11 +47,24 @@ class ShiftConfig(Frozen):
     """What the shares are from this hour on."""
 
     schedule: str
-    """Cron, five fields."""
+    """Cron: minute, hour, day of the month, month, day of the week."""
     timezone: str = "UTC"
     shares: dict[str, Numbers] = Field(default_factory=dict)
     """Slots by tenant, or per cents of the cluster: a target (`3`), or `{target: 3, minimum: 2, maximum: 6}` with some of them left out. A
     tenant that is not named goes back to its base."""
+
+    @field_validator("schedule")
+    @classmethod
+    def _comes(cls, schedule: str) -> str:
+        try:
+            croniter(schedule).get_next()
+            fits = len(schedule.split()) == 5  # noqa: PLR2004 - cron's own
+        except CroniterError:
+            fits = False
+        if not fits:
+            message = f'{schedule!r} is no cron schedule, or never comes: write five fields like "0 22 * * *", which is at 22:00 each day'
+            raise ValueError(message)
+        return schedule
 
     @field_validator("timezone")
     @classmethod
@@ -90,13 +115,13 @@ class Site(Frozen):
     shares: dict[str, Share] = Field(default_factory=dict)
     """Tenant (a tier, or `batch`) → its minimum, target and maximum: in slots (`3`), or in per cent (`80%`) of the quanta of this tenant
     that the site's own hosts would hold if they held nothing else."""
-    locality: dict[str, str] = Field(default_factory=dict)
-    """Tier → a place, where it has to be: `zone:z`, `rack:r`, `label:l` or a host's name."""
+    locality: dict[str, Place] = Field(default_factory=dict)
+    """Tenant → where it has to be. Default: anywhere on the site's own hosts."""
     spread: dict[str, Spread] = Field(default_factory=dict)
     """Tier → how many of its workers may be on one host, in one rack, in one zone. Default: any number."""
     separate: tuple[frozenset[str], ...] = ()
     """Groups of tiers, no two of which may have anything on the same host. Default: none."""
-    dedicated: dict[str, frozenset[str]] = Field(default_factory=dict)
+    dedicated: dict[Place, frozenset[str]] = Field(default_factory=dict)
     """A place → the tenants that alone may be there; what sends them there is `locality`. Default: every host takes all."""
     budget: dict[str, int] = Field(default_factory=dict)
     """Tier → how many workers of its share a change may leave it without. Default: all that are above its minimum."""
@@ -154,6 +179,20 @@ class Site(Frozen):
         return url
 
 
+def nowhere(site: Site) -> list[str]:
+    """Say at which of the places that a site file names none of its hosts is; hosts that it does not name may join, and be there."""
+    places: set[str] = set()
+    for host in site.hosts:
+        places |= {host.name, f"zone:{host.zone}", *(f"label:{label}" for label in host.labels)}
+        places |= set() if host.rack is None else {f"rack:{host.rack}"}
+    named = [*((f"locality.{tier}", place) for tier, place in site.locality.items()), *(("dedicated", place) for place in site.dedicated)]
+    return [
+        f"{key}: no host of the site file is at {place}; they are at {', '.join(sorted(places)) or 'none'}"
+        for key, place in named
+        if place not in places
+    ]
+
+
 def load(path: Path) -> Site:
     """Read and check the site file."""
     try:
@@ -174,6 +213,7 @@ def load(path: Path) -> Site:
         return Site.model_validate(raw)
     except ValidationError as error:
         lines = [
-            f"{path}: {'.'.join(str(part) for part in item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in error.errors()
+            f"{path}: {'.'.join(str(part) for part in item['loc'] if part != '[key]')}: {item['msg'].removeprefix('Value error, ')}"
+            for item in error.errors()
         ]
         raise SiteError("\n".join(lines)) from error

@@ -21,6 +21,7 @@ from ops.channel import Channel, ChannelAwayError, ConflictError, Write, trail
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.incarnation import IncarnationSpec, TierWanted
+from ops.model.named import unknown
 from ops.model.streams import User
 from ops.model.tier import TierSpec
 from ops.model.trail import Entry, Outcome
@@ -44,12 +45,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
         pipeline = declare.load(settings.pipeline)
-        _shares(settings, pipeline)
+        _check_names(settings, pipeline)
     except (site.SiteError, declare.DeclarationError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
     if only_check:
         sys.stdout.write(f"{settings.pipeline}: {', '.join(tier.name for tier in pipeline.tiers)}: valid\n")
+        sys.stdout.writelines(f"{line}\n" for line in site.nowhere(settings))
         return 0
     try:
         said = list(_publish(endpoints.load(), settings, pipeline))
@@ -94,6 +96,7 @@ def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.
         yield f"other releases run in {', '.join(behind)}: `sluice upgrade TIER` hands a tier over to this one"
     if stopped:
         yield f"not declared any more, and stopped: {', '.join(stopped)}; their streams, tables and checkpoints stay"
+    yield from site.nowhere(settings)
 
 
 def retire(channel: Channel, declared: Collection[str]) -> list[str]:
@@ -144,14 +147,13 @@ def _leave_for_airflow(specs: Iterable[TierSpec]) -> None:
     partial.replace(path)
 
 
-def _shares(settings: site.Site, pipeline: declare.Pipeline) -> None:
-    """Refuse shares of tiers that are not there: a typing error would go unnoticed."""
-    known = {tier.name for tier in pipeline.tiers} | {"batch"}
-    for key, named in (("shares", settings.shares), ("locality", settings.locality)):
-        for name in named:
-            if name not in known:
-                message = f"{key}.{name}: the pipeline {settings.pipeline} has no such tier; it has {', '.join(sorted(known))}"
-                raise declare.DeclarationError(message)
+def _check_names(settings: site.Site, pipeline: declare.Pipeline) -> None:
+    """Refuse a site file that speaks of tiers that are not there: a slip of the keyboard would go unnoticed."""
+    known = [tier.name for tier in pipeline.tiers]
+    wrong = unknown(settings, {name: shift.shares for name, shift in settings.shifts.items()}, known)
+    if wrong:
+        message = f"{'; '.join(wrong)}: the pipeline {settings.pipeline} has {', '.join(known)}; correct the name, or declare the tier"
+        raise declare.DeclarationError(message)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from ops.controller import assignments, backpressure, batch, brake, operations, 
 from ops.controller.draft import Draft, Moment
 from ops.controller.view import View
 from ops.model.ids import HostName, TierName
+from ops.model.named import unknown
 from ops.model.operation import ChangeState
 from ops.model.sentence import listed
 from ops.model.status import TierState, TierStatus
@@ -64,7 +65,9 @@ def _sentence(draft: Draft, waits: list[str]) -> str:
     odd = [f"{name} {status.sentence}" for name, status in draft.statuses.items() if status.state is not TierState.RUNNING]
     lost = [f"lost: {listed(sorted(draft.lost))}"] if draft.lost else []
     left = [draft.view.left] if draft.view.left else []
-    beside = "".join(f"; {part}" for part in (*lost, *draft.suspects, *left))
+    tiers = {*draft.view.tiers, *draft.view.unread}
+    slips = unknown(draft.rules, draft.rules.shifts, tiers) if tiers else []
+    beside = "".join(f"; {part}" for part in (*lost, *draft.suspects, *left, *slips))
     if odd:
         return f"{'; '.join(odd)}{beside}"
     return f"{len(draft.statuses)} tiers run, nothing is being changed{beside}" if draft.statuses else f"no tier is published yet{beside}"

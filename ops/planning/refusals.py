@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName, TierName, UnitId
+from ops.model.named import unknown
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.release import number_of
 from ops.model.sentence import listed
@@ -262,21 +263,7 @@ def _check_one(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
 
 
 def _check_repair(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-    rules = cluster.rules
-    named = {
-        "locality": rules.locality.keys(),
-        "spread": rules.spread.keys(),
-        "separate": frozenset[str]().union(*rules.separate),
-        "dedicated": frozenset[str]().union(*rules.dedicated.values()) - {BATCH},
-        "budget": rules.budget.keys(),
-    }
-    unknown = [
-        f'{key} in the site file speaks of "{name}", which is no tier'
-        for key, names in named.items()
-        for name in sorted(names)
-        if name not in cluster.tiers
-    ]
-    return [*unknown, *_check_one(spec, cluster)]
+    return [*unknown(cluster.rules, cluster.rules.shifts, cluster.tiers), *_check_one(spec, cluster)]
 
 
 def _check_pause(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:

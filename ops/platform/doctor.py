@@ -68,6 +68,8 @@ def _site(where: Layout) -> Iterator[Finding]:
             yield Finding("site", Verdict.BAD, line, "mend that key; ops/site.py describes each")
         return
     yield Finding("site", Verdict.OK, f"{where.site}: {found.pipeline} on {len(found.hosts)} hosts")
+    for line in site.nowhere(found):
+        yield Finding("site", Verdict.NOTE, line, "mend it, unless hosts that are not in the file are to join there")
     command = [str(where.python), "-m", "pipeline.publish", "--check"]
     environment = sluice.settings(where, where.home)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)

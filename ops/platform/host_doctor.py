@@ -44,14 +44,18 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
     except (site.SiteError, UnknownHostError) as error:
         return [Finding("site", Verdict.BAD, str(error), "the site file is the same on every host; SLUICE_SITE names it")]
     said = f"{site_file} knows {name} at {facts.address}, with {facts.cpu:g} cores and {facts.memory:,} MiB"
-    known = Finding("site", Verdict.OK, said)
+    astray = (
+        Finding("site", Verdict.NOTE, line, "mend it, unless hosts that are not in the file are to join there")
+        for line in site.nowhere(found)
+    )
+    known = [Finding("site", Verdict.OK, said), *astray]
     try:
         host = Host(facts, found, endpoints.load(), home)
     except (FileNotFoundError, endpoints.EndpointsError) as error:
-        return [known, Finding("endpoints", Verdict.BAD, str(error), "SLUICE_ENDPOINTS names it; docs/hosts.md shows one")]
+        return [*known, Finding("endpoints", Verdict.BAD, str(error), "SLUICE_ENDPOINTS names it; docs/hosts.md shows one")]
     looks = (_java, _packages, _jars, _address, _capacity, _groups, _home, _shared, _bucket, _access, _kafka, _channel, _services)
     with ThreadPoolExecutor(len(looks)) as pool:
-        return [known, *(finding for findings in pool.map(lambda look: _made(look, host), looks) for finding in findings)]
+        return [*known, *(finding for findings in pool.map(lambda look: _made(look, host), looks) for finding in findings)]
 
 
 def _made(look: Callable[[Host], Iterator[Finding]], host: Host) -> list[Finding]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.site import SiteError, load
+from ops.site import SiteError, load, nowhere
 
 HOST = "{name: h1, address: 127.0.1.1, capacity: {cpu: 1, memory: 1g}}"
 
@@ -20,6 +20,15 @@ def refused(path: Path) -> str:
     [
         (f"pipeline: p\nhosts: [{HOST}, {HOST}]", ": hosts: h1 is there more than once; give each host a name of its own"),
         (f"pipeline: p\nhosts: [{HOST}]\nreboot: []", ": reboot: Tuple should have at least 1 item"),
+        *(
+            (
+                f"pipeline: p\nhosts: []\nshifts: {{night: {{schedule: '{schedule}'}}}}",
+                f": shifts.night.schedule: {schedule!r} is no cron schedule, or never comes: write five fields like ",
+            )
+            for schedule in ("", "22:00", "0 25 * * *", "0 22 * *", "0 22 * * * *", "@daily", "0 0 31 2 *")
+        ),
+        ("pipeline: p\nhosts: []\nlocality: {t: 'racks:r1'}", ": locality.t: 'racks:r1' is no place: write a host's name"),
+        ("pipeline: p\nhosts: []\ndedicated: {'label:': [t]}", ": dedicated.label:: 'label:' is no place: write a host's name"),
         ("- pipeline", ": expected keys such as `pipeline:` and `hosts:`, found list"),
     ],
 )
@@ -27,6 +36,25 @@ def test_what_makes_no_sense_is_refused_by_its_key(tmp_path: Path, text: str, wh
     path = tmp_path / "site.yaml"
     path.write_text(text)
     assert refused(path).startswith(why)
+
+
+@pytest.mark.parametrize("schedule", ["0 22 * * *", "*/5 8-18 * * mon-fri", "0 0 29 2 *"])
+def test_a_schedule_that_comes_is_taken(tmp_path: Path, schedule: str) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(f"pipeline: p\nhosts: []\nshifts: {{night: {{schedule: '{schedule}', timezone: Europe/Bucharest}}}}")
+    assert load(path).shifts["night"].schedule == schedule
+
+
+def test_a_place_where_no_host_is_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    there = "{name: h1, address: 127.0.1.1, rack: r1, labels: [gpu], capacity: {cpu: 1, memory: 1g}}"
+    places = "locality: {t: 'rack:r1', u: 'rack:r2', v: h1}\ndedicated: {'label:gpu': [t], 'label:gpus': [t]}"
+    path.write_text(f"pipeline: p\nhosts: [{there}]\n{places}")
+    known = "they are at h1, label:gpu, rack:r1, zone:onprem"
+    assert nowhere(load(path)) == [
+        f"locality.u: no host of the site file is at rack:r2; {known}",
+        f"dedicated: no host of the site file is at label:gpus; {known}",
+    ]
 
 
 def test_what_is_no_text_or_cannot_be_read_is_refused_too(tmp_path: Path) -> None:

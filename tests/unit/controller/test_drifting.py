@@ -87,6 +87,12 @@ def test_a_changed_locality_is_drift_until_it_is_repaired():
     assert world.placement("counts").hosts == {"h1"}
 
 
+def test_a_rule_for_a_tier_that_is_not_published_is_said_with_its_key():
+    world = pipeline(*HOSTS, shares={"counts": (1, 1)}, spread={"countz": Spread(host=1)})
+    world.tick()
+    assert 'spread in the site file speaks of "countz", which is no tier' in world.sentences[-1]
+
+
 def test_dedicated_hosts_are_left_to_those_they_are_for():
     world = pipeline(*HOSTS, shares={"counts": (1, 4), "enrich": (1, 4)}, dedicated={"h3": frozenset({"counts"})})
     assert "h3" in slots(world, "counts")

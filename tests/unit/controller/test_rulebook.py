@@ -41,7 +41,10 @@ def test_a_file_that_is_still_being_written_is_waited_for(path):
     assert book.rules.locality == {"counts": "h2"}
 
 
-@pytest.mark.parametrize("text", ["hosts: [", f"{BASE}separate: [[counts]]\n", f"{BASE}budget: {{counts: -1}}\n"])
+SHIFT = "shifts: {night: {schedule: daily}}\n"
+
+
+@pytest.mark.parametrize("text", ["hosts: [", f"{BASE}separate: [[counts]]\n", f"{BASE}budget: {{counts: -1}}\n", BASE + SHIFT])
 def test_what_cannot_be_used_changes_nothing(path, text):
     book = Rulebook(path)
     path.write_text(text)

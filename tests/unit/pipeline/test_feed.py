@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from pipeline import declare, publish, topics
 from pipeline.feed import Fed, hit
 
@@ -42,9 +44,28 @@ def test_check_finds_the_shipped_site_valid(monkeypatch, capsys):
     assert "entry, enrich, counts, outbound: valid" in capsys.readouterr().out
 
 
-def test_check_names_a_share_that_no_tier_has(tmp_path, monkeypatch, capsys):
-    assert check(tmp_path, monkeypatch, "pipeline: pipeline.hits\nhosts: []\nshares: {entri: {minimum: 1}}\n") == 1
-    assert "shares.entri: the pipeline pipeline.hits has no such tier" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("shares", "{entri: {minimum: 1}, batch: {minimum: 0}}"),
+        ("locality", "{entri: h1, batch: h1}"),
+        ("spread", "{entri: {host: 1}}"),
+        ("separate", "[[entri, counts]]"),
+        ("dedicated", "{h1: [entri, batch]}"),
+        ("budget", "{entri: 1}"),
+        ("shifts", "{night: {schedule: '0 22 * * *', shares: {entri: 1, batch: 1}}}"),
+    ],
+)
+def test_check_names_what_speaks_of_no_tier(tmp_path, monkeypatch, capsys, key, said):
+    assert check(tmp_path, monkeypatch, f"pipeline: pipeline.hits\nhosts: []\n{key}: {said}\n") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(key)
+    assert 'in the site file speaks of "entri", which is no tier: the pipeline pipeline.hits has entry, enrich, counts, outbound' in line
+
+
+def test_check_says_where_no_host_is(tmp_path, monkeypatch, capsys):
+    assert check(tmp_path, monkeypatch, "pipeline: pipeline.hits\nhosts: []\nlocality: {entry: 'rack:r1'}\n") == 0
+    assert "locality.entry: no host of the site file is at rack:r1; they are at none" in capsys.readouterr().out
 
 
 def test_check_names_a_pipeline_that_cannot_be_imported(tmp_path, monkeypatch, capsys):

@@ -189,12 +189,13 @@ def test_a_host_that_joins_is_drift_and_its_repair_moves_one_worker():
 
 
 def test_a_rule_that_names_no_tier_is_said():
-    rules = Rules(shares={"t": Share()}, separate=(frozenset({"t", "u"}),), budget={"v": 1}, dedicated={"h1": frozenset({"t", BATCH})})
+    rules = Rules(shares={"t": Share()}, separate=(frozenset({"t", "u"}),), budget={"v": 1}, dedicated={"h1": frozenset({"t", "w", BATCH})})
     spec = spec_of("t")
     placement, placed = place_tier(spec, Target(1), None, {"h1": host_of("h1")})
     planned = plan(ChangeSpec(kind=ChangeKind.REPAIR), Cluster(placed.hosts, {"t": TierNow(spec, placement)}, (), rules))
     assert planned.notes == (
         'separate in the site file speaks of "u", which is no tier',
+        'dedicated.h1 in the site file speaks of "w", which is no tier',
         'budget in the site file speaks of "v", which is no tier',
         "nothing has drifted",
     )
