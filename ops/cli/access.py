@@ -1,20 +1,18 @@
 """`sluice access` and `sluice token`: credentials, the access lists of a tree, and how a host gets its own. For the admin."""
 
-import getpass
 import json
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
 
 from ops import endpoints, joining
-from ops.channel import Channel, Write, trail, tree
+from ops.channel import Channel, tree
 from ops.cli.ending import FAILED, OK, WrongUsageError
 from ops.cli.output import print_json
+from ops.cli.retiring import take_off
 from ops.model import paths
 from ops.model.access import Role
-from ops.model.trail import Entry, Outcome
 from ops.platform import credentials
 from ops.platform.layout import write_private
 from ops.until import UntilError, ending
@@ -75,9 +73,7 @@ def forget(host: str, *, as_json: bool) -> None:
         if channel.exists(paths.live(host)):
             message = f"an agent serves {host} now, with the credential that the channel knows: stop that one first"
             raise WrongUsageError(message)
-        entry = Entry(at=time.time(), by=f"cli:{getpass.getuser()}", what=f"forget {host}", outcome=Outcome.DONE)
-        gone = [path for path in (paths.host_record(host), paths.host(host), paths.observed(host)) if channel.exists(path)]
-        channel.multi([*(Write(path, None, None) for path in gone), trail.write(Role.OPERATOR, entry)])
+        take_off(channel, dict.fromkeys((paths.host_record(host), paths.host(host), paths.observed(host))), f"forget {host}")
     if as_json:
         print_json({"forgotten": host})
     else:

@@ -122,6 +122,15 @@ def return_(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = Fals
     _run(Kind.RETURN, host, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
+@app.command(epilog="Example: sluice retire h4")
+def retire(host: Host, *, as_json: AsJson = False) -> None:
+    """Take a host off the channel for good: it was drained, or written off, and its agent is stopped."""
+    from ops.cli.retiring import retire as carry_out  # noqa: PLC0415
+    from ops.model.ids import HostName  # noqa: PLC0415
+
+    carry_out(HostName(host), as_json=as_json)
+
+
 @app.command("write-off", epilog="Example: sluice write-off h2")
 def write_off(
     host: Annotated[str | None, typer.Argument(help="The host's name; without it, all that the brake holds.")] = None,

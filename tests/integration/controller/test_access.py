@@ -20,7 +20,7 @@ from ops.brokers import brokers
 from ops.channel import Channel, ChannelAwayError, NotAllowedError, Write, trail, tree
 from ops.model import paths
 from ops.model.access import HOST, PROCESSES, TABLE, Role, host_of, parent
-from ops.model.assignment import Assignment, HostFacts, Observed
+from ops.model.assignment import Assignment, HostFacts, HostRecord, HostState, Observed
 from ops.model.incarnation import OwnerRecord, TierWanted
 from ops.model.status import ControllerStatus
 from ops.model.streams import User
@@ -166,6 +166,35 @@ def test_a_host_that_has_lost_its_credential_is_told_and_comes_back_once_it_was_
         agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
     assert tree.other(admin.kazoo) == []
     assert [each.entry.what for each in trail.waiting(admin)] == ["forget h1"]
+
+
+def test_a_host_is_retired_with_its_credential_once_it_is_drained_and_its_agent_gone(place, admin, tmp_path):
+    file = tmp_path / "endpoints.json"
+    file.write_text(place.model_dump_json())
+
+    def retire():
+        command = [str(Path(sys.executable).with_name("sluice")), "retire", "h1"]
+        environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(tmp_path), "SLUICE_SITE": str(SITE)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    nodes = (paths.host_record("h1"), paths.host("h1"), paths.observed("h1"), paths.assignment("h1"))
+    with connected(place, Role.CONTROLLER) as controller:
+        with agent_on(place, tmp_path, "h1") as agent:
+            agent.put(paths.host("h1"), facts(tmp_path, "h1"))
+            agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
+            agent.create(paths.live("h1"), facts(tmp_path, "h1"), ephemeral=True)
+            controller.put(paths.assignment("h1"), Assignment())
+            assert "an agent serves h1: `sluice drain h1`, then stop it there" in retire().stderr
+            controller.put(paths.host_record("h1"), HostRecord(state=HostState.DRAINED))
+        done = retire()
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [path for path in nodes if admin.exists(path)] == []
+        assert 'there is no host "h1"; known hosts: none' in retire().stderr
+    assert [each.entry.what for each in trail.waiting(admin)] == ["retire h1"]
+    made_anew = tmp_path / "made anew"
+    with agent_on(place, made_anew, "h1") as another:
+        another.put(paths.host("h1"), facts(made_anew, "h1"))
+        assert tree.other(admin.kazoo) == []
 
 
 def went_through(act):

@@ -1,0 +1,116 @@
+"""`sluice retire`: a host goes for good when nothing is left on it and its agent is gone, and is refused with the way out before."""
+
+import json
+from contextlib import contextmanager, nullcontext
+
+import pytest
+from simulation.world import World
+from typer.testing import CliRunner
+
+from ops.channel import ConflictError, trail
+from ops.cli.ending import FAILED, WRONG_USAGE
+from ops.cli.main import app
+from ops.model import paths
+from ops.model.assignment import HostRecord, HostState
+from ops.model.operation import ChangeKind
+
+
+@pytest.fixture
+def world(monkeypatch):
+    running = World()
+    running.want()
+    running.settle()
+    monkeypatch.setattr("ops.cli.retiring.open_channel", lambda: nullcontext(running.channel))
+    return running
+
+
+def retire(*words):
+    return CliRunner().invoke(app, ["retire", *words])
+
+
+def refused(name):
+    done = retire(name)
+    assert (done.exit_code, done.stdout) == (WRONG_USAGE, "")
+    return done.stderr
+
+
+def drained(world, name):
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=name)
+    world.settle()
+    assert runbook.ok, runbook.results
+
+
+def nodes(world, name):
+    return {path for path in world.channel.nodes if name in path.split("/")}
+
+
+def test_a_drained_host_goes_once_its_agent_is_stopped_and_the_pipeline_runs_on(world):
+    drained(world, "h2")
+    assert refused("h2") == "an agent serves h2: stop it there (systemctl disable --now sluice-agent@h2)\n"
+    world.agents["h2"].die()
+    done = retire("h2")
+    assert done.exit_code == 0, done.stderr
+    assert "h2 is off the channel" in done.stdout
+    assert not nodes(world, "h2")
+    (told,) = [each.entry for each in trail.waiting(world.channel) if each.entry.what == "retire h2"]
+    assert (told.layer, told.outcome) == ("maintenance", "done")
+    assert told.by.startswith("cli:")
+    world.agents.pop("h2")
+    world.settle()
+    world.check_settled()
+    assert not nodes(world, "h2")
+    assert refused("h2") == 'there is no host "h2"; known hosts: h1, h3\n'
+
+
+def test_it_speaks_json(world):
+    drained(world, "h2")
+    world.agents["h2"].die()
+    assert json.loads(retire("h2", "--json").stdout) == {"retired": "h2"}
+
+
+def test_a_host_in_use_is_to_be_drained_first(world):
+    assert "`sluice drain h1`, then stop it there" in refused("h1")
+    world.agents["h1"].die()
+    assert refused("h1").startswith("h1 was not drained before its agent went: start that again")
+    assert nodes(world, "h1")
+
+
+def test_a_machine_that_is_gone_for_good_is_written_off_and_goes_once_nothing_is_left_there(world):
+    name = world.placement("counts").driver
+    world.agents[name].die()
+    record = world.channel.read(paths.host_record(name), HostRecord)
+    world.channel.put(paths.host_record(name), (HostRecord() if record is None else record.value).model_copy(update={"written_off": True}))
+    assert "could not go elsewhere yet: `sluice status` tells what they wait for" in refused(name)
+    world.settle()
+    for _ in range(20):
+        world.tick()
+    done = retire(name)
+    assert done.exit_code == 0, done.stderr
+    world.agents.pop(name)
+    world.settle()
+    assert not nodes(world, name)
+
+
+def test_a_change_that_is_about_it_is_named(world):
+    world.begin("r1", kind=ChangeKind.REBOOT, host="h2")
+    world.until(lambda: world.host_state("h2") in {HostState.DRAINED, HostState.REBOOTING})
+    assert refused("h2") == "change r1 is about h2: wait for its end, or `sluice abort r1`\n"
+
+
+def test_what_has_changed_meanwhile_is_left_and_said(world, monkeypatch):
+    drained(world, "h2")
+    world.agents["h2"].die()
+
+    @contextmanager
+    def overtaken():
+        def multi(_writes):
+            raise ConflictError(paths.host("h2"))
+
+        monkeypatch.setattr(world.channel, "multi", multi)
+        yield world.channel
+
+    monkeypatch.setattr("ops.cli.retiring.open_channel", overtaken)
+    done = retire("h2")
+    assert done.exit_code == FAILED
+    assert "h2 has changed in this moment, and is as it was (/hosts/h2): look at `sluice hosts`" in done.stderr
+    assert nodes(world, "h2")
