@@ -1,5 +1,6 @@
 """The channel's state in the shape of the page: hosts, tiers, the change under way. Reads only."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from ops.channel import Channel
@@ -21,7 +22,7 @@ def overview(channel: Channel) -> dict[str, Any]:
     status = None if found is None else found.value
     return {
         "controller": None if status is None else {"leader": status.leader, "sentence": status.sentence},
-        "hosts": [_host(channel, name) for name in channel.children("/hosts")],
+        "hosts": list(_hosts(channel)),
         "tiers": sorted((_tier(channel, name, status) for name in channel.children("/tiers")), key=_entry_first),
         "changes": _changes(channel),
     }
@@ -31,20 +32,23 @@ def _entry_first(tier: dict[str, Any]) -> tuple[int, str]:
     return (-int(tier["distance"]), str(tier["name"]))
 
 
-def _host(channel: Channel, name: str) -> dict[str, Any]:
-    facts = channel.read(paths.host(name), HostFacts)
-    found = channel.read(paths.host_record(name), HostRecord)
-    record = HostRecord() if found is None else found.value
-    observed = channel.read(paths.observed(name), Observed)
-    live = channel.exists(paths.live(name))
-    return {
-        "name": name,
-        "zone": "" if facts is None else facts.value.zone,
-        "labels": [] if facts is None else list(facts.value.labels),
-        "state": record.seen(live=live).value,
-        "by": record.by,
-        "units": [] if observed is None else [{"id": unit.id, "state": unit.state.value} for unit in observed.value.units],
-    }
+def _hosts(channel: Channel) -> Iterator[dict[str, Any]]:
+    """Yield all hosts; each question is put for all of them together."""
+    names = channel.children("/hosts")
+    below = channel.children_many([paths.host(name) for name in names])
+    facts = channel.read_many([paths.host(name) for name in names], HostFacts)
+    records = channel.read_many([paths.host_record(name) for name in names], HostRecord)
+    observed = channel.read_many([paths.observed(name) for name in names], Observed)
+    for name, nodes, said, written, seen in zip(names, below, facts, records, observed, strict=True):
+        record = HostRecord() if written is None else written.value
+        yield {
+            "name": name,
+            "zone": "" if said is None else said.value.zone,
+            "labels": [] if said is None else list(said.value.labels),
+            "state": record.seen(live=paths.LIVE in nodes).value,
+            "by": record.by,
+            "units": [] if seen is None else [{"id": unit.id, "state": unit.state.value} for unit in seen.value.units],
+        }
 
 
 def _tier(channel: Channel, name: str, status: ControllerStatus | None) -> dict[str, Any]:
