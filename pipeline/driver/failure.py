@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pipeline.driver.holes import meaning
+
 LINES = 6
 WIDTH = 400
 
@@ -27,7 +29,7 @@ def _root(java: Any) -> str:
 def _short(text: str) -> str:
     if "Traceback (most recent call last)" in text:
         text = _python(text)
-    lines = [line.rstrip() for line in text.splitlines()]
+    lines = [line.rstrip() for line in meaning(text).splitlines()]
     kept = [
         line
         for line in lines

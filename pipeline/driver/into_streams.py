@@ -31,10 +31,11 @@ from pipeline.driver.engine import (
 )
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
+from pipeline.driver.holes import guard
 from pipeline.driver.intake import Intake, portion
 from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, known, refuse_shorter, settled, start, unbroken
 from pipeline.driver.restarts import Restarts
-from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, executors, missing
+from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, executors, missing, why_gone
 from pipeline.driver.slots import records_read
 from pipeline.driver.streams import NoStreamError, Seen, StreamError
 from pipeline.routing import outgoing
@@ -76,6 +77,7 @@ class IntoStreams(Engine):
     def __init__(self, setting: Setting) -> None:
         """Prepare; nothing runs yet."""
         self._setting = setting
+        self._guard = guard(setting.session)
         self._query: StreamingQuery | None = None
         self._handover: Handover | None = None
         self._executors: frozenset[str] = frozenset()
@@ -249,7 +251,7 @@ class IntoStreams(Engine):
         if not gone:
             return None
         query.stop()
-        return RuntimeError(f"executor {', '.join(sorted(gone))} is gone")
+        return RuntimeError(why_gone(self._setting.session, gone))
 
     def caught_up(self) -> bool:
         """Tell whether its output is level with the old run's; where little comes out, whether it has read all that there was.
@@ -390,4 +392,5 @@ class IntoStreams(Engine):
             "kafka.request.timeout.ms": str(GIVE_UP_MS // 2),
             "kafka.linger.ms": LINGER_MS[self._setting.tier.mode],
             "kafka.max.request.size": str(4 * 1024 * 1024),
+            **self._guard,
         }

@@ -1,8 +1,9 @@
 """Where a realtime tier starts: computed from what is in its output, so that nothing is left out and little is done twice. Pure.
 
-Each run of a query writes in the order of its input, and a record that could not be written stops it within `SETTLED_MS`. So of each
-run and input partition, everything up to a record that was put out `SETTLED_MS` before the run's last one there is safely out, and
-everything before the place where the run started was out before. The best of these statements holds.
+Each run of a query writes in the order of its input, and a record that Kafka does not take stops it within `SETTLED_MS`, before a later
+one is put behind it (`pipeline.driver.holes`). So of each run and input partition, everything up to a record that was put out `SETTLED_MS`
+before the run's last one there is safely out, and everything before the place where the run started was out before. The best of these
+statements holds.
 
 Where each record makes exactly one, they can be counted off from there on: what is in the output without a break is out, too.
 """
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 GIVE_UP_MS = 8_000
-"""After this time a record that Kafka has not taken fails the query (`delivery.timeout.ms`)."""
+"""After this time a record that Kafka has not taken ends the executor (`delivery.timeout.ms`)."""
 SETTLED_MS = 10_000
 """Greater than GIVE_UP_MS by more than clocks and callbacks are late."""
 

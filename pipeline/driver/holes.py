@@ -1,0 +1,39 @@
+"""What a run puts out has no hole: an executor ends with the first record that Kafka does not take (decision record 0033).
+
+Spark has no place for that but a class of Kafka's producer, so this is Java, compiled by what Spark compiles its own code with.
+"""
+
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SOURCE = Path(__file__).with_name("EndsAtHole.java")
+GUARD = {"kafka.interceptor.classes": "sluice.EndsAtHole"}
+"""The option of Kafka's sink, once the session has the class."""
+MEANS = {
+    "exited with code 75": "Kafka did not take a record in time; all that may not be out is put again as soon as it answers",
+    "exited with code 76": "Kafka refused a record, the log of the executor's slot says why; all that may not be out is put again",
+}
+"""How such an end reads in Spark's words, and what it means."""
+
+
+def guard(session: "SparkSession") -> dict[str, str]:
+    """Give the executors the class, and return the option that has their producers use it."""
+    spark, jvm = session.sparkContext, session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook(SOURCE.read_text())
+    jar = Path(tempfile.mkdtemp(prefix="sluice-holes-")) / "holes.jar"
+    with zipfile.ZipFile(jar, "w") as made:
+        for name, code in dict(compiler.getBytecodes()).items():
+            made.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+    spark._jsc.sc().addJar(str(jar))  # noqa: SLF001
+    return GUARD
+
+
+def meaning(text: str) -> str:
+    """Put what an executor's end means before what Spark says of it, where that is known. Pure."""
+    return next((f"{meant}: {text}" for sign, meant in MEANS.items() if sign in text), text)

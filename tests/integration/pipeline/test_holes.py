@@ -1,0 +1,106 @@
+"""A broker that stands still for as long as a record may wait, and goes on: what a run has put out is in order, and has no hole."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ops.model.incarnation import State
+from ops.platform import java
+from pipeline.driver.positions import GIVE_UP_MS
+from tests.lab import ROOT, Lab, free_ports, until
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+
+RATE, SECONDS = 200, 60
+STREAM = "hits"
+"""What the second broker has; the first one, which goes on, has all others."""
+STILL_SECONDS = (GIVE_UP_MS / 1000 + 0.4, GIVE_UP_MS / 1000 + 1.5)
+"""So long it stands still: what was put first is given up, what was put last is still waiting when it goes on."""
+
+
+@contextmanager
+def second_broker(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start another broker of the lab's Kafka."""
+    given = (lab.home / "conf" / "kafka.properties").read_text()
+    cluster = re.search(r"cluster.id=(\S+)", (lab.home / "data" / "kafka" / "meta.properties").read_text())
+    assert cluster is not None
+    (port,) = free_ports(1)
+    settings = {"process.roles": "broker", "node.id": "2", "log.dirs": str(folder / "data")}
+    settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    kept = [line for line in given.splitlines() if line.split("=")[0] not in settings]
+    config = folder / "kafka.properties"
+    config.write_text("\n".join([*kept, *(f"{key}={value}" for key, value in settings.items())]))
+    program = [str(java.find(lab.home / "java") / "bin" / "java"), "-Xmx256m", "-cp", f"{lab.home}/jars/broker/*"]
+    subprocess.run([*program, "kafka.tools.StorageTool", "format", "-t", cluster[1], "-c", str(config)], check=True)
+    with (folder / "log").open("w") as log:
+        broker = subprocess.Popen([*program, "kafka.Kafka", str(config)], stdout=log, stderr=log)
+    try:
+        yield broker
+    finally:
+        broker.send_signal(signal.SIGCONT)
+        broker.terminate()
+        broker.wait(60)
+
+
+def given_to(lab: Lab, broker: int) -> None:
+    """Make the stream anew, on that broker."""
+    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    until("the broker is there", lambda: broker in admin.list_topics(timeout=5).brokers)
+    partitions = len(admin.list_topics(timeout=5).topics[STREAM].partitions)
+    admin.delete_topics([STREAM])[STREAM].result()
+    until("the stream is gone", lambda: STREAM not in admin.list_topics(timeout=5).topics)
+    settings = {"message.timestamp.type": "CreateTime"}
+    admin.create_topics([NewTopic(STREAM, replica_assignment=[[broker]] * partitions, config=settings)])[STREAM].result()
+
+
+def origins(lab: Lab) -> list[list[int]]:
+    """Return the offsets that the records of each partition of the stream were made of, by partition of the input, as they came first."""
+    reader = Consumer({"bootstrap.servers": lab.where.kafka, "group.id": "test", "enable.partition.eof": False})
+    ways: dict[tuple[int, bytes], list[int]] = {}
+    for partition in reader.list_topics(STREAM, timeout=10).topics[STREAM].partitions:
+        place = TopicPartition(STREAM, partition, 0)
+        _, end = reader.get_watermark_offsets(place, timeout=10)
+        reader.assign([place])
+        at = 0
+        while at < end:
+            for record in reader.consume(500, timeout=5):
+                at = (record.offset() or 0) + 1
+                came, _, offset = dict(record.headers() or [])["origin"].partition(b":")
+                ways.setdefault((partition, came), []).append(int(offset))
+    reader.close()
+    return [list(dict.fromkeys(way)) for way in ways.values()]
+
+
+def test_it_leaves_no_hole(lab: Lab, tmp_path: Path) -> None:
+    with second_broker(lab, tmp_path) as broker:
+        given_to(lab, 2)
+        for host, tier in (("h1", "entry"), ("h2", "enrich"), ("h3", "counts"), ("h3", "outbound")):
+            lab.cold(tier, 1, host)
+        for tier in ("entry", "enrich", "counts", "outbound"):
+            lab.wait(tier, 1, State.RUNNING)
+        words = [sys.executable, "-m", "pipeline.feed", "--rate", str(RATE), "--first", "1", "--count", str(RATE * SECONDS), "--json"]
+        feed = subprocess.Popen(words, env=lab.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        until("records are delivered", lambda: lab.delivered()[0] > RATE)
+        for seconds in STILL_SECONDS:
+            broker.send_signal(signal.SIGSTOP)
+            over = monotonic() + seconds
+            while monotonic() < over:
+                sleep(0.05)
+            broker.send_signal(signal.SIGCONT)
+            before = lab.delivered()[0]
+            until("records are delivered again", lambda before=before: lab.delivered()[0] > before + RATE)
+        assert json.loads(feed.communicate(timeout=200)[0])["failed"] == 0
+        until("everything is delivered", lambda: lab.delivered() == (RATE * SECONDS, RATE * SECONDS))
+        assert all(way == sorted(way) for way in origins(lab))
+        until("the counts agree", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(RATE * SECONDS,)], 30)
+        assert "Kafka did not take a record in time" in lab.log("entry", 1)
