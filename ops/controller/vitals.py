@@ -9,7 +9,7 @@ from ops.model.incarnation import IncarnationReport, IncarnationSpec, State
 
 ENDED = frozenset({State.STOPPED, State.FAILED, State.FENCED})
 START_SECONDS = 300.0
-"""A driver that has not come further than starting for this long counts as dead: its start hangs."""
+"""A driver that has not come further than starting for this long, and waits for nothing, counts as dead: its start hangs."""
 HEALTHY_SECONDS = 60.0
 """An owner that ran for this long has not failed in a row with the one before it."""
 
@@ -59,7 +59,8 @@ def death(draft: Draft, tier: TierName, number: Incarnation) -> Death | None:
     observed = seen(draft, host, driver_id(tier, number))
     if observed is not None and observed.state is UnitState.EXITED:
         return Death(f"ended on {host}: {observed.exit or 'no reason known'}", draft.age(observed.since))
-    if state(draft, tier, number) is State.STARTING and (over := _starting(draft, spec, said, observed) - START_SECONDS) > 0:
+    waits = said is not None and said.away is not None
+    if not waits and state(draft, tier, number) is State.STARTING and (over := _starting(draft, spec, said, observed) - START_SECONDS) > 0:
         return Death(f"was still starting on {host} after {START_SECONDS:.0f} s", over)
     return None
 

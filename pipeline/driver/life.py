@@ -7,6 +7,7 @@ import structlog
 
 from ops.model.incarnation import TRIAL_SECONDS, Directive, Flowed, Receipt, State
 from pipeline.driver.failure import plainly
+from pipeline.driver.patience import Patience
 from pipeline.sinks.ledger import FencedError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Life:
         self._states = states
         self._flow = flow
         self._workers = workers
+        self._patience = Patience(follow)
         self._owned: float | None = None
         """Since when it has owned the tier and run, on the monotonic clock."""
         self._counted = (0, 0, 0)
@@ -64,6 +66,8 @@ class Life:
         return EXIT_CODES[self._follow.report.state]
 
     def _step(self, told: Directive) -> None:
+        if self._follow.report.state is State.WARMING and told is not Directive.STANDBY:
+            self._follow.enter(State.READY)  # as warm as it was to be: there is no time left for more
         state = self._follow.report.state
         if told is Directive.STANDBY:
             self._stand_by(state)
@@ -76,8 +80,8 @@ class Life:
         if self._refused == self._follow.right:
             return
         try:
-            if state is not State.RUNNING:
-                self._run()
+            if state is not State.RUNNING and not self._patience.done(self._run):
+                return
             self._engine.check()
             self._engine.tick()
             self._follow.note(workers=self._workers.keep(self._follow.paused_workers))
@@ -96,12 +100,16 @@ class Life:
     def _stand_by(self, state: State) -> None:
         if state is State.STARTING:
             self._follow.enter(State.WARMING)
-            begun = time.monotonic()
-            self._engine.warm(self._still_waiting)
-            log.info("warm", seconds=round(time.monotonic() - begun, 1))
-            self._follow.enter(State.READY)
+        if state in {State.STARTING, State.WARMING}:
+            if self._patience.done(self._warm):
+                self._follow.enter(State.READY)
         elif state is State.RUNNING:
             self._hold(state)
+
+    def _warm(self) -> None:
+        begun = time.monotonic()
+        self._engine.warm(self._still_waiting)
+        log.info("warm", seconds=round(time.monotonic() - begun, 1))
 
     def _still_waiting(self) -> bool:
         self._follow.look()
@@ -109,9 +117,10 @@ class Life:
 
     def _run(self) -> None:
         self._beside = self._states.wanted and not self._follow.owns
-        self._left = self._follow.left() if self._states.wanted else None
-        if self._left is not None:
-            self._states.take(self._left.internal)
+        left = self._follow.left() if self._states.wanted else None
+        if left is not None and left != self._left:
+            self._states.take(left.internal)
+        self._left = left
         receipt = self._engine.run()
         self._follow.note(started_from=receipt, caught_up=False, measured=False, pressure=None)
         self._follow.enter(State.RUNNING)

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -23,6 +24,9 @@ from pipeline.driver.flow import Flow
 from pipeline.driver.follow import Follow
 from pipeline.driver.jvm import Jvm
 from pipeline.driver.metrics import DriverMetrics
+
+if TYPE_CHECKING:
+    from pipeline.driver.streams import Streams
 
 log = structlog.get_logger()
 
@@ -130,6 +134,9 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
 
     kafka = where.kafka_as(User.DRIVER)
     streams = Streams(kafka)
+    if not _answer(follow, streams, spec.inputs):
+        follow.enter(State.STOPPED)
+        return 0
     slots, label = len(incarnation.placement.slots), label_of(spec.name, incarnation.incarnation)
     tasks = sum(streams.partitions(stream) for stream in spec.inputs)
     if spec.mode is Mode.REALTIME and tasks > spec.quantum.threads * slots:
@@ -168,6 +175,18 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         _finish(session.stop)
         log.info("ended", seconds=round(time.monotonic() - begun, 1))
     return code
+
+
+def _answer(follow: Follow, streams: "Streams", inputs: tuple[str, ...]) -> bool:
+    """Wait until Kafka answers; tell whether it did before this incarnation was told to exit."""
+    from pipeline.driver.patience import AGAIN_SECONDS, Patience  # noqa: PLC0415
+
+    patience = Patience(follow)
+    while not patience.done(lambda: [streams.partitions(stream) for stream in inputs]):
+        follow.wait(AGAIN_SECONDS)
+        if follow.told() is Directive.EXIT:
+            return False
+    return True
 
 
 def _finish(act: Callable[[], None]) -> None:

@@ -30,6 +30,8 @@ class Log:
         """By release: how many of a hundred records its code sends to quarantine."""
         self.hangs = False
         """Its drivers hang as they start."""
+        self.away = None
+        """What its drivers need and wait for as they start."""
         self.partitions = STATE_PARTITIONS
         """Of the newest checkpoint."""
         self.keys_lost = 0
@@ -53,6 +55,7 @@ class SimDriver:
         self.partitions = STATE_PARTITIONS if found is None else found.value.partitions
         self.broken = log.broken.get(self.release)
         self.stuck = log.hangs
+        self.away = None
         self.flowed = None
         self.owned_since = None
         self.workers = {}
@@ -69,6 +72,7 @@ class SimDriver:
                 state=self.state,
                 since=self.wall(),
                 pid=1,
+                away=self.away,
                 caught_up=self.caught_up,
                 started_from=self.started_from,
                 stopped_at=self.stopped_at,
@@ -111,6 +115,11 @@ class SimDriver:
 
     def step(self):
         if self.ended or self.stuck:
+            return
+        if self.state is State.STARTING and self.away != self.log.away:
+            self.away = self.log.away
+            self._report()
+        if self.away is not None:
             return
         if self.state is State.RUNNING:
             self.log.committed += 10

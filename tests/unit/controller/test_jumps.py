@@ -152,6 +152,22 @@ def test_a_start_has_its_whole_time_and_is_given_up_after_it_each_time(jump):
     world.settle()
 
 
+def test_a_driver_that_waits_for_what_is_away_has_not_failed_and_its_start_counts_from_when_that_is_back():
+    world = fresh()
+    world.logs["counts"].away = "Kafka does not answer"
+    world.kill_driver("counts")
+    number = world.owner("counts").owner
+    world.until(lambda: world.owner("counts").owner > number and world.driver("counts") is not None)
+    number = world.owner("counts").owner
+    for _ in range(10):
+        world.tick(START_SECONDS)
+    assert (world.owner("counts").owner, world.state("counts")) == (number, State.STARTING)
+    assert world.statuses["counts"].sentence.startswith(f"incarnation {number} is starting, waits: Kafka does not answer")
+    world.logs["counts"].away = None
+    world.until(lambda: world.state("counts") is State.RUNNING)
+    assert world.owner("counts").owner == number
+
+
 @pytest.mark.parametrize("jump", [JUMP, -JUMP])
 def test_a_quarantine_lasts_an_hour(jump):
     world = fresh()

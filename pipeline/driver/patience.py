@@ -1,0 +1,49 @@
+"""What a driver cannot begin without may be away: Kafka, or PostgreSQL. It waits, and says what for; nobody counts that as its failure."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import psycopg
+import structlog
+from confluent_kafka import KafkaException
+
+from pipeline.driver.failure import plainly
+from pipeline.driver.streams import NoStreamError, StreamError
+
+if TYPE_CHECKING:
+    from pipeline.driver.follow import Follow
+
+log = structlog.get_logger()
+
+AGAIN_SECONDS = 2.0
+"""Between two tries."""
+
+
+class Patience:
+    """Tries again later what cannot be done now."""
+
+    def __init__(self, follow: "Follow") -> None:
+        """Say in its report what it waits for."""
+        self._follow = follow
+        self._due = 0.0
+
+    def done(self, act: Callable[[], object]) -> bool:
+        """Do it if it is time to, and return whether it was done."""
+        if time.monotonic() < self._due:
+            return False
+        try:
+            act()
+        except NoStreamError:
+            raise
+        except (psycopg.OperationalError, StreamError, KafkaException) as error:
+            self._due = time.monotonic() + AGAIN_SECONDS
+            away = plainly(error)
+            if self._follow.report.away != away:
+                log.warning("it waits for what is away", away=away)
+            self._follow.note(away=away)
+            return False
+        if self._follow.report.away is not None:
+            log.info("what was away is back")
+            self._follow.note(away=None, since=time.time())
+        return True

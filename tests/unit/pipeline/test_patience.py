@@ -1,0 +1,108 @@
+"""What a driver cannot begin without may be away: it waits, says so, and begins when that is back."""
+
+import psycopg
+import pytest
+
+from ops.model.incarnation import Directive, Receipt, State
+from pipeline.driver import patience
+from pipeline.driver.flow import Flow
+from pipeline.driver.internal import InternalStates
+from pipeline.driver.life import Life
+from pipeline.driver.streams import NoStreamError, StreamError
+from pipeline.driver.workers import Workers
+from pipeline.hooks import Hooks
+from tests.unit.pipeline.living import Query, Told
+
+
+class Away(Query):
+    """Cannot begin as often as there are errors left."""
+
+    def __init__(self, log, *errors):
+        super().__init__(log)
+        self._errors = list(errors)
+
+    def _begin(self):
+        if self._errors:
+            raise self._errors.pop(0)
+
+    def warm(self, go_on):
+        self._begin()
+        self.log.append("warm")
+
+    def run(self):
+        self._begin()
+        return super().run()
+
+
+class Keeps(Told):
+    """Remembers what was said."""
+
+    def __init__(self, *told):
+        super().__init__(1, told, [])
+        self.said = []
+
+    def enter(self, state, *, error=None, stopped_at=None):
+        self.said.append(str(state) if error is None else f"{state}: {error}")
+        super().enter(state, stopped_at=stopped_at)
+
+    def note(self, **changes):
+        if "away" in changes:
+            self.said.append(changes["away"])
+        super().note(**changes)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.0)
+
+
+def live(follow, query, folder):
+    return Life(follow, query, InternalStates(folder, Hooks()), Flow(), Workers()).live()
+
+
+@pytest.mark.parametrize("error", [StreamError("Kafka is away"), psycopg.OperationalError("no")])
+def test_it_waits_for_what_it_cannot_run_without(tmp_path, error):
+    log, follow = [], Keeps(*[Directive.RUN] * 4)
+    assert live(follow, Away(log, error, error), tmp_path) == 0
+    told = "Kafka is away" if isinstance(error, StreamError) else "OperationalError: no"
+    assert follow.said == [told, told, None, State.RUNNING, State.STOPPED]
+    assert log == ["run", "hold"]
+
+
+def test_a_standby_warms_up_when_it_is_back(tmp_path):
+    log, follow = [], Keeps(*[Directive.STANDBY] * 3)
+    assert live(follow, Away(log, StreamError("away")), tmp_path) == 0
+    assert follow.said == [State.WARMING, "away", None, State.READY, State.STOPPED]
+
+
+def test_who_is_given_the_tier_while_it_waits_to_warm_up_runs_cold(tmp_path):
+    log, follow = [], Keeps(Directive.STANDBY, Directive.RUN, Directive.RUN)
+    assert live(follow, Away(log, StreamError("away"), StreamError("away")), tmp_path) == 0
+    assert follow.said == [State.WARMING, "away", State.READY, "away", None, State.RUNNING, State.STOPPED]
+    assert log == ["run", "hold"]
+
+
+def test_it_ends_when_it_is_told_to_while_it_waits(tmp_path):
+    follow = Keeps(Directive.RUN)
+    assert live(follow, Away([], StreamError("away")), tmp_path) == 0
+    assert follow.said == ["away", State.STOPPED]
+
+
+def test_a_stream_that_is_not_there_is_not_waited_for(tmp_path):
+    follow = Keeps(Directive.RUN)
+    assert live(follow, Away([], NoStreamError("no such stream")), tmp_path) == 1
+    assert follow.said == ["failed: no such stream"]
+
+
+def test_what_was_left_is_taken_once_however_often_it_is_tried(tmp_path):
+    class Counts(Hooks):
+        taken = 0
+
+        def resume_execution(self, state):
+            self.taken += 1
+
+    hooks, follow = Counts(), Keeps(*[Directive.RUN] * 3)
+    states = InternalStates(tmp_path, hooks)
+    follow._receipts.append(Receipt(positions={"in/0": 1}, internal=states.leave(0, b"left"), at=0))
+    assert Life(follow, Away([], StreamError("away"), StreamError("away")), states, Flow(), Workers()).live() == 0
+    assert hooks.taken == 1
