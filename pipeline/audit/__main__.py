@@ -25,6 +25,7 @@ from ops.model.streams import User
 from pipeline import declare
 from pipeline.audit import trail
 from pipeline.audit.book import Book, Missing
+from pipeline.audit.fold import fold
 from pipeline.audit.frontier import Frontier
 from pipeline.audit.metrics import AuditMetrics
 from pipeline.audit.stream import StreamAudit
@@ -35,6 +36,8 @@ from pipeline.driver.streams import StreamError, Streams
 log = structlog.get_logger()
 
 EVERY_SECONDS = 5.0
+FOLD_SECONDS = 3600.0
+"""Between two looks for what of the ledger is old enough to be folded; days that wait are folded one with each look at the tiers."""
 
 
 class Auditor:
@@ -50,6 +53,7 @@ class Auditor:
         self._frontiers: dict[str, Frontier] = {}
         self._writers = {stream.name: tier.name for tier in tiers for stream in tier.outputs}
         self._away: set[str] = set()
+        self._fold_at = 0.0
         self._channel: Channel | None = None
         self._told: dict[str, Loss] | None = None
         self._untold = False
@@ -95,6 +99,17 @@ class Auditor:
         known = [moment for moment in given if moment is not None]
         if len(known) == len(given):
             frontier.mark(min(known), self._streams.bounds([stream.name for stream in tier.inputs]).ends)
+
+    def fold(self) -> None:
+        """Fold a day of each tier's ledger that is old enough; where there is none, look again later."""
+        if time.monotonic() < self._fold_at:
+            return
+        try:
+            fewer = sum(fold(self._book.open(), tier.name) for tier in self._tiers if tier.sink is not None)
+        except psycopg.Error as error:
+            log.warning("the ledger is folded later", reason=str(error).splitlines()[0])
+            fewer = 0
+        self._fold_at = time.monotonic() + (0.0 if fewer else FOLD_SECONDS)
 
     def _complete(self, stream: str) -> float | None:
         """Return up to which time of arrival a stream has everything; a stream from outside has it now."""
@@ -166,6 +181,7 @@ def main() -> int:
     while not over.wait(EVERY_SECONDS):
         auditor.look()
         auditor.tell()
+        auditor.fold()
         if published.exists() and published.stat().st_mtime_ns != begun:
             log.info("a pipeline was published; the audit starts again with its tiers")
             auditor.close()

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pipeline import declare, tables
+from pipeline.audit import fold
 from pipeline.driver.streams import Streams
 from pipeline.postgres import LOCK_SECONDS, connect
 from pipeline.sinks import archive as archives
@@ -191,3 +192,42 @@ def test_publishing_holds_nobody_up_for_long(lab: Lab, monkeypatch: pytest.Monke
         reader.execute("SELECT FROM delivered LIMIT 1")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             tables.create(lab.where.postgres, declare.Pipeline((replace(more, inputs=(declare.Stream("raw"),)),)))
+
+
+SUMS = "select sum(rows_in), sum(rows_out), sum(filtered), sum(replays), sum(written), max(batch), max(at) from ledger where tier = 'old'"
+CHAIN = """
+    select count(*) from (
+        select (begins ->> 'in/0')::bigint as begin, lag((ends ->> 'in/0')::bigint) over (order by batch) as before
+        from ledger where tier = 'old' and replay is null
+    ) as each where begin <> before
+"""
+
+
+def test_a_day_of_the_ledger_becomes_a_row_after_a_month_and_says_the_same(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "NEWEST", 100)
+    with closing(connect(lab.where.postgres)) as connection:
+        connection.execute(
+            "insert into ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays, at, written, replay)"
+            " select 'old', 1 + n / 400, n, jsonb_build_object('in/0', n * 10), jsonb_build_object('in/0', n * 10 + 10), 10, 7, 2, 0, 1,"
+            " now() - interval '45 days' + n * interval '1 hour', 7, null from generate_series(0, 1079) as n"
+        )
+        again = "update ledger set replay = 1, begins = ends where tier = 'old' and batch = 30"
+        connection.execute(f"{again}; update ledger set begins = jsonb_build_object('in/0', 300) where tier = 'old' and batch = 31")
+        sums = connection.execute(SUMS).fetchone()
+        assert connection.execute(CHAIN).fetchone() == (0,)
+        assert fold.fold(connection, "old") == 0, "nobody has audited it"
+        connection.execute("insert into audit_read (tier, source, position) values ('old', 'ledger', 1079)")
+
+        fewer = []
+        while count := fold.fold(connection, "old"):
+            fewer.append(count)
+        assert connection.execute(SUMS).fetchone() == sums
+        assert connection.execute(CHAIN).fetchone() == (0,)
+        assert 14 <= len(fewer) <= 16
+        kept = "select count(*), count(*) filter (where replay is not null) from ledger where tier = 'old'"
+        assert connection.execute(kept).fetchone() == (1080 - sum(fewer), 1)
+        old = "select count(*) from ledger where tier = 'old' and replay is null and at < date_trunc('day', now(), 'UTC') - interval '30 days'"
+        assert connection.execute(old).fetchone()[0] == len(fewer) or connection.execute(old).fetchone()[0] == len(fewer) + 1
+
+        connection.execute("update audit_read set position = 0 where tier = 'old'")
+        assert fold.fold(connection, "old") == 0
