@@ -18,7 +18,7 @@ OLDEST = """
 """The oldest day that is not folded, and its last batch that may be."""
 FOLD = """
     WITH gone AS (
-        DELETE FROM ledger WHERE tier = %(tier)s AND batch <= %(batch)s AND at >= %(day)s AND at < %(day)s + interval '1 day' RETURNING *
+        DELETE FROM ledger WHERE tier = %(tier)s AND batch <= %(batch)s AND at >= %(day)s AND at < %(day)s + interval '24 hours' RETURNING *
     ), folded AS (
         INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays, at, late, written,
             lost, replay)
