@@ -51,6 +51,10 @@ QUIET_SECONDS = 2 * INTERVAL
 PATIENCE_SECONDS = 20.0
 AWAY_SECONDS = 2.0
 """Between two tries while the sink, or Kafka, is away."""
+TOO_LARGE = "spark.driver.maxResultSize"
+"""Spark's word for a batch that is larger than the driver may collect."""
+SMALLER = 4
+"""Batches are made so many times smaller then, for as long as this incarnation runs."""
 
 
 class HeldError(Exception):
@@ -90,6 +94,8 @@ class IntoSink(Engine):
         self._held = threading.Event()
         self._error: BaseException | None = None
         self._restarts = Restarts(limit=5, seconds=120.0, first_wait=0.5)
+        self._most = setting.tier.max_offsets
+        """Records of a batch."""
         self._read: dict[str, int] = {}
         self._done: dict[str, int] = {}
         self._turn = False
@@ -142,7 +148,7 @@ class IntoSink(Engine):
         self._held.clear()
         self._error, self._turn, self._waits_since = None, False, None
         self._read, self._done = begins, begins
-        self._query = self._start(begins, self._take, records=setting.tier.max_offsets)
+        self._query = self._start(begins, self._take, records=self._most)
         log.info("runs", begins=begins)
         return Receipt(positions=begins, batch=None if last is None else last.number, repartitioned=self._repartitioned, at=time.time())
 
@@ -168,6 +174,9 @@ class IntoSink(Engine):
             self._setting.flow.restarts += 1
             self._setting.flow.failure = plainly(error)
             log.warning("the query failed and is begun again in place", error=self._setting.flow.failure)
+            if TOO_LARGE in self._setting.flow.failure:
+                self._most = max(1, self._most // SMALLER)
+                log.warning("a batch was too large for the driver's memory; its batches are smaller now", records=self._most)
         if self._restarts.overdue(now) >= 0:
             self._restarts.begun()
             try:
@@ -274,7 +283,7 @@ class IntoSink(Engine):
         except BaseException as error:
             self._error = error
             raise
-        if batch.records < self._setting.tier.max_offsets:
+        if batch.records < self._most:
             behind = 0.0 if self._is_mine() else BEHIND_SECONDS
             self._held.wait(INTERVAL - (time.time() - behind) % INTERVAL)
 

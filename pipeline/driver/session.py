@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 RESERVED = 64 * 1024 * 1024
 """Heap that Spark keeps for itself. Its default of 300 MiB refuses the small heaps of one slot. Unit: bytes."""
+AT_ONCE = 8
+"""What a driver collects of a batch may take this part of its heap: Python holds it several times over, outside of the heap."""
 EXECUTORS_SECONDS = 60.0
 
 
@@ -38,6 +40,7 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         "spark.executor.memory": f"{spec.quantum.heap}m",
         f"spark.executor.resource.{label}.amount": "1",
         f"spark.task.resource.{label}.amount": str(1 / threads),
+        "spark.driver.maxResultSize": f"{spec.driver.heap // AT_ONCE}m",
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
         "spark.executor.extraClassPath": kafka,

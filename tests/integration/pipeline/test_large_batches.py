@@ -1,0 +1,34 @@
+"""Records that are so large that a batch of them does not fit a driver: its batches get smaller, and all come through."""
+
+import json
+import time
+
+import pytest
+from confluent_kafka import Producer
+
+from pipeline.driver.streams import Streams
+from pipeline.hits import DRIVER
+from tests.lab import Lab, until
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
+RECORDS, SIZE = 3_000, 50_000
+assert RECORDS * SIZE > 1.5 * DRIVER.heap * 2**20 / 8
+
+
+def test_a_batch_that_does_not_fit_is_read_in_smaller_ones(lab: Lab) -> None:
+    for host, tier in (("h1", "entry"), ("h2", "enrich")):
+        lab.cold(tier, 1, host)
+    producer = Producer({"bootstrap.servers": lab.where.kafka, "message.max.bytes": 10 * SIZE})
+    now = int(time.time() * 1000)
+    for number in range(RECORDS):
+        hit = {"id": f"{number}-{'x' * SIZE}", "user": f"u{number % 9}", "ad": "ad-1", "kind": "view", "at": now}
+        producer.produce("raw", json.dumps(hit), partition=number % 4)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    streams = Streams(lab.where.kafka)
+    until("all of it waits", lambda: sum(streams.bounds(["enriched"]).ends.values()) >= RECORDS)
+    streams.close()
+    lab.cold("outbound", 1, "h3")
+    until("every hit is delivered", lambda: lab.delivered() == (RECORDS, RECORDS), 200)
+    assert "its batches are smaller now" in lab.log("outbound", 1)
+    assert lab.report("outbound", 1).state == "running"
