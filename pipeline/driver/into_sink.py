@@ -132,7 +132,7 @@ class IntoSink(Engine):
         failed = query.exception()
         query.stop()
         self._clear()
-        if failed is not None:
+        if failed is not None and TOO_LARGE not in plainly(failed):
             raise failed
 
     def run(self) -> Receipt:
