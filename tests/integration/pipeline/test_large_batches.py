@@ -6,13 +6,14 @@ import time
 import pytest
 from confluent_kafka import Producer
 
+from pipeline.driver.session import AT_ONCE
 from pipeline.driver.streams import Streams
 from pipeline.hits import DRIVER
 from tests.lab import Lab, until
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
-RECORDS, SIZE = 3_000, 50_000
-assert RECORDS * SIZE > 1.5 * DRIVER.heap * 2**20 / 8
+SIZE = 50_000
+RECORDS = 2 * DRIVER.heap * 2**20 // AT_ONCE // SIZE
 
 
 def test_a_batch_that_does_not_fit_is_read_in_smaller_ones(lab: Lab) -> None:

@@ -81,6 +81,7 @@ def given():
 @pytest.fixture
 def gate(given, tmp_path, monkeypatch):
     monkeypatch.setattr(into_streams, "executors", lambda _: frozenset({"0"}))
+    monkeypatch.setattr(into_streams, "guard", lambda _: {})
     monkeypatch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
     monkeypatch.setattr(into_streams.time, "monotonic", lambda: given.now)
     tier = Tier("entry", Kind.ENTRY, (Stream("raw"),), lambda raw: raw, (Stream("hits", "n int"),), mode=Mode.REALTIME, max_offsets=BATCH)

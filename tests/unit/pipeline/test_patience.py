@@ -25,7 +25,7 @@ class Away(Query):
         if self._errors:
             raise self._errors.pop(0)
 
-    def warm(self, go_on):
+    def warm(self, _go_on):
         self._begin()
         self.log.append("warm")
 
@@ -65,7 +65,7 @@ def test_it_waits_for_what_it_cannot_run_without(tmp_path, error):
     log, follow = [], Keeps(*[Directive.RUN] * 4)
     assert live(follow, Away(log, error, error), tmp_path) == 0
     told = "Kafka is away" if isinstance(error, StreamError) else "OperationalError: no"
-    assert follow.said == [told, told, None, State.RUNNING, State.STOPPED]
+    assert follow.said == [told, told, State.RUNNING, None, State.STOPPED]
     assert log == ["run", "hold"]
 
 
@@ -78,7 +78,7 @@ def test_a_standby_warms_up_when_it_is_back(tmp_path):
 def test_who_is_given_the_tier_while_it_waits_to_warm_up_runs_cold(tmp_path):
     log, follow = [], Keeps(Directive.STANDBY, Directive.RUN, Directive.RUN)
     assert live(follow, Away(log, StreamError("away"), StreamError("away")), tmp_path) == 0
-    assert follow.said == [State.WARMING, "away", State.READY, "away", None, State.RUNNING, State.STOPPED]
+    assert follow.said == [State.WARMING, "away", State.READY, "away", State.RUNNING, None, State.STOPPED]
     assert log == ["run", "hold"]
 
 
@@ -98,7 +98,7 @@ def test_what_was_left_is_taken_once_however_often_it_is_tried(tmp_path):
     class Counts(Hooks):
         taken = 0
 
-        def resume_execution(self, state):
+        def resume_execution(self, _state):
             self.taken += 1
 
     hooks, follow = Counts(), Keeps(*[Directive.RUN] * 3)
