@@ -60,7 +60,7 @@ def given_to(lab: Lab, broker: int) -> None:
     admin.delete_topics([STREAM])[STREAM].result()
     until("the stream is gone", lambda: STREAM not in admin.list_topics(timeout=5).topics)
     settings = {"message.timestamp.type": "CreateTime"}
-    admin.create_topics([NewTopic(STREAM, replica_assignment=[[broker]] * partitions, config=settings)])[STREAM].result()
+    admin.create_topics([NewTopic(STREAM, partitions, replica_assignment=[[broker]] * partitions, config=settings)])[STREAM].result()
 
 
 def origins(lab: Lab) -> list[list[int]]:
