@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ops.model.incarnation import State
 from ops.platform import java
 from pipeline.driver.positions import GIVE_UP_MS
-from tests.lab import ROOT, Lab, free_ports, until
+from tests.lab import ROOT, Lab, until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -34,7 +34,7 @@ def second_broker(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     given = (lab.home / "conf" / "kafka.properties").read_text()
     cluster = re.search(r"cluster.id=(\S+)", (lab.home / "data" / "kafka" / "meta.properties").read_text())
     assert cluster is not None
-    (port,) = free_ports(1)
+    port = lab.env["SLUICE_PORT_BASE"]  # the lab's own are above it
     settings = {"process.roles": "broker", "node.id": "2", "log.dirs": str(folder / "data")}
     settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
     kept = [line for line in given.splitlines() if line.split("=")[0] not in settings]
