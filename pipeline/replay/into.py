@@ -1,24 +1,20 @@
 """Where a replay's records go: where the tier's own would, under the same names, so that whoever has one drops it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, Message, Producer
 
-from ops.brokers import brokers
-from pipeline import lineage
+from pipeline import lineage, putting
 from pipeline.declare import QUARANTINE, Tier
 from pipeline.driver.into_sink import sink_rows
 from pipeline.replay.book import Book, BrokenOffError, Replay
 from pipeline.sinks.ledger import Counts, Ledger
 from pipeline.sinks.quarantine import Quarantine
 
-SECONDS = 20.0
-"""How long Kafka may take to take records."""
 SLICE_SECONDS = 0.02
 """What goes into a stream is spread evenly: so long at most it comes all at once."""
 
@@ -78,33 +74,17 @@ class IntoStreams:
 
     def __init__(self, kafka: str, book: Book, bad: frozenset[str]) -> None:
         """Connect."""
-        settings = {"acks": "all", "enable.idempotence": True, "message.max.bytes": 4 * 1024 * 1024, "linger.ms": 5, "log_level": 2}
-        self._producer = Producer({**brokers(kafka).client, **settings})
-        self._book, self._bad = book, bad
-        self._failed: list[str] = []
+        self._producer, self._book, self._bad = putting.producer(kafka), book, bad
 
     def put(self, part: Part, rate: Callable[[], float]) -> None:
         """Put it record by record, evenly."""
-        put, aside = 0, 0
-        due, before = 0.0, time.monotonic()
-        for row in part.rows.to_pylist():
-            headers = {entry["key"]: entry["value"] for entry in row["headers"]}
-            if headers["from"].decode() in self._bad:
-                aside += 1
-                continue
-            while due < 1:
-                time.sleep(SLICE_SECONDS)
-                now = time.monotonic()
-                due, before = due + rate() * (now - before), now
-            due -= 1
-            if part.after.quarantined:  # it arrives now
-                headers["t0"] = str(int(time.time() * 1000)).encode()
-            self._produce(row, list(headers.items()))
-            put, aside = (put, aside + 1) if row["topic"].endswith(QUARANTINE) else (put + 1, aside)
-        left = self._producer.flush(SECONDS)
-        if left or self._failed:
-            why = f" ({self._failed[0]})" if self._failed else ""
-            lacks = f"Kafka has not taken {left + len(self._failed)} records{why}"
+        records = [record for row in part.rows.to_pylist() if (record := _record(row)).headers["from"].decode() not in self._bad]
+        put = sum(not record.stream.endswith(QUARANTINE) for record in records)
+        aside = len(part.rows) - put
+        paced = _evenly(records, rate)
+        lacking = putting.put(self._producer, map(_arriving, paced) if part.after.quarantined else paced)
+        if lacking is not None:
+            lacks = f"Kafka has not taken {lacking.records} records ({lacking.why})"
             message = f"{lacks}; go on with `sluice replay --resume {part.after.number}`"
             raise BrokenOffError(message)
         rows_in = max(part.records, put + aside)
@@ -113,15 +93,27 @@ class IntoStreams:
     def close(self) -> None:
         """Nothing is left to be put: each part is waited for."""
 
-    def _produce(self, row: dict[str, Any], headers: list[tuple[str, bytes]]) -> None:
-        self._producer.produce(
-            row["topic"], key=row["key"], value=row["value"], partition=row["partition"], headers=headers, on_delivery=self._taken
-        )
-        self._producer.poll(0)
 
-    def _taken(self, error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            self._failed.append(str(error))
+def _record(row: dict[str, Any]) -> putting.Record:
+    headers = {entry["key"]: entry["value"] for entry in row["headers"]}
+    return putting.Record(row["topic"], row["partition"], row["key"], row["value"], headers)
+
+
+def _arriving(record: putting.Record) -> putting.Record:
+    """Have it arrive in the pipeline now."""
+    return record._replace(headers=record.headers | {"t0": str(int(time.time() * 1000)).encode()})
+
+
+def _evenly(records: Iterable[putting.Record], rate: Callable[[], float]) -> Iterator[putting.Record]:
+    """Yield each record when it is due, so many in a second."""
+    due, before = 0.0, time.monotonic()
+    for record in records:
+        while due < 1:
+            time.sleep(SLICE_SECONDS)
+            now = time.monotonic()
+            due, before = due + rate() * (now - before), now
+        due -= 1
+        yield record
 
 
 def into(  # noqa: PLR0913, PLR0917 — what one replay is

@@ -4,13 +4,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Producer
 
-from ops.brokers import brokers
-from pipeline import lineage
+from pipeline import lineage, putting
 from pipeline.declare import QUARANTINE
-
-FLUSH_SECONDS = 20.0
 
 
 class QuarantineError(Exception):
@@ -38,45 +35,24 @@ class Quarantine:
         if not bad:
             return
         if self._producer is None:
-            self._producer = Producer(
-                {**brokers(self._kafka).client, "acks": "all", "enable.idempotence": True, "message.max.bytes": 4 * 1024 * 1024}
-            )
-        refused: list[str] = []
-
-        def heard(error: KafkaError | None, _message: Message) -> None:
-            if error is not None:
-                refused.append(error.str())
-
-        for row in bad:
-            came = row[lineage.COLUMN]
-            stream = came["stream"] + QUARANTINE
-            headers = {
-                "origin": came["origin"],
-                "path": came["path"],
-                "from": came["from"],
-                "by": self._by,
-                "t0": came["t0"],
-                "reason": row[lineage.REASON],
-            }
-            self._producer.produce(
-                stream,
-                key=came["key"],
-                value=came["value"],
-                partition=came["partition"] % self._partitions(self._producer, stream),
-                headers={key: str(value).encode() for key, value in headers.items()},
-                on_delivery=heard,
-            )
-        left = self._producer.flush(FLUSH_SECONDS)
-        if left or refused:
-            why = f": {refused[0]}" if refused else f" within {FLUSH_SECONDS:.0f} s"
-            count = left + len(refused)
-            message = f"Kafka at {self._kafka} has not taken {count} bad records{why}; their batch is not written without them"
+            self._producer = putting.producer(self._kafka)
+        lacking = putting.put(self._producer, [self._record(row, self._producer) for row in bad])
+        if lacking is not None:
+            lacks = f"Kafka at {self._kafka} has not taken {lacking.records} bad records: {lacking.why}"
+            message = f"{lacks}; their batch is not written without them"
             raise QuarantineError(message)
+
+    def _record(self, row: dict[str, Any], producer: Producer) -> putting.Record:
+        came = row[lineage.COLUMN]
+        stream = came["stream"] + QUARANTINE
+        said = {name: came[name] for name in ("origin", "path", "from", "t0")} | {"by": self._by, "reason": row[lineage.REASON]}
+        headers = {name: str(value).encode() for name, value in said.items()}
+        return putting.Record(stream, came["partition"] % self._partitions(producer, stream), came["key"], came["value"], headers)
 
     def _partitions(self, producer: Producer, stream: str) -> int:
         """Return how many a stream has: its records' own stream may have been given more since."""
         if stream not in self._counts:
-            found = producer.list_topics(stream, timeout=FLUSH_SECONDS).topics[stream]
+            found = producer.list_topics(stream, timeout=putting.SECONDS).topics[stream]
             if not found.partitions:
                 message = f'stream "{stream}" is not in Kafka at {self._kafka}; run `python -m pipeline.publish`'
                 raise QuarantineError(message)
