@@ -99,7 +99,7 @@ class Runs:
             looker.close()
             return ends(self.lab, self.tier) == there
 
-        until(f"{self.tier} is level", done, 60)
+        until(f"{self.tier} is level", done)
 
 
 def overtake(first: WithState, second: WithState, give: Callable[[], None]) -> None:
@@ -112,5 +112,5 @@ def overtake(first: WithState, second: WithState, give: Callable[[], None]) -> N
         second.check()
         return second.caught_up()
 
-    until("the second has written", written, 60)
+    until("the second has written", written)
     first.hold()

@@ -74,7 +74,7 @@ def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(lab: Lab, feed: Feed
         runs.own(3)
         feed.hits(100)
         runs.level(third)
-        until("what is not needed is gone", lambda: third.tick() or depot.folders() == ["3.1"], 30)
+        until("what is not needed is gone", lambda: third.tick() or depot.folders() == ["3.1"])
         third.hold()
         assert not (lab.home / "checkpoints" / TIER).exists()
         assert table(lab, "windows", 2) == windows(feed.given["hits"])

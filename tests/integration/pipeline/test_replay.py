@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from pipeline.driver.streams import Seen, Streams, split
 from pipeline.replay.pace import p99
 from tests.integration.pipeline.again import BAD, MENDED
-from tests.lab import ROOT, Lab, until
+from tests.lab import ROOT, SECONDS, Lab, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.again"
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -113,6 +113,20 @@ class World:
         numbers, total = self.lab.ask("select sum(numbers), sum(total) from sums")[0]
         return int(numbers), int(total)
 
+    def stored_before(self, number: int) -> int:
+        return int(self.ask("select count(*) from stored where n < %s", number)[0][0])
+
+    def judged(self, ends: dict[str, int]) -> bool:
+        """Tell whether the audit has found what came out of all that was put in before these ends."""
+        found = dict(self.lab.ask("select partition, judged from audit where tier = 'enter'"))
+        return all(found.get(place, 0) >= end for place, end in ends.items())
+
+    def audited(self) -> bool:
+        """Tell whether the audit has looked at all that has come out, and at every batch; what it misses is among the losses then."""
+        ends = self.streams.bounds(["numbers", "raw.quarantine"]).ends
+        there = {("enter", *put) for put in ends.items()} | set(self.lab.ask("select tier, 'ledger', max(batch) from ledger group by tier"))
+        return there <= set(self.lab.ask("select tier, source, position from audit_read"))
+
     def dropped(self, tier: str) -> int:
         return int(self.ask("select coalesce(sum(replays), 0) from ledger where tier = %s and replay is null", tier)[0][0])
 
@@ -147,11 +161,11 @@ def good(fed: int) -> list[int]:
 
 
 def test_live_records_take_no_more_than_twice_as_long_and_a_kill_costs_nothing(world: World) -> None:
-    time.sleep(WARM_SECONDS)
-    warm = datetime.fromtimestamp(time.time(), UTC).isoformat()
+    until("there is something to replay", lambda: world.feed.fed > RATE * WARM_SECONDS)
+    warm, there = datetime.fromtimestamp(time.time(), UTC).isoformat(), world.streams.bounds(["raw"]).ends
     with world.window("before"):
         time.sleep(CALM_SECONDS)
-    time.sleep(15)  # the audit comes after
+    until("the audit comes after", lambda: world.judged(there))
     words = ("enter", "--to", warm, "--rate", str(REPLAYED))
     with world.window("replay"):
         number = world.killed(*words, after=300)
@@ -160,7 +174,8 @@ def test_live_records_take_no_more_than_twice_as_long_and_a_kill_costs_nothing(w
     assert said["put"] >= RATE * WARM_SECONDS * 0.9
     with world.window("after"):
         time.sleep(CALM_SECONDS)
-    time.sleep(5)  # what came last is in the table by then
+    fed = world.feed.fed
+    until("what came last is in the table", lambda: world.stored_before(fed) == len(good(fed)))
     before, beside, after = (world.p99(name) for name in ("before", "replay", "after"))
     calm = {place: max(before[place], after[place]) for place in before}  # others use the machine too, now more and now less
     print(f"p99 of live records: before {before}, beside a replay {beside}, after {after}; {said}")  # noqa: T201
@@ -195,8 +210,7 @@ def test_what_was_bad_is_taken_up_once_however_often_it_is_asked_for(world: Worl
     until("some are bad", lambda: world.feed.fed > 20 * BAD)
     fed = world.feed.end()
     until("all good ones are stored", lambda: world.stored() == (len(good(fed)), len(good(fed))))
-    judged = "select count(*) from audit where tier = 'enter' and partition = %s and judged >= %s"
-    until("the audit comes after", lambda: world.ask(judged, f"raw/{BAD_PARTITION}", fed // 8)[0][0])
+    until("the audit comes after", lambda: world.judged({f"raw/{BAD_PARTITION}": fed // 8}))
     said = world.replay("enter", "--to", f"{BAD_PARTITION}:{fed // 8}", "--rate", "2000", mended=True)
     assert said["quarantined"] > 0, "what is in quarantine is left out of a replay of the stream"
     said = world.replay("enter", "--quarantine", "--rate", "500", mended=True)
@@ -211,7 +225,7 @@ def test_what_was_bad_is_taken_up_once_however_often_it_is_asked_for(world: Worl
     assert world.stored() == (fed, fed)
     assert world.summed() == (fed, sum(range(fed)))
     assert world.lab.ask("select tier, batch from ledger where rows_in <> rows_out + filtered + quarantined + replays + late + lost") == []
-    time.sleep(12)  # two looks of the audit
+    until("the audit has seen all of it", world.audited)
     assert world.lab.ask("select sentence from losses") == []
 
 
@@ -222,6 +236,6 @@ def test_what_can_do_nothing_is_refused_and_what_is_cancelled_stays_so(world: Wo
     with world.begin("store", "--rate", "1") as process:
         number = until("it has begun", lambda: world.lab.ask("select max(number) from replays where ended_at is null")[0][0])
         world.replay("--cancel", str(number))
-        assert "was cancelled" in process.communicate(timeout=100)[1]
+        assert "was cancelled" in process.communicate(timeout=SECONDS)[1]
     with world.begin("--resume", str(number)) as process:
         assert f"replay {number} was cancelled" in process.communicate()[1]
