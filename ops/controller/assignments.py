@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
-from ops.model.assignment import Assignment, Unit, UnitKind, driver_id, label_of, slot_id
+from ops.model.assignment import Assignment, Unit, UnitKind, driver_id, label_of, slot_id, slot_ids
 from ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
 from ops.model.incarnation import IncarnationSpec, Phase
 
@@ -66,5 +66,5 @@ def _incarnation(tier: TierView, spec: IncarnationSpec, *, quiet: bool) -> Itera
     )
     worker = driver.model_copy(update={"kind": UnitKind.SLOT, "quantum": tier.spec.quantum})
     yield spec.placement.driver, (driver.id, driver)
-    for slot, host in enumerate(spec.placement.slots):
-        yield host, (slot_id(name, number, slot), worker)
+    slots = spec.placement.slots
+    yield from zip(slots, ((identity, worker) for identity in slot_ids(name, number, len(slots))), strict=True)

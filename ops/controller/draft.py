@@ -17,7 +17,7 @@ from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Ope
 from ops.model.pressure import Holds
 from ops.model.share import Layers
 from ops.model.status import TierStatus
-from ops.planning.cluster import BURST_ZONE, Hosts, Rules, holding
+from ops.planning.cluster import BURST_ZONE, Hosts, Rules, holding, moved
 from ops.planning.pace import Pace, pace
 
 
@@ -121,8 +121,12 @@ class Draft:
         failures: int = 0,
         release: str | None = None,
         partitions: int | None = None,
+        room: Hosts | None = None,
     ) -> Incarnation:
-        """Write a new incarnation under a number that was never used; release and partitions are the tier's, unless others are named."""
+        """Write a new incarnation under a number that was never used; release and partitions are the tier's, unless others are named.
+
+        `room` is what the hosts then hold, where whoever placed it has counted that.
+        """
         if release is None and (release := self.release_of(tier)) != self.wanted[tier].release:
             self.wanted[tier] = self.wanted[tier].model_copy(update={"release": release})
         known = [0, *self.incarnations[tier], self.owners[tier].owner or 0, self.owners[tier].next or 0]
@@ -138,7 +142,10 @@ class Draft:
             partitions=partitions or self.wanted[tier].partitions,
             attempt=self.wanted[tier].attempt,
         )
-        self._hold(tier, placement, 1)
+        if room is None:
+            self._hold(tier, placement, 1)
+        else:
+            self.room = room
         return number
 
     def retire(self, tier: TierName, number: Incarnation) -> None:
@@ -152,8 +159,8 @@ class Draft:
         """Move slots of a living incarnation: those that were lost with their host."""
         before = self.incarnations[tier][number]
         self.incarnations[tier][number] = before.model_copy(update={"placement": placement})
-        self._hold(tier, before.placement, -1)
-        self._hold(tier, placement, 1)
+        if self.room is not None:
+            self.room = moved(self.room, self.view.tiers[tier].spec, before.placement, placement)
 
     def _hold(self, tier: TierName, placement: Placement, count: int) -> None:
         if self.room is not None:

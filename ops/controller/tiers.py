@@ -92,7 +92,7 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
         waits = waits or batch.give_way(draft, aim.to, lambda after: place_most(tier.spec, aim, place, after))
         sentence = f"cannot be started: {refused}" if waits is None else f"is started when it has the room of {waits}"
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
-    number = draft.begin(name, placement, reason, failures)
+    number = draft.begin(name, placement, reason, failures, room=placed.hosts)
     draft.hand_to(name, number)
     draft.own(name, stopped=False, paused=draft.wanted[name].paused)
     short = [f"it has {len(placement.slots)} of its {aim.k} slots: room is short"] if len(placement.slots) < aim.k else []
@@ -107,8 +107,8 @@ def _away(draft: Draft, old: IncarnationSpec | None) -> list[HostName]:
     When everything comes back after a stop, the first host that is there must not be given all of it. On many hosts, some of which are
     always away, the others are enough.
     """
-    hosts = frozenset(draft.view.hosts) if old is None else old.placement.hosts
-    away = draft.away & hosts
+    hosts = draft.view.hosts.keys() if old is None else old.placement.hosts
+    away = [name for name in draft.away if name in hosts]
     return sorted(away) if len(away) > FEW_AWAY * len(hosts) else []
 
 

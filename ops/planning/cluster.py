@@ -1,6 +1,7 @@
 """The snapshot that planning works on: hosts with what is used of them, tiers with where they are, and the rules of the site."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ops.model.assignment import HostState
@@ -93,17 +94,22 @@ class Host:
         return self.name if kind == "host" else self.zone
 
     def matches(self, to: str | None) -> bool:
-        """Tell whether this host is at a place: `zone:z`, `rack:r`, `label:l`, a host's name, or None for anywhere."""
-        if to is None:
-            return self.zone != BURST_ZONE
-        kind, _, value = to.partition(":")
-        if kind == "zone" and value:
-            return self.zone == value
-        if kind == "rack" and value:
-            return self.rack == value
-        if kind == "label" and value:
-            return value in self.labels
-        return self.name == to
+        """Tell whether this host is at a place."""
+        return at(to)(self)
+
+
+def at(to: str | None) -> Callable[[Host], bool]:
+    """Return what tells whether a host is at a place: `zone:z`, `rack:r`, `label:l`, a host's name, or None for anywhere."""
+    if to is None:
+        return lambda host: host.zone != BURST_ZONE
+    kind, _, value = to.partition(":")
+    if kind == "zone" and value:
+        return lambda host: host.zone == value
+    if kind == "rack" and value:
+        return lambda host: host.rack == value
+    if kind == "label" and value:
+        return lambda host: value in host.labels
+    return lambda host: host.name == to
 
 
 def _counted(tiers: tuple[TierName, ...], tier: TierName, count: int) -> tuple[TierName, ...]:
@@ -215,6 +221,18 @@ def holding(hosts: Hosts, spec: TierSpec, placement: Placement, count: int = 1) 
     for name, quantum in units(spec, placement):
         if name in held:
             held[name] = held[name].holding(quantum, count, spec.name)
+    return held
+
+
+def moved(hosts: Hosts, spec: TierSpec, before: Placement, after: Placement) -> dict[HostName, Host]:
+    """Return the hosts once what was at one placement is at another; of a thousand slots only those that differ are reckoned anew."""
+    held = dict(hosts)
+    for quantum, there, here in ((spec.quantum, before.slots, after.slots), (spec.driver, (before.driver,), (after.driver,))):
+        more = Counter(here)
+        more.subtract(there)
+        for name, count in more.items():
+            if count and name in held:
+                held[name] = held[name].holding(quantum, count, spec.name)
     return held
 
 

@@ -7,7 +7,7 @@ How many workers of a tier may be in one rack or zone are nodes of the flow; who
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from operator import attrgetter
@@ -20,7 +20,7 @@ from ops.model.resources import Quantum
 from ops.model.sentence import listed
 from ops.model.tier import TierSpec
 from ops.planning.ask import DRIVER, EXTRA, Ask, Places
-from ops.planning.cluster import Host, Hosts, RefusedError
+from ops.planning.cluster import Host, Hosts, RefusedError, at
 from ops.planning.shares import Target
 from ops.planning.verdict import known, name_of, verdict
 
@@ -113,9 +113,10 @@ def _ease(ask: Ask, hosts: Hosts, notes: list[str]) -> Ask:
     """Loosen a locality that no host can serve now: running elsewhere is better than not running."""
     if ask.to is None or ask.count == 0:
         return ask
-    matching = [host for host in hosts.values() if host.matches(ask.to)]
-    if any(host.usable for host in matching):
+    there = at(ask.to)
+    if any(host.usable and there(host) for host in hosts.values()):
         return ask
+    matching = [host for host in hosts.values() if there(host)]
     if ask.part == EXTRA:
         notes.append(f"{ask.tenant} goes without its {ask.count} more at {ask.to}: no host there is up")
         return replace(ask, count=0)
@@ -130,9 +131,8 @@ def _ease(ask: Ask, hosts: Hosts, notes: list[str]) -> Ask:
 def _solve(asks: Sequence[Ask], hosts: Hosts) -> list[tuple[HostName, ...]]:
     """Solve one quantum: ask → host → sink, every arc one unit wide; zones and racks that are limited lie in between."""
     quantum = asks[0].quantum
-    roomy = [host for host in hosts.values() if host.takes(quantum)]
     wanted = sum(ask.count for ask in asks)
-    takers = [_candidates(ask, roomy, wanted, hosts) for ask in asks]
+    takers = [_candidates(ask, wanted, hosts) for ask in asks]
     if len(asks) == 1 and not asks[0].keep and not asks[0].beside and len(takers[0]) == wanted:
         return [tuple(sorted(host.name for host in takers[0]))]  # nothing to weigh: the emptiest hosts, one unit on each
     columns = {name: column for column, name in enumerate(sorted({host.name for taking in takers for host in taking}), start=len(asks))}
@@ -200,34 +200,41 @@ def _flowing(arcs: Sequence[_Arc], supplies: Sequence[int], sink: int) -> list[i
     return [arc for arc, units in enumerate(flow.flows(numbers)) if units]
 
 
-def _candidates(ask: Ask, roomy: Sequence[Host], wanted: int, hosts: Hosts) -> list[Host]:
+def _candidates(ask: Ask, wanted: int, hosts: Hosts) -> list[Host]:
     """Return where an optimum can put an ask: where it is, on the emptiest `wanted` hosts, or on the emptiest that it is to be beside.
 
     Where racks or zones are limited they are the emptiest that the limits allow. One of so many is left alone by any result that goes
-    elsewhere, and taking it instead costs no more.
+    elsewhere, and taking it instead costs no more; if it is one to be beside it costs less, and then no others are looked at.
     """
-    fit = [host for host in roomy if host.matches(ask.to) and (host.only is None or ask.tenant in host.only)]
-    if ask.separate:
-        fit = [host for host in fit if ask.separate.isdisjoint(host.tiers)]
-    if ask.spread is not None and ask.taken:
-        fit = [host for host in fit if ask.left_on(host)]
-    matching = sorted(fit, key=attrgetter("load"))
-    found = {host.name: host for host in _first(ask, matching, wanted, hosts)}
-    keep, beside = {*ask.keep}, {*ask.beside}
-    found |= {host.name: host for host in matching if host.name in keep} if keep else {}
-    found |= {host.name: host for host in islice((host for host in matching if host.name in beside), wanted)} if beside else {}
-    return list(found.values())
+    near = [*islice(_fit(ask, _named(ask.beside, hosts)), wanted)]
+    first = () if len(near) == wanted else _first(ask, _fit(ask, hosts.values()), wanted, hosts)
+    kept = _fit(ask, _named(ask.keep, hosts))
+    return [*{host.name: host for host in (*first, *kept, *near)}.values()]
 
 
-def _first(ask: Ask, matching: Sequence[Host], wanted: int, hosts: Hosts) -> Sequence[Host]:
+def _named(names: Iterable[HostName], hosts: Hosts) -> list[Host]:
+    return [hosts[name] for name in dict.fromkeys(names) if name in hosts]
+
+
+def _fit(ask: Ask, hosts: Iterable[Host]) -> Iterator[Host]:
+    """Yield those of the hosts that may take a unit of an ask, the emptiest first: of ten thousand few are looked at."""
+    there = at(ask.to)
+    for host in sorted(hosts, key=attrgetter("load")):
+        if there(host) and host.takes(ask.quantum) and host.admits(ask.tenant, ask.separate) and ask.left_on(host):
+            yield host
+
+
+def _first(ask: Ask, fit: Iterator[Host], wanted: int, hosts: Hosts) -> Iterator[Host]:
     """Return the emptiest `wanted` hosts: no more of a limited rack or zone than it may take, or of each of them when others ask too."""
     if ask.wide is None:
-        return matching[:wanted]
+        return islice(fit, wanted)
     alone = wanted == ask.count
-    limits: Iterable[tuple[str, int | None]] = (ask.spread or ()) if alone else [(ask.wide, wanted)]
+    limits: Iterable[tuple[str, int | None]] = [(ask.wide, wanted)]
+    if alone:
+        limits = [(kind, most) for kind, most in ask.spread or () if kind != "host"]  # of these one unit on each may be there
     places = Places(limits, ask.taken if alone else (), hosts)
-    found = (host for host in matching if places.take(host, 1))
-    return list(islice(found, wanted) if alone else found)
+    found = (host for host in fit if places.take(host, 1))
+    return islice(found, wanted) if alone else found
 
 
 def _highest(ask: Ask, taking: Sequence[Host], wanted: int, hosts: Hosts) -> int:

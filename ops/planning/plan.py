@@ -9,7 +9,8 @@ from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName, TierName
 from ops.model.incarnation import TRIAL_SECONDS, Placement
 from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan
-from ops.planning.cluster import BURST_ZONE, Cluster, Hosts, RefusedError, TierNow, holding
+from ops.model.tier import TierSpec
+from ops.planning.cluster import BURST_ZONE, Cluster, Hosts, RefusedError, TierNow, holding, moved
 from ops.planning.drift import drift, evened
 from ops.planning.layers import layers_after
 from ops.planning.lending import giving_back, keepable, lend
@@ -126,10 +127,10 @@ def _moves(spec: ChangeSpec, cluster: Cluster, level: Fraction = Fraction(1)) ->
     """
     moves: list[Move] = []
     notes: list[str] = []
-    hosts: Hosts = cluster.hosts
+    hosts = state = cluster.hosts
+    """Beside all that is there, and once these moves are through."""
     for tier in cluster.end_first():
         share = target(tier.spec.name, cluster.rules)
-        state = _released(cluster, moves)
         if tier.placement is None or not has_to_move(spec, tier, share, cluster.with_hosts(state)):
             continue
         fewest = floor(tier.spec, share, tier.placement, cluster.rules)
@@ -142,7 +143,7 @@ def _moves(spec: ChangeSpec, cluster: Cluster, level: Fraction = Fraction(1)) ->
         if spec.kind is ChangeKind.REPAIR:
             why, aim = "; ".join(drift(tier, aim, state)), evened(tier, aim, state)
         try:
-            after, placed, said = _beside(tier, aim, hosts, cluster, moves)
+            after, placed, said = _beside(tier, aim, hosts, state, moves)
         except RefusedError as refused:
             if spec.kind is not ChangeKind.REPAIR:
                 raise
@@ -151,15 +152,16 @@ def _moves(spec: ChangeSpec, cluster: Cluster, level: Fraction = Fraction(1)) ->
         hosts = placed.hosts
         notes.extend(said)
         moves.append(Move(tier=tier.spec.name, before=tier.placement, after=after, short=share.slots - aim.slots, why=why))
+        state = _through(moves[-1], tier.spec, state)
     lacks = lacking(cluster)
-    if lacks and moves and why_not(lacks, cluster.hosts) is None and why_not(lacks, _released(cluster, moves)) is not None:
+    if lacks and moves and why_not(lacks, cluster.hosts) is None and why_not(lacks, state) is not None:
         names = ", ".join(sorted({ask.tenant for ask in lacks}))
         message = f"it would take the room that {names} needs for its minimum; ask for less, or return or add a host"
         raise RefusedError(message)
     return moves, notes
 
 
-def _beside(tier: TierNow, aim: Target, hosts: Hosts, cluster: Cluster, moves: list[Move]) -> tuple[Placement, Placed, list[str]]:
+def _beside(tier: TierNow, aim: Target, hosts: Hosts, state: Hosts, moves: list[Move]) -> tuple[Placement, Placed, list[str]]:
     """Place a tier beside all that is there, or else beside what is left when the tiers that have moved are released."""
     try:
         after, placed = place_tier(tier.spec, aim, tier.placement, hosts)
@@ -168,7 +170,7 @@ def _beside(tier: TierNow, aim: Target, hosts: Hosts, cluster: Cluster, moves: l
             raise
     else:
         return after, placed, [*placed.notes]
-    after, placed = place_tier(tier.spec, aim, tier.placement, _released(cluster, moves))
+    after, placed = place_tier(tier.spec, aim, tier.placement, state)
     note = f"{tier.spec.name} is prepared only when {', '.join(move.tier for move in moves)} has been released: room is short"
     return after, placed, [note, *placed.notes]
 
@@ -177,11 +179,13 @@ def _released(cluster: Cluster, moves: Iterable[Move]) -> Hosts:
     """Return the hosts once these moves are through and their old incarnations gone."""
     hosts: Hosts = cluster.hosts
     for move in moves:
-        spec = cluster.tiers[move.tier].spec
-        hosts = holding(hosts, spec, move.after)
-        if move.before is not None:
-            hosts = holding(hosts, spec, move.before, -1)
+        hosts = _through(move, cluster.tiers[move.tier].spec, hosts)
     return hosts
+
+
+def _through(move: Move, spec: TierSpec, hosts: Hosts) -> Hosts:
+    """Return the hosts once a move is through and the old incarnation gone."""
+    return holding(hosts, spec, move.after) if move.before is None else moved(hosts, spec, move.before, move.after)
 
 
 def has_to_move(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> bool:

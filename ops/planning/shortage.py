@@ -17,7 +17,7 @@ from ops.model.incarnation import Placement
 from ops.model.resources import Quantum
 from ops.model.tier import Mode, TierSpec
 from ops.planning.ask import DRIVER, Ask, Places
-from ops.planning.cluster import Cluster, Hosts, RefusedError, Rules, TierNow
+from ops.planning.cluster import Cluster, Hosts, RefusedError, Rules, TierNow, at, holding
 from ops.planning.placement import Placed, more_slots, place, placement_of, tier_asks
 from ops.planning.shares import Target, limits, target
 
@@ -72,7 +72,8 @@ def lacking(cluster: Cluster, but: TierName | None = None) -> list[Ask]:
 def place_most(spec: TierSpec, aim: Target, now: Placement | None, cluster: Cluster) -> tuple[Placement, Placed]:
     """Place a tier with its share, or as much of it as there is room for beside what the others lack of their minimum.
 
-    RefusedError when not even its own minimum fits, whatever the others lack.
+    The hosts then hold the tier, and not what is kept for the others. RefusedError when not even its own minimum fits, whatever the others
+    lack.
     """
     fewest = min(aim.slots, least(spec, cluster.rules))
 
@@ -80,7 +81,9 @@ def place_most(spec: TierSpec, aim: Target, now: Placement | None, cluster: Clus
         return place([*tier_asks(spec, replace(aim, slots=fewest + more), now, cluster.hosts), *kept], cluster.hosts)
 
     placed = _beside(aim.slots - fewest, lacking(cluster, spec.name), attempt)
-    return placement_of(spec.name, placed), placed
+    placement = placement_of(spec.name, placed)
+    alone = all(tenant == spec.name for tenant, _ in placed.where)
+    return placement, placed if alone else replace(placed, hosts=holding(cluster.hosts, spec, placement))
 
 
 def place_lost(spec: TierSpec, lost: int, alive: Collection[HostName], cluster: Cluster) -> tuple[HostName, ...]:
@@ -128,7 +131,9 @@ def _plenty(asks: list[Ask], hosts: Hosts) -> bool:
     counts: Counter[str] = Counter()
     for ask in asks:
         counts[ask.tenant] += ask.count
-    return all(any(_finds(ask, most, counts, largest, hosts) for most in (1, ask.count)) for ask in asks)
+    dedicated = any(map(attrgetter("only"), hosts.values()))
+    unlike = {(ask.tenant if dedicated else "", ask.count, ask.to, ask.spread, ask.taken, ask.separate): ask for ask in asks}
+    return all(any(_finds(ask, most, counts, largest, hosts) for most in {1, ask.count}) for ask in unlike.values())
 
 
 def _finds(ask: Ask, most: int, counts: Counter[str], quantum: Quantum, hosts: Hosts) -> bool:
@@ -138,11 +143,11 @@ def _finds(ask: Ask, most: int, counts: Counter[str], quantum: Quantum, hosts: H
     """
     apart = sum(counts[name] for name in ask.separate)
     others = counts.total() - ask.count - apart
-    places, found, part = Places(ask.spread or (), ask.taken, hosts), 0, 0.0
+    places, found, part, there = Places(ask.spread or (), ask.taken, hosts), 0, 0.0, at(ask.to)
     for host in hosts.values():
         if found - part * others - most * apart >= ask.count:
             break
-        if host.takes(quantum) and host.matches(ask.to) and host.admits(ask.tenant, ask.separate):
+        if there(host) and host.takes(quantum) and host.admits(ask.tenant, ask.separate):
             room = host.fits(quantum)
             put = places.take(host, min(most, room))
             found, part = found + put, max(part, put / room)
@@ -162,10 +167,13 @@ def _lacks(tier: TierNow, cluster: Cluster) -> Iterable[Ask]:
     """Yield what a tier that is wanted has not of its minimum: slots, and its driver when it does not run."""
     if not tier.wanted:
         return
-    spec, now, aim = tier.spec, tier.placement, target(tier.spec.name, cluster.rules)
-    fewest = min(aim.slots, least(spec, cluster.rules))
+    spec, now, fewest = tier.spec, tier.placement, least(tier.spec, cluster.rules)
     living = (slot for slot in (now.slots if now else ()) if slot in cluster.hosts and cluster.hosts[slot].state is not HostState.LOST)
     alive = tuple(islice(living, fewest))
+    if now is not None and len(alive) == fewest:
+        return
+    aim = target(spec.name, cluster.rules)
+    fewest = min(aim.slots, fewest)
     if len(alive) < fewest:
         yield more_slots(spec, aim, fewest - len(alive), alive)
     if now is None:

@@ -1,5 +1,6 @@
 """Plans: least movement, never over capacity, every tier keeps its k, and refusals that say what to do."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
 from ops.model.tier import Mode
 from ops.planning.ask import Ask
 from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding, overfull
+from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved, overfull
 from ops.planning.layers import layers_after
 from ops.planning.placement import place, place_tier
 from ops.planning.plan import aftermath, plan
@@ -31,6 +32,20 @@ def test_placing_what_is_there_once_more_keeps_everything(cluster):
         without = holding(cluster.hosts, tier.spec, tier.placement, -1)
         again, _ = place_tier(tier.spec, target(name, cluster.rules), tier.placement, without)
         assert again == tier.placement
+
+
+@SETTINGS
+@given(clusters(), st.data())
+def test_hosts_hold_after_a_move_what_they_would_if_all_was_taken_away_and_put_there(cluster, data):
+    names = st.sampled_from([*cluster.hosts, "gone"])
+    for tier in cluster.tiers.values():
+        after = Placement(driver=data.draw(names), slots=tuple(data.draw(st.lists(names, max_size=5))))
+        found = moved(cluster.hosts, tier.spec, tier.placement, after)
+        anew = holding(holding(cluster.hosts, tier.spec, tier.placement, -1), tier.spec, after)
+        assert found.keys() == anew.keys()
+        for name, host in found.items():
+            assert (host.used_cpu, host.used_memory) == (pytest.approx(anew[name].used_cpu), anew[name].used_memory)
+            assert Counter(host.tiers) == Counter(anew[name].tiers)
 
 
 @SETTINGS
