@@ -1,6 +1,7 @@
 """The real services, and the two parts that a test plays itself: the controller (owner records) and the agents (slots and drivers)."""
 
 import itertools
+import json
 import os
 import socket
 import subprocess
@@ -220,10 +221,12 @@ class Lab:
 
 
 @contextmanager
-def opened(home: Path, pipeline: str | None = None, more: str = "hosts: []\n", partitions: int = 4) -> Iterator[Lab]:
+def opened(
+    home: Path, pipeline: str | None = None, more: str = "hosts: []\n", partitions: int = 4, kafka: str | None = None
+) -> Iterator[Lab]:
     """Bring services up in `home` and publish the shipped pipeline, or the one that is named; everything is gone afterwards.
 
-    `more` is what else the site file says.
+    `more` is what else the site file says; `kafka` is the address of a broker of the test's own, where it has one.
     """
     site = home / "site.yaml"
     site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else f"pipeline: {pipeline}\npartitions: {partitions}\n{more}")
@@ -231,7 +234,12 @@ def opened(home: Path, pipeline: str | None = None, more: str = "hosts: []\n", p
     env.pop("SLUICE_ENDPOINTS", None)
     services = [sys.executable, "-m", "ops.platform.services"]
     try:
-        subprocess.run([*services, "up", "--only", "zookeeper,kafka,postgres,spark"], env=env, cwd=ROOT, check=True)
+        parts = "zookeeper,postgres,spark" if kafka is not None else "zookeeper,kafka,postgres,spark"
+        subprocess.run([*services, "up", "--only", parts], env=env, cwd=ROOT, check=True)
+        if kafka is not None:
+            subprocess.run([*services, "jars"], env=env, cwd=ROOT, check=True)
+            file = home / "endpoints.json"
+            file.write_text(json.dumps({**json.loads(file.read_text()), "kafka": kafka}))
         subprocess.run([sys.executable, "-m", "pipeline.publish"], env=env, cwd=ROOT, check=True)
         where = endpoints.Endpoints.model_validate_json((home / "endpoints.json").read_text())
         with Channel(where.zookeeper, where.credential(Role.ADMIN)) as channel:

@@ -1,11 +1,15 @@
 """Kafka that asks for users (SASL_SSL, SCRAM-SHA-512) and keeps access lists: each user does its own part, and nothing else."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import (
@@ -21,15 +25,17 @@ from confluent_kafka.admin import (
 )
 
 from ops.brokers import brokers, signed
+from ops.model.incarnation import State
 from ops.model.streams import User
 from ops.platform.layout import write_private
 from pipeline import declare, grants, topics
 from pipeline.driver.streams import Streams, split
 from tests.authority import Authority
 from tests.broker import serving
-from tests.lab import ROOT, until
+from tests.lab import ROOT, Lab, opened, until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+SECRET = "s3cret-of"
 LOGIN = "org.apache.kafka.common.security"
 SETTINGS = f"""sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN
 sasl.mechanism.inter.broker.protocol=PLAIN
@@ -40,6 +46,10 @@ super.users=User:admin;User:ANONYMOUS
 """
 """Its own admin is known by the file, as in many a cluster; nobody is anonymous where clients connect."""
 HITS = declare.load("pipeline.hits")
+AUDITED = "select distinct tier from audit"
+HOSTS_OF = {"entry": "h1", "enrich": "h2", "outbound": "h3"}
+DELIVERED = 400
+"""Of 500 hits that are fed; some are filtered out."""
 GIVEN = 3
 """Records that come into `raw`."""
 SPARK = """
@@ -97,7 +107,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 def password(user: User) -> str:
-    return f"s3cret-of-{user}"
+    return f"{SECRET}-{user}"
 
 
 def serves(client: AdminClient) -> bool:
@@ -160,4 +170,57 @@ def test_each_user_does_its_own_part_and_no_password_shows(address: str, tmp_pat
     assert "raw refused" in done.stdout
     assert f"taken again {GIVEN}" in done.stdout
     assert "TopicAuthorizationException" in done.stdout + done.stderr
-    assert "s3cret" not in done.stdout + done.stderr + (tmp_path / "kafka.log").read_text()
+    assert SECRET not in done.stdout + done.stderr + (tmp_path / "kafka.log").read_text()
+
+
+@pytest.mark.timeout(1200)
+def test_a_pipeline_runs_on_such_a_cluster_with_every_process_as_its_own_user(address: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with opened(home, kafka=address) as lab, auditing(lab):
+        for tier, host in HOSTS_OF.items():
+            lab.cold(tier, 1, host)
+        fed = ran(lab, "pipeline.feed", "--rate", "100", "--count", "500", "--first", "1")
+        assert fed.returncode == 0, fed.stderr
+        until("what was fed is delivered", lambda: lab.delivered()[0] > DELIVERED)
+
+        lab.cut("entry", 1, 2, "h2")
+        lab.caught_up("entry", 2)
+        lab.own("entry", 2)
+        lab.wait("entry", 1, State.STOPPED)
+        assert put(brokers(lab.where.kafka_as(User.OUTSIDE)).client, "raw") == "", "and no transform can take it"
+        again = until("the bad record is set aside, and tried again", lambda: replayed(lab, "entry", "--quarantine")["quarantined"])
+        assert again == 1
+        until("the audit has seen all tiers", lambda: {row[0] for row in lab.ask(AUDITED)} >= set(HOSTS_OF))
+        assert replayed(lab, "entry", "--rate", "1000")["put"] > 0
+
+        lines = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+        assert sum("pipeline.driver" in line for line in lines) >= len(HOSTS_OF)
+        assert [line for line in lines if SECRET in line] == []
+    logs = [path for path in home.rglob("*") if path.is_file() and ("log" in path.name or "logs" in path.parts)]
+    assert len(logs) > 10
+    assert [path for path in logs if SECRET in path.read_text(errors="replace")] == []
+
+
+@contextmanager
+def auditing(lab: Lab) -> Iterator[None]:
+    with (
+        (lab.home / "audit.log").open("w") as log,
+        subprocess.Popen([sys.executable, "-m", "pipeline.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log) as audit,
+    ):
+        try:
+            yield
+        finally:
+            audit.terminate()
+
+
+def ran(lab: Lab, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", *words], env=lab.env, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def replayed(lab: Lab, *words: str) -> dict[str, Any]:
+    """Replay as `sluice replay` does, to the end."""
+    done = ran(lab, "pipeline.replay", *words, "--json")
+    assert not done.returncode, done.stderr
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
