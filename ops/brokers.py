@@ -3,7 +3,8 @@
 `k1:9092,k2:9092` in the clear, or with TLS `ssl://k1:9093,k2:9093?ca=/etc/sluice/ca.pem&certificate=/etc/sluice/h1.pem`, where
 `certificate` is one's own, for brokers that ask for it: a file with the private key first and the certificate, with its chain, after that.
 For brokers that ask for a user (SCRAM-SHA-512): `ssl://k1:9093?ca=/etc/sluice/ca.pem&users=/etc/sluice/kafka`. That folder has a file for
-each user that processes of this machine are, such as `driver.properties`, with the line `password=…`. A password goes from there
+each user that processes of this machine are, such as `driver.properties`, with the line `password=…`. With `sasl://k1:9092?users=…`,
+as on the embedded platform, there is no TLS: passwords are not shown on the way, records are. A password goes from the folder
 to librdkafka, or is read by Kafka's own client in the JVM: Spark, which writes options into plans and errors, is told the file.
 """
 
@@ -16,8 +17,11 @@ from urllib.parse import parse_qsl
 
 from ops.model.streams import User
 
-PRIVATE = "ssl://"
-KNOWN = frozenset({"ca", "certificate", "users", "user"})
+NEEDED = {"ssl": "ca", "sasl": "users"}
+"""What has to be said with each scheme."""
+KNOWN = {"ssl": frozenset({"ca", "certificate", "users", "user"}), "sasl": frozenset({"users", "user"})}
+PROTOCOLS = {(True, False): "SSL", (True, True): "SASL_SSL", (False, True): "SASL_PLAINTEXT"}
+"""By whether there is TLS, and whether brokers ask for a user."""
 MECHANISM = "SCRAM-SHA-512"
 FOLDER = re.compile(r"/[^:{}\"\\]*")
 """What Kafka's client can be told of the folder, in the JVM."""
@@ -77,9 +81,8 @@ class Brokers:
 
     @property
     def _protocol(self) -> dict[str, str]:
-        if self.ca is None:
-            return {}
-        return {"security.protocol": "SSL" if self.users is None else "SASL_SSL"}
+        found = PROTOCOLS.get((self.ca is not None, self.users is not None))
+        return {} if found is None else {"security.protocol": found}
 
     @property
     def kept(self) -> Path | None:
@@ -94,11 +97,13 @@ class Brokers:
 
 def brokers(address: str) -> Brokers:
     """Read an address."""
-    if not address.startswith(PRIVATE):
+    scheme, parted, rest = address.partition("://")
+    if not parted:
         return Brokers(address)
-    servers, _, query = address.removeprefix(PRIVATE).partition("?")
+    servers, _, query = rest.partition("?")
     said = dict(parse_qsl(query))
-    if said.keys() - KNOWN or "ca" not in said or not servers or not FOLDER.fullmatch(said.get("users", "/")):
+    whole = bool(servers) and NEEDED.get(scheme) in said and not said.keys() - KNOWN[scheme]
+    if not whole or not FOLDER.fullmatch(said.get("users", "/")):
         message = (
             f"{address!r}: write it like ssl://k1:9093,k2:9093?ca=FILE, or with &certificate=FILE or &users=FOLDER after that, "
             "where the folder's path begins with / and has none of : { } in it"

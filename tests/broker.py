@@ -25,13 +25,13 @@ def serving(folder: Path, authority: Authority, protocol: str, more: str) -> Ite
     jars.fetch(where, home, threading.Event())
     server, _ = authority.sign("server")
     settings = (
-        kafka.properties(where).replace("PLAINTEXT", protocol)
+        kafka.properties(where, users=False).replace("PLAINTEXT", protocol)
         + f"ssl.keystore.type=PEM\nssl.keystore.location={server}\nssl.truststore.type=PEM\nssl.truststore.location={authority.file}\n"
         + f"listener.security.protocol.map={protocol}:{protocol},CONTROLLER:PLAINTEXT\n{more}"
     )
-    service = kafka.service(where, home)
+    service = kafka.service(where, home, users=False)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kafka, "properties", lambda _where: settings)
+        patched.setattr(kafka, "properties", lambda _where, **_how: settings)
         service.prepare()
     with (folder / "kafka.log").open("w") as log:
         broker = subprocess.Popen(service.program.command, stdout=log, stderr=log)

@@ -3,15 +3,15 @@
 import json
 
 from ops.endpoints import AirflowEndpoint, Endpoints
-from ops.platform import credentials
+from ops.platform import credentials, kafka_users
 from ops.platform.layout import ADDRESS, Layout, write_private
 
 
-def write(where: Layout, pipeline: str) -> Endpoints:
-    """Write the file, with credentials made where there are none."""
+def write(where: Layout, pipeline: str, *, users: bool) -> Endpoints:
+    """Write the file, with credentials made where there are none; `users`: Kafka asks for one."""
     ports, keys = where.ports, where.secrets()
     found = Endpoints(
-        kafka=f"{ADDRESS}:{ports.kafka}",
+        kafka=kafka_users.address(where) if users else f"{ADDRESS}:{ports.kafka}",
         zookeeper=f"{ADDRESS}:{ports.zookeeper}/sluice/{pipeline}",
         postgres=f"postgresql://sluice:{keys.postgres}@{ADDRESS}:{ports.postgres}/sluice",
         airflow=AirflowEndpoint(url=f"http://{ADDRESS}:{ports.airflow}", user="admin", password=keys.airflow),

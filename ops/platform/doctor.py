@@ -9,7 +9,7 @@ from ops.channel import Channel, ChannelAwayError, tree
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.assignment import Observed
-from ops.platform import bucket, disk, java, memory, ports, sluice
+from ops.platform import bucket, disk, java, kafka, memory, ports, sluice
 from ops.platform.finding import Finding, Verdict
 from ops.platform.flowing import known_endpoints, missing_tiers
 from ops.platform.layout import Layout, PlatformError
@@ -21,7 +21,8 @@ from ops.platform.supervisord import Supervisor
 def examine(where: Layout) -> list[Finding]:
     """Look at everything side by side; a check that cannot be made is a finding too."""
     running = Supervisor(where).states()
-    looks = [_java, _disk, _memory, _site, _bucket, *((_services, _containers, _access, _pipeline) if running else (_ports, _not_running))]
+    state = (_services, _containers, _access, _users, _pipeline) if running else (_ports, _not_running)
+    looks = [_java, _disk, _memory, _site, _bucket, *state]
     with ThreadPoolExecutor(len(looks)) as pool:
         return [finding for findings in pool.map(lambda look: _guarded(look, where), looks) for finding in findings]
 
@@ -120,9 +121,17 @@ def _access(where: Layout) -> Iterator[Finding]:
         yield Finding("access", Verdict.OK, "every node of the channel is changed by its own roles only")
 
 
+def _users(where: Layout) -> Iterator[Finding]:
+    if kafka.asks(where, Supervisor(where).states(), otherwise=True):
+        yield Finding("kafka's users", Verdict.OK, "Kafka asks everybody for a user, and each may do its own part")
+    else:
+        sentence = "Kafka was started without: whoever is on this machine reads and writes all records"
+        yield Finding("kafka's users", Verdict.NOTE, sentence, "`make down`, then `make up` starts it with users; the records stay")
+
+
 def _services(where: Layout) -> Iterator[Finding]:
     states = Supervisor(where).states()
-    services: list[Service] = catalogue(where)[0]
+    services: list[Service] = catalogue(where, users=kafka.asks(where, states, otherwise=True))[0]
     said = {service.name: states.get(service.name, {}).get("statename", "not started") for service in services}
     running = [service for service in services if said[service.name] == "RUNNING"]
     with ThreadPoolExecutor(len(services)) as pool:

@@ -4,13 +4,15 @@ import subprocess
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from ops.platform import jvm
-from ops.platform.layout import ADDRESS, Layout, PlatformError
+from ops.platform import jvm, kafka_users
+from ops.platform.layout import ADDRESS, Layout, PlatformError, write_private
 from ops.platform.service import NotReadyError, Program, Service
+from ops.platform.supervisord import STOPPED
 
 HEAP = 320
 ROOM = 256
@@ -23,17 +25,18 @@ _WAIT_FOR_ROOM = (
 )
 
 
-def properties(where: Layout) -> str:
-    """Write the broker's configuration: everything replicated once, few threads, small buffers."""
+def properties(where: Layout, *, users: bool) -> str:
+    """Write the broker's configuration: everything replicated once, few threads, small buffers; `users`: it asks for one."""
+    protocol = kafka_users.PROTOCOL if users else "PLAINTEXT"
     client, quorum = f"{ADDRESS}:{where.ports.kafka}", f"{ADDRESS}:{where.ports.kafka_controller}"
     return f"""\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{quorum}
-listeners=PLAINTEXT://{client},CONTROLLER://{quorum}
-advertised.listeners=PLAINTEXT://{client}
+listeners={protocol}://{client},CONTROLLER://{quorum}
+advertised.listeners={protocol}://{client}
 controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAINTEXT
+inter.broker.listener.name={protocol}
 log.dirs={where.data / "kafka"}
 auto.create.topics.enable=false
 num.partitions=4
@@ -54,17 +57,29 @@ num.recovery.threads.per.data.dir=2
 log.segment.bytes=134217728
 log.retention.hours=72
 log.cleaner.dedupe.buffer.size=16777216
-"""
+{kafka_users.settings(where) if users else ""}"""
 
 
-def service(where: Layout, java: Path) -> Service:
-    """Describe the broker."""
-    config, data = where.conf / "kafka.properties", where.data / "kafka"
+def asks(where: Layout, states: dict[str, dict[str, Any]], *, otherwise: bool) -> bool:
+    """Tell whether the broker asks for users: one that runs as it was started, since its clients know it so."""
+    config = _config(where)
+    if states.get("kafka", {}).get("statename", "STOPPED") in STOPPED or not config.exists():
+        return otherwise
+    return kafka_users.PROTOCOL in config.read_text()
+
+
+def _config(where: Layout) -> Path:
+    return where.conf / "kafka.properties"
+
+
+def service(where: Layout, java: Path, *, users: bool) -> Service:
+    """Describe the broker; with `users` it asks for one, and keeps access lists."""
+    config, data = _config(where), where.data / "kafka"
     program = (str(java / "bin" / "java"),)
     jars = f"{where.broker_jars}/*"
 
     def prepare() -> None:
-        config.write_text(properties(where))
+        write_private(config, properties(where, users=users))
         if (data / "meta.properties").exists():
             return
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
@@ -78,7 +93,8 @@ def service(where: Layout, java: Path) -> Service:
             raise PlatformError(message)
 
     def ready() -> None:
-        client = AdminClient({"bootstrap.servers": f"{ADDRESS}:{where.ports.kafka}", "log_level": 0, "socket.timeout.ms": 2000})
+        told = kafka_users.admin(where) if users else {"bootstrap.servers": f"{ADDRESS}:{where.ports.kafka}"}
+        client = AdminClient({**told, "log_level": 0, "socket.timeout.ms": 2000})
         try:
             found = client.list_topics(timeout=2)
         except KafkaException as error:
@@ -88,6 +104,10 @@ def service(where: Layout, java: Path) -> Service:
             message = "no broker has registered"
             raise NotReadyError(message)
 
+    def after() -> None:
+        if users:
+            kafka_users.make(where)
+
     broker = (*program, *jvm.options(where, "kafka", HEAP, busy=True), "-cp", jars, "kafka.Kafka", str(config))
     command = ("sh", "-c", _WAIT_FOR_ROOM, str(data), str(ROOM), *broker)
     return Service(
@@ -95,6 +115,7 @@ def service(where: Layout, java: Path) -> Service:
         Program(command, nice=-5, stop_seconds=30),
         ready,
         prepare,
+        after,
         needs=("jars",),
         ports=(where.ports.kafka, where.ports.kafka_controller),
     )

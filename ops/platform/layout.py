@@ -70,6 +70,8 @@ class Secrets(Frozen):
     """The password of Airflow's user `admin`."""
     spark: str = Field(default_factory=_random)
     """What Spark's master, workers and drivers prove to each other."""
+    kafka: str = Field(default_factory=_random)
+    """The password of Kafka's admin, who makes the users; no process of Sluice works as it."""
     airflow_jwt: str = Field(default_factory=_random)
     airflow_fernet: str = Field(default_factory=_fernet)
 
@@ -112,6 +114,11 @@ class Layout:
     def credentials(self) -> Path:
         """Those of the channel's roles, a file for each."""
         return self.home / "credentials"
+
+    @property
+    def kafka_users(self) -> Path:
+        """The passwords of Kafka's users, a file for each."""
+        return self.home / "kafka-users"
 
     @property
     def airflow(self) -> Path:

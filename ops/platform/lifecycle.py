@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ops import site
 from ops.agent import containers
-from ops.platform import addresses, airflow, disk, flowing, java, priority, sluice
+from ops.platform import addresses, airflow, disk, flowing, java, kafka, priority, sluice
 from ops.platform.layout import Layout, PlatformError
 from ops.platform.leftovers import end_units, kill_leftovers
 from ops.platform.service import Service
@@ -36,13 +36,13 @@ class Started:
         return next((timing.ended for timing in self.timings if timing.name == "first-record"), None)
 
 
-def catalogue(where: Layout) -> tuple[list[Service], list[Step]]:
-    """Return every service of this installation, and the steps that are not services."""
+def catalogue(where: Layout, *, users: bool) -> tuple[list[Service], list[Step]]:
+    """Return every service of this installation, and the steps that are not services; `users`: Kafka asks for one."""
     config = site.load(where.site)
     java_home = java.find(where.home / "java")
     name = config.pipeline.rsplit(".", 1)[-1]
     services = [
-        *parts(where, java_home, name), *sluice.services(where, java_home, config), *airflow.services(where, java_home),
+        *parts(where, java_home, name, users=users), *sluice.services(where, java_home, config), *airflow.services(where, java_home),
     ]  # fmt: skip
     supervised = tuple(service.name for service in services if service.name.startswith("airflow-"))
     patience = flowing.Patience(flowing.TIERS_SECONDS)
@@ -78,10 +78,11 @@ def up(where: Layout, tell: Callable[[Timing], None]) -> Started:
         message = f"disk: {free} MiB are free at {where.home}, {disk.LOW} are needed; make room, or set SLUICE_HOME to another disk"
         raise PlatformError(message)
     with alone(where):
-        services, others = catalogue(where)
         supervisor = Supervisor(where)
+        users = kafka.asks(where, supervisor.states(), otherwise=True)
+        services, others = catalogue(where, users=users)
         check_ports(where, supervisor, services)
-        addresses.write(where, site.load(where.site).pipeline.rsplit(".", 1)[-1])
+        addresses.write(where, site.load(where.site).pipeline.rsplit(".", 1)[-1], users=users)
         supervisor.launch(services)
         timings = run([*others, *steps_of(where, supervisor, services)], tell)
     return Started(timings, time.monotonic() - begun)

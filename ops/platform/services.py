@@ -1,7 +1,8 @@
 """All services of the platform, and a way to run some of them alone: `python -m ops.platform.services up --only zookeeper,kafka`.
 
 Integration tests and developers start the real parts that they need with it, in a SLUICE_HOME and a SLUICE_PORT_BASE of their own;
-`up` waits until they answer and prints the endpoints, `down` stops them, `jars` fetches the jars and starts nothing.
+`up` waits until they answer and prints the endpoints, `down` stops them, `jars` fetches the jars and starts nothing. Kafka asks for no
+user then: what is measured beside Sluice, and what a developer has at hand, speaks to it as well.
 """
 
 import argparse
@@ -21,11 +22,11 @@ PARTS = ("zookeeper", "kafka", "postgres", "spark", "ec2")
 """What runs without anything of Sluice itself."""
 
 
-def parts(where: Layout, java_home: Path, pipeline: str) -> list[Service]:
-    """Describe the parts that Sluice stands on."""
+def parts(where: Layout, java_home: Path, pipeline: str, *, users: bool) -> list[Service]:
+    """Describe the parts that Sluice stands on; `users`: Kafka asks for one."""
     return [
         zookeeper.service(where, java_home, pipeline),
-        kafka.service(where, java_home),
+        kafka.service(where, java_home, users=users),
         postgres.service(where),
         spark.service(where, java_home),
         ec2.service(where),
@@ -71,11 +72,12 @@ def start(where: Layout, only: Iterable[str], tell: Callable[[steps.Timing], Non
     java_home = java.find(where.home / "java")
     where.make_folders()
     name = pipeline_name(where)
-    known = parts(where, java_home, name)
-    wanted = [service for service in known if service.name in set(only)]
     supervisor = Supervisor(where)
+    users = kafka.asks(where, supervisor.states(), otherwise=False)
+    known = parts(where, java_home, name, users=users)
+    wanted = [service for service in known if service.name in set(only)]
     check_ports(where, supervisor, wanted)
-    addresses.write(where, name)
+    addresses.write(where, name, users=users)
     supervisor.launch(known)
     fetch = [fetch_step(where, java_home)] if any("jars" in service.needs for service in wanted) else []
     steps.run([*fetch, *steps_of(where, supervisor, wanted)], tell)

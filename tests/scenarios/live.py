@@ -15,6 +15,9 @@ from typing import Any
 import psutil
 import psycopg
 
+from ops.platform import kafka_users
+from ops.platform.layout import Layout, Ports
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -39,6 +42,11 @@ class Live:
     env: dict[str, str]
     endpoints: dict[str, Any] = field(default_factory=dict)
     _token: tuple[str, float] = ("", 0.0)
+
+    @property
+    def kafka(self) -> dict[str, Any]:
+        """What a client of Kafka's admin is told, who may do everything there."""
+        return kafka_users.admin(Layout(home=self.home, ports=Ports.above(int(self.env["SLUICE_PORT_BASE"])), site=ROOT / "site.yaml"))
 
     # -- the CLI
 

@@ -32,7 +32,7 @@ class Stream:
         self._hits = hits
         # in large pieces: times are read from the records, and looking on must not cost what is looked at
         quietly = {"fetch.min.bytes": 1_000_000, "fetch.wait.max.ms": 500}
-        self._consumer = Consumer({"bootstrap.servers": live.endpoints["kafka"], "group.id": f"oracle-{topic}-{time.time_ns()}", **quietly})
+        self._consumer = Consumer({**live.kafka, "group.id": f"oracle-{topic}-{time.time_ns()}", **quietly})
         partitions = self._consumer.list_topics(topic, timeout=20).topics[topic].partitions
         ends = [
             TopicPartition(topic, number, self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[1])

@@ -34,7 +34,7 @@ BAD: dict[str, bytes] = {
 
 def quarantined(live: Live, since: dict[int, int]) -> dict[str, str]:
     """Return the reasons of everything quarantined since, by the origin of the record."""
-    consumer = Consumer({"bootstrap.servers": live.endpoints["kafka"], "group.id": f"bad-{time.time_ns()}"})
+    consumer = Consumer({**live.kafka, "group.id": f"bad-{time.time_ns()}"})
     consumer.assign([TopicPartition("raw.quarantine", number, offset) for number, offset in since.items()])
     found: dict[str, str] = {}
     end = time.monotonic() + 3
@@ -47,7 +47,7 @@ def quarantined(live: Live, since: dict[int, int]) -> dict[str, str]:
 
 
 def ends(live: Live, topic: str) -> dict[int, int]:
-    consumer = Consumer({"bootstrap.servers": live.endpoints["kafka"], "group.id": "bad-ends"})
+    consumer = Consumer({**live.kafka, "group.id": "bad-ends"})
     numbers = consumer.list_topics(topic, timeout=20).topics[topic].partitions
     found = {number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[1] for number in numbers}
     consumer.close()
@@ -57,7 +57,7 @@ def ends(live: Live, topic: str) -> dict[int, int]:
 def test_bad_records_are_quarantined_with_the_reason_and_good_ones_flow(live: Live) -> None:
     since = ends(live, "raw.quarantine")
     with Load(live, 100) as load:
-        producer = Producer({"bootstrap.servers": live.endpoints["kafka"]})
+        producer = Producer(live.kafka)
         for value in BAD.values():
             producer.produce("raw", value=value)
         producer.flush(20)

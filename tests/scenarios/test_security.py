@@ -7,19 +7,23 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
 import pytest
+from confluent_kafka import Producer
 
 from ops import endpoints
 from ops.agent.commands import Installation, command, environment, resources_file
+from ops.brokers import brokers
 from ops.channel import Channel, NotAllowedError, tree
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.assignment import Assignment, HostFacts, Unit, UnitKind, label_of, slot_id
 from ops.model.ids import HostName, Incarnation, Tenant
 from ops.model.resources import Quantum
+from ops.model.streams import User
 from ops.platform.layout import Layout, Ports
 from ops.platform.leftovers import processes
 from tests.lab import HOSTS
@@ -43,9 +47,11 @@ def secret(live: Live) -> dict[str, str]:
     found: dict[str, str] = json.loads((live.home / "secrets.json").read_text())
     kept = {f"the credential of {path.name}": path.read_text().strip() for path in (live.home / "credentials").iterdir()}
     own = {f"the credential of {path.parent.name}": path.read_text() for path in (live.home / "hosts").glob("*/credential")}
+    users = {f"Kafka's {path.stem}": path.read_text().strip().removeprefix("password=") for path in (live.home / "kafka-users").iterdir()}
     assert len(found) + len(kept) > 10
     assert len(own) >= len(HOSTS)
-    return found | kept | own
+    assert len(users) == len(User)
+    return found | kept | own | users
 
 
 def shown(text: str, secret: dict[str, str]) -> set[str]:
@@ -156,3 +162,15 @@ def test_a_worker_without_the_secret_is_not_taken_by_the_master(live: Live, wher
     finally:
         worker.kill()
         worker.wait()
+
+
+def test_kafka_takes_its_users_only_and_each_for_its_own_part(where: endpoints.Endpoints) -> None:
+    def put(settings: dict[str, Any]) -> str:
+        said: list[str] = []
+        producer = Producer({**settings, "message.timeout.ms": 5000, "log_level": 0})
+        producer.produce("raw", b"forged", on_delivery=lambda error, _message: said.append("" if error is None else error.name()))
+        producer.flush(20)
+        return said[0]
+
+    assert put({"bootstrap.servers": brokers(where.kafka).servers}) == "_MSG_TIMED_OUT"
+    assert put(brokers(where.kafka_as(User.DRIVER)).client) == "TOPIC_AUTHORIZATION_FAILED"

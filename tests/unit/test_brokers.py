@@ -54,6 +54,19 @@ def test_with_users_librdkafka_is_told_the_password_and_spark_the_file_only(driv
     assert "s3cr-et" not in repr(driver)
 
 
+def test_with_users_and_no_tls_both_are_told_so(driver: Brokers) -> None:
+    found = brokers(f"sasl://k1:9092?users={driver.users}&user=driver")
+    assert found.client == {
+        "bootstrap.servers": "k1:9092",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "driver",
+        "sasl.password": "s3cr-et=",
+    }
+    assert found.spark["kafka.security.protocol"] == "SASL_PLAINTEXT"
+    assert "s3cr-et" not in repr(found.spark)
+
+
 def test_where_brokers_ask_for_no_user_the_address_says_none() -> None:
     for address in ("k1:9092", "ssl://k1:9093?ca=/c/ca.pem"):
         assert signed(address, User.AUDIT) == address
@@ -85,7 +98,16 @@ def test_a_password_that_is_not_here_or_lies_open_is_named_with_its_file(driver:
 
 @pytest.mark.parametrize(
     "address",
-    ["ssl://k1:9093", "ssl://?ca=x", "ssl://k1:9093?ca=x&password=y", "ssl://k1:9093?ca=/c&users=here", "ssl://k1:9093?ca=/c&users=/a:b"],
+    [
+        "ssl://k1:9093",
+        "ssl://?ca=x",
+        "ssl://k1:9093?ca=x&password=y",
+        "ssl://k1:9093?ca=/c&users=here",
+        "ssl://k1:9093?ca=/c&users=/a:b",
+        "sasl://k1:9092",
+        "sasl://k1:9092?users=/a&ca=/c",
+        "tls://k1:9093?ca=/c",
+    ],
 )
 def test_what_cannot_be_used_is_refused_with_how_to_write_it(address: str) -> None:
     with pytest.raises(BrokersError, match="write it like"):

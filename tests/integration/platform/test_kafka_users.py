@@ -1,0 +1,93 @@
+"""The embedded Kafka comes to users: one that was started without keeps its records, and one that runs is left as it is."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from ops.brokers import brokers
+from ops.endpoints import Endpoints
+from ops.model.streams import User
+from ops.platform import addresses, java, kafka
+from ops.platform.layout import CHECKOUT, Layout, Ports
+from ops.platform.services import fetch_step
+from ops.platform.starting import steps_of
+from ops.platform.steps import run
+from ops.platform.supervisord import Supervisor
+from pipeline import declare, grants, topics
+from pipeline.driver.streams import Streams
+from tests.lab import free_base, until
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+HITS = declare.load("pipeline.hits")
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Iterator[Layout]:
+    found = Layout(home=tmp_path / "home", ports=Ports.above(free_base()), site=CHECKOUT / "site.yaml")
+    yield found
+    parts(found, "down")
+
+
+def parts(where: Layout, *words: str) -> None:
+    """Start parts alone, which ask for no user, or stop what runs."""
+    env = {**os.environ, "SLUICE_HOME": str(where.home), "SLUICE_PORT_BASE": str(where.ports.zookeeper - 1)}
+    subprocess.run([sys.executable, "-m", "ops.platform.services", *words], env=env, cwd=CHECKOUT, check=True)
+
+
+def up_with_users(where: Layout) -> str:
+    """Do of `sluice up` what is Kafka's; return what became of it."""
+    home, supervisor = java.find(where.home / "java"), Supervisor(where)
+    users = kafka.asks(where, supervisor.states(), otherwise=True)
+    addresses.write(where, "hits", users=users)
+    service = kafka.service(where, home, users=users)
+    supervisor.launch([service])
+    timings = run([fetch_step(where, home), *steps_of(where, supervisor, [service])], print)
+    return next(each.said for each in timings if each.name == "kafka")
+
+
+def known(where: Layout) -> Endpoints:
+    return Endpoints.model_validate_json(where.endpoints.read_text())
+
+
+def put(settings: dict[str, Any]) -> str:
+    """Put a record into `raw`; return what came of it: nothing, or the error's name."""
+    said: list[str] = []
+    producer = Producer({**settings, "message.timeout.ms": 5000, "log_level": 0})
+    producer.produce("raw", b"x", on_delivery=lambda error, _message: said.append("" if error is None else error.name()))
+    producer.flush(20)
+    return said[0]
+
+
+def test_a_broker_of_before_keeps_its_records_and_asks_for_users_once_it_was_down(where: Layout) -> None:
+    parts(where, "up", "--only", "kafka")
+    plain = known(where).kafka
+    topics.create(plain, HITS, 2)
+    assert put(brokers(plain).client) == ""
+
+    assert up_with_users(where) == "ran already"
+    assert known(where).kafka == plain, "who speaks to it goes on"
+    assert put(brokers(plain).client) == ""
+    parts(where, "down")
+
+    assert up_with_users(where) == "started"
+    mine = {user: known(where).kafka_as(user) for user in User}
+    assert put(brokers(plain).client) == "_MSG_TIMED_OUT"
+    assert put(brokers(mine[User.OUTSIDE]).client) == "TOPIC_AUTHORIZATION_FAILED"
+    assert topics.create(mine[User.PUBLISHER], HITS, 2) == []
+    assert grants.grant(mine[User.PUBLISHER], HITS) == grants.DONE
+    until("the lists hold", lambda: put(brokers(mine[User.OUTSIDE]).client) == "", seconds=30)
+    with closing(Streams(mine[User.AUDIT])) as streams:
+        assert sum(streams.bounds(["raw"]).ends.values()) == 3
+
+    parts(where, "up", "--only", "kafka")
+    assert known(where).kafka_as(User.OUTSIDE) == mine[User.OUTSIDE], "it runs, and goes on as it was started"
+    assert put(brokers(mine[User.OUTSIDE]).client) == ""
+    assert up_with_users(where) == "ran already"
+    assert put(brokers(mine[User.OUTSIDE]).client) == ""

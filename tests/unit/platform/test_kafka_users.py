@@ -1,0 +1,54 @@
+"""The embedded Kafka's users: passwords made once, in private, and a broker that is told of nobody but its admin."""
+
+import stat
+from dataclasses import replace
+
+import pytest
+
+from ops.brokers import brokers, signed
+from ops.model.streams import User
+from ops.platform import kafka, kafka_users
+from ops.platform.layout import Layout, PlatformError
+
+RUNS = {"kafka": {"statename": "RUNNING"}}
+
+
+def password(where: Layout, user: User) -> str:
+    return str(brokers(signed(kafka_users.address(where), user)).client["sasl.password"])
+
+
+def test_each_has_a_password_that_stays_in_a_file_of_its_owners_alone(where: Layout) -> None:
+    where = replace(where, home=where.home / "a home+")
+    made = {user: password(where, user) for user in User}
+    assert len(set(made.values())) == len(User)
+    assert {user: password(where, user) for user in User} == made
+    assert {stat.S_IMODE(path.stat().st_mode) for path in where.kafka_users.iterdir()} == {0o600}
+    assert stat.S_IMODE(where.kafka_users.stat().st_mode) == 0o700
+    assert not any(secret in kafka_users.address(where) for secret in made.values())
+
+
+def test_a_home_in_which_kafkas_clients_could_read_no_password_is_refused_with_the_way_out(where: Layout) -> None:
+    with pytest.raises(PlatformError, match="set SLUICE_HOME to one without"):
+        kafka_users.address(replace(where, home=where.home / "{here}"))
+
+
+def test_the_broker_is_told_of_its_admin_alone_and_asks_everybody(where: Layout) -> None:
+    said = kafka.properties(where, users=True)
+    assert f'user_admin="{where.secrets().kafka}"' in said
+    assert not any(password(where, user) in said for user in User)
+    assert "PLAINTEXT://" not in said.replace("SASL_PLAINTEXT://", "")
+    keys = [line.partition("=")[0] for line in said.splitlines()]
+    assert len(keys) == len(set(keys))
+
+
+def test_parts_alone_ask_for_no_user(where: Layout) -> None:
+    assert "sasl" not in kafka.properties(where, users=False).lower()
+    assert not where.kafka_users.exists()
+
+
+@pytest.mark.parametrize("users", [True, False])
+def test_a_broker_that_runs_stays_as_it_was_started(where: Layout, *, users: bool) -> None:
+    (where.conf / "kafka.properties").write_text(kafka.properties(where, users=users))
+    assert kafka.asks(where, RUNS, otherwise=not users) == users
+    assert kafka.asks(where, RUNS | {"kafka": {"statename": "EXITED"}}, otherwise=not users) != users
+    assert kafka.asks(where, {}, otherwise=not users) != users
