@@ -126,9 +126,13 @@ class Lab:
     environment: dict[str, str]
     agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def agent(self, host: str = "h1", *words: str, home: Path | None = None, code: Path = REPOSITORY) -> subprocess.Popen[bytes]:
+    def agent(
+        self, host: str = "h1", *words: str, home: Path | None = None, clock: Path | None = None, code: Path = REPOSITORY
+    ) -> subprocess.Popen[bytes]:
+        """Start one; with a `clock`, under a wall clock that is as many seconds ahead as this file says."""
         environment = self.environment if home is None else {**self.environment, "SLUICE_HOME": str(home)}
-        process = self.run(f"agent-{host}", "ops.agent", "--host", host, *words, environment=environment, code=code)
+        shifted = [] if clock is None else ["tests.shifted", str(clock)]
+        process = self.run(f"agent-{host}", *shifted, "ops.agent", "--host", host, *words, environment=environment, code=code)
         self.agents.append(process)
         return process
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -138,6 +139,31 @@ def test_a_lent_slot_finishes_its_task_before_it_comes_back(lab: Lab) -> None:
     out, _ = work.communicate(timeout=120)
     assert out.strip() == "result [7]", "the task was not interrupted"
     lab.gone(lent)
+
+
+@pytest.mark.long
+def test_when_the_clock_jumps_a_lent_slot_still_finishes_its_task_and_what_dies_is_started_again(lab: Lab) -> None:
+    lent, clock = slot("batch"), lab.home / "ahead"
+    clock.write_text("0")
+    lab.agent(clock=clock)
+    lab.assign(lent, slot())
+    lab.running(lent)
+    work = application(lab, lent.label, 8)
+    logs = f"hosts/h1/units/{lent.id}/scratch/work/*/*/stderr"
+    until("its task runs", lambda: any("task 7 begins" in log.read_text() for log in lab.home.glob(logs)))
+    lab.assign(slot())
+    until("it is asked", lambda: (seen := lab.unit(lent)) and seen.state == "stopping")
+    clock.write_text("3600")
+    out, _ = work.communicate(timeout=120)
+    assert out.strip() == "result [7]", "the hour that its clock jumped is not taken from the task's two minutes"
+    lab.gone(lent)
+    clock.write_text("-3600")
+    for restarts in (1, 2, 3):
+        os.kill(lab.running(slot()).pid or 0, signal.SIGKILL)
+        until("it is started again", lambda times=restarts: (seen := lab.unit(slot())) and seen.restarts == times, 60)
+    seen = lab.unit(slot())
+    assert seen is not None
+    assert seen.since < time.time() - 3000, "its clock has jumped"
 
 
 def test_the_agent_leaves_its_units_at_sigterm_and_stop_all_ends_them(lab: Lab) -> None:
