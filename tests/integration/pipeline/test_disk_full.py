@@ -1,0 +1,130 @@
+"""The broker's disk is full: it stops, queries wait and what is fed too, and all goes on by itself once there is room."""
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from ops.model.incarnation import State
+from pipeline.feed import hit
+from tests.lab import Lab, opened, until
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.long,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk"),
+]
+DISK = "400m"
+"""Of which 256 MiB have to be free before the broker starts."""
+RATE = 50
+OUTAGE_SECONDS = 100
+"""Longer than a query's failures are borne that are its own."""
+TIERS = {"entry": "h1", "enrich": "h2", "outbound": "h3"}
+
+
+class Feed(threading.Thread):
+    """Puts numbered hits in, and waits for as long as the broker takes to take them."""
+
+    def __init__(self, kafka: str) -> None:
+        super().__init__(daemon=True)
+        self._producer = Producer(
+            {"bootstrap.servers": kafka, "acks": "all", "enable.idempotence": True, "message.timeout.ms": 600_000, "log_level": 2}
+        )
+        self._over = threading.Event()
+        self.fed = 0
+        self.taken: set[str] = set()
+        self.refused: list[KafkaError] = []
+
+    def run(self) -> None:
+        begun = time.monotonic()
+        while not self._over.wait(0.1):
+            while self.fed < (time.monotonic() - begun) * RATE:
+                self.fed += 1
+                one = hit(self.fed, time.time())
+                self._producer.produce("raw", key=str(one["user"]), value=json.dumps(one), on_delivery=self._answered)
+            self._producer.poll(0)
+
+    def _answered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.taken.add(str(json.loads(message.value() or b"{}")["id"]))
+        else:
+            self.refused.append(error)
+
+    def end(self) -> None:
+        self._over.set()
+        self.join()
+        assert self._producer.flush(120) == 0
+
+
+@contextmanager
+def small_disk(at: Path) -> Iterator[Path]:
+    at.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(at)], check=True)
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", "--lazy", str(at)], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "home" / "data" / "kafka") as mounted:
+        yield mounted
+
+
+@pytest.fixture
+def lab(disk: Path, tmp_path: Path) -> Iterator[Lab]:  # noqa: ARG001 - it has to be there before the broker
+    with opened(tmp_path / "home") as made:
+        yield made
+
+
+def fill(disk: Path) -> Path:
+    """Take all the room that there is."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (1 << 20, 4096):
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    return filler
+
+
+def test_all_goes_on_by_itself_when_there_is_room_again(lab: Lab, disk: Path) -> None:
+    for tier, host in TIERS.items():
+        lab.cold(tier, 1, host)
+        lab.wait(tier, 1, State.RUNNING)
+    feed = Feed(lab.where.kafka)
+    feed.start()
+    until("records flow", lambda: lab.delivered()[0] > 5 * RATE)
+
+    filler, full = fill(disk), time.monotonic()
+    log = lab.home / "logs" / "kafka.log"
+    until("the broker has stopped, and waits for room", lambda: "kafka waits for room" in log.read_text(), 120)
+    print(f"the broker stopped {time.monotonic() - full:.0f} s after its disk was full")  # noqa: T201
+    time.sleep(OUTAGE_SECONDS)
+    stopped_at = lab.delivered()[0]
+    waits = feed.fed - len(feed.taken)
+    assert waits > RATE * OUTAGE_SECONDS / 2, "what is fed waits"
+
+    filler.unlink()
+    freed = time.monotonic()
+    until("records flow again", lambda: lab.delivered()[0] > stopped_at, 180)
+    print(f"records flowed {time.monotonic() - freed:.0f} s after there was room; {waits} had waited")  # noqa: T201
+    feed.end()
+    assert not feed.refused
+    assert len(feed.taken) == feed.fed
+    until("every hit is delivered", lambda: lab.delivered()[0] >= feed.fed)
+    assert lab.delivered() == (feed.fed, feed.fed)
+    assert {row[0] for row in lab.ask("select id from delivered")} == feed.taken
+    assert lab.ask("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [(0,)]
+    for tier in TIERS:
+        report = lab.report(tier, 1)
+        assert report is not None
+        assert report.state is State.RUNNING, "the same driver all the while"
