@@ -1,6 +1,6 @@
 """Pause a tier, or every tier, where nothing is half done, nearest the pipeline's end first, one at a time. Slots and positions are kept.
 
-Records wait in the streams meanwhile; `resume_pipeline` goes on exactly where it stopped. Single workers of a tier in micro-batches may be
+Records wait in the streams meanwhile; `resume_pipeline` goes on exactly where it stopped. Single workers of a tier without state may be
 paused too, while the others work on.
 """
 

@@ -272,7 +272,7 @@ def pause(
 ) -> None:
     """Pause a tier, or the pipeline, nearest its end first; slots and sessions stay, records wait in the streams.
 
-    With --worker, pause single workers of tiers in micro-batches: the others work on, until the tier is resumed or handed over.
+    With --worker, pause single workers of tiers without state: the others work on, until the tier is resumed or handed over.
     """
     from ops.cli.change import carry_out  # noqa: PLC0415
 

@@ -160,7 +160,7 @@ class WorkerReceipt(Frozen):
 
     paused: bool
     seconds: float
-    """How long it took to have done its last task, or to be there again."""
+    """How long it took until it had done its last task, or was given tasks again."""
     tasks: int = 0
     """Paused: tasks that it had done by then."""
     failed: int = 0
@@ -244,7 +244,7 @@ class OwnerRecord(Frozen):
     phase: Phase = Phase.STEADY
     paused: bool = False
     paused_workers: tuple[UnitId, ...] = ()
-    """Slots of the owner that are kept without an executor, while the others work on."""
+    """Slots of the owner that are kept without tasks, while the others work on."""
     held_for: TierName | None = None
     """It runs and lets nothing in, because this tier, further on, is behind."""
     stopped: bool = False

@@ -270,9 +270,8 @@ def _check_pause(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     found: dict[TierName, list[UnitId]] = {}
     for worker in spec.workers:
         found.setdefault(_tier_with(worker, cluster), []).append(worker)
-    for name, workers in found.items():
-        _check_workers(cluster.tiers[name], workers, spec)
-    return _check_one(spec, cluster)
+    notes = [note for name, workers in found.items() for note in _check_workers(cluster.tiers[name], workers, spec, cluster)]
+    return [*notes, *_check_one(spec, cluster)]
 
 
 def _tier_with(worker: UnitId, cluster: Cluster) -> TierName:
@@ -284,17 +283,11 @@ def _tier_with(worker: UnitId, cluster: Cluster) -> TierName:
     raise RefusedError(message)
 
 
-def _check_workers(tier: TierNow, workers: list[UnitId], spec: ChangeSpec) -> None:
+def _check_workers(tier: TierNow, workers: list[UnitId], spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     """Refuse workers whose tier could not go on without them."""
     name = tier.spec.name
     if spec.tier == name:
         message = f"{', '.join(workers)}: {name} is to be paused as a whole; name the tier or its workers, not both"
-        raise RefusedError(message)
-    if tier.spec.mode is Mode.REALTIME:
-        message = (
-            f'tier "{name}": a realtime tier holds a thread of its workers for each partition, so none of them can be paused alone; '
-            f"pause the tier, or give it fewer workers: `sluice scale {name}`"
-        )
         raise RefusedError(message)
     if tier.spec.state:
         message = (
@@ -302,9 +295,21 @@ def _check_workers(tier: TierNow, workers: list[UnitId], spec: ChangeSpec) -> No
             f"workers: `sluice scale {name}`"
         )
         raise RefusedError(message)
-    if {*tier.paused_workers, *workers} >= set(tier.workers):
+    left = len({*tier.workers} - {*tier.paused_workers, *workers})
+    if not left:
         message = f'tier "{name}": that would leave it without a worker; pause the tier: `sluice pause {name}`'
         raise RefusedError(message)
+    if tier.spec.mode is not Mode.REALTIME:
+        return []
+    partitions, threads = cluster.rules.partitions * max(1, len(tier.spec.inputs)), left * tier.spec.quantum.threads
+    if threads < partitions:
+        message = (
+            f'tier "{name}": a realtime tier holds one thread for each of its {partitions} partitions, and {left} of its '
+            f"{len(tier.workers)} workers have {threads}; give it more before (`sluice scale {name}`), raise quantum.threads, or pause "
+            f"the tier"
+        )
+        raise RefusedError(message)
+    return [f"{name} begins again on the workers that are left, some seconds without output, and so when they are woken"]
 
 
 def _running(tier: TierNow) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -254,3 +255,10 @@ def is_warm(seconds: float, done: int, wanted: int) -> bool:
     """Tell whether a warm-up may end; on a busy machine it goes on until something has come all the way, if there is anything."""
     least, most = WARM_SECONDS
     return 0 < wanted <= done or (seconds > least and (done > 0 or wanted == 0)) or seconds > most
+
+
+def wait_for(so: Callable[[], bool], seconds: float) -> None:
+    """Return once it is so, or after so long."""
+    deadline = time.monotonic() + seconds
+    while not so() and time.monotonic() < deadline:
+        time.sleep(0.01)

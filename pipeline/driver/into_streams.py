@@ -12,6 +12,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from ops.brokers import brokers
+from ops.model.ids import UnitId
 from ops.model.incarnation import Receipt
 from ops.model.tier import Mode
 from pipeline import lineage
@@ -28,16 +29,18 @@ from pipeline.driver.engine import (
     plan,
     recent,
     source,
+    wait_for,
 )
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.holes import guard
 from pipeline.driver.intake import Intake, portion
-from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, PutOut, known, refuse_shorter, settled, start, unbroken
+from pipeline.driver.positions import GIVE_UP_MS, known, refuse_shorter, start, unbroken
 from pipeline.driver.restarts import Restarts
-from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, executors, missing, why_gone
-from pipeline.driver.slots import records_read
-from pipeline.driver.streams import NoStreamError, Seen, StreamError
+from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing, why_gone
+from pipeline.driver.slots import has_job, records_read
+from pipeline.driver.streams import NoStreamError, StreamError
+from pipeline.driver.tail import Tail
 from pipeline.routing import outgoing
 
 if TYPE_CHECKING:
@@ -53,16 +56,14 @@ SETTLED_SECONDS = 600.0
 """Between two looks for a batch's end."""
 LINGER_MS = {Mode.REALTIME: "0", Mode.BATCH: "5"}
 """How long a record may wait for company: without it every record is a request to the broker, and none waits."""
-A_FEW = 200
-"""Records of each output partition that tell where a busy tier is."""
-APART_MS = 1_000
-"""So far apart the last records of two input partitions may be for that."""
 ASK_SECONDS = 0.5
 """Between two questions to the JVM about what was read: they cost it some hundred calls."""
 AWAY_SECONDS = 2.0
 """Between two tries while Kafka is away."""
-LOOK_BACK_MS = (2 * SETTLED_MS, 30 * SETTLED_MS)
-"""How far back the output is read when a few records do not tell of every partition, and when that does not either."""
+PLANNED_SECONDS = 1.0
+"""At most so long a query that is to end waits for the next one to be planned."""
+ENDED_SECONDS = 1.0
+"""At most so long tasks that were told to end are waited for, before those of the next query are given out."""
 
 
 WAY_OUT = (
@@ -77,10 +78,13 @@ class IntoStreams(Engine):
     def __init__(self, setting: Setting) -> None:
         """Prepare; nothing runs yet."""
         self._setting = setting
-        self._guard = guard(setting.session)
+        self._tail, self._guard = Tail(setting), guard(setting.session)
         self._query: StreamingQuery | None = None
         self._handover: Handover | None = None
         self._executors: frozenset[str] = frozenset()
+        """Those that had tasks of the query when it began."""
+        self._paused: frozenset[UnitId] = frozenset()
+        """The workers that were to have none then."""
         self._own: list[dict[str, int]] = []
         self._restarts = Restarts(limit=5, seconds=60.0, first_wait=0.2)
         self._run = -1
@@ -121,19 +125,25 @@ class IntoStreams(Engine):
 
     def run(self) -> Receipt:
         """Start from where the output says that everything before is out."""
-        setting = self._setting
         self._query = None
+        metered = self._setting.held() or self._metered is not None
+        begins, inputs, outputs = self._place()
+        self._begin(begins, inputs, outputs, metered=metered)
+        return Receipt(positions=begins, at=time.time())
+
+    def _place(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+        """Return where a run has to start, as the output tells, and where inputs and outputs end."""
+        setting = self._setting
         setting.streams.renew()
         outputs = setting.streams.bounds(setting.outputs)
-        tail = self._tail(outputs.ends, set(setting.streams.bounds(setting.inputs).ends))
+        tail = self._tail.telling(outputs.ends, set(setting.streams.bounds(setting.inputs).ends))
         started = [*setting.started(), *self._own]
         inputs = setting.streams.bounds(setting.inputs)  # only now: nothing that is out was made of what came later
         refuse_shorter(known(started, tail), inputs.ends, WAY_OUT)
         begins = start(inputs.oldest, inputs.ends, started, tail)
         if setting.one_for_one:
             begins = unbroken(begins, inputs.ends, tail)
-        self._begin(begins, inputs.ends, outputs.ends, metered=setting.held() or self._metered is not None)
-        return Receipt(positions=begins, at=time.time())
+        return begins, inputs.ends, outputs.ends
 
     def _begin(self, begins: dict[str, int], inputs: dict[str, int], outputs: dict[str, int], *, metered: bool) -> None:
         """Begin a run there: one that flows, or one that lets in by measure, and nothing while the tier is held back."""
@@ -145,7 +155,7 @@ class IntoStreams(Engine):
         if self._handover is not None:
             self._handover.stop()
             self._handover = None
-        self._executors = executors(setting.session)
+        self._executors, self._paused = setting.workers.working(), setting.workers.told
         self._settled = (-1, time.monotonic())
         setting.flow.metered = metered
         self._metered = dict(begins) if metered else None
@@ -157,7 +167,10 @@ class IntoStreams(Engine):
         log.info("runs", by=self._by, begins=begins, behind=self._needed)
 
     def tick(self) -> None:
-        """Stop letting records in when it is held back; else let in what may come, and flow again once all of it is out."""
+        """Stop letting records in when it is held back; else let in what may come, and flow again once all of it is out.
+
+        Begin again on the workers that are to work, where one was paused or woken.
+        """
         if self._restarts.waiting:
             return
         held = self._setting.held()
@@ -165,15 +178,53 @@ class IntoStreams(Engine):
             if self._query is not None and held:
                 self._query.stop()
                 self.run()
+            elif self._query is not None and self._setting.tier.mode is Mode.REALTIME:
+                self._spread(self._query)
             allowed = self._intake.allowance(time.monotonic(), self._setting.silent(), held=held)
             if self._metered is not None and allowed > 0:
                 self._let_in(self._metered, allowed, flow=not held)
         except Exception as error:
             if not self._restarts.failed(time.monotonic()):
                 raise
+            if self._query is not None:
+                self._query.stop()
             self._query = None
             self._setting.flow.restarts += 1
-            log.warning("it failed while it was held back, and is begun again from what is out", error=plainly(error))
+            log.warning("it failed, and is begun again from what is out", error=plainly(error))
+
+    def _spread(self, before: "StreamingQuery") -> None:
+        """Begin again where a worker was paused or woken: a realtime tier's tasks last as long as a batch, and Spark moves none."""
+        told, paused = self._setting.workers.told, self._paused
+        if told - paused:
+            self._free(before)
+        elif told != paused:
+            self._widen(before)
+
+    def _free(self, before: "StreamingQuery") -> None:
+        """Stop: the worker that is paused is free at once. The query begins on the others at the next look, when that has been said."""
+        before.stop()
+        self._query = None
+        self._restarts.put_off(time.monotonic(), 0.0)
+        wait_for(self._setting.workers.is_idle, ENDED_SECONDS)
+
+    def _widen(self, before: "StreamingQuery") -> None:
+        """Begin on those that are woken too, in no hurry: the next query is planned while the one before still runs.
+
+        Its tasks wait until those of that one have ended: so there is little time without output, and they are spread evenly.
+        """
+        workers = self._setting.workers
+        with workers.all_spared():
+            try:
+                self._begin(*self._place(), metered=False)
+                wait_for(self._is_planned, PLANNED_SECONDS)
+            finally:
+                before.stop()
+            wait_for(workers.is_idle, ENDED_SECONDS)
+
+    def _is_planned(self) -> bool:
+        """Tell whether the query's first batch waits for threads, or has failed."""
+        query = self._query
+        return query is None or not query.isActive or has_job(self._setting.session, query.runId)
 
     def _let_in(self, begins: dict[str, int], most: int, *, flow: bool) -> None:
         """Put so many records through, which are all out then; and flow again when no more wait."""
@@ -192,7 +243,7 @@ class IntoStreams(Engine):
         """Run one job over what lies between; all of it is out when this returns."""
         setting = self._setting
         workers = setting.workers
-        if (there := len(executors(setting.session))) < workers.awake:
+        if (there := len(workers.working())) < workers.awake:
             raise NoExecutorError(missing(there, workers.awake, workers.label))
         bounds = {"startingOffsets": json.dumps(offsets_option(begins)), "endingOffsets": json.dumps(offsets_option(until))}
         records = source(setting, bounds, stream=False)
@@ -217,7 +268,7 @@ class IntoStreams(Engine):
         """
         now, error, workers = time.monotonic(), self._failure(), self._setting.workers
         if error is not None:
-            short = len(executors(self._setting.session)) < workers.awake
+            short = len(workers.working()) < workers.awake
             if (short and self._setting.relieved()) or not self._restarts.failed(now):
                 raise error
             self._query = None
@@ -227,7 +278,7 @@ class IntoStreams(Engine):
         late = self._restarts.overdue(now)
         if late < 0:
             return
-        there = len(executors(self._setting.session))
+        there = len(workers.working())
         if there >= workers.awake:
             self._restarts.begun()
             try:
@@ -247,7 +298,7 @@ class IntoStreams(Engine):
             return None
         if not query.isActive:
             return query.exception() or RuntimeError("the query ended without an error")
-        gone = self._executors - executors(self._setting.session) - self._setting.workers.let_go
+        gone = self._setting.workers.gone(self._executors)
         if not gone:
             return None
         query.stop()
@@ -283,10 +334,9 @@ class IntoStreams(Engine):
         found = dict(self._begins)
         for told in self._setting.started():
             found |= {name: max(offset, found[name]) for name, offset in told.items() if name in found}
-        streams = self._setting.streams
-        for seen in streams.last(self._setting.outputs, streams.bounds(self._setting.outputs).ends, before=A_FEW):
-            if self._mine(seen) and seen.out.partition in found:
-                found[seen.out.partition] = max(found[seen.out.partition], seen.out.offset + 1)
+        for out in self._tail.last(self._setting.streams.bounds(self._setting.outputs).ends):
+            if out.partition in found:
+                found[out.partition] = max(found[out.partition], out.offset + 1)
         return found
 
     def settled(self) -> dict[str, int]:
@@ -346,28 +396,6 @@ class IntoStreams(Engine):
         folder, self._run = folder_of_run(setting.checkpoints, setting.incarnation, self._run + 1)
         by = f"{setting.tier.name}/{setting.incarnation}"
         return str(folder), by if self._run == 0 else f"{by}.{self._run}"
-
-    def _tail(self, ends: dict[str, int], partitions: set[str]) -> list[PutOut]:
-        streams, outputs = self._setting.streams, self._setting.outputs
-        last = [seen for seen in streams.last(outputs, ends, before=A_FEW) if self._mine(seen)]
-        if not last:
-            return []
-        newest = max(seen.out.at for seen in last)
-        if self._setting.one_for_one:
-            found = [*last, *streams.since(outputs, ends, newest - SETTLED_MS - 2 * APART_MS)]
-        else:
-            # where much is put out, a few of the last records and a few from before what may not be settled tell of every partition
-            before = streams.at(outputs, newest - SETTLED_MS - APART_MS, ends)
-            found = [*last, *streams.last(outputs, before, before=A_FEW)]
-        for back in LOOK_BACK_MS:
-            if partitions <= settled(seen.out for seen in found if self._mine(seen)).keys():
-                break
-            found = [*last, *streams.since(outputs, ends, newest - back)]
-        return [seen.out for seen in found if self._mine(seen)]
-
-    def _mine(self, seen: Seen) -> bool:
-        """Tell whether a run of this tier wrote a record: others put records into its streams again, or into the same quarantine."""
-        return seen.out.tier == self._setting.tier.name
 
     def _start(self, begins: dict[str, int], folder: str, *, by: str, suffix: str = "") -> "StreamingQuery":
         setting = self._setting

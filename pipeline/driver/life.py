@@ -80,11 +80,12 @@ class Life:
         if self._refused == self._follow.right:
             return
         try:
+            self._workers.tell(self._follow.paused_workers)
+            self._follow.note(workers=self._workers.receipts())
             if state is not State.RUNNING and not self._patience.done(self._run):
                 return
             self._engine.check()
             self._engine.tick()
-            self._follow.note(workers=self._workers.keep(self._follow.paused_workers))
             self._take_over()
             self._measure()
             self._tell()

@@ -1,4 +1,4 @@
-"""Which executor has read how much: from the JVM's status store, so that one can show that a given host processed records."""
+"""What runs where: from the JVM's status store, so that one can show, say, that a given host processed records."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,11 @@ def records_read(session: "SparkSession") -> tuple[int, int]:
     """Return how many records the tasks that run now have read (known to two seconds), and how many tasks run."""
     running = [task for task in _active_tasks(session) if task.status() == "RUNNING"]
     return sum(_read(task) for task in running), len(running)
+
+
+def has_job(session: "SparkSession", run: str) -> bool:
+    """Tell whether a run of a query has asked for tasks."""
+    return bool(session.sparkContext.statusTracker().getJobIdsForGroup(run))
 
 
 class SlotCounts:

@@ -93,7 +93,7 @@ def test_an_abort_wakes_what_it_has_paused(world):
     ("workers", "spec", "message"),
     [
         (("slot-counts-9-0",), {}, 'there is no worker "slot-counts-9-0"; `sluice slots` lists them: slot-counts-1-0, slot-counts-1-1'),
-        (("slot-entry-1-0",), {}, "a realtime tier holds a thread of its workers for each partition"),
+        (("slot-entry-1-0",), {}, "that would leave it without a worker; pause the tier: `sluice pause entry`"),
         (("slot-middle-1-0", "slot-middle-1-1"), {}, "that would leave it without a worker; pause the tier: `sluice pause middle`"),
         (("slot-counts-1-0",), {"tier": "counts"}, "name the tier or its workers, not both"),
     ],
@@ -102,6 +102,23 @@ def test_what_a_tier_could_not_go_on_without_is_refused(world, workers, spec, me
     refused = pause(world, *workers, **spec)
     assert message in sentence(refused, Step.PREFLIGHT)
     assert world.owner("counts").paused_workers == ()
+
+
+def test_workers_of_a_realtime_tier_are_paused_when_the_others_have_a_thread_for_each_partition(world):
+    runbook = pause(world, "slot-enrich-1-1")
+    assert runbook.ok, runbook.results
+    assert "enrich begins again on the workers that are left" in sentence(runbook, Step.PREFLIGHT)
+    assert world.owner("enrich").paused_workers == ("slot-enrich-1-1",)
+
+
+def test_one_that_could_not_hold_a_thread_for_each_partition_is_refused():
+    narrow = replace(WIDE, shares={**WIDE.shares, "enrich": Share(minimum=1, target=2, maximum=4)}, partitions=5)
+    made = World(rules=narrow)
+    made.want()
+    made.settle()
+    refused = pause(made, "slot-enrich-1-0")
+    assert "one thread for each of its 5 partitions, and 1 of its 2 workers have 4" in sentence(refused, Step.PREFLIGHT)
+    assert made.owner("enrich").paused_workers == ()
 
 
 def test_the_last_worker_is_kept(world):

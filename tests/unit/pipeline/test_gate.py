@@ -13,7 +13,7 @@ from pipeline.driver.intake import ROUND_SECONDS, SILENT_SECONDS
 from pipeline.driver.into_streams import IntoStreams
 from pipeline.driver.positions import GoneError
 from pipeline.driver.streams import Bounds, NoStreamError, StreamError
-from pipeline.driver.workers import Workers
+from tests.unit.pipeline.few import ONE, Few
 
 BATCH = 100
 RAW = "raw/0"
@@ -45,12 +45,16 @@ class Input:
 
 
 class Query:
-    """Flows until it is stopped."""
+    """Flows until it is stopped, and has tasks of those that are given some."""
 
     isActive = True  # noqa: N815 — Spark's name
 
+    def __init__(self, workers):
+        self.workers = workers
+
     def stop(self):
         self.isActive = False
+        self.workers.busy = set()
 
 
 class Gate(IntoStreams):
@@ -59,11 +63,19 @@ class Gate(IntoStreams):
     def __init__(self, setting):
         super().__init__(setting)
         self.runs, self.jobs, self.breaks = [], [], False
+        self.none_given = []
+        """Runs that were begun while nobody was given tasks."""
 
     def _start(self, begins, _folder, *, by, suffix=""):
         del suffix
         self.runs.append((by, begins[RAW]))
-        return cast("Any", Query())
+        workers = self._setting.workers
+        if workers.without_tasks == {*workers.on.values()}:
+            self.none_given.append(by)
+        return cast("Any", Query(workers))
+
+    def _is_planned(self):
+        return True
 
     def _put_through(self, begins, until):
         if self.breaks:
@@ -80,7 +92,6 @@ def given():
 
 @pytest.fixture
 def gate(given, tmp_path, monkeypatch):
-    monkeypatch.setattr(into_streams, "executors", lambda _: frozenset({"0"}))
     monkeypatch.setattr(into_streams, "guard", lambda _: {})
     monkeypatch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
     monkeypatch.setattr(into_streams.time, "monotonic", lambda: given.now)
@@ -96,7 +107,7 @@ def gate(given, tmp_path, monkeypatch):
         list,
         lambda: 1,
         lambda: True,
-        workers=Workers(slots=1),
+        workers=Few(),
         held=lambda: given.held,
         silent=lambda: given.silent,
     )
@@ -218,3 +229,52 @@ def test_runs_that_are_over_leave_no_folders(gate, given, tmp_path):
         pass_time(gate, given, 30)
     assert gate._run >= 2
     assert {path.name for path in checkpoints.iterdir()} == {f"7.{gate._run}", "8.0", "internal"}, "of later incarnations each has its own"
+
+
+def test_it_begins_again_where_a_worker_is_to_work_no_more_or_again(gate, given):
+    workers = gate._setting.workers
+    given.end = 50
+    gate.run()
+    pass_time(gate, given, 5)
+    for told, working in ({ONE}, {"1"}), (set(), {"0", "1"}):
+        before, workers.busy = gate._query, {"0", "1"}
+        workers.tell(frozenset(told))
+        pass_time(gate, given, 5)
+        assert not before.isActive
+        assert gate._query.isActive
+        assert gate._executors == working
+        assert workers.without_tasks == {"0", "1"} - working
+    assert gate.runs == [("entry/7", 0), ("entry/7.1", 0), ("entry/7.2", 0)], "from what its output tells"
+    assert gate.none_given == ["entry/7.2"], "of one that is woken: the tasks of the next query wait until those before have ended"
+    assert gate._setting.flow.restarts == 0
+
+
+def test_a_worker_that_is_paused_is_free_before_the_tier_begins_again_without_it(gate):
+    workers = gate._setting.workers
+    gate.run()
+    workers.busy = {"0", "1"}
+    workers.tell(frozenset({ONE}))
+    gate.check()
+    gate.tick()
+    assert workers.is_idle()
+    assert [by for by, _ in gate.runs] == ["entry/7"]
+    gate.check()
+    assert [by for by, _ in gate.runs] == ["entry/7", "entry/7.1"], "at the next look"
+
+
+@pytest.mark.parametrize(("told", "then", "working"), [(set(), {ONE}, {"1"}), ({ONE}, set(), {"0", "1"})])
+def test_where_kafka_is_away_it_begins_on_other_workers_a_little_later(gate, given, told, then, working):
+    workers = gate._setting.workers
+    workers.tell(frozenset(told))
+    gate.run()
+    before, given.away = gate._query, True
+    workers.tell(frozenset(then))
+    pass_time(gate, given, 5)
+    assert not before.isActive
+    assert workers.working() == working
+    assert workers.without_tasks == {"0", "1"} - working, "the others are given tasks"
+    given.away = False
+    pass_time(gate, given, 5)
+    assert [by for by, _ in gate.runs] == ["entry/7", "entry/7.1"]
+    assert gate._query.isActive
+    assert gate._executors == working

@@ -1,0 +1,43 @@
+"""Two executors on two slots, of a Spark that is a few sets."""
+
+from types import SimpleNamespace
+
+from pipeline.driver.workers import Workers
+
+ONE, OTHER = "slot-counts-1-0", "slot-counts-1-1"
+BOTH = frozenset({"0", "1"})
+
+
+class Few(Workers):
+    """Notes who is given no tasks."""
+
+    def __init__(self):
+        super().__init__(slots=2)
+        self.on = {ONE: "0", OTHER: "1"}
+        self.busy = set()
+        self.without_tasks = set()
+        self.offered = 0
+
+    def _executors(self):
+        return frozenset(self.on.values())
+
+    def _here(self):
+        def summary(executor):
+            return SimpleNamespace(
+                id=lambda: executor, completedTasks=lambda: 7, failedTasks=lambda: 0, activeTasks=lambda: int(executor in self.busy)
+            )
+
+        return {worker: summary(executor) for worker, executor in self.on.items()}
+
+    def _is_busy(self, executor):
+        return executor in self.busy
+
+    def _take_out(self, executor):
+        assert executor not in self.without_tasks
+        self.without_tasks.add(executor)
+
+    def _put_back(self, executor):
+        self.without_tasks.remove(executor)
+
+    def _offer(self):
+        self.offered += 1
