@@ -51,10 +51,10 @@ QUIET_SECONDS = 2 * INTERVAL
 PATIENCE_SECONDS = 20.0
 AWAY_SECONDS = 2.0
 """Between two tries while the sink, or Kafka, is away."""
-TOO_LARGE = "spark.driver.maxResultSize"
-"""Spark's word for a batch that is larger than the driver may collect."""
+TOO_LARGE = ("spark.driver.maxResultSize", "OutOfMemoryError", "exited with code 52")
+"""Spark's words for a batch that is larger than the driver may collect, or than an executor can hold."""
 SMALLER = 4
-"""Batches are made so many times smaller then, for as long as this incarnation runs."""
+"""Batches are so many times smaller from then on, for as long as this incarnation runs."""
 
 
 class HeldError(Exception):
@@ -64,6 +64,11 @@ class HeldError(Exception):
 def may_take_over(age: float, waited: float) -> bool:
     """Tell whether now is the time, so long after the owner's last commit, having waited so long for a better one."""
     return age <= JUST_SECONDS or age >= QUIET_SECONDS or waited >= PATIENCE_SECONDS
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Tell whether a batch has failed because it was too large to be held."""
+    return any(sign in plainly(error) for sign in TOO_LARGE)
 
 
 def sink_rows(good: pa.Table) -> tuple[Rows, list[int]]:
@@ -132,7 +137,7 @@ class IntoSink(Engine):
         failed = query.exception()
         query.stop()
         self._clear()
-        if failed is not None and TOO_LARGE not in plainly(failed):
+        if failed is not None and not is_too_large(failed):
             raise failed
 
     def run(self) -> Receipt:
@@ -174,9 +179,6 @@ class IntoSink(Engine):
             self._setting.flow.restarts += 1
             self._setting.flow.failure = plainly(error)
             log.warning("the query failed and is begun again in place", error=self._setting.flow.failure)
-            if TOO_LARGE in self._setting.flow.failure:
-                self._most = max(1, self._most // SMALLER)
-                log.warning("a batch was too large for the driver's memory; its batches are smaller now", records=self._most)
         if self._restarts.overdue(now) >= 0:
             self._restarts.begun()
             try:
@@ -276,16 +278,22 @@ class IntoSink(Engine):
         try:
             with self._setting.flow.phases.labels("collect").time():
                 rows = frame.toArrow()
-            reached = self._reached(number)
-            batch = Batch({partition: self._read.get(partition, 0) for partition in reached}, reached)
+            batch = self._batch(number)
             self._put(rows, batch)
-            self._read = reached
+            self._read = batch.ends
         except BaseException as error:
             self._error = error
+            if is_too_large(error):
+                self._most = max(1, self._batch(number).records // SMALLER)
+                log.warning("a batch was too large for the memory of driver or slot; batches are smaller now", records=self._most)
             raise
         if batch.records < self._most:
             behind = 0.0 if self._is_mine() else BEHIND_SECONDS
             self._held.wait(INTERVAL - (time.time() - behind) % INTERVAL)
+
+    def _batch(self, number: int) -> Batch:
+        reached = self._reached(number)
+        return Batch({partition: self._read.get(partition, 0) for partition in reached}, reached)
 
     def _put(self, rows: pa.Table, batch: Batch) -> None:
         """Write what is left of a batch when its turn has come; nothing is left once somebody else has written all of it."""

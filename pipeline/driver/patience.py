@@ -38,7 +38,7 @@ class Patience:
             raise
         except (psycopg.OperationalError, StreamError, KafkaException) as error:
             self._due = time.monotonic() + AGAIN_SECONDS
-            away = plainly(error)
+            away = f"PostgreSQL: {plainly(error)}" if isinstance(error, psycopg.Error) else plainly(error)
             if self._follow.report.away != away:
                 log.warning("it waits for what is away", away=away)
             self._follow.note(away=away)

@@ -54,7 +54,7 @@ def test_a_driver_that_starts_waits_for_what_is_away(lab: Lab) -> None:
     assert lab.report("entry", 1).away is None
     with standing_still(lab, "postgres"):
         lab.cold("outbound", 1, "h2")
-        waits_for(lab, "outbound", "OperationalError")
+        waits_for(lab, "outbound", "PostgreSQL")
     lab.wait("outbound", 1, State.RUNNING)
     lab.cold("enrich", 1, "h3")
     subprocess.run([sys.executable, "-m", "pipeline.feed", "--rate", "100", "--count", str(COUNT)], env=lab.env, cwd=ROOT, check=True)

@@ -64,7 +64,7 @@ def live(follow, query, folder):
 def test_it_waits_for_what_it_cannot_run_without(tmp_path, error):
     log, follow = [], Keeps(*[Directive.RUN] * 4)
     assert live(follow, Away(log, error, error), tmp_path) == 0
-    told = "Kafka is away" if isinstance(error, StreamError) else "OperationalError: no"
+    told = "Kafka is away" if isinstance(error, StreamError) else "PostgreSQL: OperationalError: no"
     assert follow.said == [told, told, State.RUNNING, None, State.STOPPED]
     assert log == ["run", "hold"]
 
