@@ -6,13 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from ops.platform import jars, java, kafka
 from ops.platform.layout import LOWEST_BASE, Layout, Ports
 from tests.authority import Authority
 from tests.lab import ROOT, free_ports
+
+
+def answer(settings: dict[str, Any], value: bytes) -> str:
+    """Put a record into `raw`; return what came of it: nothing, or the error's name."""
+    said: list[str] = []
+    producer = Producer({**settings, "message.timeout.ms": 5000, "log_level": 0})
+    producer.produce("raw", value, on_delivery=lambda error, _message: said.append("" if error is None else error.name()))
+    producer.flush(20)
+    return said[0]
 
 
 @contextmanager

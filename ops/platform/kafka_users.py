@@ -85,9 +85,14 @@ super.users=User:{ADMIN}
 
 
 def make(where: Layout) -> None:
-    """Make the users, and let the publisher publish; the same again is fine."""
-    client, how = AdminClient({**admin(where), "log_level": 0}), ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ROUNDS)
+    """Make the users of the embedded broker, with the passwords that are kept for them."""
     passwords = {user: brokers(signed(address(where), user)).client["sasl.password"] for user in User}
+    introduce(AdminClient({**admin(where), "log_level": 0}), passwords)
+
+
+def introduce(client: AdminClient, passwords: dict[User, str]) -> None:
+    """Make users, and let the publisher publish; the same again is fine."""
+    how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ROUNDS)
     made = client.alter_user_scram_credentials(
         [UserScramCredentialUpsertion(user.value, how, password.encode()) for user, password in passwords.items()]
     )

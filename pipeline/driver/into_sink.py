@@ -68,7 +68,8 @@ def may_take_over(age: float, waited: float) -> bool:
 
 def is_too_large(error: BaseException) -> bool:
     """Tell whether a batch has failed because it was too large to be held."""
-    return any(sign in plainly(error) for sign in TOO_LARGE)
+    said = plainly(error)
+    return any(sign in said for sign in TOO_LARGE)
 
 
 def sink_rows(good: pa.Table) -> tuple[Rows, list[int]]:

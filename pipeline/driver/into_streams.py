@@ -37,8 +37,8 @@ from pipeline.driver.holes import guard
 from pipeline.driver.intake import Intake, portion
 from pipeline.driver.positions import GIVE_UP_MS, known, refuse_shorter, start, unbroken
 from pipeline.driver.restarts import Restarts
-from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing, why_gone
-from pipeline.driver.slots import has_job, records_read
+from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing
+from pipeline.driver.slots import has_job, records_read, why_gone
 from pipeline.driver.streams import NoStreamError, StreamError
 from pipeline.driver.tail import Tail
 from pipeline.routing import outgoing

@@ -104,14 +104,6 @@ def executors(session: "SparkSession") -> frozenset[str]:
     return frozenset(str(found.apply(index)) for index in range(found.size()))
 
 
-def why_gone(session: "SparkSession", gone: frozenset[str]) -> str:
-    """Say how executors ended, as far as Spark has heard."""
-    found = session.sparkContext._jsc.sc().statusStore().executorList(False)  # noqa: FBT003, SLF001 — likewise
-    each = [found.apply(index) for index in range(found.size())]
-    said = {one.id(): one.removeReason().get() for one in each if one.removeReason().isDefined()}
-    return "; ".join(f"executor {name} is gone: {said.get(name, 'its log says why')}" for name in sorted(gone))
-
-
 def missing(there: int, count: int, label: str) -> str:
     """Say what is to be done about executors that do not come."""
     return (

@@ -31,6 +31,18 @@ def has_job(session: "SparkSession", run: str) -> bool:
     return bool(session.sparkContext.statusTracker().getJobIdsForGroup(run))
 
 
+def summaries(session: "SparkSession", *, living: bool) -> list[Any]:
+    """Return what the store says of each executor, and of the driver; of those that are gone too, unless only `living` are asked for."""
+    found = session.sparkContext._jsc.sc().statusStore().executorList(living)  # noqa: SLF001 — as above
+    return [found.apply(index) for index in range(found.size())]
+
+
+def why_gone(session: "SparkSession", gone: frozenset[str]) -> str:
+    """Say how executors ended, as far as Spark has heard."""
+    said = {each.id(): each.removeReason().get() for each in summaries(session, living=False) if each.removeReason().isDefined()}
+    return "; ".join(f"executor {name} is gone: {said.get(name, 'its log says why')}" for name in sorted(gone))
+
+
 class SlotCounts:
     """Counts records by executor over the life of a session, across batches whose stages the store forgets."""
 
@@ -42,12 +54,9 @@ class SlotCounts:
 
     def read(self) -> dict[str, int]:
         """Return records (a batch tier: tasks) by `address/executor`."""
-        store = self._session.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 — as above
-        executors = store.executorList(False)  # noqa: FBT003 — Java has no keywords
         slots: dict[str, int] = {}
         places: dict[str, str] = {}
-        for index in range(executors.size()):
-            executor = executors.apply(index)
+        for executor in summaries(self._session, living=False):
             if executor.id() == "driver":
                 continue
             address = executor.hostPort().rpartition(":")[0]

@@ -15,6 +15,7 @@ import structlog
 from ops.model.ids import UnitId
 from ops.model.incarnation import WorkerReceipt
 from pipeline.driver.session import executors
+from pipeline.driver.slots import summaries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,9 +128,8 @@ class Workers:
     def _here(self) -> dict[UnitId, Any]:
         """Return what Spark says of the executor of each worker that has one."""
         known, found = self._executors(), dict[UnitId, Any]()
-        summaries = self._context.statusStore().executorList(True)  # noqa: FBT003 — Java has no keywords
-        for index in range(summaries.size()):
-            summary = summaries.apply(index)
+        assert self.session is not None  # noqa: S101
+        for summary in summaries(self.session, living=True):
             resource = summary.resources().get(self.label)
             if summary.id() in known and resource.isDefined():
                 found[UnitId(resource.get().addresses()[0])] = summary

@@ -7,12 +7,10 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import psycopg
 import pytest
-from confluent_kafka import Producer
 
 from ops import endpoints
 from ops.agent.commands import Installation, command, environment, resources_file
@@ -26,6 +24,7 @@ from ops.model.resources import Quantum
 from ops.model.streams import User
 from ops.platform.layout import Layout, Ports
 from ops.platform.leftovers import processes
+from tests.broker import answer
 from tests.lab import HOSTS
 from tests.scenarios.conftest import PORT_BASE
 from tests.scenarios.live import ROOT, Live, until
@@ -165,12 +164,5 @@ def test_a_worker_without_the_secret_is_not_taken_by_the_master(live: Live, wher
 
 
 def test_kafka_takes_its_users_only_and_each_for_its_own_part(where: endpoints.Endpoints) -> None:
-    def put(settings: dict[str, Any]) -> str:
-        said: list[str] = []
-        producer = Producer({**settings, "message.timeout.ms": 5000, "log_level": 0})
-        producer.produce("raw", b"forged", on_delivery=lambda error, _message: said.append("" if error is None else error.name()))
-        producer.flush(20)
-        return said[0]
-
-    assert put({"bootstrap.servers": brokers(where.kafka).servers}) == "_MSG_TIMED_OUT"
-    assert put(brokers(where.kafka_as(User.DRIVER)).client) == "TOPIC_AUTHORIZATION_FAILED"
+    assert answer({"bootstrap.servers": brokers(where.kafka).servers}, b"forged") == "_MSG_TIMED_OUT"
+    assert answer(brokers(where.kafka_as(User.DRIVER)).client, b"forged") == "TOPIC_AUTHORIZATION_FAILED"

@@ -12,21 +12,12 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient
 
 from ops.brokers import brokers, signed
 from ops.model.incarnation import State
 from ops.model.streams import User
+from ops.platform import kafka_users
 from ops.platform.layout import write_private
 from pipeline import declare, grants, topics
 from pipeline.driver.streams import Streams, split
@@ -89,20 +80,7 @@ def address(tmp_path: Path) -> Iterator[str]:
         until("the broker serves", lambda: serves(client), seconds=60)
         for user in User:
             write_private(users / f"{user}.properties", f"password={password(user)}\n")
-        how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        made = client.alter_user_scram_credentials([UserScramCredentialUpsertion(user, how, password(user).encode()) for user in User])
-        granted = client.create_acls(
-            [
-                AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{User.PUBLISHER}", "*", operation, AclPermissionType.ALLOW)
-                for kind, name, operations in (
-                    (ResourceType.BROKER, "kafka-cluster", (AclOperation.CREATE, AclOperation.ALTER)),
-                    (ResourceType.TOPIC, "*", (AclOperation.DESCRIBE, AclOperation.ALTER)),
-                )
-                for operation in operations
-            ]
-        )
-        for future in (*made.values(), *granted.values()):
-            future.result(30)
+        kafka_users.introduce(client, {user: password(user) for user in User})
         yield f"ssl://{servers}?ca={authority.file}&users={users}"
 
 

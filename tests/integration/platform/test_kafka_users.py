@@ -6,10 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from ops.brokers import brokers
 from ops.endpoints import Endpoints
@@ -22,6 +20,7 @@ from ops.platform.steps import run
 from ops.platform.supervisord import Supervisor
 from pipeline import declare, grants, topics
 from pipeline.driver.streams import Streams
+from tests.broker import answer
 from tests.lab import free_base, until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
@@ -56,38 +55,29 @@ def known(where: Layout) -> Endpoints:
     return Endpoints.model_validate_json(where.endpoints.read_text())
 
 
-def put(settings: dict[str, Any]) -> str:
-    """Put a record into `raw`; return what came of it: nothing, or the error's name."""
-    said: list[str] = []
-    producer = Producer({**settings, "message.timeout.ms": 5000, "log_level": 0})
-    producer.produce("raw", b"x", on_delivery=lambda error, _message: said.append("" if error is None else error.name()))
-    producer.flush(20)
-    return said[0]
-
-
 def test_a_broker_of_before_keeps_its_records_and_asks_for_users_once_it_was_down(where: Layout) -> None:
     parts(where, "up", "--only", "kafka")
     plain = known(where).kafka
     topics.create(plain, HITS, 2)
-    assert put(brokers(plain).client) == ""
+    assert answer(brokers(plain).client, b"x") == ""
 
     assert up_with_users(where) == "ran already"
     assert known(where).kafka == plain, "who speaks to it goes on"
-    assert put(brokers(plain).client) == ""
+    assert answer(brokers(plain).client, b"x") == ""
     parts(where, "down")
 
     assert up_with_users(where) == "started"
     mine = {user: known(where).kafka_as(user) for user in User}
-    assert put(brokers(plain).client) == "_MSG_TIMED_OUT"
-    assert put(brokers(mine[User.OUTSIDE]).client) == "TOPIC_AUTHORIZATION_FAILED"
+    assert answer(brokers(plain).client, b"x") == "_MSG_TIMED_OUT"
+    assert answer(brokers(mine[User.OUTSIDE]).client, b"x") == "TOPIC_AUTHORIZATION_FAILED"
     assert topics.create(mine[User.PUBLISHER], HITS, 2) == []
     assert grants.grant(mine[User.PUBLISHER], HITS) == grants.DONE
-    until("the lists hold", lambda: put(brokers(mine[User.OUTSIDE]).client) == "", seconds=30)
+    until("the lists hold", lambda: answer(brokers(mine[User.OUTSIDE]).client, b"x") == "", seconds=30)
     with closing(Streams(mine[User.AUDIT])) as streams:
         assert sum(streams.bounds(["raw"]).ends.values()) == 3
 
     parts(where, "up", "--only", "kafka")
     assert known(where).kafka_as(User.OUTSIDE) == mine[User.OUTSIDE], "it runs, and goes on as it was started"
-    assert put(brokers(mine[User.OUTSIDE]).client) == ""
+    assert answer(brokers(mine[User.OUTSIDE]).client, b"x") == ""
     assert up_with_users(where) == "ran already"
-    assert put(brokers(mine[User.OUTSIDE]).client) == ""
+    assert answer(brokers(mine[User.OUTSIDE]).client, b"x") == ""
