@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from ops.platform import jars, java, kafka
+from ops.platform import jars, kafka
 from ops.platform.layout import LOWEST_BASE, Layout, Ports
 from tests.authority import Authority
 from tests.lab import ROOT, free_ports
@@ -32,15 +32,14 @@ def serving(folder: Path, authority: Authority, protocol: str, more: str) -> Ite
     ports = dict(zip(("kafka", "kafka_controller"), free_ports(2), strict=True))
     where = Layout(home=folder, ports=replace(Ports.above(LOWEST_BASE), **ports), site=ROOT / "site.yaml")
     where.make_folders()
-    home = java.find(where.home / "java")
-    jars.fetch(where, home, threading.Event())
+    jars.fetch(where, threading.Event())
     server, _ = authority.sign("server")
     settings = (
         kafka.properties(where, users=False).replace("PLAINTEXT", protocol)
         + f"ssl.keystore.type=PEM\nssl.keystore.location={server}\nssl.truststore.type=PEM\nssl.truststore.location={authority.file}\n"
         + f"listener.security.protocol.map={protocol}:{protocol},CONTROLLER:PLAINTEXT\n{more}"
     )
-    service = kafka.service(where, home, users=False)
+    service = kafka.service(where, users=False)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(kafka, "properties", lambda _where, **_how: settings)
         service.prepare()

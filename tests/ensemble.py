@@ -1,6 +1,5 @@
 """Three ZooKeeper servers that vote, and links to them that a test can cut."""
 
-import shutil
 import socket
 import subprocess
 import threading
@@ -10,6 +9,8 @@ from pathlib import Path
 
 import pyspark
 from kazoo.client import KazooClient
+
+from ops.java import JAVA
 
 JARS = Path(pyspark.__file__).parent / "jars/*"
 SERVERS = (1, 2, 3)
@@ -56,8 +57,7 @@ class Ensemble:
         return ",".join(f"127.0.0.1:{port}" for port in self.clients.values())
 
     def start(self, number):
-        java = shutil.which("java") or "java"
-        words = [java, "-Xmx96m", "-cp", str(JARS), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
+        words = [JAVA, "-Xmx96m", "-cp", str(JARS), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
         with (self.folder / f"server{number}.log").open("a") as log:
             self.running[number] = subprocess.Popen([*words, str(self.folder / str(number) / "zoo.cfg")], stdout=log, stderr=log)
 

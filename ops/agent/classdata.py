@@ -9,6 +9,7 @@ from pathlib import Path
 
 import structlog
 
+from ops.java import cached, leaving
 from ops.model.ids import UnitId
 
 log = structlog.get_logger()
@@ -22,22 +23,21 @@ def archive(home: Path, java: Path, jars: Path) -> Path:
     """Return where the archive for this Java and these jars is, or will be."""
     real = java.resolve()
     made_of = f"{real} {real.stat().st_mtime_ns} {jars} {jars.stat().st_mtime_ns}"
-    return home / "cds" / f"worker-{hashlib.sha256(made_of.encode()).hexdigest()[:10]}.jsa"
+    return home / "cds" / f"worker-{hashlib.sha256(made_of.encode()).hexdigest()[:10]}.aot"
 
 
 def options(kept: Path, host: str, unit: UnitId) -> list[str]:
     """Return the options of a Worker: use the archive, or record one if nobody does."""
-    sharing = ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     if kept.exists():
-        return [*sharing, f"-XX:SharedArchiveFile={kept}"]
+        return [*cached(kept)]
     kept.parent.mkdir(exist_ok=True)
     marker = kept.with_name(kept.name + RECORDING)
     try:
         with marker.open("x") as file:
             file.write(f"{host}/{unit}")
     except FileExistsError:
-        return sharing
-    return [*sharing, f"-XX:ArchiveClassesAtExit={_recorded(kept)}"]
+        return []
+    return [*leaving(_recorded(kept))]
 
 
 def harvest(home: Path, host: str, unit: UnitId, status: int | None) -> None:

@@ -1,7 +1,5 @@
 """The commands and environments of units. Pure but for the paths of this environment's Python and Spark."""
 
-import os
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +8,7 @@ from pathlib import Path
 
 from ops.agent import classdata
 from ops.endpoints import SPARK_SECURITY
+from ops.java import JAVA, home_for_spark
 from ops.model.assignment import HostFacts, Unit, UnitKind
 
 WORKER_DAEMON_MEMORY = 96
@@ -52,17 +51,7 @@ class Installation:
     @property
     def class_data(self) -> Path:
         """Where the Workers' class data is kept."""
-        return classdata.archive(self.home, Path(java()), self.spark_home / "jars")
-
-
-def java() -> str:
-    """Return the Java to run: JAVA_HOME's, or the one on PATH."""
-    home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if found is None or not Path(found).exists():
-        message = f"no Java at {found or 'PATH'}: set JAVA_HOME to a Java 17 or 21"
-        raise RuntimeError(message)
-    return found
+        return classdata.archive(self.home, JAVA, self.spark_home / "jars")
 
 
 def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
@@ -70,7 +59,7 @@ def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
     if unit.kind is UnitKind.DRIVER:
         return [sys.executable, "-m", "pipeline.driver", unit.tenant, str(unit.incarnation), str(unit.quantum.heap)]
     return [
-        java(),
+        str(JAVA),
         f"-Xmx{WORKER_DAEMON_MEMORY}m",
         "-Xss512k",
         "-XX:+UseSerialGC",
@@ -116,6 +105,7 @@ def environment(unit: Unit, scratch: Path, installation: Installation, inherited
         "SLUICE_HOST_ADDRESS": facts.address,
         "SLUICE_UNIT": f"{facts.name}/{unit.id}",
         "SPARK_LOCAL_IP": facts.address,
+        "JAVA_HOME": str(home_for_spark(installation.home)),
         "SPARK_HOME": str(installation.spark_home),
         "SPARK_SCALA_VERSION": installation.scala_version,
         "SPARK_LOCAL_DIRS": str(scratch),

@@ -133,7 +133,6 @@ def replay(  # noqa: PLR0913 — each is a choice of the caller
     It runs in this process, with the code that the tier runs, and goes slower or stands still where live records would take twice as long.
     Ctrl-C ends it; `--resume` goes on. Tiers with state, and those that deliver at most once, are refused.
     """
-    from ops.platform import java  # noqa: PLC0415
     from ops.platform.layout import layout  # noqa: PLC0415
     from ops.platform.priority import niced  # noqa: PLC0415
 
@@ -144,9 +143,6 @@ def replay(  # noqa: PLR0913 — each is a choice of the caller
         words += [option, str(value)] if value is not None else []
     words += ["--dry-run"] if dry_run else []
     words += ["--json"] if as_json else []
-    found, _ = java.look(layout().home / "java")
-    if found is not None:
-        os.environ["JAVA_HOME"] = str(found)
     words = list(niced(layout(), tuple(words), GIVES_WAY))
     os.execvp(words[0], words)  # noqa: S606 - it becomes the replay, so that signals reach it
 

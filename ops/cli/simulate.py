@@ -10,7 +10,7 @@ import typer
 
 from ops.cli.ending import FAILED, INTERRUPTED, WrongUsageError
 from ops.cli.output import print_json, print_table
-from ops.platform.layout import PlatformError, layout
+from ops.platform.layout import PlatformError
 from ops.simulation.cluster import Size, SizeError
 from ops.simulation.processes import SimulationError
 from ops.simulation.run import simulate as run
@@ -27,8 +27,7 @@ def simulate(hosts: int, slots: int, *, as_json: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
-        home = layout().home / "java"
-        figures = run(Size(hosts, slots), home, lambda said: typer.echo(f"{time.monotonic() - began:6.1f} s  {said}", err=True))
+        figures = run(Size(hosts, slots), lambda said: typer.echo(f"{time.monotonic() - began:6.1f} s  {said}", err=True))
     except SizeError as error:
         raise WrongUsageError(str(error)) from None
     except (PlatformError, SimulationError) as error:

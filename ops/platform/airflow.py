@@ -8,11 +8,11 @@ import urllib.request
 from collections.abc import Callable
 from datetime import datetime
 from importlib.metadata import version
-from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
 
+from ops.java import home_for_spark
 from ops.platform.command import run_to_end
 from ops.platform.layout import ADDRESS, CHECKOUT, Layout, write_private
 from ops.platform.postgres import connect
@@ -25,7 +25,7 @@ MIGRATION_SECONDS = 300
 FRESH_SECONDS = 15
 
 
-def environment(where: Layout, java: Path) -> dict[str, str]:
+def environment(where: Layout) -> dict[str, str]:
     """Return Airflow's settings; each is `AIRFLOW__SECTION__KEY`, described in Airflow's configuration reference."""
     ports, keys = where.ports, where.secrets()
     database = f"sluice:{keys.postgres}@{ADDRESS}:{ports.postgres}/airflow"
@@ -90,11 +90,11 @@ def environment(where: Layout, java: Path) -> dict[str, str]:
     return flat | {
         "AIRFLOW_HOME": str(where.airflow),
         "AIRFLOW_CONN_SPARK_DEFAULT": f"spark://{master}:{ports.spark}/?deploy-mode=client",
-        "JAVA_HOME": str(java),
+        "JAVA_HOME": str(home_for_spark(where.home)),
         "SPARK_HOME": str(where.spark_home),
         "SPARK_LOCAL_IP": ADDRESS,
         "PYSPARK_PYTHON": str(where.python),
-        "PATH": f"{where.python.parent}:{java / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+        "PATH": f"{where.python.parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
         "SLUICE_HOME": str(where.home),
         "SLUICE_SITE": str(where.site),
         "SLUICE_ENDPOINTS": str(where.endpoints),
@@ -106,7 +106,7 @@ def environment(where: Layout, java: Path) -> dict[str, str]:
     }
 
 
-def migration(where: Layout, java: Path) -> Step:
+def migration(where: Layout) -> Step:
     """Return the step that makes Airflow's tables, or brings them to this version; it does nothing where they are."""
     marker = where.airflow / "migrated"
 
@@ -117,7 +117,7 @@ def migration(where: Layout, java: Path) -> Step:
             return f"already at {wanted}"
         log = where.logs / "airflow-migrate.log"
         command = [str(where.python.parent / "airflow"), "db", "migrate"]
-        run_to_end(command, os.environ | environment(where, java), log, halt, MIGRATION_SECONDS)
+        run_to_end(command, os.environ | environment(where), log, halt, MIGRATION_SECONDS)
         marker.write_text(f"{wanted} {_revision(where)}")
         return f"tables made for {wanted}"
 
@@ -140,9 +140,9 @@ def health(where: Layout) -> dict[str, dict[str, str | None]]:
     return found
 
 
-def services(where: Layout, java: Path) -> list[Service]:
+def services(where: Layout) -> list[Service]:
     """Describe the four processes. None serves logs: all write them below one AIRFLOW_HOME, where the API server reads them."""
-    settings = environment(where, java)
+    settings = environment(where)
 
     def program(*words: str, after: tuple[str, ...] = ()) -> Program:
         command = (*after, str(where.python.parent / "airflow"), *words)

@@ -9,7 +9,7 @@ from ops.channel import Channel, ChannelAwayError, tree
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.assignment import Observed
-from ops.platform import bucket, disk, java, kafka, memory, ports, sluice
+from ops.platform import bucket, disk, jvm, kafka, memory, ports, sluice
 from ops.platform.finding import Finding, Verdict
 from ops.platform.flowing import known_endpoints, missing_tiers
 from ops.platform.layout import Layout, PlatformError
@@ -27,14 +27,8 @@ def examine(where: Layout) -> list[Finding]:
         return [finding for findings in pool.map(lambda look: _guarded(look, where), looks) for finding in findings]
 
 
-def _java(where: Layout) -> Iterator[Finding]:
-    home, seen = java.look(where.home / "java")
-    if home is not None:
-        yield Finding("java", Verdict.OK, f"Java {java.version_of(home / 'bin' / 'java')} in {home}")
-    else:
-        found = "; ".join(seen) or "none on JAVA_HOME or PATH"
-        advice = "install Java 17 or 21, or set JAVA_HOME; `make up` tries to fetch one itself"
-        yield Finding("java", Verdict.BAD, f"no Java 17 or 21: {found}", advice)
+def _java(_where: Layout) -> Iterator[Finding]:
+    yield jvm.look()
 
 
 def _disk(where: Layout) -> Iterator[Finding]:
@@ -72,7 +66,7 @@ def _site(where: Layout) -> Iterator[Finding]:
     for line in site.nowhere(found):
         yield Finding("site", Verdict.NOTE, line, "mend it, unless hosts that are not in the file are to join there")
     command = [str(where.python), "-m", "pipeline.publish", "--check"]
-    environment = sluice.settings(where, where.home)
+    environment = sluice.settings(where)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode == 0:
         yield Finding("tiers", Verdict.OK, f"{found.pipeline} is declared soundly")

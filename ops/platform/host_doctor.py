@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 
 from ops import endpoints, site
-from ops.agent.commands import java
 from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_of
 from ops.agent.trees import DISK, TASKS, divides_disk, trees
 from ops.brokers import brokers
@@ -18,9 +17,8 @@ from ops.endpoints import Endpoints
 from ops.model.access import Role
 from ops.model.assignment import HostFacts
 from ops.model.streams import User
-from ops.platform import bucket, disk, jars, reach
+from ops.platform import bucket, disk, jars, jvm, reach
 from ops.platform.finding import Finding, Verdict
-from ops.platform.java import SUITABLE, version_of
 
 NEEDED = ("pyspark", "kazoo", "confluent-kafka", "psycopg", "pyarrow")
 """Packages that agents, drivers and slots cannot do without."""
@@ -67,16 +65,7 @@ def _made(look: Callable[[Host], Iterator[Finding]], host: Host) -> list[Finding
 
 
 def _java(_host: Host) -> Iterator[Finding]:
-    try:
-        program = Path(java())
-    except RuntimeError as error:
-        yield Finding("java", Verdict.BAD, str(error), "install one, such as Debian's openjdk-17-jre-headless, and set JAVA_HOME")
-        return
-    found = version_of(program)
-    if found in SUITABLE:
-        yield Finding("java", Verdict.OK, f"Java {found}: {program}")
-    else:
-        yield Finding("java", Verdict.BAD, f"{program} is Java {found or '?'}", "Spark needs Java 17 or 21: set JAVA_HOME to one")
+    yield jvm.look()
 
 
 def _packages(_host: Host) -> Iterator[Finding]:

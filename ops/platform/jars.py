@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from ops.java import JAVA
 from ops.platform.command import run_to_end
 from ops.platform.layout import CHECKOUT, Layout, PlatformError
 
@@ -80,7 +81,7 @@ def needed(jars: list[Jar], *, buckets: bool) -> list[Jar]:
     return [jar for jar in jars if buckets or jar.folder != BUCKETS]
 
 
-def fetch(where: Layout, java: Path, halt: threading.Event, lock: Path = LOCK, *, buckets: bool = False) -> None:
+def fetch(where: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: bool = False) -> None:
     """Bring the jars; those that are there already, and whole, are not asked for again. The benches have a lock of their own."""
     jars = needed(locked(lock.read_text()), buckets=buckets)
     wanted = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()
@@ -92,7 +93,7 @@ def fetch(where: Layout, java: Path, halt: threading.Event, lock: Path = LOCK, *
     if wrong(jars, where.home):
         for folder in {jar.folder for jar in jars}:
             shutil.rmtree(where.home / "jars" / folder, ignore_errors=True)
-        _retrieve(where, java, jars, halt)
+        _retrieve(where, jars, halt)
     amiss = wrong(jars, where.home, lock)
     if amiss:
         listed = "; ".join(f"{jar.file} {why}" for jar, why in amiss.items())
@@ -111,13 +112,13 @@ def borrow(jars: list[Jar], lender: Path, borrower: Path) -> None:
             shutil.copyfile(found, wanted)
 
 
-def _retrieve(where: Layout, java: Path, jars: list[Jar], halt: threading.Event) -> None:
+def _retrieve(where: Layout, jars: list[Jar], halt: threading.Event) -> None:
     ivy = next(where.spark_jars.glob("ivy-*.jar"))
     description = where.conf / "ivy.xml"
     description.write_text(module(jars))
     pattern = f"{where.home / 'jars'}/[conf]/[artifact]-[revision].[ext]"
     command = [
-        str(java / "bin" / "java"),
+        str(JAVA),
         "-jar",
         str(ivy),
         "-ivy",

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from ops.java import JAVA, cached, leaving, version
+from ops.platform.finding import Finding, Verdict
 from ops.platform.layout import Layout
 
 LOG4J = """\
@@ -28,11 +30,9 @@ def log_config(where: Layout) -> str:
 def options(where: Layout, name: str, heap: int, *, busy: bool = False) -> list[str]:
     """Return the options of a small service: `heap` MiB, one collector thread, and the first compiler only, unless it has much to do.
 
-    The first run leaves an archive of its class data when it ends; later runs map it and start in half the time. An archive that no
-    longer fits its jars is ignored by the JVM.
+    The first run leaves a cache when it ends, from which later ones start in half the time.
     """
-    archive = where.archives / f"{name}.jsa"
-    share = f"-XX:SharedArchiveFile={archive}" if archive.exists() else f"-XX:ArchiveClassesAtExit={archive}"
+    cache = where.archives / f"{name}.aot"
     return [
         f"-Xms{heap // 2}m",
         f"-Xmx{heap}m",
@@ -41,10 +41,7 @@ def options(where: Layout, name: str, heap: int, *, busy: bool = False) -> list[
         "-Xss512k",
         "-XX:ReservedCodeCacheSize=48m",
         "-XX:+ExitOnOutOfMemoryError",
-        "-Xshare:auto",
-        "-Xlog:cds=off",
-        "-Xlog:cds+dynamic=off",
-        share,
+        *(cached(cache) if cache.exists() else leaving(cache)),
         f"-Djava.io.tmpdir={where.home / 'run'}",
         log_config(where),
     ]
@@ -53,3 +50,11 @@ def options(where: Layout, name: str, heap: int, *, busy: bool = False) -> list[
 def classpath(folder: Path, *patterns: str) -> str:
     """Name the jars that a service needs, in an order that stays the same."""
     return ":".join(str(jar) for pattern in patterns for jar in sorted(folder.glob(pattern)))
+
+
+def look() -> Finding:
+    """Tell whether Java runs."""
+    found = version()
+    if found is None:
+        return Finding("java", Verdict.BAD, f"{JAVA} does not run", "run `make install` in the folder that Sluice is in: it brings Java")
+    return Finding("java", Verdict.OK, f"Java {found}: {JAVA}")

@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from ops.java import JAVA
 from ops.platform import jvm, kafka_users
 from ops.platform.layout import ADDRESS, Layout, PlatformError, write_private
 from ops.platform.service import NotReadyError, Program, Service
@@ -72,10 +73,10 @@ def _config(where: Layout) -> Path:
     return where.conf / "kafka.properties"
 
 
-def service(where: Layout, java: Path, *, users: bool) -> Service:
+def service(where: Layout, *, users: bool) -> Service:
     """Describe the broker; with `users` it asks for one, and keeps access lists."""
     config, data = _config(where), where.data / "kafka"
-    program = (str(java / "bin" / "java"),)
+    program = (str(JAVA),)
     jars = f"{where.broker_jars}/*"
 
     def prepare() -> None:

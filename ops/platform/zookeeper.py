@@ -2,11 +2,11 @@
 
 import logging
 import socket
-from pathlib import Path
 
 from kazoo.client import KazooClient
 
 from ops.channel import Channel, tree
+from ops.java import JAVA
 from ops.model.access import Role
 from ops.platform import credentials, jvm
 from ops.platform.layout import ADDRESS, Layout
@@ -39,7 +39,7 @@ def ask(port: int, word: str) -> str:
         return b"".join(iter(lambda: link.recv(65536), b"")).decode()
 
 
-def service(where: Layout, java: Path, pipeline: str, heap: int = 96, *, guarded: bool = True) -> Service:
+def service(where: Layout, pipeline: str, heap: int = 96, *, guarded: bool = True) -> Service:
     """Describe the server, with the chroot of `pipeline` and `heap` MiB; `guarded`, what is below that has the table's access lists."""
     config, port = where.conf / "zoo.cfg", where.ports.zookeeper
 
@@ -63,7 +63,7 @@ def service(where: Layout, java: Path, pipeline: str, heap: int = 96, *, guarded
                 tree.apply(channel.kazoo)
 
     command = (
-        str(java / "bin" / "java"), *jvm.options(where, "zookeeper", heap), "-cp", jvm.classpath(where.spark_jars, *JARS),
+        str(JAVA), *jvm.options(where, "zookeeper", heap), "-cp", jvm.classpath(where.spark_jars, *JARS),
         "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
     )  # fmt: skip
     return Service("zookeeper", Program(command, nice=-5), ready, prepare, after, ports=(port,))

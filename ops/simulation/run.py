@@ -22,7 +22,7 @@ PLANS = 5
 FAILOVERS = 2
 
 
-def simulate(size: Size, java_homes: Path, say: Say) -> Figures:
+def simulate(size: Size, say: Say) -> Figures:
     """Measure a cluster of this size; nothing of it is left afterwards, neither processes nor files."""
     cluster.check(size)
     machine.check(size)
@@ -33,7 +33,7 @@ def simulate(size: Size, java_homes: Path, say: Say) -> Figures:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="sluice-simulate-")))
         say("starting a ZooKeeper of its own")
-        server = Server(folder, java_homes, machine.heap(size))
+        server = Server(folder, machine.heap(size))
         stack.callback(server.stop)
         server.wait()
         agents = Agents(size, machine.sessions(size), server.address, folder / "agents.log")

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ops.platform import java, zookeeper
+from ops.platform import zookeeper
 from ops.platform.layout import ADDRESS, LOWEST_BASE, Layout, PlatformError, Ports
 from ops.platform.service import NotReadyError
 
@@ -29,12 +29,12 @@ def free_port() -> int:
 class Server:
     """One ZooKeeper of its own."""
 
-    def __init__(self, folder: Path, java_homes: Path, heap: int) -> None:
+    def __init__(self, folder: Path, heap: int) -> None:
         """Start it in `folder` with so many MiB."""
         self._port = free_port()
         where = Layout(home=folder, ports=replace(Ports.above(LOWEST_BASE), zookeeper=self._port), site=folder / "site.yaml")
         where.make_folders()
-        self._service = zookeeper.service(where, java.find(java_homes), CHROOT, heap, guarded=False)
+        self._service = zookeeper.service(where, CHROOT, heap, guarded=False)
         self._service.prepare()
         self._log = where.logs / "zookeeper.log"
         with self._log.open("w") as out:

@@ -26,11 +26,11 @@ def guard(session: "SparkSession") -> dict[str, str]:
     spark, jvm = session.sparkContext, session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook(SOURCE.read_text())
-    jar = Path(tempfile.mkdtemp(prefix="sluice-holes-")) / "holes.jar"
-    with zipfile.ZipFile(jar, "w") as made:
+    with tempfile.NamedTemporaryFile(prefix="sluice-holes-", suffix=".jar", delete=False) as jar, zipfile.ZipFile(jar, "w") as made:
+        # a name of its own each time: Spark knows a jar by it
         for name, code in dict(compiler.getBytecodes()).items():
             made.writestr(f"{name.replace('.', '/')}.class", bytes(code))
-    spark._jsc.sc().addJar(str(jar))  # noqa: SLF001
+    spark._jsc.sc().addJar(jar.name)  # noqa: SLF001
     return GUARD
 
 

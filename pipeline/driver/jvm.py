@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-CHOSEN = "-XX:+UseSerialGC -XX:-UsePerfData -XX:ReservedCodeCacheSize=64m"
-STARTED_OFTEN = " -XX:TieredStopAtLevel=1"
+from ops.java import JAVA, cached
+
+CHOSEN = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:ReservedCodeCacheSize=64m")
+STARTED_OFTEN = ("-XX:TieredStopAtLevel=1",)
 """The first compiler only: these programs are mostly started and idle; see decision record 0007 for the figures."""
-CLASS_DATA = Path("cds") / "tier.jsa"
+CLASS_DATA = Path("cds") / "tier.aot"
 """Below the home: the classes of drivers and executors, laid out for mapping (`pipeline.classdata`)."""
 LOGGING = Path(__file__).with_name("log4j2.properties")
 AS_SPARK_SUBMIT = (
@@ -101,9 +103,9 @@ def java_options(home: Path, *, busy: bool = False) -> str:
 
     A `busy` one, which takes each record by itself, compiles what is hot once more, to run in half the time.
     """
-    archive = home / CLASS_DATA
-    shared = f" -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -XX:SharedArchiveFile={archive}" if archive.exists() else ""
-    return f"{CHOSEN}{'' if busy else STARTED_OFTEN} -Dlog4j2.configurationFile={LOGGING}{shared}"
+    cache = home / CLASS_DATA
+    words = [*CHOSEN, *([] if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}", *(cached(cache) if cache.exists() else ())]
+    return shlex.join(words)
 
 
 def launch(heap: int, home: Path, *more: str) -> Jvm:
@@ -117,9 +119,8 @@ def launch(heap: int, home: Path, *more: str) -> Jvm:
     spark = Path(spec.origin).parent
     first = sorted((spark / "jars").glob("slf4j-api-*.jar"))
     path = ":".join([connector(home), f"{spark}/conf", *map(str, first), f"{spark}/jars/*"])
-    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else Path("java")
     folder = tempfile.TemporaryDirectory(prefix="sluice-jvm-")
-    command = [str(java), *AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options(home)), *more, "-cp", path, SERVER]
+    command = [str(JAVA), *AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options(home)), *more, "-cp", path, SERVER]
     environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(_where_it_tells(folder.name)), "SPARK_HOME": str(spark)}
     return Jvm(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE), folder)
 

@@ -1,7 +1,6 @@
 """What people and their programs get wrong: each a clear message, and nothing lost."""
 
 import json
-import sys
 import time
 import urllib.error
 from pathlib import Path
@@ -101,13 +100,3 @@ def test_a_taken_port_is_named_with_the_way_out(live: Live, tmp_path: Path) -> N
     assert done.returncode != 0
     assert "SLUICE_PORT_BASE" in done.stdout + done.stderr
     assert live.whole(), "the platform that holds the ports is not touched"
-
-
-def test_no_java_is_said_clearly(live: Live, tmp_path: Path) -> None:
-    environment = {**live.env, "PATH": str(Path(sys.executable).parent), "SLUICE_HOME": str(tmp_path / "nojava")}
-    environment.pop("JAVA_HOME", None)
-    environment["SLUICE_PORT_BASE"] = "33000"
-    other = Live(home=tmp_path / "nojava", env=environment)
-    done = other.sluice("doctor", check=False)
-    assert done.returncode != 0
-    assert "Java" in done.stdout + done.stderr

@@ -1,10 +1,12 @@
 """The peers' jars and the few lines of Java that put them to work, fetched and compiled below `.sluice`."""
 
+import os
+import shutil
 import subprocess
 import threading
 from pathlib import Path
 
-from ops.platform import jars, java
+from ops.platform import jars
 from ops.platform.layout import CHECKOUT, DEFAULT_BASE, Layout, PlatformError, Ports
 
 HERE = Path(__file__).parent
@@ -13,22 +15,23 @@ HOME = CHECKOUT / ".sluice"
 
 
 def home() -> Path:
-    """Return the JDK."""
-    found = java.find(HOME / "java")
-    if not (found / "bin" / "javac").exists():
+    """Return the JDK: JAVA_HOME, or that of the compiler on PATH. The other systems are made for Java 17 and 21."""
+    named = os.environ.get("JAVA_HOME")
+    compiler = Path(named) / "bin" / "javac" if named else Path(shutil.which("javac") or "javac").resolve()
+    if not compiler.exists():
         message = (
-            f"the other systems' jobs are compiled with javac, and {found} is a Java without one: "
+            f"the other systems' jobs are compiled with javac, and there is none at {named or 'PATH'}: "
             "install a JDK (Debian and Ubuntu: apt install openjdk-17-jdk-headless), or set JAVA_HOME to one"
         )
         raise PlatformError(message)
-    return found
+    return compiler.parent.parent
 
 
 def fetched(folder: str) -> Path:
     """Return the folder of one system's jars, which are fetched when they are not there."""
     where = Layout(home=HOME, ports=Ports.above(DEFAULT_BASE), site=CHECKOUT / "site.yaml")
     where.make_folders()
-    jars.fetch(where, home(), threading.Event(), LOCK)
+    jars.fetch(where, threading.Event(), LOCK)
     return HOME / "jars" / folder
 
 

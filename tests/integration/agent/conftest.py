@@ -17,11 +17,11 @@ from typing import TypeVar
 import pytest
 from kazoo.client import KazooClient
 
-from ops.agent.commands import java
 from ops.agent.containers import find_containers
 from ops.agent.processes import Process
 from ops.agent.store import HostFolder
 from ops.channel import Channel
+from ops.java import JAVA
 from ops.model import paths
 from ops.model.assignment import Assignment, Observed, Unit, UnitKind, UnitObserved, driver_id, label_of, slot_id
 from ops.model.ids import Incarnation, Tenant
@@ -74,7 +74,15 @@ class ZooKeeper:
             "admin.enableServer=false",
         )
         config.write_text("\n".join((*lines, "maxClientCnxns=0", "maxSessionTimeout=20000")))
-        words = [java(), "-Xmx128m", "-XX:+UseSerialGC", "-cp", f"{JARS}/*", "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
+        words = [
+            str(JAVA),
+            "-Xmx128m",
+            "-XX:+UseSerialGC",
+            "-cp",
+            f"{JARS}/*",
+            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            str(config),
+        ]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(words, stdout=log, stderr=log)
         until("ZooKeeper answers", lambda: answers(self.port))
@@ -98,7 +106,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port()
     log = tmp_path_factory.mktemp("master") / "log"
     words = [
-        java(),
+        str(JAVA),
         "-Xmx192m",
         "-XX:+UseSerialGC",
         "-Dspark.master.rest.enabled=false",

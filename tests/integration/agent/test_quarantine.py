@@ -1,6 +1,6 @@
 """A host on which everything dies: a real agent, a real controller and real Workers. The drivers, and two more hosts, are simulated.
 
-Java is broken there, as on a disk that has gone bad; a person mends it, or only says so.
+No Java starts there, as on a disk that has gone bad; a person mends it, or only says so.
 """
 
 import subprocess
@@ -13,7 +13,6 @@ import pytest
 from simulation.live import LiveWorld
 from simulation.world import Runbook, host, tier
 
-from ops.agent.commands import java
 from ops.model import paths
 from ops.model.assignment import HostRecord, HostState, Unit, UnitKind
 from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord
@@ -35,21 +34,16 @@ shares:
   enrich: {minimum: 1, target: 3, maximum: 4}
 """
 """h1 has room for a worker of each tier, and for no driver."""
-BROKEN = "#!/bin/sh\necho 'libjvm.so: cannot read file data: Input/output error' >&2\nexit 1\n"
 
 
 class Site:
-    """The pipeline, h1's Java, and what became of h1."""
+    """The pipeline, the file that each JVM reads at its start, and what became of h1."""
 
-    def __init__(self, lab: Lab, world: LiveWorld, program: Path) -> None:
-        self.lab, self.world, self.program = lab, world, program
-
-    def breaks(self) -> None:
-        self.program.write_text(BROKEN)
-        self.program.chmod(0o755)
+    def __init__(self, lab: Lab, world: LiveWorld, options: Path) -> None:
+        self.lab, self.world, self.options = lab, world, options
 
     def is_mended(self) -> None:
-        self.program.write_text(f'#!/bin/sh\nexec {java()} "$@"\n')
+        self.options.touch()
 
     def record(self) -> HostRecord:
         found = self.lab.channel.read(paths.host_record(BAD), HostRecord)
@@ -81,14 +75,12 @@ class Site:
 
 @pytest.fixture
 def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
-    folder = tmp_path / "broken" / "bin"
-    folder.mkdir(parents=True)
+    missing = tmp_path / "jvm.options"
     file = tmp_path / "site.yaml"
     file.write_text(SITE)
-    lab.environment |= {"SLUICE_SITE": str(file), "JAVA_HOME": str(folder.parent)}
+    lab.environment |= {"SLUICE_SITE": str(file), "_JAVA_OPTIONS": f"-XX:VMOptionsFile={missing}"}
     tiers = [tier("counts", Mode.BATCH, 0), tier("enrich", Mode.BATCH, 1)]
-    made = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=tiers, channel=lab.channel), folder / "java")
-    made.breaks()
+    made = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=tiers, channel=lab.channel), missing)
     with (lab.home / "controller.log").open("wb") as log:
         words = [sys.executable, "-m", "ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
         controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
@@ -110,7 +102,7 @@ def test_a_host_on_which_everything_dies_is_left_and_is_used_again_when_a_person
     assert record.reason.startswith("units of counts, enrich died there ")
     assert record.until is not None
     assert record.until - began > 3000
-    assert site.lab.heard("Input/output error", BAD), "why is in the agent's log"
+    assert site.lab.heard("A fatal exception has occurred", BAD), "why is in the agent's log"
     assert {len(site.world.placement(name).slots) for name in ("counts", "enrich")} == {3}, "what died there works elsewhere"
     site.world.until_true(site.world.all_well, SECONDS)
     site.is_mended()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -14,6 +13,8 @@ from pathlib import Path
 import pyspark
 import pytest
 from kazoo.client import KazooClient
+
+from ops.java import JAVA
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -59,15 +60,20 @@ def answers(port: int) -> bool:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start ZooKeeper, out of pyspark's jars, and give its address."""
-    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ['PATH']}")
-    if java is None:
-        pytest.fail("these tests need Java: install one, or set JAVA_HOME")
     data, port = tmp_path_factory.mktemp("zookeeper"), free_port()
     config = data / "zoo.cfg"
     config.write_text(f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=1000\nadmin.enableServer=false\n")
     jars = Path(pyspark.__file__).parent / "jars/*"
     with (data / "log").open("w") as log:
-        command = [java, "-Xmx96m", "-XX:+UseSerialGC", "-cp", str(jars), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
+        command = [
+            str(JAVA),
+            "-Xmx96m",
+            "-XX:+UseSerialGC",
+            "-cp",
+            str(jars),
+            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            str(config),
+        ]
         process = subprocess.Popen(command, stdout=log, stderr=log)
     until = time.monotonic() + WAIT_SECONDS
     while not answers(port):

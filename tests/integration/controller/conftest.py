@@ -1,7 +1,5 @@
 """A real ZooKeeper of this test run's own, out of pyspark's jars."""
 
-import os
-import shutil
 import socket
 import subprocess
 import time
@@ -10,14 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-
-def java():
-    """Find Java where the platform would."""
-    home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin/java") if home else shutil.which("java")
-    if found is None:
-        pytest.skip("no Java")
-    return found
+from ops.java import JAVA
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +35,7 @@ def zookeeper_process(tmp_path_factory, zookeeper_port):
     jars = Path(pyspark.__file__).parent / "jars/*"
     with (data / "log").open("w") as log:
         process = subprocess.Popen(
-            [java(), "-Xmx128m", "-cp", str(jars), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)], stdout=log, stderr=log
+            [JAVA, "-Xmx128m", "-cp", str(jars), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)], stdout=log, stderr=log
         )
     until = time.monotonic() + 90
     while time.monotonic() < until:

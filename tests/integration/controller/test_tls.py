@@ -10,13 +10,13 @@ import pytest
 
 from ops import endpoints
 from ops.channel import Channel, ChannelAwayError
+from ops.java import JAVA
 from ops.model import paths
 from ops.model.access import Role, Tls
 from ops.model.incarnation import TierWanted
 from ops.platform import credentials
 from tests.authority import Authority
 from tests.ensemble import free_ports
-from tests.integration.controller.conftest import java
 
 pytestmark = pytest.mark.timeout(180)
 SETTINGS = """dataDir={folder}/data
@@ -42,7 +42,7 @@ def place(tmp_path):
     certificate, key = authority.sign("client")
     (tmp_path / "zoo.cfg").write_text(SETTINGS.format(folder=tmp_path, port=port))
     jars = Path(pyspark.__file__).parent / "jars/*"
-    words = [java(), "-Xmx128m", "-cp", str(jars), "org.apache.zookeeper.server.ZooKeeperServerMain", str(tmp_path / "zoo.cfg")]
+    words = [JAVA, "-Xmx128m", "-cp", str(jars), "org.apache.zookeeper.server.ZooKeeperServerMain", str(tmp_path / "zoo.cfg")]
     with (tmp_path / "log").open("w") as log:
         server = subprocess.Popen(words, stdout=log, stderr=log)
     access = credentials.make(tmp_path / "credentials")

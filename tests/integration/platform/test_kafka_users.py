@@ -12,7 +12,7 @@ import pytest
 from ops.brokers import brokers
 from ops.endpoints import Endpoints
 from ops.model.streams import User
-from ops.platform import addresses, java, kafka
+from ops.platform import addresses, kafka
 from ops.platform.layout import CHECKOUT, Layout, Ports
 from ops.platform.services import fetch_step
 from ops.platform.starting import steps_of
@@ -42,12 +42,12 @@ def parts(where: Layout, *words: str) -> None:
 
 def up_with_users(where: Layout) -> str:
     """Do of `sluice up` what is Kafka's; return what became of it."""
-    home, supervisor = java.find(where.home / "java"), Supervisor(where)
+    supervisor = Supervisor(where)
     users = kafka.asks(where, supervisor.states(), otherwise=True)
     addresses.write(where, "hits", users=users)
-    service = kafka.service(where, home, users=users)
+    service = kafka.service(where, users=users)
     supervisor.launch([service])
-    timings = run([fetch_step(where, home), *steps_of(where, supervisor, [service])], print)
+    timings = run([fetch_step(where), *steps_of(where, supervisor, [service])], print)
     return next(each.said for each in timings if each.name == "kafka")
 
 

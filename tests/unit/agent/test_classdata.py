@@ -7,7 +7,7 @@ A, B = UnitId("slot-entry-1-0"), UnitId("slot-enrich-1-0")
 
 
 def recorded_by(words: list[str]) -> Path | None:
-    found = [word.partition("=")[2] for word in words if word.startswith("-XX:ArchiveClassesAtExit=")]
+    found = [word.partition("=")[2] for word in words if word.startswith("-XX:AOTCacheOutput=")]
     return Path(found[0]) if found else None
 
 
@@ -21,7 +21,7 @@ def test_one_worker_records_and_all_later_ones_use_it(tmp_path: Path) -> None:
     assert not kept.exists(), "that was another one"
     harvest(tmp_path, "h1", A, ENDED_WELL)
     assert kept.read_text() == "class data"
-    assert f"-XX:SharedArchiveFile={kept}" in options(kept, "h2", A)
+    assert f"-XX:AOTCache={kept}" in options(kept, "h2", A)
 
 
 def test_what_a_killed_worker_has_recorded_is_thrown_away_and_another_one_tries(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """What units are started with: everybody may read a command line, so no secret is in it."""
 
-import shutil
 from pathlib import Path
-
-import pytest
 
 from ops.agent.commands import SPARK_SECRET, Installation, command, environment
 from ops.endpoints import SPARK_SECURITY
@@ -12,7 +9,6 @@ from ops.model.ids import HostName
 from tests.unit.agent.test_reconcile import driver, slot
 
 FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=1, memory=1000)
-pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="a slot's command names Java")
 
 
 def installation(home: Path, secret: str | None) -> Installation:

@@ -10,8 +10,8 @@ from tests.bench.peers import java
 
 
 def test_a_java_without_a_compiler_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(java.java, "find", lambda _private: tmp_path)
-    with pytest.raises(PlatformError, match=r"a Java without one: install a JDK"):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(PlatformError, match=r"javac, and there is none at .*: install a JDK"):
         java.home()
 
 

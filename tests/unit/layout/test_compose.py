@@ -77,7 +77,7 @@ def test_each_airflow_setting_is_one_that_airflow_knows(compose: dict[str, Any],
     assert spec.origin is not None
     known = yaml.load((Path(spec.origin).parent / "config_templates" / "config.yml").read_text(), yaml.CSafeLoader)
     place = Layout(home=tmp_path, ports=Ports.above(40000), site=ROOT / "site.yaml")
-    embedded = airflow.environment(place, tmp_path / "java")
+    embedded = airflow.environment(place)
     for name in compose["services"]["airflow-api"]["environment"] | embedded:
         if name.startswith("AIRFLOW__"):
             _, section, key = name.split("__")

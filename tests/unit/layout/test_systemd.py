@@ -100,4 +100,4 @@ def test_all_never_give_up_and_limit_their_log(name: str) -> None:
 
 
 def test_the_example_of_settings_names_every_setting_that_is_needed() -> None:
-    assert settings().keys() == {"SLUICE_HOME", "SLUICE_SITE", "SLUICE_ENDPOINTS", "JAVA_HOME", "SLUICE_METRICS"}
+    assert settings().keys() == {"SLUICE_HOME", "SLUICE_SITE", "SLUICE_ENDPOINTS", "SLUICE_METRICS"}

@@ -89,15 +89,11 @@ def test_the_connector_has_to_be_in_both_homes_as_locked(machine: Path) -> None:
     assert "differs from its checksum" in look(machine)["jars"][0].sentence
 
 
-def test_a_wrong_java_is_told_from_none(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = machine / "bin" / "java"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(machine))
-    assert "is Java 11" in look(machine)["java"][0].sentence
-    program.unlink()
-    assert "no Java at" in look(machine)["java"][0].sentence
+def test_a_java_that_does_not_run_is_said_with_what_brings_it(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert look(machine)["java"][0].sentence.startswith("Java 25.")
+    monkeypatch.setattr("ops.java.JAVA", machine / "nothing")
+    found = look(machine)["java"][0]
+    assert (found.verdict, "make install" in found.advice) == (Verdict.BAD, True)
 
 
 def test_what_cannot_be_read_is_a_finding_and_no_end_of_the_others(machine: Path) -> None:
