@@ -20,6 +20,7 @@ from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address
 from ops.agent.hands import Hands
 from ops.agent.loop import Agent
 from ops.agent.metrics import AgentMetrics
+from ops.agent.neighbours import Neighbours
 from ops.agent.presence import OtherAgentError, Presence
 from ops.agent.processes import process
 from ops.agent.rebooting import Rebooter
@@ -95,6 +96,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
         containers = open_containers(home, facts.name, Capacity(cpu=facts.cpu, memory=facts.memory))
         installation = Installation(home, endpoints.file(), site_file, where.spark, where.spark_secret, facts)
         hands = Hands(folder, containers, installation)
+        neighbours = Neighbours(hands)
         rebooter = Rebooter(folder, facts.name, site.reboot)
         rebooter.came_back(units_alive=any(found.alive for found in hands.find()))
         credential = None if zookeeper else where.needed(Role.AGENT)
@@ -108,6 +110,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
             channel=channel,
             presence=presence,
             hands=hands,
+            neighbours=neighbours,
             folder=folder,
             limits=containers.limits,
             reboot=rebooter,
@@ -118,7 +121,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
         log.info("agent started", host=facts.name, address=facts.address, zone=facts.zone, limits=containers.limits)
         channel.kazoo.start_async()
         exporter = Exporter(role=Role.AGENT, address=f"{facts.address}:0", host=facts.name)
-        metrics.serve(channel, exporter, AgentMetrics(hands, containers, presence))
+        metrics.serve(channel, exporter, AgentMetrics(hands, containers, presence, neighbours))
         agent.run()
         log.info("agent ends; its units go on", host=facts.name)
 

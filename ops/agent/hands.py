@@ -77,6 +77,11 @@ class Hands:
         pairs = [(folder.main(), folder.session()) for folder in self._folder.units()]
         return [each for pair in pairs for each in pair if each is not None and each.alive]
 
+    def processes(self, unit: UnitId) -> frozenset[int]:
+        """Return what runs in a unit's container."""
+        session = self._folder.unit(unit).session()
+        return self._containers.processes(unit, session.pid if session else None)
+
     def cap_logs(self) -> None:
         """Keep the units' logs small."""
         for folder in self._folder.units():
@@ -222,8 +227,7 @@ class Hands:
         log.info("asked to finish its tasks" if action.decommission else "asked to end", unit=action.unit)
 
     def _kill(self, unit: UnitId) -> None:
-        session = self._folder.unit(unit).session()
-        pids = self._containers.processes(unit, session.pid if session else None)
+        pids = self.processes(unit)
         kill_all(pids)
         log.info("killed what was left", unit=unit, processes=len(pids))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from ops.agent.hands import Hands
+from ops.agent.neighbours import Neighbours
 from ops.agent.presence import Presence
 from ops.agent.processes import Process
 from ops.agent.reconcile import observe, reconcile, stamps, steady
@@ -35,6 +36,7 @@ class Agent:
         channel: Channel,
         presence: Presence,
         hands: Hands,
+        neighbours: Neighbours,
         folder: HostFolder,
         limits: str,
         reboot: Callable[[str], None],
@@ -44,6 +46,7 @@ class Agent:
         self._channel = channel
         self._presence = presence
         self._hands = hands
+        self._neighbours = neighbours
         self._folder = folder
         self._limits = limits
         self._reboot = reboot
@@ -90,6 +93,7 @@ class Agent:
             self._hands.do(action)
         self._hands.forget_troubles({item.unit.id for item in found} | {unit.id for unit in self._assignment.units})
         self._hands.cap_logs()
+        self._neighbours.look(found)
         if registered:
             self._tell()
         looks = [now + (FULL_ROUND_SECONDS if registered else AWAY_ROUND_SECONDS)]
@@ -139,7 +143,7 @@ class Agent:
         reboot = self._folder.reboot()
         observed = Observed(
             epoch=self._assignment.epoch,
-            units=observe(self._assignment, found, self._hands.troubles, self._started_at),
+            units=observe(self._assignment, found, self._hands.troubles, self._neighbours.starved, self._started_at),
             rebooted=reboot.asked if reboot is not None and reboot.done else None,
             agent_started=self._started_at,
             limits=self._limits,

@@ -1,15 +1,17 @@
 """An agent's figures for Prometheus: its units, and what each takes of the host; docs/metrics.md explains them."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from ops.agent.containers import Containers, Usage
 from ops.agent.hands import Hands
+from ops.agent.neighbours import Neighbours
 from ops.agent.presence import Presence
 from ops.agent.reconcile import Found, state_of
+from ops.model.ids import UnitId
 
 _UNIT = ("unit", "tenant", "kind")
 
@@ -17,11 +19,12 @@ _UNIT = ("unit", "tenant", "kind")
 class AgentMetrics:
     """Reads what the agent's last round has found, and the containers' own counters."""
 
-    def __init__(self, hands: Hands, containers: Containers, presence: Presence) -> None:
+    def __init__(self, hands: Hands, containers: Containers, presence: Presence, neighbours: Neighbours) -> None:
         """Show what these know."""
         self._hands = hands
         self._containers = containers
         self._presence = presence
+        self._neighbours = neighbours
 
     def collect(self) -> Iterable[Metric]:
         """Yield everything."""
@@ -39,7 +42,19 @@ class AgentMetrics:
         for item in found:
             restarts.add_metric(_labels(item), item.restarts)
         yield restarts
+        yield from _scheduled(found, self._neighbours.waited, self._neighbours.starved)
         yield from _usage([(item, usage) for item in found if (usage := self._containers.usage(item.unit.id)) is not None])
+
+
+def _scheduled(found: Iterable[Found], waited: Mapping[UnitId, float], starved: Mapping[UnitId, float]) -> Iterable[Metric]:
+    text = "Processor time that the unit's threads have waited for, all together, since this agent knows it."
+    waiting = CounterMetricFamily("sluice_unit_cpu_waited_seconds", text, labels=_UNIT)
+    short = GaugeMetricFamily("sluice_unit_starved", "1 while other things on the host keep the unit from its quantum.", labels=_UNIT)
+    for item in found:
+        if item.unit.id in waited:
+            waiting.add_metric(_labels(item), waited[item.unit.id])
+        short.add_metric(_labels(item), item.unit.id in starved)
+    return waiting, short
 
 
 def _usage(used: list[tuple[Found, Usage]]) -> Iterable[Metric]:

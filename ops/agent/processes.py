@@ -2,10 +2,15 @@
 
 import os
 import signal
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ops.agent.starvation import Spent
+
 PROC = Path("/proc")
+NANOSECONDS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,26 @@ def session_members(session: int, mark: str) -> frozenset[int]:
 def boot_id() -> str:
     """Tell this boot of the machine from every other."""
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def schedules(pids: Iterable[int]) -> dict[int, Spent]:
+    """Return what each thread of these processes has done since it began, as far as the kernel counts it."""
+    found: dict[int, Spent] = {}
+    for pid in pids:
+        with suppress(OSError):
+            for thread in (PROC / str(pid) / "task").iterdir():
+                with suppress(OSError):
+                    ran, waited, _ = (thread / "schedstat").read_text().split()
+                    found[int(thread.name)] = Spent(int(ran) * NANOSECONDS, int(waited) * NANOSECONDS)
+    return found
+
+
+def idle_time() -> tuple[float, float]:
+    """Return for how long the processors that this process may use were idle, and how long that is altogether. Unit: clock ticks."""
+    usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    lines = [line.split() for line in (PROC / "stat").read_text().splitlines()]
+    ticks = [[int(number) for number in numbers[:8]] for name, *numbers in lines if name in usable]  # what guests take is in the first ones
+    return float(sum(each[3] + each[4] for each in ticks)), float(sum(sum(each) for each in ticks))
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -127,10 +127,15 @@ def retry_at(item: Found) -> float:
     return ended if failures <= 1 else ended + min(LONGEST_WAIT_SECONDS, 2.0 ** (failures - 2))
 
 
-def observe(assignment: Assignment, found: Sequence[Found], troubles: Mapping[UnitId, str], now: float) -> tuple[UnitObserved, ...]:
-    """Say what is there, for the controller and for people. `troubles` are units that could not be started, and why."""
+def observe(
+    assignment: Assignment, found: Sequence[Found], troubles: Mapping[UnitId, str], starved: Mapping[UnitId, float], now: float
+) -> tuple[UnitObserved, ...]:
+    """Say what is there, for the controller and for people.
+
+    `troubles` are units that could not be started, and why; `starved` are those that get too little processor time, and since when.
+    """
     there = {item.unit.id for item in found}
-    observed = [_observed(item) for item in found]
+    observed = [_observed(item, starved.get(item.unit.id)) for item in found]
     for unit in assignment.units:
         if unit.id not in there and unit.id in troubles:
             state = UnitState.STARTING if unit.kind is UnitKind.SLOT else UnitState.EXITED
@@ -192,10 +197,16 @@ def state_of(item: Found) -> UnitState:
     return UnitState.STARTING if item.unit.kind is UnitKind.SLOT else UnitState.EXITED
 
 
-def _observed(item: Found) -> UnitObserved:
+def _observed(item: Found, starved_since: float | None) -> UnitObserved:
     state, since = state_of(item), item.stopping_at
     if since is None:
         since = item.started_at if item.alive else item.ended_at or item.started_at
     return UnitObserved(
-        id=item.unit.id, state=state, pid=item.pid if item.alive else None, restarts=item.restarts, exit=item.exit, since=since
+        id=item.unit.id,
+        state=state,
+        pid=item.pid if item.alive else None,
+        restarts=item.restarts,
+        exit=item.exit,
+        since=since,
+        starved_since=starved_since,
     )

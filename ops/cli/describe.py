@@ -168,6 +168,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         rate_out=progress.rate_out if progress else None,
         lag=progress.lag if progress else None,
         pressure=status.pressure.sentence if status and status.pressure else None,
+        starved=status.starved.sentence if status and status.starved else None,
         held_for=owner.held_for,
         metered=report.metered if report else False,
         latency_ms=progress.latency_ms if progress else None,

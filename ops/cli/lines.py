@@ -75,6 +75,8 @@ class TierLine(Frozen):
     """Records that it has not read yet."""
     pressure: str | None
     """How far it is behind, while that is too far."""
+    starved: str | None
+    """Where it is starved of processor time, and what is done about it."""
     held_for: str | None
     """The tier that is behind too far, for which this one lets nothing in."""
     metered: bool

@@ -80,5 +80,6 @@ def _host(draft: Draft, name: HostName, cpu: float, memory: int, tiers: tuple[Ti
         return None
     state = draft.state_of(name) if seen.live else HostState.LOST
     capacity = _capacity(seen.facts.cpu, seen.facts.memory)
-    host = Host(name, seen.facts.zone, seen.facts.labels, capacity, state, cpu, memory, seen.facts.rack or "", tiers)
+    starves = frozenset(tier for tier, there in draft.starved.items() if name in there)
+    host = Host(name, seen.facts.zone, seen.facts.labels, capacity, state, cpu, memory, seen.facts.rack or "", tiers, starves=starves)
     return replace(host, only=draft.rules.only_on(host)) if draft.rules.dedicated else host

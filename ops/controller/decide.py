@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ops.channel import Write
-from ops.controller import assignments, backpressure, batch, brake, operations, quarantine, tiers, trail
+from ops.controller import assignments, backpressure, batch, brake, operations, quarantine, starving, tiers, trail
 from ops.controller.draft import Draft, Moment
 from ops.controller.view import View
 from ops.model.ids import HostName, TierName
@@ -37,6 +37,7 @@ def decide(view: View, moment: Moment) -> Decision:
         tiers.step(draft, tier)
     backpressure.keep(draft)
     waits = operations.carry_out(draft)
+    starving.keep(draft)
     batch.grow(draft)
     assignments.project(draft)
     return Decision(
@@ -63,11 +64,12 @@ def _sentence(draft: Draft, waits: list[str]) -> str:
     if draft.braked:
         return brake.sentence(draft)
     odd = [f"{name} {status.sentence}" for name, status in draft.statuses.items() if status.state is not TierState.RUNNING]
+    starved = [f"{name} {status.starved.sentence}" for name, status in draft.statuses.items() if status.starved is not None]
     lost = [f"lost: {listed(sorted(draft.lost))}"] if draft.lost else []
     left = [draft.view.left] if draft.view.left else []
     tiers = {*draft.view.tiers, *draft.view.unread}
     slips = unknown(draft.rules, draft.rules.shifts, tiers) if tiers else []
-    beside = "".join(f"; {part}" for part in (*lost, *draft.suspects, *left, *slips))
+    beside = "".join(f"; {part}" for part in (*lost, *starved, *draft.suspects, *left, *slips))
     if odd:
         return f"{'; '.join(odd)}{beside}"
     return f"{len(draft.statuses)} tiers run, nothing is being changed{beside}" if draft.statuses else f"no tier is published yet{beside}"

@@ -210,6 +210,19 @@ class Draft:
         hosts = self.view.hosts.items()
         return [(name, unit) for name, host in hosts if host.live and host.observed is not None for unit in host.observed.batch]
 
+    @cached_property
+    def starved(self) -> dict[TierName, dict[HostName, float]]:
+        """Where agents see a tier's owner starved of processor time, and since when."""
+        found: dict[TierName, dict[HostName, float]] = {}
+        for name, host in self.view.hosts.items():
+            since = host.observed.starved if host.live and host.observed is not None else {}
+            for unit in host.assignment.units if since else ():
+                tier = self.view.tiers.get(TierName(unit.tenant))
+                if unit.id in since and tier is not None and tier.owner.owner == unit.incarnation:
+                    there = found.setdefault(tier.spec.name, {})
+                    there[name] = min(since[unit.id], there.get(name, since[unit.id]))
+        return found
+
     def set_state(self, name: HostName, state: HostState, by: str) -> None:
         """Write a host's state."""
         before = self.records.get(name, HostRecord())

@@ -3,7 +3,7 @@
 Since when is in the tier's status, so that whoever leads next knows it.
 """
 
-from ops.controller import vitals
+from ops.controller import starving, vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.model.ids import TierName
@@ -31,10 +31,11 @@ def due(draft: Draft) -> list[tuple[TierName, str]]:
     moves = _repairs(draft)
     now = {move.tier: since.get(move.tier, draft.now) for move in moves}
     _note(draft, now)
+    lasted = {name: draft.age(at) for name, at in now.items()}
     return [
-        (move.tier, f"{move.tier} has drifted for {draft.age(now[move.tier]):.0f} s: it {move.why}")
+        (move.tier, f"{move.tier} has drifted for {lasted[move.tier]:.0f} s: it {move.why}")
         for move in moves
-        if draft.age(now[move.tier]) >= limit
+        if (starving.is_due(draft, move.tier, lasted[move.tier], limit) if move.tier in draft.starved else lasted[move.tier] >= limit)
     ]
 
 

@@ -104,6 +104,8 @@ def _tiers(last: Pass) -> Iterable[Metric]:
     owner = GaugeMetricFamily("sluice_tier_incarnation", "The incarnation that owns the tier.", labels=["tier"])
     behind = GaugeMetricFamily("sluice_tier_behind", "1 while the tier is behind too far in a stream.", labels=["tier", "stream"])
     held = GaugeMetricFamily("sluice_tier_held", "1 while the tier is held back for a culprit.", labels=["tier", "culprit"])
+    text = "1 while the tier is starved of processor time on the host."
+    starved = GaugeMetricFamily("sluice_tier_starved", text, labels=["tier", "host"])
     for name, tier in last.view.tiers.items():
         status = last.decision.tiers.get(name)
         if status is None:
@@ -115,15 +117,18 @@ def _tiers(last: Pass) -> Iterable[Metric]:
             owner.add_metric([name], number)
         if status.pressure is not None:
             behind.add_metric([name, status.pressure.stream], 1)
+        for host in status.starved.hosts if status.starved is not None else ():
+            starved.add_metric([name, host], 1)
         culprit = tier.owner.held_for
         if culprit is not None:
             held.add_metric([name, culprit], 1)
-    return state, failures, owner, behind, held
+    return state, failures, owner, behind, held, starved
 
 
 def _hosts(view: View) -> Iterable[Metric]:
     state = GaugeMetricFamily("sluice_host_state", "1 for the state that the host is in.", labels=["host", "state"])
-    quarantined = GaugeMetricFamily("sluice_host_quarantined", "1 while the host is in quarantine, because it fails.", labels=["host"])
+    text = "1 while the host is in quarantine: it fails, or starves what it runs."
+    quarantined = GaugeMetricFamily("sluice_host_quarantined", text, labels=["host"])
     wanted: Counter[str] = Counter()
     running: Counter[str] = Counter()
     for name, host in view.hosts.items():

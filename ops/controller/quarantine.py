@@ -4,6 +4,7 @@ What has died is noted in the host's record, so that whoever leads next knows it
 """
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from ops.controller.capacity import cluster
@@ -33,23 +34,28 @@ def keep(draft: Draft) -> None:
     if not seen or draft.braked:
         return
     for name, reason in failing(seen, partial(_hosts_of, draft), draft.age).items():
-        kept = _kept(draft, name)
-        if kept is not None:
-            draft.suspects.append(f"{name} fails ({reason}) and stays in use: {kept}")
+        why = kept(draft, {name})
+        if why is not None:
+            draft.suspects.append(f"{name} fails ({reason}) and stays in use: {why}")
             continue
-        until = draft.now + QUARANTINE_SECONDS
-        record = HostRecord(state=HostState.CORDONED, by=QUARANTINE, since=draft.now, reason=reason, until=until)
-        draft.write_record(name, record)
-        draft.tell(f"{record.quarantine(name)}; what dies there goes on elsewhere, `sluice drain {name}` moves the rest")
+        impose(draft, name, reason)
     draft.room = None  # batch's slots are not counted yet
 
 
-def _kept(draft: Draft, name: HostName) -> str | None:
-    """Say why a host that fails has to stay in use."""
+def impose(draft: Draft, name: HostName, reason: str) -> None:
+    """Put a host in quarantine."""
+    until = draft.now + QUARANTINE_SECONDS
+    record = HostRecord(state=HostState.CORDONED, by=QUARANTINE, since=draft.now, reason=reason, until=until)
+    draft.write_record(name, record)
+    draft.tell(f"{record.quarantine(name)}; what dies there goes on elsewhere, `sluice drain {name}` moves the rest")
+
+
+def kept(draft: Draft, names: AbstractSet[HostName]) -> str | None:
+    """Say why hosts that are to be in quarantine have to stay in use."""
     most = allowed(len(draft.view.hosts))
-    if sum(bool(record.reason) for record in draft.records.values()) >= most:
+    if sum(bool(record.reason) for record in draft.records.values()) + len(names) > most:
         return f"no more than {most} of {len(draft.view.hosts)} hosts are in quarantine at once"
-    return room_without(name, cluster(draft))
+    return room_without(names, cluster(draft))
 
 
 def _release(draft: Draft, name: HostName) -> None:

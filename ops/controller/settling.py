@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import chain
 
-from ops.controller import drifting, vitals
+from ops.controller import drifting, starving, vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.model.ids import ChangeId, Tenant, TierName
@@ -38,6 +38,8 @@ def follow(draft: Draft) -> list[str]:
             return [f"{reason}; that is done after {active[0]}"]
         draft.tell(f"{reason}: change {identity} sees to it")
         _post(draft, identity, Step.PREFLIGHT, spec)
+        if spec.kind is ChangeKind.REPAIR and spec.tier in draft.starved:
+            starving.leave(draft, spec.tier)
         break
     return []
 
@@ -72,7 +74,10 @@ def _short(draft: Draft) -> Iterable[_Reason]:
 def _repairs(draft: Draft, drifted: Iterable[tuple[TierName, str]]) -> Iterable[_Reason]:
     """Yield the repairs of tiers that have drifted for long enough."""
     for tier, why in drifted:
-        identity = _attempt(draft, f"repair-{tier}-from-{draft.owners[tier].owner}-")
+        starved = tier in draft.starved
+        if starved and starving.why_not(draft, tier) is not None:
+            continue
+        identity = _attempt(draft, starving.stem(tier) if starved else f"repair-{tier}-from-{draft.owners[tier].owner}-")
         if identity is not None:
             yield identity, ChangeSpec(kind=ChangeKind.REPAIR, tier=tier), why
 

@@ -43,3 +43,4 @@ def _host(host: HostView) -> Iterator[float]:
     yield from (death.at for death in host.record.deaths)
     if host.observed is not None:
         yield from (unit.since for unit in host.observed.hurt)
+        yield from host.observed.starved.values()

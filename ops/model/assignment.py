@@ -74,6 +74,8 @@ class UnitObserved(Frozen):
     exit: str | None = None
     """How it ended: `exit code 1`, `killed by signal 9`, with the last line of its log."""
     since: float
+    starved_since: float | None = None
+    """Since when other things on the host keep it from the processor time of its quantum."""
 
 
 class Observed(Frozen):
@@ -92,6 +94,11 @@ class Observed(Frozen):
     def hurt(self) -> tuple[UnitObserved, ...]:
         """What has died, or could not be started, whether it runs again or not."""
         return tuple(unit for unit in self.units if unit.restarts or unit.exit is not None)
+
+    @cached_property
+    def starved(self) -> dict[UnitId, float]:
+        """Since when each starved unit is."""
+        return {unit.id: unit.starved_since for unit in self.units if unit.starved_since is not None}
 
     @cached_property
     def batch(self) -> tuple[UnitId, ...]:

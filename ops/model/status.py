@@ -23,6 +23,15 @@ class TierState(StrEnum):
     """Given up after several failures in a row; raising `wanted.attempt` has it started again."""
 
 
+class Starved(Frozen):
+    """A tier some of whose units get less processor time than their quantum promises, because of what is beside them."""
+
+    hosts: tuple[HostName, ...]
+    """Where they are."""
+    sentence: str
+    """What is done about it, or why nothing is; it goes on from the tier's name."""
+
+
 class TierStatus(Frozen):
     """One tier's line."""
 
@@ -36,6 +45,7 @@ class TierStatus(Frozen):
     """Since when it has not run, though it should, so far that it could say how far behind it is; kept over its incarnations."""
     drifted_since: float | None = None
     """Since when a repair would move it, where the site file lets the controller make one; kept while nobody else changes anything."""
+    starved: Starved | None = None
     pressure: Pressure | None = None
     """It is behind too far; what is upstream of it is held back."""
 

@@ -47,6 +47,8 @@ class Host:
     """Whose units it holds, once for each."""
     only: frozenset[str] | None = None
     """The tenants that alone may be here; None: all."""
+    starves: frozenset[TierName] = frozenset()
+    """The tiers whose units here get less processor time than their quantum promises."""
     free_cpu: float = field(init=False)
     """Cores that nothing holds."""
     free_memory: int = field(init=False)
@@ -81,7 +83,7 @@ class Host:
         """Return this host with so many quanta more (or fewer, when negative), of this tier or of batch."""
         cpu, memory = self.used_cpu + quantum.cpu * count, self.used_memory + quantum.memory * count
         tiers = self.tiers if tier is None else _counted(self.tiers, tier, count)
-        return Host(self.name, self.zone, self.labels, self.capacity, self.state, cpu, memory, self.rack, tiers, self.only)
+        return Host(self.name, self.zone, self.labels, self.capacity, self.state, cpu, memory, self.rack, tiers, self.only, self.starves)
 
     def admits(self, tenant: str, separate: frozenset[str] = frozenset()) -> bool:
         """Tell whether this tenant, which has to be separate from some others, may be here at all."""

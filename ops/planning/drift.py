@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ops.model.assignment import HostState
 from ops.model.incarnation import Placement
 from ops.model.sentence import listed
 from ops.model.spread import Spread
@@ -21,11 +22,12 @@ def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
     now = tier.placement
     if now is None:
         return []
-    said = [*_number(now, aim), *_astray(now, aim, hosts), *breaches(tier.spec.name, now, aim, hosts)]
+    name = tier.spec.name
+    said = [*_starved(name, now, hosts), *_number(now, aim), *_astray(now, aim, hosts), *breaches(name, now, aim, hosts)]
     even = evened(tier, aim, hosts)
     if even is not aim and even.spread is not None:
-        name, most = Counter(now.slots).most_common(1)[0]
-        said.append(f"has {most} workers on {name}, and there is room to have {even.spread.host} on each host at most")
+        fullest, most = Counter(now.slots).most_common(1)[0]
+        said.append(f"has {most} workers on {fullest}, and there is room to have {even.spread.host} on each host at most")
     return said
 
 
@@ -60,6 +62,18 @@ def evened(tier: TierNow, aim: Target, hosts: Hosts) -> Target:
             continue
         return tighter
     return aim
+
+
+def without_starving(hosts: Hosts) -> Hosts:
+    """Return the hosts as a repair sees them: where something is starved nothing new goes, and what moves does not stay."""
+    starving = {name: replace(host, state=HostState.CORDONED) for name, host in hosts.items() if host.starves and host.usable}
+    return {**hosts, **starving}
+
+
+def _starved(name: str, now: Placement, hosts: Hosts) -> Iterable[str]:
+    there = [host for host in sorted(now.hosts) if host in hosts and name in hosts[host].starves]
+    if there:
+        yield f"is starved of processor time on {listed(there)}"
 
 
 def _number(now: Placement, aim: Target) -> Iterable[str]:

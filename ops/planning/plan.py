@@ -11,7 +11,7 @@ from ops.model.incarnation import TRIAL_SECONDS, Placement
 from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan
 from ops.model.tier import TierSpec
 from ops.planning.cluster import BURST_ZONE, Cluster, Hosts, RefusedError, TierNow, holding, moved
-from ops.planning.drift import drift, evened
+from ops.planning.drift import drift, evened, without_starving
 from ops.planning.layers import layers_after
 from ops.planning.lending import giving_back, keepable, lend
 from ops.planning.placement import Placed, place_tier
@@ -70,7 +70,7 @@ def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     after = cluster.with_layers(layers_after(spec, cluster.rules, "plan", 0.0))
     if spec.kind in {ChangeKind.DRAIN, ChangeKind.REBOOT} and spec.host is not None and spec.host in after.hosts:
         after = after.with_state(spec.host, HostState.DRAINING)
-    return after
+    return after.with_hosts(without_starving(after.hosts)) if spec.kind is ChangeKind.REPAIR else after
 
 
 def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list[Move], list[str]]:

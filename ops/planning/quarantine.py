@@ -5,6 +5,7 @@ Pure, like all of planning. Called by the controller, which notes what dies and 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from ops.model.assignment import Death
@@ -62,12 +63,12 @@ def allowed(count: int) -> int:
     return max(1, int(count * MOST_PART))
 
 
-def room_without(name: HostName, cluster: Cluster) -> str | None:
+def room_without(names: AbstractSet[HostName], cluster: Cluster) -> str | None:
     """Say which minimum would find no room on the other hosts, were they empty; None when all do."""
     empty = {
         host.name: replace(host, used_cpu=0.0, used_memory=0, tiers=())
         for host in cluster.hosts.values()
-        if host.usable and host.name != name
+        if host.usable and host.name not in names
     }
     return why_not(list(_minimums(cluster)), empty)
 

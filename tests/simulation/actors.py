@@ -202,6 +202,8 @@ class SimAgent:
         """How long the tasks go on in a batch slot that is wanted back."""
         self.drivers = {}
         self.restarts = {}
+        self.starved = {}
+        """Since when a unit gets too little processor time."""
         self.rebooted = None
         self.alive = True
         self.register()
@@ -275,7 +277,9 @@ class SimAgent:
         observed = Observed(
             epoch=assignment.epoch,
             units=tuple(
-                UnitObserved(id=name, state=state, exit=why, since=at, restarts=self.restarts.get(name, 0))
+                UnitObserved(
+                    id=name, state=state, exit=why, since=at, restarts=self.restarts.get(name, 0), starved_since=self.starved.get(name)
+                )
                 for name, (state, why, at) in self.units.items()
             ),
             rebooted=self.rebooted,

@@ -58,7 +58,10 @@ def agent_metrics(*found: Found) -> AgentMetrics:
     )
     containers = SimpleNamespace(usage=lambda unit: Usage(800, 1000, 2.5) if unit == slot().id else None)
     return AgentMetrics(
-        cast("Any", SimpleNamespace(found=units, troubles={})), cast("Any", containers), cast("Any", SimpleNamespace(refusals=1))
+        cast("Any", SimpleNamespace(found=units, troubles={})),
+        cast("Any", containers),
+        cast("Any", SimpleNamespace(refusals=1)),
+        cast("Any", SimpleNamespace(waited={slot().id: 1.5}, starved={slot().id: 1.0})),
     )
 
 

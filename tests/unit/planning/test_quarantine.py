@@ -99,8 +99,8 @@ def test_no_host_that_the_minimums_need_is_quarantined():
     rules = Rules(shares={spec.name: Share(minimum=2, target=4, maximum=4) for spec in specs}, partitions=8)
     tiers = {spec.name: TierNow(spec) for spec in specs}
     one = Cluster({"h1": host_of("h1", cpu=5), "h2": host_of("h2", cpu=5)}, tiers, (), rules)
-    assert room_without("h2", one) is None
+    assert room_without({"h2"}, one) is None
     held = one.with_hosts({name: host.holding(specs[0].quantum, 5) for name, host in one.hosts.items()})
-    assert room_without("h2", held) is None, "what runs there now is not in the way: it is the minimum that counts"
+    assert room_without({"h2"}, held) is None, "what runs there now is not in the way: it is the minimum that counts"
     three = replace(rules, shares={spec.name: Share(minimum=3, target=4, maximum=4) for spec in specs})
-    assert "find no room" in room_without("h2", replace(one, rules=three))
+    assert "find no room" in room_without({"h2"}, replace(one, rules=three))

@@ -1,0 +1,63 @@
+"""What counts as starved, and that a verdict turns only when a whole minute speaks for it."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.agent.starvation import TURN_SECONDS, WINDOW_SECONDS, Spent, Verdict, judged, starves
+
+WINDOWS = st.lists(st.tuples(st.booleans(), st.floats(WINDOW_SECONDS, 3 * WINDOW_SECONDS)), max_size=60)
+
+
+def is_starved(ran: float, waited: float, cpu: float = 1.0, idle: float = 0.0) -> bool:
+    return starves(Spent(ran, waited), 10.0, cpu, idle)
+
+
+def test_who_waits_longer_than_it_runs_on_a_busy_machine_and_has_less_than_its_quantum_is_starved() -> None:
+    assert is_starved(ran=2.0, waited=8.0)
+    assert not is_starved(ran=7.0, waited=3.0), "it runs more than it waits"
+
+
+def test_who_has_its_quantum_and_asks_for_more_is_not() -> None:
+    assert not is_starved(ran=9.5, waited=40.0)
+    assert is_starved(ran=9.5, waited=40.0, cpu=2.0)
+
+
+def test_who_does_next_to_nothing_is_not() -> None:
+    assert not is_starved(ran=0.1, waited=0.8)
+
+
+def test_who_waits_for_its_own_threads_on_an_idle_machine_is_not() -> None:
+    assert not is_starved(ran=1.0, waited=5.0, idle=0.5)
+
+
+def turns(windows: list[tuple[bool, float]]) -> list[tuple[float, bool]]:
+    """Judge one window after the other; return when the verdict turned, and to what."""
+    verdict, now, turned = Verdict(), 0.0, []
+    for starved, seconds in windows:
+        before, begun, now = verdict, now, now + seconds
+        verdict = judged(before, starved=starved, begun=begun, now=now, wall=5000.0 + now)
+        if (verdict.since is None) is not (before.since is None):
+            turned.append((now, verdict.since is not None))
+        else:
+            assert verdict.since == before.since, "since when stays what it was"
+    return turned
+
+
+@given(WINDOWS)
+def test_it_never_turns_twice_within_a_minute_and_only_after_a_minute_that_speaks_for_it(windows: list[tuple[bool, float]]) -> None:
+    turned = turns(windows)
+    assert [starved for _, starved in turned] == [number % 2 == 0 for number in range(len(turned))]
+    ends = [sum(seconds for _, seconds in windows[: number + 1]) for number in range(len(windows))]
+    for at, starved in turned:
+        last = [said for (said, seconds), end in zip(windows, ends, strict=True) if end <= at + 1e-6 and end - seconds >= at - TURN_SECONDS]
+        assert all(said is starved for said in last)
+    for (first, _), (second, _) in pairwise(turned):
+        assert second - first >= TURN_SECONDS - 1e-6
+
+
+def test_it_turns_after_a_minute_and_back_after_another() -> None:
+    assert turns([(True, 10.0)] * 12) == [(60.0, True)]
+    assert turns([(True, 10.0)] * 6 + [(False, 10.0)] * 6) == [(60.0, True), (120.0, False)]
+    assert turns([(True, 10.0)] * 5 + [(False, 10.0)] + [(True, 10.0)] * 5) == []
