@@ -20,7 +20,7 @@ from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from ops.model.pressure import Pressure
-from ops.model.status import TierState, TierStatus
+from ops.model.status import Starved, TierState, TierStatus
 from ops.model.tier import Delivery, Kind, Mode, TierSpec
 from pipeline.audit.metrics import AuditMetrics
 from pipeline.driver.flow import Commits, Flow
@@ -91,7 +91,8 @@ def view() -> View:
 def controller_metrics() -> ControllerMetrics:
     metrics, cut = ControllerMetrics(), Result(ok=True, sentence="cut", finished_at=2.0)
     behind = Pressure(stream="raw", lag=None, since=1.0)
-    tiers = {ENTRY: TierStatus(state=TierState.FAILED, sentence="given up", failures=5, pressure=behind)}
+    starved = Starved(hosts=(H1,), sentence="is starved")
+    tiers = {ENTRY: TierStatus(state=TierState.FAILED, sentence="given up", failures=5, pressure=behind, starved=starved)}
     for phase in ("look", "decide", "write"):
         with metrics.phase(phase):
             pass

@@ -181,6 +181,12 @@ def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:
     ]
 
 
+def test_who_is_starved_is_told_with_what_is_done_about_it() -> None:
+    (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
+    starved = line.model_copy(update={"starved": "is starved of processor time on h1: it is moved when that has lasted 300 s"})
+    assert status.troubles([starved]) == ["enrich is starved of processor time on h1: it is moved when that has lasted 300 s"]
+
+
 def test_who_is_behind_is_told_with_who_is_held_back_for_it() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     behind = line.model_copy(update={"pressure": "is 200000 records, 60 s behind in hits"})
