@@ -127,7 +127,8 @@ class Site(Frozen):
     """Tier → how many workers of its share a change may leave it without. Default: all that are above its minimum."""
     repair_seconds: float | None = Field(default=None, ge=30)
     """How long a tier may have drifted before the controller repairs it by itself, one tier at a time. Unit: seconds. Default: until a
-    person says `sluice drift --repair`, for a repair is a hand-over. With 1800, half an hour, what comes and goes moves nothing."""
+    person says `sluice drift --repair`, for a repair is a hand-over. With 1800, half an hour, what comes and goes moves
+    nothing; a tier that is starved of processor time waits five minutes at most."""
     shifts: dict[str, ShiftConfig] = Field(default_factory=dict)
     reclaim_seconds: float = Field(default=120.0, ge=0)
     """How long the tasks in a batch slot that a tier needs may go on; what is left then is ended. Unit: seconds. Default: two minutes, in
