@@ -34,6 +34,8 @@ class Log:
         """What its drivers need and wait for as they start."""
         self.partitions = STATE_PARTITIONS
         """Of the newest checkpoint."""
+        self.gap_after = 0.0
+        """How long after it has taken over a driver tells the gap that it left; None: nothing comes out, and it never does."""
         self.keys_lost = 0
         """So many keys are not there any more when the state is spread anew."""
 
@@ -50,6 +52,7 @@ class SimDriver:
         self.error = None
         self.history = []
         self.measured = False
+        self.gap_seconds = None
         found = channel.read(paths.incarnation(spec.name, number), IncarnationSpec)
         self.release = None if found is None else found.value.release
         self.partitions = STATE_PARTITIONS if found is None else found.value.partitions
@@ -78,6 +81,7 @@ class SimDriver:
                 stopped_at=self.stopped_at,
                 error=self.error,
                 flowed=self.flowed,
+                gap_seconds=self.gap_seconds,
                 history=tuple(self.history),
                 measured=self.measured,
                 workers=self.workers,
@@ -161,6 +165,10 @@ class SimDriver:
         elif record.owner == self.number:
             self.log.partitions = self.partitions
             self.owned_since = self.owned_since or self.clock()
+            after = self.log.gap_after
+            if self.gap_seconds is None and after is not None and self.clock() - self.owned_since >= after:
+                self.gap_seconds = 0.2
+                self._report()
             said = 0.0 if self.flowed is None else self.flowed.seconds
             if said < TRIAL_SECONDS <= self.clock() - self.owned_since:
                 self._count()

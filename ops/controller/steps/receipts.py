@@ -8,6 +8,10 @@ from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
 from ops.model.ids import Incarnation, TierName
 from ops.model.incarnation import Receipt, State
 from ops.model.operation import Operation
+from ops.model.sentence import listed
+
+GAP_SECONDS = 10.0
+"""How long gaps are waited for. A driver tells its own 4 s after it is level, or with its first batch; never where nothing comes out."""
 
 
 def verify(draft: Draft, operation: Operation) -> Outcome:
@@ -23,11 +27,25 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
             return found
         checked[tier] = found
         wrong.extend(found["wrong"])
+    untold = [f"{tier}/{found['new']}" for tier, found in checked.items() if _is_untold(draft, tier, found)]
+    bound = min(GAP_SECONDS, operation.deadline_seconds / 2)
+    if untold and draft.age(operation.posted_at) < bound:
+        return Waiting(f"the receipts are there; waiting {bound:g} s at most for {listed(untold)} to tell the gap in the output")
     draft.change_of(operation.change, receipts=checked)
     if wrong:
         return Failed(f"the receipts do not balance: {'; '.join(wrong)}; the tiers run on, look at the ledger", {"receipts": checked})
     sentences = [f"{tier}: {found['sentence']}" for tier, found in checked.items()]
+    if untold:
+        sentences.append(
+            f"no gap was told by {listed(untold)} within {bound:g} s; where no records came out meanwhile, there was none to measure"
+        )
     return Done("; ".join(sentences) or "nothing was handed over", {"receipts": checked})
+
+
+def _is_untold(draft: Draft, tier: TierName, found: dict[str, Any]) -> bool:
+    """Tell whether an incarnation that runs may still tell the gap that it left."""
+    said = vitals.report(draft, tier, Incarnation(found["new"]))
+    return found.get("gap_seconds") is None and said is not None and said.state is State.RUNNING
 
 
 def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -> Waiting | dict[str, Any]:

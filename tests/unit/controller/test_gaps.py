@@ -1,0 +1,45 @@
+"""The gap that a hand-over leaves is told some seconds after it: the receipts are cut when it has been, or never will be."""
+
+import pytest
+from simulation.world import World
+
+from ops.controller.steps.receipts import GAP_SECONDS
+from ops.model import paths
+from ops.model.operation import ChangeKind, ChangeRecord, Step
+from ops.planning.pace import widest_gap
+
+
+@pytest.fixture
+def world():
+    made = World()
+    made.want()
+    made.settle()
+    return made
+
+
+def moved(world, gap_after, deadline=300.0):
+    """Move a tier whose new driver tells its gap so long after it took over; return the runbook and what was recorded."""
+    world.logs["enrich"].gap_after = gap_after
+    runbook = world.begin("m1", deadline, kind=ChangeKind.MIGRATE, tier="enrich", to="h3")
+    world.settle()
+    assert runbook.ok, runbook.results
+    return runbook, world.channel.read(paths.change("m1"), ChangeRecord).value
+
+
+def test_a_gap_that_is_told_after_the_hand_over_is_in_the_receipts(world):
+    runbook, change = moved(world, gap_after=5.0)
+    assert widest_gap(change) == 0.2
+    assert any("waiting 10 s at most for enrich/2 to tell the gap in the output" in sentence for sentence in world.sentences)
+    assert "no gap was told" not in runbook.results[Step.VERIFY].sentence
+
+
+def test_a_gap_that_is_never_told_is_said_and_holds_nothing_up(world):
+    runbook, change = moved(world, gap_after=None)
+    assert widest_gap(change) is None
+    assert "no gap was told by enrich/2 within 10 s" in runbook.results[Step.VERIFY].sentence
+    assert change.took[Step.VERIFY] <= GAP_SECONDS + 2
+
+
+def test_a_short_deadline_does_not_fail_for_want_of_a_gap(world):
+    runbook, _ = moved(world, gap_after=None, deadline=8.0)
+    assert "no gap was told by enrich/2 within 4 s" in runbook.results[Step.VERIFY].sentence
