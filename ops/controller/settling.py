@@ -83,10 +83,13 @@ def _repairs(draft: Draft, drifted: Iterable[tuple[TierName, str]]) -> Iterable[
 
 
 def _attempt(draft: Draft, stem: str) -> ChangeId | None:
-    """Name the next attempt, by its number; None while the one before is not long enough ago."""
-    before = {change.id.removeprefix(stem): change for change in draft.changes.values() if change.id.startswith(stem)}
-    if any(draft.age(change.started_at) < AGAIN_SECONDS for change in before.values()):
+    """Name the next attempt, by its number; None while the one before is not long enough ago.
+
+    An attempt counts that cannot be read, or of which only steps are left: nothing can be begun under its id again.
+    """
+    if any(draft.age(change.started_at) < AGAIN_SECONDS for change in draft.changes.values() if change.id.startswith(stem)):
         return None
+    before = (identity.removeprefix(stem) for identity in {*draft.changes, *draft.view.used} if identity.startswith(stem))
     return ChangeId(f"{stem}{1 + max((int(number) for number in before if number.isdigit()), default=0)}")
 
 

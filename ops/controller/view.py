@@ -11,7 +11,7 @@ from ops.model import paths
 from ops.model.assignment import Assignment, HostFacts, HostRecord, Observed, Unit
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, TierWanted
-from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation
+from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation, change_of_step
 from ops.model.pressure import Holds
 from ops.model.release import Release
 from ops.model.sentence import listed
@@ -89,6 +89,10 @@ class View:
     hosts: Mapping[HostName, HostView] = field(default_factory=dict)
     operations: Mapping[OperationId, OperationView] = field(default_factory=dict)
     changes: Mapping[ChangeId, ChangeRecord] = field(default_factory=dict)
+    garbled: frozenset[ChangeId] = frozenset()
+    """Changes that are there and cannot be read: what they were is as if it had been aborted, and nothing can be begun under their ids."""
+    used: frozenset[ChangeId] = frozenset()
+    """The ids of all changes that are there, and of those of which only steps are left."""
     lock: MaintenanceLock | None = None
     layers: Layers = field(default_factory=Layers)
     releases: Mapping[str, Release] = field(default_factory=dict)
@@ -140,19 +144,20 @@ def look(reader: Reader) -> View:
     """Take a snapshot."""
     at = _Look(reader)
     tiers = {TierName(name): _tier(at, name) for name in at.names("/tiers")}
-    waiting = [name for name in at.names("/operations") if not reader.exists(paths.result(name), watch=True)]
+    posted = at.names("/operations")
+    waiting = [name for name in posted if not reader.exists(paths.result(name), watch=True)]
     operations = {OperationId(name): _operation(at, name) for name in waiting}
+    begun = [ChangeId(name) for name in at.names("/changes") if paths.change(name) != paths.LOCK]
+    changes = {name: at.value(paths.change(name), ChangeRecord) for name in begun}
     return View(
         tiers={name: tier for name, tier in tiers.items() if isinstance(tier, TierView)},
         unread={name: node for name, node in tiers.items() if isinstance(node, str)},
         hosts={host.name: host for host in _hosts(at)},
         operations={name: operation for name, operation in operations.items() if operation is not None},
         strange=tuple(name for name, operation in operations.items() if at.is_unread(paths.operation(name), operation)),
-        changes={
-            ChangeId(name): change
-            for name in at.names("/changes")
-            if paths.change(name) != paths.LOCK and (change := at.value(paths.change(name), ChangeRecord)) is not None
-        },
+        changes={name: change for name, change in changes.items() if change is not None},
+        garbled=frozenset(name for name, change in changes.items() if at.is_unread(paths.change(name), change)),
+        used=frozenset({*begun, *(change_of_step(OperationId(name)) for name in posted)}),
         lock=at.value(paths.LOCK, MaintenanceLock),
         layers=at.value(paths.LAYERS, Layers) or Layers(),
         releases=_releases(at),

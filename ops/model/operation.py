@@ -238,3 +238,8 @@ class EpochRecord(Frozen):
 
     epoch: int
     leader: str
+
+
+def change_of_step(operation: OperationId) -> ChangeId:
+    """Return the change that a step is of, by the step's id (`ops.runbook.operation_id`)."""
+    return ChangeId(operation.rpartition(".")[0])

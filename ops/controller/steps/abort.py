@@ -16,6 +16,9 @@ from ops.runbook import operation_id
 def abort(draft: Draft, operation: Operation) -> Outcome:
     """Undo what is not finished, then wait until all that should run does."""
     change = draft.changes.get(operation.change)
+    if change is None and operation.change in draft.view.garbled:
+        _end_others(draft, operation)
+        return Done(f"change {operation.change} cannot be read: what it had not handed over is dropped, and what it set on a host stays")
     if change is None:
         # Its preflight may be open, or come late: it finds the change ended.
         draft.changes[operation.change] = ChangeRecord(

@@ -29,8 +29,10 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
     details = {"plan": planned.model_dump(mode="json")}
     if operation.dry_run:
         return Done(f"would do: {describe(planned)}{'' if holder is None else f' (but now {holder})'}", details)
-    if operation.change in draft.changes:
-        return Failed(f"change {operation.change} was begun before and is {draft.changes[operation.change].state}; take another id")
+    begun = draft.changes.get(operation.change)
+    if begun is not None or operation.change in draft.view.garbled:
+        how = "its record cannot be read" if begun is None else f"is {begun.state}"
+        return Failed(f"change {operation.change} was begun before and {how}; take another id")
     draft.changes[operation.change] = ChangeRecord(
         id=operation.change,
         spec=spec,
