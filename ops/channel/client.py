@@ -62,10 +62,12 @@ class ConflictError(Exception):
 
 @dataclass(frozen=True)
 class Read(Generic[M]):
-    """A value and the version that guards writes to it."""
+    """A value, the version that guards writes to it, and where it is in the order in which nodes were made."""
 
     value: M
     version: int
+    made: int
+    """ZooKeeper's number of the write that made the node: it grows with each write, whatever clocks say."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ class Channel:
         return frozenset(self._refused)
 
     def _parsed(self, path: str, answer: Any, model: type[M]) -> Read[M] | None:
-        data, version = (b"", 0) if answer is None else (answer[0], answer[1].version)
+        data, version, made = (b"", 0, 0) if answer is None else (answer[0], answer[1].version, answer[1].czxid)
         if not data:
             self._refused.discard(path)
             return None
@@ -233,7 +235,7 @@ class Channel:
                 log.warning("refused a node that does not parse; the last good value stays", path=path, error=str(error))
             return None
         self._refused.discard(path)
-        return Read(value, version)
+        return Read(value, version, made)
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Return the names below `path`, sorted; none where the node is absent."""

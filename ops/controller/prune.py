@@ -1,10 +1,17 @@
-"""What has ended long ago is deleted, so that the channel stays small: the last operations, changes and incarnations are kept."""
+"""What has ended long ago is deleted, so that the channel stays small: the last operations, changes and incarnations are kept.
+
+Which the last ones are, the order tells in which they were made: the stamps in them are of clocks that may jump.
+"""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel
 
 from ops.channel import Channel
 from ops.controller.view import View
 from ops.model import paths
 from ops.model.ids import OperationId
-from ops.model.operation import ChangeState, Result
+from ops.model.operation import ChangeRecord, ChangeState, Result
 
 KEEP_CHANGES = 50
 KEEP_OPERATIONS = 50
@@ -13,14 +20,13 @@ KEEP_INCARNATIONS = 20
 
 def prune(channel: Channel, view: View) -> None:
     """Delete what is beyond the numbers to keep; nothing that is open or alive is touched."""
-    for path in (*_changes(view), *_incarnations(view), *_operations(channel)):
+    for path in (*_changes(channel, view), *_incarnations(view), *_operations(channel)):
         channel.delete(path)
 
 
-def _changes(view: View) -> list[str]:
-    ended = [change for change in view.changes.values() if change.state in {ChangeState.DONE, ChangeState.ABORTED}]
-    ended.sort(key=lambda change: change.ended_at or 0.0, reverse=True)
-    return [paths.change(change.id) for change in ended[KEEP_CHANGES:]]
+def _changes(channel: Channel, view: View) -> list[str]:
+    ended = [paths.change(change.id) for change in view.changes.values() if change.state in {ChangeState.DONE, ChangeState.ABORTED}]
+    return [] if len(ended) <= KEEP_CHANGES else _newest_first(channel, ended, ChangeRecord)[KEEP_CHANGES:]
 
 
 def _incarnations(view: View) -> list[str]:
@@ -37,6 +43,11 @@ def _operations(channel: Channel) -> list[str]:
     names = [OperationId(name) for name in channel.children("/operations")]
     if len(names) <= KEEP_OPERATIONS:
         return []
-    results = ((name, channel.read(paths.result(name), Result)) for name in names)
-    ended = sorted(((found.value.finished_at, name) for name, found in results if found is not None), reverse=True)
-    return [paths.operation(name) for _, name in ended[KEEP_OPERATIONS:]]
+    ended = _newest_first(channel, [paths.result(name) for name in names], Result)
+    return [result.rpartition("/")[0] for result in ended[KEEP_OPERATIONS:]]
+
+
+def _newest_first(channel: Channel, nodes: Sequence[str], model: type[BaseModel]) -> list[str]:
+    """Order the nodes that are there by when they were made."""
+    found = zip(nodes, channel.read_many(nodes, model), strict=True)
+    return [node for _, node in sorted(((each.made, node) for node, each in found if each is not None), reverse=True)]

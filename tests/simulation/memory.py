@@ -12,6 +12,8 @@ class MemoryChannel:
 
     def __init__(self):
         self.nodes = {}
+        self.made = {}
+        self.writes = 0
         self.below = {}
 
     def read(self, path, model, **_watch):
@@ -25,7 +27,7 @@ class MemoryChannel:
             except ValidationError:
                 return None
             self.nodes[path] = (data, version, parsed)
-        return Read(parsed, version)
+        return Read(parsed, version, self.made[path])
 
     def read_many(self, many, model, **_watch):
         return [self.read(path, model) for path in many]
@@ -77,6 +79,9 @@ class MemoryChannel:
 
     def _set(self, path, value):
         version = self.nodes[path][1] + 1 if path in self.nodes else 0
+        self.writes += 1
+        if version == 0:
+            self.made[path] = self.writes
         self.nodes[path] = (value.model_dump_json(), version, None)
         while path:
             parent, _, name = path.rpartition("/")

@@ -19,7 +19,7 @@ class MemoryChannel:
     def read(self, path: str, model: type[Any], *, watch: bool = False) -> Read[Any] | None:  # noqa: ARG002
         value = self._nodes.get(path)
         assert value is None or isinstance(value, model)
-        return None if value is None else Read(value, 0)
+        return None if value is None else Read(value, 0, 0)
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:  # noqa: ARG002
         below = f"{path}/"

@@ -2,7 +2,7 @@
 
 from simulation.world import World
 
-from ops.controller.prune import KEEP_INCARNATIONS, KEEP_OPERATIONS, prune
+from ops.controller.prune import KEEP_CHANGES, KEEP_INCARNATIONS, KEEP_OPERATIONS, prune
 from ops.controller.view import look
 from ops.model import paths
 from ops.model.operation import ChangeKind
@@ -25,3 +25,19 @@ def test_the_last_ones_are_kept_and_numbers_are_never_used_again():
     world.settle()
     assert world.owner("counts").owner == newest + 1
     world.check_settled()
+
+
+def test_what_ended_last_is_kept_though_the_clock_was_set_back():
+    world = World()
+    world.want()
+    world.settle()
+    for number in range(KEEP_CHANGES + 4):
+        world.ahead = 3600.123 if number < KEEP_CHANGES else 0.0
+        world.begin(f"c{number:02}", kind=(ChangeKind.CORDON, ChangeKind.RETURN)[number % 2], host="h3")
+        world.until(lambda: world.runbooks[-1].ended)
+    last = world.runbooks[-1].change
+    prune(world.channel, look(world.channel))
+    assert world.channel.children("/changes") == [f"c{number:02}" for number in range(4, KEEP_CHANGES + 4)]
+    posted = world.channel.children("/operations")
+    assert len(posted) == KEEP_OPERATIONS
+    assert [name for name in posted if name.startswith(f"{last}.")] == [f"{last}.health", f"{last}.preflight", f"{last}.return"]
