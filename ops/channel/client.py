@@ -70,6 +70,10 @@ class Read(Generic[M]):
     """ZooKeeper's number of the write that made the node: it grows with each write, whatever clocks say."""
 
 
+ANY_VERSION = -1
+"""Has a write replace whatever is there: for one's own word, which is never added to."""
+
+
 @dataclass(frozen=True)
 class Write:
     """One guarded write of a `multi`: `version` None creates, a number sets only that version; `value` None deletes."""

@@ -12,7 +12,7 @@ from kazoo.exceptions import KazooException, LockTimeout
 from kazoo.recipe.lock import Lock
 
 from ops.ages import Ages
-from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
+from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, Write
 from ops.channel.client import Waker
 from ops.controller.decide import Decision, decide
 from ops.controller.draft import Moment
@@ -256,7 +256,7 @@ class Controller:
         log.info("decides again: something changed meanwhile", conflict=str(conflict))
         if paths.CONTROLLER_STATUS in self._mirror.unreadable():
             status = ControllerStatus(leader=self._name, epoch=term.epoch, at=time.time(), sentence="what was here could not be read")
-            self._channel.put(paths.CONTROLLER_STATUS, status)  # its own word, on which nothing rests
+            self._channel.multi([Guard(paths.EPOCH, term.version), Write(paths.CONTROLLER_STATUS, status, ANY_VERSION)])
             self._mirror.written(paths.CONTROLLER_STATUS)
 
     def _say(self, sentence: str) -> None:

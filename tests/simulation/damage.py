@@ -2,7 +2,7 @@
 
 from simulation.memory import MemoryChannel
 
-from ops.channel import ConflictError
+from ops.channel import ANY_VERSION, ConflictError
 
 
 class Damaged(MemoryChannel):
@@ -38,10 +38,14 @@ class Damaged(MemoryChannel):
 
     def multi(self, writes):
         for write in writes:
-            if write.path in self.damaged:
+            if write.path in self.damaged and write.version != ANY_VERSION:
                 raise ConflictError(write.path)
+            if write.path in self.damaged:
+                self.nodes.setdefault(write.path, (None, 0, None))
+                self.made.setdefault(write.path, self.writes)
         super().multi(writes)
         for write in writes:
+            self.damaged.discard(write.path)
             self._tell(write.path)
 
     def put(self, path, value, **how):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from ops.channel import ConflictError, Guard, Read, Write
+from ops.channel import ANY_VERSION, ConflictError, Guard, Read, Write
 
 
 class MemoryChannel:
@@ -67,7 +67,7 @@ class MemoryChannel:
             if isinstance(write, Write) and write.version is None:
                 if write.value is not None and there is not None:
                     raise ConflictError(write.path)
-            elif there is None or there[1] != write.version:
+            elif there is None or write.version not in {there[1], ANY_VERSION}:
                 raise ConflictError(write.path)
         for write in writes:
             if isinstance(write, Guard):

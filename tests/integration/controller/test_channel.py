@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from ops import metrics
-from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
+from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, Write
 from ops.controller.mirror import Mirror
 from ops.model import paths
 from ops.model.access import Role
@@ -40,8 +40,19 @@ def test_a_multi_is_all_or_nothing(channel):
     with pytest.raises(ConflictError):
         channel.multi([Guard("/config/wanted/b", 3), Write("/config/wanted/a", TierWanted(), 0)])
     assert channel.read("/config/wanted/a", TierWanted).value.running
-    channel.multi([Guard("/config/wanted/b", 0), Write("/config/wanted/a", None, 0)])
+    with pytest.raises(ConflictError):
+        channel.multi([Guard("/config/wanted/b", 3), Write("/config/wanted/a", TierWanted(), ANY_VERSION)])
+    channel.multi([Guard("/config/wanted/b", 0), Write("/config/wanted/a", TierWanted(paused=True), ANY_VERSION)])
+    assert channel.read("/config/wanted/a", TierWanted).value.paused
+    channel.multi([Guard("/config/wanted/b", 0), Write("/config/wanted/a", None, 1)])
     assert channel.read("/config/wanted/a", TierWanted) is None
+
+
+def test_nodes_tell_in_which_order_they_were_made_though_they_were_written_since(channel):
+    for name in ("b", "a"):
+        channel.put(f"/config/wanted/{name}", TierWanted())
+    channel.put("/config/wanted/b", TierWanted(paused=True))
+    assert channel.read("/config/wanted/b", TierWanted).made < channel.read("/config/wanted/a", TierWanted).made
 
 
 def test_what_a_newer_version_has_added_to_a_node_is_kept_when_it_is_written_again(channel):

@@ -11,6 +11,7 @@ from ops.controller.leader import Controller
 from ops.model import paths
 from ops.model.assignment import HostRecord
 from ops.model.incarnation import State
+from ops.model.operation import EpochRecord
 from ops.model.status import ControllerStatus
 
 
@@ -147,3 +148,21 @@ def test_what_a_leader_has_said_is_said_anew_where_it_cannot_be_read(world, read
     assert world.state("enrich") is State.RUNNING
     assert paths.CONTROLLER_STATUS not in world.channel.damaged
     assert (leader.status.epoch, set(leader.status.tiers)) == (leader.term.epoch, set(world.specs))
+
+
+def test_an_old_leader_does_not_say_anew_what_another_one_has_said(world, monkeypatch):
+    Leader(world).go_on(2)
+    world.channel.damage(paths.CONTROLLER_STATUS)
+    leader = Leader(world)
+    leader.controller._look()
+    read = world.channel.read
+
+    def read_just_before_another_takes_office(path, model):
+        found = read(path, model)
+        world.channel.put(paths.EPOCH, EpochRecord(epoch=leader.term.epoch + 1, leader="c2"))
+        return found
+
+    monkeypatch.setattr(world.channel, "read", read_just_before_another_takes_office)
+    with pytest.raises(ConflictError):
+        leader.controller._look_into(leader.term, ConflictError(paths.CONTROLLER_STATUS))
+    assert paths.CONTROLLER_STATUS in world.channel.damaged
