@@ -13,8 +13,9 @@ from ops.controller.steps.preflight import preflight
 from ops.controller.steps.receipts import verify
 from ops.controller.steps.release import release
 from ops.controller.steps.trial import trial
-from ops.model.operation import CONTROLLER, STEPS, ChangeKind, ChangeRecord, ChangeState, Operation, Result, Step
+from ops.model.operation import CONTROLLER, STEPS, ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Result, Step
 from ops.model.sentence import listed
+from ops.planning.plan import MOVING
 
 _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.PREFLIGHT: preflight,
@@ -103,8 +104,8 @@ def _refused(draft: Draft, operation: Operation) -> str | None:
     """Say why a step cannot be carried out at all."""
     if operation.step not in (*STEPS[operation.spec.kind], Step.ABORT):
         return f"{operation.spec.kind} has no step {operation.step}; its steps are {', '.join(STEPS[operation.spec.kind])}"
-    if operation.step is Step.PREFLIGHT and draft.view.unread:
-        return f"nothing can be planned: {draft.view.left}"
+    if operation.step is Step.PREFLIGHT and (touched := _touched(draft, operation.spec)):
+        return _left_alone(draft, operation.spec, touched)
     if operation.step in _NEED_NO_CHANGE:
         return None
     change = draft.changes.get(operation.change)
@@ -116,7 +117,31 @@ def _refused(draft: Draft, operation: Operation) -> str | None:
     return f"{listed(unread)} cannot be read any more" if unread else None
 
 
+def _touched(draft: Draft, spec: ChangeSpec) -> list[str]:
+    """Name the tiers that cannot be read and that a change would do something to, or has to know of."""
+    if spec.kind in MOVING:
+        return sorted(draft.view.unread)
+    left = (unit for host in draft.view.hosts for unit in draft.view.left_on(host))
+    named = {spec.tier, *(unit.tenant for unit in left if unit.id in spec.workers)}
+    return sorted(name for name in draft.view.unread if name in named or _is_of_all(spec))
+
+
+def _left_alone(draft: Draft, spec: ChangeSpec, touched: list[str]) -> str:
+    """Say why a change that touches these tiers cannot begin, and what can."""
+    if spec.kind in MOVING:
+        why = f"a {spec.kind} takes room, and how much of it {listed(touched)} needs is not known"
+    else:
+        why = f"this {spec.kind} is of {listed(touched)}"
+    return (
+        f"{why}: {draft.view.left}. Hosts can be cordoned, returned and written off meanwhile, and other tiers paused and resumed by name"
+    )
+
+
 def _concerns(change: ChangeRecord, tier: str) -> bool:
     """Tell whether a change does something to a tier."""
-    everything = change.spec.kind in {ChangeKind.PAUSE, ChangeKind.RESUME} and change.spec.tier is None and not change.spec.workers
-    return everything or tier in {change.spec.tier, *change.incarnations, *(move.tier for move in change.plan.moves)}
+    return _is_of_all(change.spec) or tier in {change.spec.tier, *change.incarnations, *(move.tier for move in change.plan.moves)}
+
+
+def _is_of_all(spec: ChangeSpec) -> bool:
+    """Tell whether a change is a pause or resume of all tiers."""
+    return spec.kind in {ChangeKind.PAUSE, ChangeKind.RESUME} and spec.tier is None and not spec.workers

@@ -93,4 +93,6 @@ def write_off(draft: Draft, operation: Operation) -> Outcome:
     for name in draft.records.keys() & names:  # what was taken off the channel meanwhile is as good as lost anyway
         draft.records[name] = draft.records[name].model_copy(update={"written_off": True})
     end(draft, operation.change, ChangeState.DONE)
-    return Done(f"{listed(names)} {'is' if len(names) == 1 else 'are'} written off: what was there goes on elsewhere")
+    left = sorted({unit.tenant for name in draft.view.hosts.keys() & names for unit in draft.view.left_on(name)})
+    but = f", but for what is of {listed(left)}: that stays until it can be read" if left else ""
+    return Done(f"{listed(names)} {'is' if len(names) == 1 else 'are'} written off: what was there goes on elsewhere{but}")

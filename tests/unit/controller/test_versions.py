@@ -164,3 +164,62 @@ def test_an_operation_of_a_newer_version_is_refused_by_its_name(world):
     drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
     world.settle()
     assert drain.ok, drain.results
+
+
+def garble(world, path):
+    _, version, _ = world.channel.nodes[path]
+    world.channel.nodes[path] = ('{"phase": "of the next version", "running": "perhaps", "mode": "x"}', version + 1, None)
+
+
+@pytest.mark.parametrize("path", [paths.tier("counts"), paths.owner("counts"), paths.wanted("counts"), paths.incarnation("counts", 1)])
+def test_what_does_not_touch_a_tier_that_cannot_be_read_goes_on(world, path):
+    garble(world, path)
+    units = {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents}
+    for number, (kind, what) in enumerate(
+        [
+            (ChangeKind.CORDON, {"host": "h1"}),
+            (ChangeKind.RETURN, {"host": "h1"}),
+            (ChangeKind.PAUSE, {"tier": "enrich"}),
+            (ChangeKind.RESUME, {"tier": "enrich"}),
+        ]
+    ):
+        runbook = world.begin(f"c{number}", kind=kind, **what)
+        world.until(lambda runbook=runbook: runbook.ended)
+        assert runbook.ok, runbook.results
+    assert (world.host_state("h1"), world.state("enrich")) == (HostState.UP, State.RUNNING)
+    assert {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents} == units
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "why"),
+    [
+        (ChangeKind.PAUSE, {"tier": "counts"}, "this pause is of counts: "),
+        (ChangeKind.RESUME, {}, "this resume is of counts: "),
+        (ChangeKind.PAUSE, {"workers": ("slot-counts-1-0",)}, "this pause is of counts: "),
+        (ChangeKind.MIGRATE, {"tier": "enrich", "to": "h3"}, "a migrate takes room, and how much of it counts needs is not known: "),
+    ],
+)
+def test_what_touches_a_tier_that_cannot_be_read_is_refused_by_its_name(world, kind, what, why):
+    garble(world, paths.owner("counts"))
+    runbook = world.begin("c1", kind=kind, **what)
+    world.until(lambda: runbook.ended)
+    sentence = runbook.results[Step.PREFLIGHT].sentence
+    assert sentence.startswith(f"{why}counts cannot be read: what runs of it goes on")
+    assert paths.owner("counts") in sentence
+
+
+def test_a_lost_host_with_workers_of_a_tier_that_cannot_be_read_is_written_off_for_the_others(world):
+    host = world.placement("counts").slots[0]
+    garble(world, paths.owner("counts"))
+    there = [unit for unit in world.assigned(host) if unit.tenant == "counts"]
+    world.agents[host].die()
+    for _ in range(20):
+        world.tick()
+    runbook = world.begin("w1", kind=ChangeKind.WRITE_OFF, host=host)
+    world.until(lambda: runbook.ended)
+    assert runbook.ok, runbook.results
+    assert "but for what is of counts: that stays until it can be read" in runbook.results[Step.WRITE_OFF].sentence
+    for _ in range(40):
+        world.tick()
+    assert [unit for unit in world.assigned(host) if unit.tenant == "counts"] == there
+    assert {unit.tenant for unit in world.assigned(host)} == {"counts"}
