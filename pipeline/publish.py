@@ -75,7 +75,11 @@ def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.
     granted = grants.grant(kafka, pipeline)
     filled = tables.create(where.postgres, pipeline)
     release, is_new = releases.keep(where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, operators(pipeline)))
-    specs = [spec.model_copy(update={"release": release.name}) for spec in pipeline.specs()]
+    counts = topics.partitions(kafka)
+    specs = [
+        spec.model_copy(update={"release": release.name, "partitions": sum(counts[name] for name in spec.inputs)})
+        for spec in pipeline.specs()
+    ]
     with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
         for each in releases.known(where.home):
             if not channel.exists(paths.release(each.name)):

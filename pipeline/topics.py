@@ -70,9 +70,23 @@ def create(kafka: str, pipeline: Pipeline, partitions: int) -> list[str]:
     return new
 
 
+def partitions(kafka: str) -> dict[str, int]:
+    """Return how many partitions each stream has: somebody may have made it with more than the site file says, or added some."""
+    admin = AdminClient({**brokers(kafka).client, "log_level": 2})
+    try:
+        return _counts(admin)
+    except KafkaException as error:
+        message = f"Kafka at {kafka} does not tell the partitions of its streams: {error.args[0].str()}"
+        raise TopicError(message) from error
+
+
+def _counts(admin: AdminClient) -> dict[str, int]:
+    return {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=SECONDS).topics.items()}
+
+
 def _widen(admin: AdminClient) -> None:
     """Give each warm-up's stream the partitions of the stream that it stands for, when those were added to."""
-    present = {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=SECONDS).topics.items()}
+    present = _counts(admin)
     narrow = [
         NewPartitions(name + WARM_UP, count)
         for name, count in present.items()

@@ -49,6 +49,8 @@ class TierSpec(Frozen):
     delivery: Delivery
     inputs: tuple[str, ...]
     outputs: tuple[str, ...] = ()
+    partitions: int | None = None
+    """Of its inputs together, as Kafka had them when it was published; None: by an older version, which did not ask."""
     standby: Standby = Standby.NONE
     state: bool = False
     """It holds state in Spark."""

@@ -168,6 +168,10 @@ class Rules:
     repair_seconds: float | None = None
     """For how long a tier may have drifted before the controller repairs it; None: it waits for a person."""
 
+    def partitions_of(self, spec: TierSpec) -> int:
+        """Return how many partitions a tier reads: as it was published, or else by what the site file gives new streams."""
+        return spec.partitions or self.partitions * max(1, len(spec.inputs))
+
     def separate_from(self, tenant: str) -> frozenset[str]:
         """Return the tiers that a tenant may not share a host with."""
         return frozenset[str]().union(*(group for group in self.separate if tenant in group)) - {tenant}

@@ -204,7 +204,7 @@ def _check_k(tier: TierNow, base: int, k: int, cluster: Cluster) -> None:
     """Refuse a number of workers outside the share, or that the input's partitions cannot feed."""
     name = tier.spec.name
     _check_share(name, base, k, cluster)
-    partitions = cluster.rules.partitions * max(1, len(tier.spec.inputs))
+    partitions = cluster.rules.partitions_of(tier.spec)
     if k > partitions:
         message = (
             f'tier "{name}": its input has {partitions} partitions, so {k - partitions} of {k} workers would read nothing; ask for less'
@@ -301,7 +301,7 @@ def _check_workers(tier: TierNow, workers: list[UnitId], spec: ChangeSpec, clust
         raise RefusedError(message)
     if tier.spec.mode is not Mode.REALTIME:
         return []
-    partitions, threads = cluster.rules.partitions * max(1, len(tier.spec.inputs)), left * tier.spec.quantum.threads
+    partitions, threads = cluster.rules.partitions_of(tier.spec), left * tier.spec.quantum.threads
     if threads < partitions:
         message = (
             f'tier "{name}": a realtime tier holds one thread for each of its {partitions} partitions, and {left} of its '

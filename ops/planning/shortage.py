@@ -44,7 +44,7 @@ def most(top: int, attempt: Callable[[int], T]) -> tuple[int, T]:
 def least(spec: TierSpec, rules: Rules) -> int:
     """Return the fewest slots that a tier can do with: its minimum, and a realtime tier has a thread for each partition."""
     minimum = max(1, limits(spec.name, rules).minimum)
-    threads = rules.partitions * max(1, len(spec.inputs)) if spec.mode is Mode.REALTIME else 0
+    threads = rules.partitions_of(spec) if spec.mode is Mode.REALTIME else 0
     return max(minimum, math.ceil(threads / spec.quantum.threads))
 
 

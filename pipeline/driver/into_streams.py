@@ -41,6 +41,7 @@ from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing
 from pipeline.driver.slots import has_job, records_read, why_gone
 from pipeline.driver.streams import NoStreamError, StreamError
 from pipeline.driver.tail import Tail
+from pipeline.driver.workers import refuse_too_few
 from pipeline.routing import outgoing
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ class IntoStreams(Engine):
         if metered:
             log.info("lets in by measure", by=self._by, begins=begins, behind=self._needed)
             return
+        if setting.tier.mode is Mode.REALTIME:
+            refuse_too_few(setting.tier.name, len(inputs), setting.workers.awake, setting.workers.threads)
         self._handover = Handover(setting.kafka, outputs, self._by, begins, inputs)
         self._query = self._start(begins, folder, by=self._by)
         log.info("runs", by=self._by, begins=begins, behind=self._needed)

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
-class CapacityError(Exception):
-    """The incarnation cannot run with the slots that it was given."""
-
-
 def run(tier: str, number: int, jvm: Jvm) -> int:
     """Run incarnation `number` of `tier` until it is told to exit; the exit code tells how it ended."""
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
@@ -129,7 +125,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     from pipeline.driver.progress import Progress  # noqa: PLC0415
     from pipeline.driver.session import open_session, settings, wait_for_executors  # noqa: PLC0415
     from pipeline.driver.streams import Streams  # noqa: PLC0415
-    from pipeline.driver.workers import Workers  # noqa: PLC0415
+    from pipeline.driver.workers import Workers, refuse_too_few  # noqa: PLC0415
     from pipeline.operators import check_tier  # noqa: PLC0415
 
     kafka = where.kafka_as(User.DRIVER)
@@ -138,20 +134,15 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         follow.enter(State.STOPPED)
         return 0
     slots, label = len(incarnation.placement.slots), label_of(spec.name, incarnation.incarnation)
-    tasks = sum(streams.partitions(stream) for stream in spec.inputs)
-    if spec.mode is Mode.REALTIME and tasks > spec.quantum.threads * slots:
-        message = (
-            f'tier "{spec.name}": realtime holds a thread for each of the {tasks} partitions of {", ".join(spec.inputs)}, '
-            f"and {slots} slots have {spec.quantum.threads * slots}; give it more slots or raise quantum.threads"
-        )
-        raise CapacityError(message)
+    if spec.mode is Mode.REALTIME:
+        refuse_too_few(spec.name, sum(streams.partitions(stream) for stream in spec.inputs), slots, spec.quantum.threads)
     depot = depot_of(spec.name, _site(), where.home)
     chosen = settings(spec, incarnation, _address(), where.home) | depot.session | where.spark_settings
     session = open_session(where.spark, chosen, jvm)
     session.sparkContext.setLogLevel("WARN")
     try:
         log.info("session", seconds=round(time.monotonic() - begun, 1))
-        workers = Workers(session, slots, label)
+        workers = Workers(session, slots, label, spec.quantum.threads)
         setting = Setting(
             session, declared, incarnation.incarnation, streams, kafka, where.postgres, where.home,
             follow.started, lambda: follow.right, lambda: follow.owns,

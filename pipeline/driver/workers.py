@@ -4,6 +4,7 @@ Paused is a worker that Spark gives no task any more, and that has done its last
 read is still there, and it works again at once. Called by the life of an incarnation at each look; nothing here waits.
 """
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,21 @@ ON_ITS_WAY_SECONDS = 0.1
 """A task that was on its way to a worker when that was to have no more shows after so long."""
 
 
+class CapacityError(Exception):
+    """The incarnation cannot run with the workers that it has."""
+
+
+def refuse_too_few(tier: str, partitions: int, workers: int, threads: int) -> None:
+    """Refuse to begin a realtime query that would wait for ever for threads for some of its tasks."""
+    if partitions > workers * threads:
+        message = (
+            f'tier "{tier}": realtime holds a thread for each of the {partitions} partitions that it reads, and {workers} workers of '
+            f"{threads} threads have {workers * threads}; `sluice scale {tier} {math.ceil(partitions / threads)}`, or raise "
+            "quantum.threads. Where partitions were added to its streams, publish before"
+        )
+        raise CapacityError(message)
+
+
 @dataclass
 class Workers:
     """Those of one incarnation."""
@@ -34,6 +50,8 @@ class Workers:
     slots: int = 0
     label: str = ""
     """The resource of this incarnation's Workers; a Worker's is named as its slot."""
+    threads: int = 0
+    """Of each."""
     told: frozenset[UnitId] = frozenset()
     """Those that are to be paused."""
     _receipts: dict[UnitId, WorkerReceipt] = field(default_factory=dict)

@@ -12,7 +12,7 @@ class Few(Workers):
     """Notes who is given no tasks."""
 
     def __init__(self):
-        super().__init__(slots=2)
+        super().__init__(slots=2, threads=1)
         self.on = {ONE: "0", OTHER: "1"}
         self.busy = set()
         self.without_tasks = set()

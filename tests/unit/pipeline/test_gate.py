@@ -13,6 +13,7 @@ from pipeline.driver.intake import ROUND_SECONDS, SILENT_SECONDS
 from pipeline.driver.into_streams import IntoStreams
 from pipeline.driver.positions import GoneError
 from pipeline.driver.streams import Bounds, NoStreamError, StreamError
+from pipeline.driver.workers import CapacityError
 from tests.unit.pipeline.few import ONE, Few
 
 BATCH = 100
@@ -24,6 +25,7 @@ class Input:
 
     def __init__(self):
         self.end = 0
+        self.partitions = 1
         self.held = False
         self.silent = 0.0
         self.now = 1000.0
@@ -34,7 +36,7 @@ class Input:
         if self.away:
             message = "Kafka does not answer"
             raise StreamError(message)
-        ends = {f"{topic}/0": self.end if topic == "raw" else 0 for topic in topics}
+        ends = {f"{topic}/{number}": self.end if topic == "raw" else 0 for topic in topics for number in range(self.partitions)}
         return Bounds(dict.fromkeys(ends, 0), ends)
 
     def renew(self):
@@ -141,6 +143,14 @@ def test_it_flows_is_held_lets_in_by_measure_and_flows_again_from_where_it_is(ga
     assert gate.runs[1:] == [("entry/7.2", 950)], "no record is put through twice, none is left out"
     assert gate.settled() == gate.floor() == {RAW: 950}
     assert not gate._setting.flow.metered
+
+
+def test_it_does_not_begin_again_without_a_thread_for_each_partition_that_was_added(gate, given):
+    gate.run()
+    given.partitions = 3
+    with pytest.raises(CapacityError, match="3 partitions that it reads, and 2 workers of 1 threads have 2; `sluice scale entry 3`"):
+        gate.run()
+    assert len(gate.runs) == 1
 
 
 def test_it_is_held_again_between_two_jobs_without_beginning_anything_anew(gate, given):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline.driver import workers as module
-from pipeline.driver.workers import ON_ITS_WAY_SECONDS
+from pipeline.driver.workers import ON_ITS_WAY_SECONDS, CapacityError, refuse_too_few
 from tests.unit.pipeline.few import BOTH, ONE, OTHER, Few
 
 SOON = ON_ITS_WAY_SECONDS * 2
@@ -97,3 +97,9 @@ def test_nobody_is_given_tasks_while_all_are_spared_and_then_those_that_are_to_w
         assert workers.working() == {"1"}, "it is to work"
     assert workers.without_tasks == {"0"}
     assert workers.offered == 1
+
+
+def test_a_realtime_query_is_not_begun_that_would_wait_for_threads_for_ever():
+    refuse_too_few("enrich", 6, 3, 2)
+    with pytest.raises(CapacityError, match=r"each of the 7 partitions .* 3 workers of 2 threads have 6; `sluice scale enrich 4`"):
+        refuse_too_few("enrich", 7, 3, 2)

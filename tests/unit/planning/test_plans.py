@@ -20,6 +20,7 @@ from ops.planning.layers import layers_after
 from ops.planning.placement import place, place_tier
 from ops.planning.plan import aftermath, plan
 from ops.planning.shares import Target, target
+from ops.planning.shortage import least
 from tests.unit.planning.clusters import clusters, host_of, spec_of
 
 SETTINGS = settings(max_examples=60)
@@ -173,6 +174,27 @@ def test_a_quantum_that_no_host_can_hold_is_refused_with_the_numbers():
 def test_a_realtime_tier_keeps_a_thread_for_each_partition():
     with pytest.raises(RefusedError, match="holds one thread for each of its 3 partitions, 1 workers of 2 threads have 2"):
         plan(ChangeSpec(kind="scale", tier="counts", k=1), running(mode=Mode.REALTIME, quantum=Quantum(cpu=1, memory=512, threads=2)))
+
+
+def reading(partitions, k, **more):
+    """Return a cluster whose tier was published with so many partitions to read; the site file gives new streams 3."""
+    now = running(k, **more)
+    tier = now.tiers["counts"]
+    spec = tier.spec.model_copy(update={"partitions": partitions})
+    return replace(now, tiers={"counts": replace(tier, spec=spec)})
+
+
+def test_how_many_workers_a_tier_has_to_have_goes_by_the_partitions_of_its_streams():
+    wide = reading(5, 3, mode=Mode.REALTIME, quantum=Quantum(cpu=1, memory=512, threads=2))
+    with pytest.raises(RefusedError, match="holds one thread for each of its 5 partitions, 2 workers of 2 threads have 4"):
+        plan(ChangeSpec(kind="scale", tier="counts", k=2), wide)
+    assert least(wide.tiers["counts"].spec, wide.rules) == 3
+    assert plan(ChangeSpec(kind="scale", tier="counts", k=4), wide).moves
+
+
+def test_how_many_workers_a_tier_may_have_goes_by_the_partitions_of_its_streams():
+    with pytest.raises(RefusedError, match="its input has 2 partitions, so 1 of 3 workers would read nothing"):
+        plan(ChangeSpec(kind="scale", tier="counts", k=3), reading(2, 2))
 
 
 def test_what_is_so_already_is_an_empty_plan_that_says_so():
