@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import psycopg
 import pyarrow as pa
 import structlog
-from confluent_kafka import KafkaException
 
 from ops.model.incarnation import Receipt, Repartitioned
 from ops.model.tier import Delivery
@@ -23,9 +22,10 @@ from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, ends
 from pipeline.driver.failure import plainly
 from pipeline.driver.flow import Commits, raised
 from pipeline.driver.intake import portion
+from pipeline.driver.patience import is_away
 from pipeline.driver.positions import GoneError, refuse_shorter, start
 from pipeline.driver.restarts import Restarts
-from pipeline.driver.streams import Bounds, NoStreamError, StreamError
+from pipeline.driver.streams import Bounds
 from pipeline.sinks.archive import Archive
 from pipeline.sinks.ledger import Batch, Counts, FencedError, GivenUpError, Last, Ledger, MovedError
 from pipeline.sinks.quarantine import Quarantine
@@ -184,9 +184,9 @@ class IntoSink(Engine):
             self._restarts.begun()
             try:
                 self.run()
-            except NoStreamError:
-                raise
-            except (psycopg.OperationalError, StreamError, KafkaException) as away:
+            except Exception as away:
+                if not is_away(away):
+                    raise
                 self._restarts.put_off(time.monotonic(), AWAY_SECONDS)
                 log.warning("what it reads or writes is away; the query is begun again a little later", error=plainly(away))
 

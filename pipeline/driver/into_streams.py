@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from confluent_kafka import KafkaException
 
 from ops.brokers import brokers
 from ops.model.ids import UnitId
@@ -35,11 +34,11 @@ from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.holes import guard
 from pipeline.driver.intake import Intake, portion
+from pipeline.driver.patience import is_away
 from pipeline.driver.positions import GIVE_UP_MS, known, refuse_shorter, start, unbroken
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing
 from pipeline.driver.slots import has_job, records_read, why_gone
-from pipeline.driver.streams import NoStreamError, StreamError
 from pipeline.driver.tail import Tail
 from pipeline.driver.workers import refuse_too_few
 from pipeline.routing import outgoing
@@ -286,9 +285,9 @@ class IntoStreams(Engine):
             self._restarts.begun()
             try:
                 self.run()
-            except NoStreamError:
-                raise
-            except (StreamError, KafkaException) as away:
+            except Exception as away:
+                if not is_away(away):
+                    raise
                 self._restarts.put_off(time.monotonic(), AWAY_SECONDS)
                 log.warning("Kafka does not answer; the query is begun again a little later", error=plainly(away))
         elif late > EXECUTORS_SECONDS:

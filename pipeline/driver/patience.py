@@ -20,6 +20,11 @@ AGAIN_SECONDS = 2.0
 """Between two tries."""
 
 
+def is_away(error: Exception) -> bool:
+    """Tell whether an error means that Kafka or PostgreSQL does not answer now; a stream that is not there will not come by waiting."""
+    return isinstance(error, psycopg.OperationalError | StreamError | KafkaException) and not isinstance(error, NoStreamError)
+
+
 class Patience:
     """Tries again later what cannot be done now."""
 
@@ -34,9 +39,9 @@ class Patience:
             return False
         try:
             act()
-        except NoStreamError:
-            raise
-        except (psycopg.OperationalError, StreamError, KafkaException) as error:
+        except Exception as error:
+            if not is_away(error):
+                raise
             self._due = time.monotonic() + AGAIN_SECONDS
             away = f"PostgreSQL: {plainly(error)}" if isinstance(error, psycopg.Error) else plainly(error)
             if self._follow.report.away != away:

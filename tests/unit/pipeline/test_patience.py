@@ -2,12 +2,14 @@
 
 import psycopg
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from ops.model.incarnation import Directive, Receipt, State
 from pipeline.driver import patience
 from pipeline.driver.flow import Flow
 from pipeline.driver.internal import InternalStates
 from pipeline.driver.life import Life
+from pipeline.driver.patience import is_away
 from pipeline.driver.streams import NoStreamError, StreamError
 from pipeline.driver.workers import Workers
 from pipeline.hooks import Hooks
@@ -106,3 +108,18 @@ def test_what_was_left_is_taken_once_however_often_it_is_tried(tmp_path):
     follow._receipts.append(Receipt(positions={"in/0": 1}, internal=states.leave(0, b"left"), at=0))
     assert Life(follow, Away([], StreamError("away"), StreamError("away")), states, Flow(), Workers()).live() == 0
     assert hooks.taken == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (StreamError("no answer"), True),
+        (KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN)), True),
+        (psycopg.OperationalError("no answer"), True),
+        (NoStreamError("no such stream"), False),
+        (psycopg.DataError("a character NUL"), False),
+        (RuntimeError("boom"), False),
+    ],
+)
+def test_engines_and_lives_wait_for_the_same_errors(error, away):
+    assert is_away(error) is away
