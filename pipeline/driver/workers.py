@@ -32,7 +32,7 @@ class CapacityError(Exception):
 
 
 def refuse_too_few(tier: str, partitions: int, workers: int, threads: int) -> None:
-    """Refuse to begin a realtime query that would wait for ever for threads for some of its tasks."""
+    """Refuse to begin a realtime query that has fewer threads than tasks: each task holds one for as long as the query runs."""
     if partitions > workers * threads:
         message = (
             f'tier "{tier}": realtime holds a thread for each of the {partitions} partitions that it reads, and {workers} workers of '
