@@ -273,20 +273,23 @@ class Absences:
         self._seconds = seconds
         self._clock = clock
         self._since: dict[HostName, float] = {}
+        self._told: frozenset[HostName] = frozenset()
 
     def forget(self) -> None:
         """Count anew."""
         self._since.clear()
+        self._told = frozenset()
 
     def lost(self, view: View) -> frozenset[HostName]:
         """Return the hosts that count as lost now."""
         now = self._clock()
         away = {name for name, host in view.hosts.items() if not host.live}
         self._since = {name: self._since.get(name, now) for name in away}
-        return frozenset(name for name, since in self._since.items() if now - since >= self._seconds)
+        self._told = frozenset(name for name, since in self._since.items() if now - since >= self._seconds)
+        return self._told
 
     def due(self) -> float:
-        """Return in how many seconds the next host may count as lost."""
+        """Return in how many seconds the next host counts as lost: none for one whose time ran out since `lost` was asked."""
         now = self._clock()
-        ends = (since + self._seconds - now for since in self._since.values())
-        return min((left for left in ends if left > 0), default=inf)
+        ends = (since + self._seconds - now for name, since in self._since.items() if name not in self._told)
+        return max(0.0, min(ends, default=inf))

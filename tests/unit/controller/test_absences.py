@@ -31,6 +31,19 @@ def test_the_leader_is_due_when_the_next_host_counts_as_lost():
     assert absences.due() == inf
 
 
+def test_the_leader_is_due_at_once_for_a_host_whose_time_ran_out_during_the_pass():
+    now = 0.0
+    absences = Absences(12.0, lambda: now)
+    view, _, away = with_away(1)
+    absences.lost(view)
+    now = 11.9
+    assert absences.lost(view) == frozenset()
+    now = 12.1
+    assert absences.due() == 0.0, "it used to be left to whatever woke the leader next"
+    assert absences.lost(view) == away
+    assert absences.due() == inf
+
+
 def test_a_start_waits_for_many_hosts_and_not_for_a_few():
     view, moment, away = with_away(4)
     decided = decide(view, moment)
