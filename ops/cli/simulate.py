@@ -61,6 +61,10 @@ def _print(figures: Figures, held: list[Target]) -> None:
                 f"{figures.loss_to_assignment_p50_seconds:.2f}, {figures.loss_to_assignment_max_seconds:.2f}",
             ),
             ("losses, and those of them that took a driver along", f"{figures.losses}, {figures.losses_of_drivers}"),
+            (
+                "the longest answer where a driver was lost, and where none was (s)",
+                f"{_seconds(figures.loss_of_driver_max_seconds)}, {_seconds(figures.loss_without_driver_max_seconds)}",
+            ),
             ("znodes, and ephemeral ones among them", f"{figures.znodes}, {figures.ephemerals}"),
             ("data in the tree (MiB)", f"{figures.tree_bytes / MEBIBYTE:.1f}"),
             ("watches", figures.watches),
@@ -73,6 +77,10 @@ def _print(figures: Figures, held: list[Target]) -> None:
         f"from when the host's node is gone ({figures.session_seconds:g} s after its last word), less the {figures.lost_seconds:g} s "
         "that an agent is given."
     )
+
+
+def _seconds(measured: float | None) -> str:
+    return "none" if measured is None else f"{measured:.2f}"
 
 
 def _row(each: Target) -> tuple[str, str, str, str]:

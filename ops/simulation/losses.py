@@ -33,6 +33,11 @@ class Loss:
     at: float
     units: frozenset[Held]
 
+    @property
+    def of_driver(self) -> bool:
+        """Whether it took a driver along, so that a whole tier is started anew."""
+        return any(unit.id.startswith("driver-") for unit in self.units)
+
 
 @dataclass
 class Board:

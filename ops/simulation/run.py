@@ -49,6 +49,8 @@ def simulate(size: Size, say: Say) -> Figures:
         failovers = [stage.fail_over() for _ in range(FAILOVERS)]
         say("counting what the tree holds")
         answers = sorted(seconds for _, seconds in lost)
+        of_drivers = [seconds for loss, seconds in lost if loss.of_driver]
+        of_workers = [seconds for loss, seconds in lost if not loss.of_driver]
         return Figures(
             hosts=size.hosts,
             slots=size.slots,
@@ -59,10 +61,12 @@ def simulate(size: Size, say: Say) -> Figures:
             plan_seconds=planned,
             cold_start_seconds=started,
             losses=len(lost),
-            losses_of_drivers=sum(any(unit.id.startswith("driver-") for unit in loss.units) for loss, _ in lost),
+            losses_of_drivers=len(of_drivers),
             loss_to_assignment_p50_seconds=losses.percentile(answers, 0.5),
             loss_to_assignment_p99_seconds=losses.percentile(answers, 0.99),
             loss_to_assignment_max_seconds=answers[-1],
+            loss_of_driver_max_seconds=max(of_drivers, default=None),
+            loss_without_driver_max_seconds=max(of_workers, default=None),
             failovers=len(failovers),
             failover_seconds=max(failovers),
             controller_peak_bytes=controllers.peak(),

@@ -33,6 +33,10 @@ class Figures:
     loss_to_assignment_p50_seconds: float
     loss_to_assignment_p99_seconds: float
     loss_to_assignment_max_seconds: float
+    loss_of_driver_max_seconds: float | None
+    """The longest of the losses that took a driver along; None when no loss did."""
+    loss_without_driver_max_seconds: float | None
+    """The longest of the others; None when every loss took a driver along."""
     failovers: int
     failover_seconds: float
     """From the kill of the leader to the first decision of the next one, the longest."""

@@ -42,6 +42,9 @@ def test_fifty_hosts_are_measured_and_their_losses_answered(tmp_path):
     assert 0 < measured["plan_seconds"] < 5
     assert measured["losses"] == 2
     assert 0 <= measured["loss_to_assignment_p99_seconds"] < 8, "it used to wait for the next full pass"
+    longest = [measured["loss_of_driver_max_seconds"], measured["loss_without_driver_max_seconds"]]
+    assert max(each for each in longest if each is not None) == measured["loss_to_assignment_max_seconds"]
+    assert (longest[0] is None) == (measured["losses_of_drivers"] == 0)
     assert 2 < measured["failover_seconds"] < 30
     assert 20 * 2**20 < measured["controller_peak_bytes"] < 2**30
     assert measured["znodes"] > 50 * 4

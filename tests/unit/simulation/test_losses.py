@@ -42,6 +42,12 @@ def test_a_host_that_is_lost_while_its_tier_is_started_anew_is_answered_by_what_
     assert answered(Loss("h1", 12.0, frozenset({A})), begun) == 12.0
 
 
+def test_a_loss_is_one_of_a_driver_when_the_host_held_one():
+    assert Loss("h1", 10.0, frozenset({DRIVER, A})).of_driver
+    assert not Loss("h1", 10.0, frozenset({A, B})).of_driver
+    assert not Loss("h1", 10.0, frozenset()).of_driver
+
+
 def test_a_host_that_held_nothing_needs_no_answer():
     assert answered(Loss("h1", 10.0, frozenset()), []) == 10.0
 
