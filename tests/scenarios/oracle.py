@@ -90,8 +90,9 @@ class Load:
         # by batch, of which there is an index: what was delivered before cannot be of this load, and the table may be long
         before = self.live.rows("select coalesce(max(batch), -1) from delivered")[0][0]
         self._mine = (before, self.hits.start, self.hits.stop - 1)
-        command = [str(Path(sys.executable).with_name("sluice")), "feed", "--rate", str(self.rate), "--first", str(self.hits.start)]
-        self._process = subprocess.Popen(command, env=self.live.env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        words = ["feed", "--rate", str(self.rate), "--first", str(self.hits.start), "--json"]
+        command = [str(Path(sys.executable).with_name("sluice")), *words]
+        self._process = subprocess.Popen(command, env=self.live.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         until("the feed's first hit", 30, lambda: self.raw.first_seen, every=0.1)
         return self
 
@@ -100,14 +101,14 @@ class Load:
         said, _ = self._process.communicate(timeout=30)
         if kind is None:
             assert self._process.returncode == 0, said
-            self.settle()
+            self.settle(json.loads(said)["count"])
         self.raw.close()
         self.enriched.close()
 
-    def settle(self) -> None:
-        """Wait until everything that was fed is delivered."""
-        time.sleep(1.0)
-        self.fed = len(self.raw.first_seen)
+    def settle(self, fed: int) -> None:
+        """Wait until everything that was fed is seen in `raw`, and delivered."""
+        self.fed = fed
+        until(f"{fed} hits are seen in raw", 60, lambda: len(self.raw.first_seen) >= fed)
         until(
             f"{self.fed} hits from hit-{self.hits.start} on are delivered",
             120,
