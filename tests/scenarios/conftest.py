@@ -34,7 +34,7 @@ def live() -> Iterator[Live]:
         platform.endpoints = platform.ask("endpoints")
         yield platform
     finally:
-        platform.sluice("down", check=False)
+        platform.sluice("down", seconds=600, check=False)
 
 
 @pytest.fixture(autouse=True)
