@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from pipeline import declare, topics
 from pipeline.driver.streams import Streams
 from pipeline.topics import TopicError
 from tests.authority import Authority
-from tests.broker import serving
+from tests.broker import answer, serving
 from tests.lab import ROOT, until
 
 pytestmark = pytest.mark.timeout(300)
@@ -54,7 +53,7 @@ def test_streams_are_made_read_and_written_and_a_stranger_gets_nowhere(address: 
             return False
         return True
 
-    until("the broker has the streams", made, seconds=60)
+    until("the broker has the streams", made)
     producer = Producer({**brokers(address).client, "acks": "all"})
     for number in range(10):
         producer.produce("raw", f"{number}".encode())
@@ -68,14 +67,10 @@ def test_streams_are_made_read_and_written_and_a_stranger_gets_nowhere(address: 
     assert sum(streams.bounds(["hits"]).ends.values()) == 10
     streams.close()
 
-    begun = time.monotonic()
     without = address.partition("&")[0]
     stranger = Authority(tmp_path, "stranger")
     for wrong in (without, address.replace("/ca.pem", f"/{stranger.file.name}"), brokers(address).servers):
-        refused = Producer({**brokers(wrong).client, "message.timeout.ms": 3000, "log_level": 0})
-        refused.produce("raw", b"forged")
-        assert refused.flush(10) in {0, 1}
-    assert time.monotonic() - begun < 60
+        assert answer(brokers(wrong).client, b"forged")
     streams = Streams(address)
     assert sum(streams.bounds(["raw"]).ends.values()) == 10
     streams.close()
