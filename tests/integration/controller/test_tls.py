@@ -18,7 +18,7 @@ from ops.platform import credentials
 from tests.authority import Authority
 from tests.ensemble import free_ports
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 SETTINGS = """dataDir={folder}/data
 secureClientPort={port}
 secureClientPortAddress=127.0.0.1
@@ -60,7 +60,7 @@ def place(tmp_path):
     server.wait(10)
 
 
-def started(place, seconds=60):
+def started(place, seconds=150):
     until = time.monotonic() + seconds
     while True:
         try:

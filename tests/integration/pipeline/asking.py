@@ -48,6 +48,7 @@ def operated(lab: Lab) -> Iterator[None]:
 
 def sluice(lab: Lab, *words: str) -> Any:
     done = subprocess.run(command(*words, "--json"), env=lab.env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    assert done.stdout, done.stderr
     return json.loads(done.stdout)
 
 

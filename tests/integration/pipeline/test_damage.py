@@ -11,7 +11,7 @@ from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs
 from tests.lab import Lab
 
 __all__ = ["PIPELINE_MODULE"]
-pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
 
 
 def cut_short(content: bytes) -> bytes:

@@ -156,7 +156,7 @@ def test_bad_records_are_set_aside_with_their_reason(flowing: Lab) -> None:
 def test_what_was_bad_is_taken_up_and_nothing_twice(flowing: Lab) -> None:
     lab = flowing
     before, _ = lab.delivered()
-    soon = time.time() + 10
+    soon = time.time() + 30  # until then it is read
     producer = Producer({"bootstrap.servers": lab.where.kafka})
     early = {"id": "hit-early", "user": "u", "ad": "ad-1", "kind": "buy", "at": int((soon + 3600) * 1000)}
     producer.produce("raw", value=json.dumps(early))
