@@ -29,7 +29,10 @@ def served(lab: Lab, *words: str) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            process.wait(60)
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
 
 
 @contextmanager
