@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def free_ports(count: int) -> list[int]:
 
 @dataclass
 class Lab:
-    """One home with real services, and the incarnations that a test has started."""
+    """One home with real services, and what a test has started: incarnations, and a feed."""
 
     home: Path
     env: dict[str, str]
@@ -209,7 +210,18 @@ class Lab:
         self.own(tier, number)
         self.start(tier, number, host, slots, **more)
 
-    # -- what came of it
+    # -- what goes in, and what came of it
+
+    def feed(self, rate: int) -> None:
+        """Feed hits from number 1 on, so many in a second, until `fed`; at the latest it ends with the lab."""
+        words = [sys.executable, "-m", "pipeline.feed", "--rate", str(rate), "--first", "1", "--json"]
+        self.running["feed"] = subprocess.Popen(words, env=self.env, cwd=ROOT, stdout=subprocess.PIPE)
+
+    def fed(self) -> int:
+        """End the feed; return how many hits there were."""
+        feed = self.running.pop("feed")
+        feed.send_signal(signal.SIGINT)
+        return int(json.loads(feed.communicate(timeout=60)[0])["count"])
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.where.postgres) as connection:

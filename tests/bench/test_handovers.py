@@ -7,8 +7,6 @@ import json
 import os
 import signal
 import statistics
-import subprocess
-import sys
 import time
 from itertools import pairwise
 
@@ -19,7 +17,7 @@ from ops.model.incarnation import Phase, State
 from pipeline.driver.engine import INTERVAL
 from tests.bench.conftest import keep
 from tests.bench.figures import widest
-from tests.lab import ROOT, SEEN_SECONDS, Lab, until
+from tests.lab import SEEN_SECONDS, Lab, until
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -94,8 +92,7 @@ def figures(gaps: list[float]) -> dict[str, float]:
 
 def test_hand_overs_and_kills_in_a_row(flowing: Lab) -> None:
     lab = flowing
-    words = [sys.executable, "-m", "pipeline.feed", "--rate", str(RATE), "--first", "1", "--json"]
-    feed = subprocess.Popen(words, env=lab.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    lab.feed(RATE)
     until("records are delivered", lambda: lab.delivered()[0] > RATE)
     windows = [move(lab, "entry", number) for number in range(1, MOVES + 1)]
     for number in range(1, MOVES + 1):
@@ -107,8 +104,7 @@ def test_hand_overs_and_kills_in_a_row(flowing: Lab) -> None:
     killed_hot = [kill(lab, "entry", number, hot=True) for number in hot]
     killed_warm = [kill(lab, "entry", number, hot=False) for number in warm]
     killed_sink = [kill(lab, "outbound", number, hot=False) for number in hot]
-    feed.send_signal(signal.SIGINT)
-    fed = json.loads(feed.communicate()[0])["count"]
+    fed = lab.fed()
     until("everything is delivered", lambda: lab.delivered()[0] >= fed)
     assert lab.delivered() == (fed, fed)
 

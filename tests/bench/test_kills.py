@@ -1,17 +1,14 @@
 """kill -9 of random drivers and executors at random moments under load: nothing lost, nothing twice, order kept per key."""
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from tests.bench.conftest import keep
-from tests.lab import HOSTS, ROOT, Lab, until
+from tests.lab import HOSTS, Lab, until
 
 pytestmark = pytest.mark.timeout(5400)
 
@@ -57,8 +54,7 @@ def test_random_kills(flowing: Lab) -> None:
     lab, seed = flowing, int(os.environ.get("SLUICE_BENCH_SEED", str(time.time_ns() % 100_000)))
     dice = random.Random(seed)  # noqa: S311 — test data
     tiers = Tiers(lab, dice)
-    words = [sys.executable, "-m", "pipeline.feed", "--rate", str(RATE), "--first", "1", "--json"]
-    feed = subprocess.Popen(words, env=lab.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    lab.feed(RATE)
     until("records are delivered", lambda: lab.delivered()[0] > RATE)
     begun = time.monotonic()
     killed = []
@@ -69,8 +65,7 @@ def test_random_kills(flowing: Lab) -> None:
             tiers.mend()
         killed.append(tiers.kill())
     seconds = time.monotonic() - begun
-    feed.send_signal(signal.SIGINT)
-    fed = json.loads(feed.communicate()[0])["count"]
+    fed = lab.fed()
 
     def all_there() -> bool:
         tiers.mend()

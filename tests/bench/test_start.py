@@ -1,11 +1,8 @@
 """How long a tier takes from its launch to its output, cold after kill -9, part by part; and what an idle realtime tier costs."""
 
-import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -15,7 +12,7 @@ import pytest
 from tests.bench.conftest import keep
 from tests.bench.figures import widest
 from tests.bench.test_handovers import COMMITS, HOSTS, figures, put_out
-from tests.lab import ROOT, SEEN_SECONDS, Lab, until
+from tests.lab import SEEN_SECONDS, Lab, until
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -66,8 +63,7 @@ def seconds_of(lab: Lab, tier: str, number: int) -> float:
 
 def test_cold_starts_and_idleness(flowing: Lab) -> None:
     lab = flowing
-    words = [sys.executable, "-m", "pipeline.feed", "--rate", str(RATE), "--first", "1", "--json"]
-    feed = subprocess.Popen(words, env=lab.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    lab.feed(RATE)
     until("records are delivered", lambda: lab.delivered()[0] > RATE)
     windows: dict[str, list[tuple[float, float]]] = {"entry": [], "outbound": []}
     told: dict[str, list[dict[str, float]]] = {"entry": [], "outbound": []}
@@ -75,8 +71,7 @@ def test_cold_starts_and_idleness(flowing: Lab) -> None:
         for tier, killed in windows.items():
             killed.append(cold(lab, tier, number))
             told[tier].append(parts(lab, tier, number + 1))
-    feed.send_signal(signal.SIGINT)
-    fed = json.loads(feed.communicate()[0])["count"]
+    fed = lab.fed()
     until("everything is delivered", lambda: lab.delivered()[0] >= fed)
     assert lab.delivered() == (fed, fed)
     time.sleep(20.0)

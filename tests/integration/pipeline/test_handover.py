@@ -44,8 +44,7 @@ def flowing(lab: Lab) -> Lab:
 
 def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
     lab = flowing
-    words = [sys.executable, "-m", "pipeline.feed", "--rate", str(RATE), "--first", "1", "--json"]
-    feed = subprocess.Popen(words, env=lab.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    lab.feed(RATE)
 
     # an overlap: the next incarnation runs beside the owner until it has passed it
     lab.cut("entry", 1, 2, "h2")
@@ -72,8 +71,7 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
     lab.cold("enrich", 2, "h3")
 
     lab.wait("enrich", 2, State.RUNNING)
-    feed.send_signal(signal.SIGINT)
-    fed = json.loads(feed.communicate()[0])["count"]
+    fed = lab.fed()
     until("every hit is delivered", lambda: lab.delivered()[0] >= fed)
     assert lab.delivered() == (fed, fed)
     assert {row[0] for row in lab.ask("select id from delivered")} == {f"hit-{number}" for number in range(1, fed + 1)}

@@ -1,10 +1,8 @@
 """A broker that stands still for as long as a record may wait, and goes on: what a run has put out is in order, and has no hole."""
 
-import json
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ops.model.incarnation import State
 from ops.platform import java
 from pipeline.driver.positions import GIVE_UP_MS
-from tests.lab import ROOT, Lab, until
+from tests.lab import Lab, until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -88,8 +86,7 @@ def test_it_leaves_no_hole(lab: Lab, tmp_path: Path) -> None:
             lab.cold(tier, 1, host)
         for tier in ("entry", "enrich", "counts", "outbound"):
             lab.wait(tier, 1, State.RUNNING)
-        words = [sys.executable, "-m", "pipeline.feed", "--rate", str(RATE), "--first", "1", "--json"]
-        feed = subprocess.Popen(words, env=lab.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        lab.feed(RATE)
         until("records are delivered", lambda: lab.delivered()[0] > RATE)
         for seconds in STILL_SECONDS:
             broker.send_signal(signal.SIGSTOP)
@@ -99,8 +96,7 @@ def test_it_leaves_no_hole(lab: Lab, tmp_path: Path) -> None:
             broker.send_signal(signal.SIGCONT)
             before = lab.delivered()[0]
             until("records are delivered again", lambda before=before: lab.delivered()[0] > before + RATE)
-        feed.send_signal(signal.SIGINT)
-        fed = json.loads(feed.communicate(timeout=60)[0])["count"]
+        fed = lab.fed()
         until("everything is delivered", lambda: lab.delivered() == (fed, fed))
         assert all(way == sorted(way) for way in origins(lab))
         until("the counts agree", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)], 60)
