@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ops.java import JAVA
 from ops.model.incarnation import State
-from ops.platform import java
 from pipeline.driver.positions import GIVE_UP_MS
 from tests.lab import Lab, until
 
@@ -38,7 +38,7 @@ def second_broker(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     kept = [line for line in given.splitlines() if line.split("=")[0] not in settings]
     config = folder / "kafka.properties"
     config.write_text("\n".join([*kept, *(f"{key}={value}" for key, value in settings.items())]))
-    program = [str(java.find(lab.home / "java") / "bin" / "java"), "-Xmx256m", "-cp", f"{lab.home}/jars/broker/*"]
+    program = [str(JAVA), "-Xmx256m", "-cp", f"{lab.home}/jars/broker/*"]
     subprocess.run([*program, "kafka.tools.StorageTool", "format", "-t", cluster[1], "-c", str(config)], check=True)
     with (folder / "log").open("w") as log:
         broker = subprocess.Popen([*program, "kafka.Kafka", str(config)], stdout=log, stderr=log)
