@@ -12,6 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from ops.agent.processes import Process
+from ops.java import is_of_cache
 from ops.model.access import Own
 from ops.model.assignment import Assignment, Unit
 from ops.model.ids import UnitId
@@ -114,7 +115,7 @@ class UnitFolder:
                 lines = file.read().decode(errors="replace").splitlines()
         except OSError:
             return ""
-        return next((line.strip()[:300] for line in reversed(lines) if re.search(r"\w", line)), "")
+        return next((line.strip()[:300] for line in reversed(lines) if re.search(r"\w", line) and not is_of_cache(line)), "")
 
     def cap_log(self) -> None:
         """Move a log that has grown too large aside, under the writer's feet: it appends to the same file."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from ops.java import JAVA
+from ops.java import JAVA, trusting
 from ops.platform.command import run_to_end
 from ops.platform.layout import CHECKOUT, Layout, PlatformError
 
@@ -119,6 +119,7 @@ def _retrieve(where: Layout, jars: list[Jar], halt: threading.Event) -> None:
     pattern = f"{where.home / 'jars'}/[conf]/[artifact]-[revision].[ext]"
     command = [
         str(JAVA),
+        *trusting(where.conf / "trusted.p12"),
         "-jar",
         str(ivy),
         "-ivy",

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from ops.java import is_of_cache
 from ops.platform.layout import Layout, PlatformError
 from ops.platform.service import Service
 from ops.platform.steps import Step
@@ -60,7 +61,7 @@ def wait_ready(where: Layout, supervisor: Supervisor, service: Service, halt: th
 
 def _failure(where: Layout, service: Service, what: str) -> str:
     log = log_of(where, service.name)
-    lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:] if log.exists() else []
-    quoted = "".join(f"\n    {line}" for line in lines) or "\n    (its log is empty)"
+    lines = [line for line in log.read_text(errors="replace").splitlines() if not is_of_cache(line)] if log.exists() else []
+    quoted = "".join(f"\n    {line}" for line in lines[-LOG_LINES:]) or "\n    (its log is empty)"
     advice = service.advice or "Mend what the log says and run it again; what has started stays until `make down`."
     return f"{service.name} {what}. The end of {log}:{quoted}\n  {advice}"

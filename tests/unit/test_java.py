@@ -1,0 +1,33 @@
+"""The Java that comes along: it runs, for Spark too, and trusts whom the machine trusts."""
+
+import subprocess
+from pathlib import Path
+
+from ops import java
+
+
+def test_it_is_the_one_that_the_lock_names() -> None:
+    assert (java.version() or "").startswith("25.")
+
+
+def test_spark_may_name_the_module_that_it_has_not_and_every_other_word_arrives_as_it_is(tmp_path: Path) -> None:
+    program = java.home_for_spark(tmp_path) / "bin" / "java"
+    asked = ["--add-modules=jdk.incubator.vector", "-Da.b=c d", "-XshowSettings:properties", "-version"]
+    done = subprocess.run([program, *asked], capture_output=True, text=True, check=True)
+    assert "a.b = c d\n" in done.stderr
+    before = program.stat().st_mtime_ns
+    assert java.home_for_spark(tmp_path) == program.parent.parent
+    assert program.stat().st_mtime_ns == before, "it is written once"
+
+
+def test_it_trusts_whom_the_machine_trusts(tmp_path: Path) -> None:
+    options = java.trusting(tmp_path / "trusted.p12")
+    password = options[1].partition("=")[2]
+    words = [java.JAVA.with_name("keytool"), "-list", "-keystore", tmp_path / "trusted.p12", "-storepass", password]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.count("trustedCertEntry") > 10
+
+
+def test_what_a_jvm_says_of_its_cache_is_told_from_the_rest() -> None:
+    assert java.is_of_cache("AOTCache creation is complete: kafka.aot 79470592 bytes")
+    assert not java.is_of_cache("java.io.IOException: No space left on device")
