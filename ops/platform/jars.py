@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from ops.java import JAVA, trusting
+from ops.java import JAVA
 from ops.platform.command import run_to_end
 from ops.platform.layout import CHECKOUT, Layout, PlatformError
+from ops.platform.trust import trusting
 
 FETCH_SECONDS = 600.0
 LOCK = Path(__file__).with_name("jars.lock")

@@ -1,4 +1,4 @@
-"""The Java that comes along: it runs, for Spark too, and trusts whom the machine trusts."""
+"""The Java that comes along: it runs, for Spark too."""
 
 import subprocess
 from pathlib import Path
@@ -18,14 +18,6 @@ def test_spark_may_name_the_module_that_it_has_not_and_every_other_word_arrives_
     before = program.stat().st_mtime_ns
     assert java.home_for_spark(tmp_path) == program.parent.parent
     assert program.stat().st_mtime_ns == before, "it is written once"
-
-
-def test_it_trusts_whom_the_machine_trusts(tmp_path: Path) -> None:
-    options = java.trusting(tmp_path / "trusted.p12")
-    password = options[1].partition("=")[2]
-    words = [java.JAVA.with_name("keytool"), "-list", "-keystore", tmp_path / "trusted.p12", "-storepass", password]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout.count("trustedCertEntry") > 10
 
 
 def test_what_a_jvm_says_of_its_cache_is_told_from_the_rest() -> None:

@@ -1,0 +1,15 @@
+"""A JVM of the platform trusts whom the machine trusts."""
+
+import subprocess
+from pathlib import Path
+
+from ops.java import JAVA
+from ops.platform.trust import trusting
+
+
+def test_it_trusts_whom_the_machine_trusts(tmp_path: Path) -> None:
+    options = trusting(tmp_path / "trusted.p12")
+    password = options[1].partition("=")[2]
+    words = [JAVA.with_name("keytool"), "-list", "-keystore", tmp_path / "trusted.p12", "-storepass", password]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.count("trustedCertEntry") > 10
