@@ -4,27 +4,21 @@ from copy import deepcopy
 from functools import cache
 
 import pytest
-from simulation.world import World
 
 from ops.model import paths
 from ops.model.ids import ChangeId
 from ops.model.incarnation import State
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Operation, Step
 from ops.model.share import Layers
+from tests.unit.controller.test_settling import HOUR, scaled
 
-HOUR = 3600.0
 OF_NEWER = '{"state": "of the next version"}'
 
 
 @cache
-def scaled():
-    """A tier of two workers that has three for an hour, which is just over, and the controller has begun to take that back."""
-    world = World()
-    world.want()
-    world.settle()
-    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=3, until=world.now + HOUR)
-    world.settle()
-    assert runbook.ok, runbook.results
+def taking_back():
+    """A tier of two workers that had three for an hour, and the controller has begun to take that back."""
+    world = deepcopy(scaled())
     world.now += HOUR
     world.until(lambda: world.next_driver("enrich") is not None)
     return world
@@ -32,7 +26,7 @@ def scaled():
 
 @pytest.fixture
 def world():
-    return deepcopy(scaled())
+    return deepcopy(taking_back())
 
 
 def garble(world, change):
