@@ -108,7 +108,7 @@ def java_options(home: Path, *, busy: bool = False) -> str:
     return shlex.join(words)
 
 
-def launch(heap: int, home: Path, *more: str) -> Jvm:
+def launch(heap: int, home: Path, *more: str, busy: bool = False) -> Jvm:
     """Start a driver's, with `heap` MiB; it needs to know nothing of tier or incarnation.
 
     Its class path has the connector before Spark's own jars, in the very order that executors have.
@@ -120,7 +120,7 @@ def launch(heap: int, home: Path, *more: str) -> Jvm:
     first = sorted((spark / "jars").glob("slf4j-api-*.jar"))
     path = ":".join([connector(home), f"{spark}/conf", *map(str, first), f"{spark}/jars/*"])
     folder = tempfile.TemporaryDirectory(prefix="sluice-jvm-")
-    command = [str(JAVA), *AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options(home)), *more, "-cp", path, SERVER]
+    command = [str(JAVA), *AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options(home, busy=busy)), *more, "-cp", path, SERVER]
     environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(_where_it_tells(folder.name)), "SPARK_HOME": str(spark)}
     return Jvm(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE), folder)
 
