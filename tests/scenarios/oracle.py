@@ -97,13 +97,16 @@ class Load:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._process.send_signal(signal.SIGINT)
-        said, _ = self._process.communicate(timeout=30)
-        if kind is None:
-            assert self._process.returncode == 0, said
-            self.settle(json.loads(said)["count"])
-        self.raw.close()
-        self.enriched.close()
+        try:
+            self._process.send_signal(signal.SIGINT)
+            said, _ = self._process.communicate(timeout=30)
+            if kind is None:
+                assert self._process.returncode == 0, said
+                self.settle(json.loads(said)["count"])
+        finally:
+            self._process.kill()
+            self.raw.close()
+            self.enriched.close()
 
     def settle(self, fed: int) -> None:
         """Wait until everything that was fed is seen in `raw`, and delivered."""

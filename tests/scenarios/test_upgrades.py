@@ -94,10 +94,12 @@ def test_code_that_fails_on_a_record_is_left_again(live: Live, publish: Callable
         )
         with ThreadPoolExecutor() as pool:
             steps = pool.submit(upgrade, live, "outbound")
-            until("it is tried", 300, lambda: any(step["step"] == "trial" for step in live.ask("status")["doing"]))
-            armed.touch()
-            told = steps.result()
-        armed.unlink()
+            try:
+                until("it is tried", 300, lambda: any(step["step"] == "trial" for step in live.ask("status")["doing"]))
+                armed.touch()
+                told = steps.result()
+            finally:
+                armed.unlink(missing_ok=True)
         assert "does not do well" in told["trial"]["sentence"]
         assert "ValueError" in told["trial"]["sentence"]
         assert told["abort"]["ok"], told["abort"]
