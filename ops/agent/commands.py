@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ops.agent import classdata
 from ops.endpoints import SPARK_SECURITY
-from ops.java import JAVA, home_for_spark
+from ops.java import JAVA, STARTED_OFTEN, home_for_spark
 from ops.model.assignment import HostFacts, Unit, UnitKind
 
 WORKER_DAEMON_MEMORY = 96
@@ -63,7 +63,7 @@ def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
         f"-Xmx{WORKER_DAEMON_MEMORY}m",
         "-Xss512k",
         "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *STARTED_OFTEN,
         "-XX:-UsePerfData",
         "-XX:ReservedCodeCacheSize=32m",
         *classdata.options(installation.class_data, installation.facts.name, unit.id),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ops.java import JAVA, cached, leaving, version
+from ops.java import BUSY, JAVA, STARTED_OFTEN, cached, leaving, version
 from ops.platform.finding import Finding, Verdict
 from ops.platform.layout import Layout
 
@@ -37,7 +37,7 @@ def options(where: Layout, name: str, heap: int, *, busy: bool = False) -> list[
         f"-Xms{heap // 2}m",
         f"-Xmx{heap}m",
         "-XX:+UseSerialGC",
-        *([] if busy else ["-XX:TieredStopAtLevel=1"]),
+        *(BUSY if busy else STARTED_OFTEN),
         "-Xss512k",
         "-XX:ReservedCodeCacheSize=48m",
         "-XX:+ExitOnOutOfMemoryError",

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from ops.java import JAVA
+from ops.java import JAVA, STARTED_OFTEN
 from ops.platform import jvm, kafka_users
 from ops.platform.layout import ADDRESS, Layout, PlatformError, write_private
 from ops.platform.service import NotReadyError, Program, Service
@@ -85,7 +85,7 @@ def service(where: Layout, *, users: bool) -> Service:
             return
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
         command = [
-            *program, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", jvm.log_config(where), "-cp", jars,
+            *program, "-Xmx128m", *STARTED_OFTEN, "-XX:+UseSerialGC", jvm.log_config(where), "-cp", jars,
             "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)

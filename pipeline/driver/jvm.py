@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from ops.java import JAVA, cached
+from ops.java import BUSY, JAVA, STARTED_OFTEN, cached
 
 CHOSEN = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:ReservedCodeCacheSize=64m")
-STARTED_OFTEN = ("-XX:TieredStopAtLevel=1",)
-"""The first compiler only: these programs are mostly started and idle; see decision record 0007 for the figures."""
 CLASS_DATA = Path("cds") / "tier.aot"
 """Below the home: the classes of drivers and executors, laid out for mapping (`pipeline.classdata`)."""
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -104,11 +102,11 @@ def java_options(home: Path, *, busy: bool = False) -> str:
     A `busy` one, which takes each record by itself, compiles what is hot once more, to run in half the time.
     """
     cache = home / CLASS_DATA
-    words = [*CHOSEN, *([] if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}", *(cached(cache) if cache.exists() else ())]
+    words = [*CHOSEN, *(BUSY if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}", *(cached(cache) if cache.exists() else ())]
     return shlex.join(words)
 
 
-def launch(heap: int, home: Path, *more: str, busy: bool = False) -> Jvm:
+def launch(heap: int, home: Path, *more: str) -> Jvm:
     """Start a driver's, with `heap` MiB; it needs to know nothing of tier or incarnation.
 
     Its class path has the connector before Spark's own jars, in the very order that executors have.
@@ -120,7 +118,7 @@ def launch(heap: int, home: Path, *more: str, busy: bool = False) -> Jvm:
     first = sorted((spark / "jars").glob("slf4j-api-*.jar"))
     path = ":".join([connector(home), f"{spark}/conf", *map(str, first), f"{spark}/jars/*"])
     folder = tempfile.TemporaryDirectory(prefix="sluice-jvm-")
-    command = [str(JAVA), *AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options(home, busy=busy)), *more, "-cp", path, SERVER]
+    command = [str(JAVA), *AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options(home)), *more, "-cp", path, SERVER]
     environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(_where_it_tells(folder.name)), "SPARK_HOME": str(spark)}
     return Jvm(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE), folder)
 
