@@ -102,8 +102,8 @@ def java_options(home: Path, *, busy: bool = False) -> str:
     A `busy` one, which takes each record by itself, compiles what is hot once more, to run in half the time.
     """
     cache = home / CLASS_DATA
-    words = [*CHOSEN, *(BUSY if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}", *(cached(cache) if cache.exists() else ())]
-    return shlex.join(words)
+    starts = cached(cache) if cache.exists() else ()
+    return shlex.join([*CHOSEN, *(BUSY if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}", *starts])
 
 
 def launch(heap: int, home: Path, *more: str) -> Jvm:
