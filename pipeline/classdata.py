@@ -11,12 +11,12 @@ import tempfile
 from pathlib import Path
 
 from ops import endpoints, site
-from ops.java import leaving
+from ops.java import OF_TIERS, leaving
 from ops.model.ids import HostName, Incarnation
 from ops.model.incarnation import IncarnationSpec, Placement
 from ops.model.streams import User
 from pipeline import declare
-from pipeline.driver.jvm import CLASS_DATA, launch
+from pipeline.driver.jvm import launch
 from pipeline.driver.session import open_session, settings
 
 THREADS = 4
@@ -36,7 +36,7 @@ LOADED_BY_NAME = (
 def main() -> int:
     """Train and write."""
     where = endpoints.load()
-    target = where.home / CLASS_DATA
+    target = where.home / OF_TIERS
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     written = target.with_suffix(".part")

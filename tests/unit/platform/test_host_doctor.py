@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ops.cli.main import app
+from ops.java import OF_TIERS
 from ops.model.access import Role
 from ops.platform import credentials, host_doctor, jars
 from ops.platform.finding import Finding, Verdict
@@ -54,6 +55,15 @@ def test_what_is_well_is_said_and_what_is_away_has_advice(machine: Path) -> None
         assert finding.verdict is Verdict.BAD
         assert "endpoints file" in finding.advice
         assert "secret" not in finding.sentence
+
+
+def test_how_tiers_would_start_sooner_is_said(machine: Path) -> None:
+    (finding,) = look(machine)["class data"]
+    assert (finding.verdict, "pipeline.classdata" in finding.advice) == (Verdict.NOTE, True)
+    cache = machine / "shared" / OF_TIERS
+    cache.parent.mkdir()
+    cache.touch()
+    assert [finding.verdict for finding in look(machine)["class data"]] == [Verdict.OK]
 
 
 def test_servers_that_stand_by_for_each_other_are_a_note_while_one_answers(machine: Path) -> None:
