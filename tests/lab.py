@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -46,9 +47,12 @@ def until(what: str, check: Callable[[], T], seconds: float = SECONDS) -> T:
     return found
 
 
+STRETCHES = range(21600, 21990, 10)
+
+
 def free_base() -> int:
-    """Find a stretch of ten ports that are free."""
-    for base in range(21600, 21990, 10):
+    """Find a stretch of ten ports that are free; by chance, for others may look for one at the same time."""
+    for base in random.sample(STRETCHES, len(STRETCHES)):
         sockets = [socket.socket() for _ in range(9)]
         try:
             for number, each in enumerate(sockets, start=1):
