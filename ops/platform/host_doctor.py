@@ -98,10 +98,10 @@ def _jars(host: Host) -> Iterator[Finding]:
 def _cache(host: Host) -> Iterator[Finding]:
     cache = host.where.home / OF_TIERS
     if cache.exists():
-        yield Finding("class data", Verdict.OK, f"tiers start from {cache}")
+        yield Finding("class data", Verdict.OK, f"{cache} is there, for the version of Sluice that made it")
     else:
-        sentence = f"{cache} is not there: a tier takes about twice as long to start"
-        advice = "run `python -m pipeline.classdata` on one machine, once the pipeline is published"
+        sentence = f"{cache} is not there: tiers start slower"
+        advice = "run `python -m pipeline.classdata` on one machine, once the pipeline is published and while no tier runs"
         yield Finding("class data", Verdict.NOTE, sentence, advice)
 
 
