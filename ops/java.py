@@ -3,6 +3,7 @@
 Its JVMs start from caches of what earlier ones loaded, linked and profiled (decision record 0007).
 """
 
+import hashlib
 import os
 import re
 import subprocess
@@ -16,8 +17,6 @@ STARTED_OFTEN = ("-XX:TieredStopAtLevel=1",)
 """The first compiler only, for programs that are mostly started and idle; see decision record 0007 for the figures."""
 BUSY = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-AOTReplayTraining")
 """Both compilers, by what they see themselves: by what a cache has noted, what is hot ran slower."""
-OF_TIERS = Path("cds") / "tier.aot"
-"""Below the home: the cache that drivers and executors start from (`pipeline.classdata`)."""
 
 _SCRIPT = """\
 #!/bin/sh
@@ -30,6 +29,19 @@ exec {java} "$@"
 """
 _SILENT = ("-Xlog:aot*=off", "-Xlog:cds*=off")
 """A cache that fits no more is passed over without a word: the JVM only starts slower."""
+
+
+def cache(home: Path, name: str, class_path: str) -> Path:
+    """Return where the cache of JVMs with this class path is, or will be.
+
+    Its name says what it is made of, which is all that a JVM compares before it takes one: another Java, or jars elsewhere or in another
+    order, have one of their own. So none is ever written over while somebody runs from it, and one that is there does fit.
+    """
+    modules = JAVA.parents[1] / "lib" / "modules"
+    entries = [Path(entry) for entry in class_path.split(":") if entry]
+    files = [file for entry in entries for file in (entry.parent.glob("*.jar") if entry.name == "*" else [entry])]
+    made_of = "\n".join(f"{file} {file.stat().st_size}" for file in (modules, *files) if file.is_file())
+    return home / "cds" / f"{name}-{hashlib.sha256(made_of.encode()).hexdigest()[:10]}.aot"
 
 
 def cached(cache: Path) -> tuple[str, ...]:

@@ -1,17 +1,21 @@
-"""`python -m pipeline.classdata`: write the class data archive that every tier driver and executor starts from.
+"""`python -m pipeline.classdata`: keep what the JVMs of tiers and Workers load at their start, for all later starts (decision 7).
 
-Starting Spark is mostly loading classes. This runs each tier's query once, on this machine alone and into nothing, and has the JVM keep
-the classes it met, laid out for mapping: later JVMs with the same class path start with half the processor time and share the pages.
-An archive that no longer fits its jars is ignored by the JVM, so it can be old but not wrong. Run by the platform at its first start.
+Starting Spark is mostly loading classes. This runs each tier's query once, on this machine alone and into nothing, then a Worker that has
+no slot, and has each JVM write down the classes that it met, laid out for mapping: later ones with the same class path start with half the
+processor time and share the pages. What is there already, for this Java and these jars, is kept.
 """
 
 import os
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from ops import endpoints, site
-from ops.java import OF_TIERS, leaving
+from ops import endpoints, site, spark
+from ops.endpoints import SPARK_SECURITY
+from ops.java import leaving
 from ops.model.ids import HostName, Incarnation
 from ops.model.incarnation import IncarnationSpec, Placement
 from ops.model.streams import User
@@ -20,11 +24,11 @@ from pipeline.driver.jvm import launch
 from pipeline.driver.session import open_session, settings
 
 THREADS = 4
-ARCHIVE_SECONDS = 600.0
-"""How long the JVM may take to write the archive."""
+WRITE_SECONDS = 600.0
+"""How long a JVM may take to write."""
+REGISTER_SECONDS = 30.0
 LOADED_BY_NAME = (
     "org.apache.spark.executor.CoarseGrainedExecutorBackend",
-    "org.apache.spark.deploy.worker.Worker",
     "org.apache.spark.deploy.client.StandaloneAppClient",
     "org.apache.spark.scheduler.cluster.StandaloneSchedulerBackend",
     "org.apache.spark.rpc.netty.NettyRpcEnv",
@@ -34,23 +38,36 @@ LOADED_BY_NAME = (
 
 
 def main() -> int:
-    """Train and write."""
+    """Keep both."""
     where = endpoints.load()
-    target = where.home / OF_TIERS
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-    written = target.with_suffix(".part")
-    written.unlink(missing_ok=True)
-    _train(where, written)
-    if not written.exists():
-        sys.stderr.write(f"the JVM wrote no archive at {written}: its own words are above; tiers start without it, only slower\n")
-        return 1
-    written.rename(target)
-    return 0
+    kept = [
+        _keep("tiers", spark.cache_of_tiers(where.home), lambda new: _run_tiers(where, new)),
+        _keep("Workers", spark.cache_of_workers(where.home), lambda new: _run_worker(where, new)),
+    ]
+    return 0 if all(kept) else 1
 
 
-def _train(where: endpoints.Endpoints, written: Path) -> None:
-    """Run every tier's query in one local JVM, which writes the archive when it ends."""
+def _keep(whose: str, cache: Path, run: Callable[[Path], None]) -> bool:
+    """Have a JVM that `run` starts leave a cache, which takes its name when it is whole; tell whether there is one now."""
+    if cache.exists():
+        sys.stdout.write(f"class data of {whose}: {cache} is there\n")
+        return True
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    new = cache.with_name(f"{cache.name}.{os.getpid()}")
+    try:
+        run(new)
+        if new.exists():
+            new.rename(cache)
+            sys.stdout.write(f"class data of {whose}: {cache} is kept\n")
+            return True
+    finally:
+        new.unlink(missing_ok=True)
+    sys.stderr.write(f"class data of {whose}: the JVM wrote none; its own words are above; they start without it, only slower\n")
+    return False
+
+
+def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
+    """Run every tier's query in one local JVM."""
     from pipeline.driver.engine import Setting, engine_of  # noqa: PLC0415 — Spark takes a second
     from pipeline.driver.streams import Streams  # noqa: PLC0415
 
@@ -62,7 +79,7 @@ def _train(where: endpoints.Endpoints, written: Path) -> None:
     chosen = settings(first, incarnation, "127.0.0.1", where.home)
     for key in [key for key in chosen if ".resource." in key or key == "spark.cores.max"]:
         del chosen[key]
-    process = launch(first.driver.heap, where.home, *leaving(written))
+    process = launch(first.driver.heap, where.home, leaves=new)
     session = open_session(f"local[{THREADS}]", chosen, process)
     jvm = session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to load a class
     for name in LOADED_BY_NAME:
@@ -73,7 +90,28 @@ def _train(where: endpoints.Endpoints, written: Path) -> None:
             engine_of(setting).warm(lambda: True)
     session.stop()
     session.sparkContext._gateway.shutdown()  # noqa: SLF001
-    process.end(ARCHIVE_SECONDS)
+    process.end(WRITE_SECONDS)
+
+
+def _run_worker(where: endpoints.Endpoints, new: Path) -> None:
+    """Run a Worker until a master has taken it; nobody is given anything on it, since it has no slot's label and a MiB of memory."""
+    secret = {} if where.spark_secret is None else {spark.SECRET: where.spark_secret}
+    proves = [f"-D{key}={value}" for key, value in SPARK_SECURITY.items() if secret]
+    with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch:
+        log = Path(scratch) / "log"
+        words = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1m", "--webui-port", "0", "--work-dir", scratch, where.spark]
+        environment = os.environ | secret | {"SPARK_HOME": str(spark.home())}
+        with log.open("wb") as out:
+            process = subprocess.Popen([*spark.worker(*leaving(new), *proves), *words], env=environment, stdout=out, stderr=out)
+        deadline = time.monotonic() + REGISTER_SECONDS
+        while process.poll() is None and "Successfully registered" not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        process.terminate()
+        try:
+            process.wait(WRITE_SECONDS)
+        finally:
+            process.kill()
+            sys.stdout.write(log.read_text())
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import psycopg
 import pytest
 
 from ops import endpoints
-from ops.agent import classdata
 from ops.agent.commands import Installation, command, environment, resources_file
 from ops.channel.client import Channel
 from ops.model import paths
@@ -108,7 +107,13 @@ class Lab:
         assert read is not None
         facts = HostFacts(name=HostName(host), address=HOSTS[host], zone="onprem", cpu=8, memory=8192)
         installation = Installation(
-            self.home, self.home / "endpoints.json", Path(self.env["SLUICE_SITE"]), self.where.spark, self.where.spark_secret, facts
+            self.home,
+            self.home,
+            self.home / "endpoints.json",
+            Path(self.env["SLUICE_SITE"]),
+            self.where.spark,
+            self.where.spark_secret,
+            facts,
         )
         units = [(UnitKind.SLOT, slot_id(tier, number, each), read.value.quantum) for each in range(slots)]
         for kind, identity, quantum in (*units, (UnitKind.DRIVER, driver_id(tier, number), read.value.driver)):
@@ -142,7 +147,7 @@ class Lab:
                 child.kill()
 
     def retire(self, tier: str, number: int) -> None:
-        """End what is left of an incarnation, and keep what its Worker has recorded for later ones."""
+        """End what is left of an incarnation."""
         slots = [identity for identity in self.running if identity.startswith(f"slot-{tier}-{number}-")]
         for identity in (driver_id(tier, number), *slots):
             process = self.running.pop(identity, None)
@@ -154,7 +159,6 @@ class Lab:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            classdata.harvest(self.home, self.places[identity], identity, process.returncode)
 
     def end(self) -> None:
         """End every incarnation."""

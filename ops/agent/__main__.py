@@ -94,7 +94,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
     folder = HostFolder(home, facts.name)
     with hold(folder, facts.name):
         containers = open_containers(home, facts.name, Capacity(cpu=facts.cpu, memory=facts.memory))
-        installation = Installation(home, endpoints.file(), site_file, where.spark, where.spark_secret, facts)
+        installation = Installation(home, where.home, endpoints.file(), site_file, where.spark, where.spark_secret, facts)
         hands = Hands(folder, containers, installation)
         neighbours = Neighbours(hands)
         rebooter = Rebooter(folder, facts.name, site.reboot)

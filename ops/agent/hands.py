@@ -10,7 +10,6 @@ from collections.abc import Set as AbstractSet
 
 import structlog
 
-from ops.agent import classdata
 from ops.agent.commands import Installation, command, environment, resources_file
 from ops.agent.containers import Containers
 from ops.agent.processes import Process, boot_id, kill_all
@@ -119,7 +118,6 @@ class Hands:
             return
         self.troubles.pop(folder.id, None)
         asked = record.stopping_at is not None
-        classdata.harvest(self._folder.home, self._folder.host, folder.id, folder.exit_status())
         (log.info if asked else log.warning)("a unit ended", unit=folder.id, exit=record.exit, asked_to=asked)
 
     def _how_it_ended(self, folder: UnitFolder, record: UnitRecord) -> str:

@@ -142,7 +142,6 @@ class HostFolder:
 
     def __init__(self, home: Path, host: str) -> None:
         """Use the folder of `host` below `home`."""
-        self.home = home
         self.host = host
         self.path = home / "hosts" / host
 

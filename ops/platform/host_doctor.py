@@ -9,12 +9,11 @@ from pathlib import Path
 
 import psutil
 
-from ops import endpoints, site
+from ops import endpoints, site, spark
 from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_of
 from ops.agent.trees import DISK, TASKS, divides_disk, trees
 from ops.brokers import brokers
 from ops.endpoints import Endpoints
-from ops.java import OF_TIERS
 from ops.model.access import Role
 from ops.model.assignment import HostFacts
 from ops.model.streams import User
@@ -86,23 +85,23 @@ def _jars(host: Host) -> Iterator[Finding]:
     known = jars.needed(jars.locked(jars.LOCK.read_text()), buckets=host.site.checkpoints is not None)
     needed = [jar for jar in known if jar.folder != "broker"]
     what = "Spark's Kafka connector" + (" and what it reads buckets with" if host.site.checkpoints is not None else "")
-    for home in dict.fromkeys((host.home, host.where.home)):
-        amiss = jars.wrong(needed, home)
-        if amiss:
-            sentence = f"{home / 'jars'}: " + "; ".join(f"{jar.folder}/{jar.file} {why}" for jar, why in amiss.items())
-            yield Finding("jars", Verdict.BAD, sentence, f"drivers and slots need {what}; docs/hosts.md brings it")
-        else:
-            yield Finding("jars", Verdict.OK, f"{what} is in {home / 'jars'}")
+    folder = host.where.home / "jars"
+    amiss = jars.wrong(needed, host.where.home)
+    if amiss:
+        sentence = f"{folder}: " + "; ".join(f"{jar.folder}/{jar.file} {why}" for jar, why in amiss.items())
+        yield Finding("jars", Verdict.BAD, sentence, f"drivers and slots need {what}; docs/hosts.md brings it")
+    else:
+        yield Finding("jars", Verdict.OK, f"{what} is in {folder}")
 
 
 def _cache(host: Host) -> Iterator[Finding]:
-    cache = host.where.home / OF_TIERS
-    if cache.exists():
-        yield Finding("class data", Verdict.OK, f"{cache} is there, for the version of Sluice that made it")
+    caches = [spark.cache_of_tiers(host.where.home), spark.cache_of_workers(host.where.home)]
+    missing = [str(cache) for cache in caches if not cache.exists()]
+    if missing:
+        sentence = f"{', '.join(missing)}: not there, so what is placed here starts slower"
+        yield Finding("class data", Verdict.NOTE, sentence, "run `python -m pipeline.classdata` here, once the pipeline is published")
     else:
-        sentence = f"{cache} is not there: tiers start slower"
-        advice = "run `python -m pipeline.classdata` on one machine, once the pipeline is published and while no tier runs"
-        yield Finding("class data", Verdict.NOTE, sentence, advice)
+        yield Finding("class data", Verdict.OK, ", ".join(map(str, caches)))
 
 
 def _address(host: Host) -> Iterator[Finding]:

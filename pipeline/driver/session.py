@@ -6,10 +6,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ops import spark
 from ops.model.assignment import label_of
 from ops.model.incarnation import IncarnationSpec
 from ops.model.tier import Mode, TierSpec
-from pipeline.driver.jvm import Jvm, connector, java_options
+from pipeline.driver.jvm import Jvm, java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,11 +26,11 @@ class NoExecutorError(Exception):
     """No executor came: the slots are not there, or too small."""
 
 
-def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: Path) -> dict[str, str]:
+def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared: Path) -> dict[str, str]:
     """Return the Spark settings of this incarnation."""
-    kafka = connector(home)
+    kafka = spark.connector(shared)
     if not kafka:
-        message = f"{home}/jars/connector holds no jars; `make up` fetches the Kafka connector there"
+        message = f"{shared}/jars/connector holds no jars; `make up` fetches the Kafka connector there"
         raise FileNotFoundError(message)
     label = label_of(spec.name, incarnation.incarnation)
     threads = spec.quantum.threads
@@ -44,7 +45,7 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, home: P
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
         "spark.executor.extraClassPath": kafka,
-        "spark.executor.extraJavaOptions": java_options(home, busy=spec.mode is Mode.REALTIME),
+        "spark.executor.extraJavaOptions": java_options(busy=spec.mode is Mode.REALTIME),
         "spark.testing.reservedMemory": str(RESERVED),
         "spark.decommission.enabled": "true",
         # a task that Spark began again by itself would write again from the batch's begin, in realtime minutes ago: the driver begins the

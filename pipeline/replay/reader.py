@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ops import spark
 from ops.brokers import brokers
 from pipeline import lineage
 from pipeline.declare import Tier
 from pipeline.driver.engine import offsets_option
-from pipeline.driver.jvm import connector, launch
+from pipeline.driver.jvm import launch
 from pipeline.driver.session import open_session
 from pipeline.driver.streams import Streams
 from pipeline.replay.book import Replay
@@ -39,15 +40,15 @@ SETTINGS = {
 class Reader:
     """The Spark of one replay."""
 
-    def __init__(self, kafka: str, home: Path, tier: Tier, replay: Replay, streams: Streams) -> None:
+    def __init__(self, kafka: str, shared: Path, tier: Tier, replay: Replay, streams: Streams) -> None:
         """Start it, which takes some seconds; its JVM ends with this process."""
         self._kafka, self._tier, self._replay, self._streams = kafka, tier, replay, streams
-        if not connector(home):
-            message = f"{home}/jars/connector holds no jars; `make up` fetches the Kafka connector there"
+        if not spark.connector(shared):
+            message = f"{shared}/jars/connector holds no jars; `make up` fetches the Kafka connector there"
             raise FileNotFoundError(message)
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK  # its JVM would warn that it has to choose
         settings, told = SETTINGS | {"spark.app.name": f"sluice {replay.by}"}, signal.getsignal(signal.SIGINT)
-        self._session: SparkSession = open_session("local[1]", settings, launch(HEAP, home))
+        self._session: SparkSession = open_session("local[1]", settings, launch(HEAP, shared))
         signal.signal(signal.SIGINT, told)  # PySpark has put its own in its place
         self._session.sparkContext.setLogLevel("ERROR")
 

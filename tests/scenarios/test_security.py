@@ -145,7 +145,7 @@ def test_a_worker_without_the_secret_is_not_taken_by_the_master(live: Live, wher
         quantum=Quantum(cpu=1, memory=700, threads=1),
         label=label_of("stranger", 1),
     )
-    installation = Installation(tmp_path, tmp_path, tmp_path, where.spark, None, facts)
+    installation = Installation(tmp_path, tmp_path, tmp_path, tmp_path, where.spark, None, facts)
     (tmp_path / "resources.json").write_text(json.dumps(resources_file(unit)))
     with (tmp_path / "log").open("w") as log:
         worker = subprocess.Popen(

@@ -23,3 +23,22 @@ def test_spark_may_name_the_module_that_it_has_not_and_every_other_word_arrives_
 def test_what_a_jvm_says_of_its_cache_is_told_from_the_rest() -> None:
     assert java.is_of_cache("AOTCache creation is complete: kafka.aot 79470592 bytes")
     assert not java.is_of_cache("java.io.IOException: No space left on device")
+
+
+def test_a_cache_is_called_by_what_it_is_made_of(tmp_path: Path) -> None:
+    folder, alone = tmp_path / "jars", tmp_path / "alone.jar"
+    folder.mkdir()
+    for file in (alone, folder / "a.jar", folder / "readme.txt"):
+        file.write_text("1")
+    path = f"{alone}:{tmp_path}/conf:{folder}/*"
+    kept = java.cache(tmp_path, "tier", path)
+    assert kept == java.cache(tmp_path, "tier", path)
+    assert kept.name.startswith("tier-")
+    (folder / "readme.txt").write_text("longer")
+    assert kept == java.cache(tmp_path, "tier", path), "a JVM takes jars alone from a folder"
+    other = {kept, java.cache(tmp_path, "tier", f"{folder}/*:{alone}"), java.cache(tmp_path, "tier", f"{folder}/*")}
+    (folder / "b.jar").write_text("1")
+    other.add(java.cache(tmp_path, "tier", path))
+    (folder / "b.jar").write_text("12")
+    other.add(java.cache(tmp_path, "tier", path))
+    assert len(other) == 5

@@ -34,7 +34,9 @@ def folder(tmp_path: Path) -> HostFolder:
 
 def new_hands(folder: HostFolder) -> Hands:
     home = folder.path
-    return Hands(folder, NoContainers("a test", "h1"), Installation(home, home / "e", home / "s", "spark://nowhere:1", None, FACTS))
+    return Hands(
+        folder, NoContainers("a test", "h1"), Installation(home, home / "shared", home / "e", home / "s", "spark://nowhere:1", None, FACTS)
+    )
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ops import spark
 from ops.cli.main import app
-from ops.java import OF_TIERS
 from ops.model.access import Role
 from ops.platform import credentials, host_doctor, jars
 from ops.platform.finding import Finding, Verdict
@@ -60,9 +60,10 @@ def test_what_is_well_is_said_and_what_is_away_has_advice(machine: Path) -> None
 def test_how_tiers_would_start_sooner_is_said(machine: Path) -> None:
     (finding,) = look(machine)["class data"]
     assert (finding.verdict, "pipeline.classdata" in finding.advice) == (Verdict.NOTE, True)
-    cache = machine / "shared" / OF_TIERS
-    cache.parent.mkdir()
-    cache.touch()
+    for cache in (spark.cache_of_tiers(machine / "shared"), spark.cache_of_workers(machine / "shared")):
+        assert str(cache) in finding.sentence
+        cache.parent.mkdir(exist_ok=True)
+        cache.touch()
     assert [finding.verdict for finding in look(machine)["class data"]] == [Verdict.OK]
 
 
@@ -90,9 +91,9 @@ def test_a_shared_folder_that_is_not_mounted_is_bad(machine: Path) -> None:
     assert look(machine)["shared folder"][0].verdict is Verdict.BAD
 
 
-def test_the_connector_has_to_be_in_both_homes_as_locked(machine: Path) -> None:
-    assert [finding.verdict for finding in look(machine)["jars"]] == [Verdict.BAD, Verdict.BAD]
-    connector = machine / "jars" / "connector"
+def test_the_connector_has_to_be_in_the_shared_folder_as_locked(machine: Path) -> None:
+    assert [finding.verdict for finding in look(machine)["jars"]] == [Verdict.BAD]
+    connector = machine / "shared" / "jars" / "connector"
     connector.mkdir(parents=True)
     for jar in jars.locked(jars.LOCK.read_text()):
         (connector / jar.file).write_text("something else")
@@ -108,7 +109,7 @@ def test_a_java_that_does_not_run_is_said_with_what_brings_it(machine: Path, mon
 
 def test_what_cannot_be_read_is_a_finding_and_no_end_of_the_others(machine: Path) -> None:
     for jar in jars.locked(jars.LOCK.read_text()):
-        (machine / "jars" / "connector" / jar.file).mkdir(parents=True)
+        (machine / "shared" / "jars" / "connector" / jar.file).mkdir(parents=True)
     found = look(machine)
     assert "run the doctor as the user that the agent runs as" in found["jars"][0].advice
     assert found["java"][0].verdict is Verdict.OK
