@@ -3,27 +3,56 @@
 What runs of tiers that cannot be read stays as it is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
 from ops.model.assignment import Assignment, Unit, UnitKind, driver_id, label_of, slot_id, slot_ids
 from ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
-from ops.model.incarnation import IncarnationSpec, Phase
+from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase
 
 
 def project(draft: Draft) -> None:
-    """Write every host's assignment anew from what holds now."""
-    held: dict[HostName, list[_Part]] = {name: [(unit.id, unit) for unit in draft.view.left_on(name)] for name in draft.view.hosts}
-    for host, part in _parts(draft):
-        if host in held:
-            held[host].append(part)
+    """Write the assignment of every host of which it may differ anew from what holds now."""
+    held: dict[HostName, list[_Part]] = {name: [(unit.id, unit) for unit in draft.view.left_on(name)] for name in _in_question(draft)}
+    for host, part in _parts(draft, held) if held else ():
+        held[host].append(part)
     for name, parts in held.items():
         before = draft.assignments[name]
         if before.parts != [(identity, like.quiet) for identity, like in parts]:
             draft.assignments[name] = before.holding(tuple(_units(parts, before)))
 
 
+def _in_question(draft: Draft) -> Iterable[HostName]:
+    """Name the hosts whose assignment may not be right: all, or those of what has changed since all were."""
+    was, now = draft.settled, draft.view
+    if was is None or was.unread or now.unread:
+        return now.hosts
+    changed = {name for name, host in now.hosts.items() if name not in was.hosts or was.hosts[name].assignment is not host.assignment}
+    for name in now.tiers.keys() | was.tiers.keys():
+        changed |= _differ(was.tiers.get(name), draft.incarnations.get(name, {}), draft.owners.get(name))
+    there = {(unit, name) for name, assignment in draft.assignments.items() for unit in assignment.batch}
+    changed |= {name for _, name in there ^ {(slot_id(BATCH, 0, number), name) for number, name in draft.batch.items()}}
+    return changed & now.hosts.keys()
+
+
+def _differ(was: TierView | None, incarnations: Mapping[Incarnation, IncarnationSpec], owner: OwnerRecord | None) -> set[HostName]:
+    """Name the hosts of a tier's incarnations that have changed, or that are quiet and were not, or the other way round."""
+    before = {} if was is None else was.incarnations
+    quiet = {_quiet(record) for record in (owner, None if was is None else was.owner)}
+    numbers = {number for number in before.keys() | incarnations.keys() if before.get(number) is not incarnations.get(number)}
+    if len(quiet) > 1:
+        numbers |= quiet
+    specs = (spec for number in numbers for spec in (before.get(number), incarnations.get(number)))
+    return {host for spec in specs if spec is not None for host in spec.placement.hosts}
+
+
+def _quiet(owner: OwnerRecord | None) -> Incarnation:
+    """Return the incarnation that is prepared quietly; 0 is none."""
+    return owner.next or _NONE if owner is not None and owner.phase is Phase.PREPARE else _NONE
+
+
+_NONE = Incarnation(0)
 _Part = tuple[UnitId, Unit]
 """A unit's name, and one that is like it in everything else: of ten thousand hosts few change in a pass, and only those get units made."""
 
@@ -36,11 +65,11 @@ def _units(parts: Iterable[_Part], before: Assignment) -> Iterable[Unit]:
         yield unit if unit.quiet is like.quiet else unit.model_copy(update={"quiet": like.quiet})
 
 
-def _parts(draft: Draft) -> Iterable[tuple[HostName, _Part]]:
+def _parts(draft: Draft, hosts: Container[HostName]) -> Iterable[tuple[HostName, _Part]]:
     for tier in draft.end_first():
-        record = draft.owners[tier.spec.name]
+        quiet = _quiet(draft.owners[tier.spec.name])
         for spec in sorted(draft.held(tier.spec.name), key=lambda held: held.incarnation):
-            yield from _incarnation(tier, spec, quiet=spec.incarnation == record.next and record.phase is Phase.PREPARE)
+            yield from _incarnation(tier, spec, hosts, quiet=spec.incarnation == quiet)
     lent = Unit(
         id=slot_id(BATCH, 0, 0),
         kind=UnitKind.SLOT,
@@ -50,10 +79,11 @@ def _parts(draft: Draft) -> Iterable[tuple[HostName, _Part]]:
         label=label_of(BATCH, 0),
     )
     for number, host in sorted(draft.batch.items()):
-        yield host, (slot_id(BATCH, 0, number), lent)
+        if host in hosts:
+            yield host, (slot_id(BATCH, 0, number), lent)
 
 
-def _incarnation(tier: TierView, spec: IncarnationSpec, *, quiet: bool) -> Iterable[tuple[HostName, _Part]]:
+def _incarnation(tier: TierView, spec: IncarnationSpec, hosts: Container[HostName], *, quiet: bool) -> Iterable[tuple[HostName, _Part]]:
     name, number = spec.tier, spec.incarnation
     driver = Unit(
         id=driver_id(name, number),
@@ -65,6 +95,9 @@ def _incarnation(tier: TierView, spec: IncarnationSpec, *, quiet: bool) -> Itera
         quiet=quiet,
     )
     worker = driver.model_copy(update={"kind": UnitKind.SLOT, "quantum": tier.spec.quantum})
-    yield spec.placement.driver, (driver.id, driver)
+    if spec.placement.driver in hosts:
+        yield spec.placement.driver, (driver.id, driver)
     slots = spec.placement.slots
-    yield from zip(slots, ((identity, worker) for identity in slot_ids(name, number, len(slots))), strict=True)
+    for host, identity in zip(slots, slot_ids(name, number, len(slots)), strict=True):
+        if host in hosts:
+            yield host, (identity, worker)

@@ -3,6 +3,7 @@
 Only a gate is held: a tier that lets records in from outside. What is in the pipeline already goes on to its end.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from ops.controller.draft import Draft
@@ -45,11 +46,14 @@ def culprits_of(specs: Mapping[TierName, TierSpec], pressing: Mapping[TierName, 
 
 def upstream(specs: Mapping[TierName, TierSpec], tier: TierName) -> set[TierName]:
     """Return all tiers from which records come to a tier, without itself."""
+    writers: dict[str, set[TierName]] = defaultdict(set)
+    for name, spec in specs.items():
+        for stream in spec.outputs:
+            writers[stream].add(name)
     found: set[TierName] = set()
     left = [tier]
     while left:
-        inputs = set(specs[left.pop()].inputs)
-        before = {name for name, spec in specs.items() if inputs.intersection(spec.outputs)} - found
+        before = {name for stream in specs[left.pop()].inputs for name in writers[stream]} - found
         found |= before
         left += before
     return found - {tier}

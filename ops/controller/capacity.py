@@ -1,16 +1,15 @@
 """What the hosts hold now, as planning wants to see it: capacity less every unit of every incarnation that is not retired."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import cache
-from itertools import chain
 
 from ops.controller.draft import Draft
 from ops.model.assignment import HostState, slot_id
 from ops.model.ids import BATCH, HostName, TierName
-from ops.model.resources import Capacity
+from ops.model.resources import Capacity, Quantum
 from ops.model.status import TierState
-from ops.planning.cluster import Cluster, Host, Hosts, TierNow, units
+from ops.planning.cluster import Cluster, Host, Hosts, TierNow
 
 
 def cluster(draft: Draft) -> Cluster:
@@ -50,18 +49,21 @@ def _count(draft: Draft) -> Hosts:
     tiers: dict[HostName, list[TierName]] = defaultdict(list)
     left = [(name, unit) for name in draft.view.hosts for unit in draft.view.left_on(name)]
     held = [(tier.spec, spec.placement) for name, tier in draft.view.tiers.items() for spec in draft.held(name)]
-    parts = chain(
-        ((host, draft.rules.batch_quantum) for host in (*draft.batch.values(), *returning(draft))),
-        chain.from_iterable(units(spec, placement) for spec, placement in held),
-        ((host, unit.quantum) for host, unit in left),
-    )
-    for host, quantum in parts:
-        cpu[host] += quantum.cpu
-        memory[host] += quantum.memory
+
+    def add(host: HostName, quantum: Quantum, count: int) -> None:
+        cpu[host] += quantum.cpu * count
+        memory[host] += quantum.memory * count
+
+    for host in (*draft.batch.values(), *returning(draft)):
+        add(host, draft.rules.batch_quantum, 1)
     for spec, placement in held:
-        for host in (placement.driver, *placement.slots):
-            tiers[host].append(spec.name)
+        add(placement.driver, spec.driver, 1)
+        tiers[placement.driver].append(spec.name)
+        for host, count in Counter(placement.slots).items():
+            add(host, spec.quantum, count)
+            tiers[host] += [spec.name] * count
     for host, unit in left:
+        add(host, unit.quantum, 1)
         tiers[host].append(TierName(unit.tenant))
     found = (_host(draft, name, cpu[name], memory[name], tuple(tiers[name])) for name in draft.view.hosts)
     return {host.name: host for host in found if host is not None}

@@ -31,6 +31,8 @@ class Moment:
     rules: Rules
     ages: Mapping[float, float] = field(default_factory=dict)
     """For how long each stamp of the snapshot is known. Unit: seconds."""
+    settled: View | None = None
+    """An earlier snapshot on which nothing was decided, so every assignment in it was right: only what differs is looked into anew."""
 
 
 class Draft:
@@ -41,6 +43,7 @@ class Draft:
         self.view = view
         self.now = moment.now
         self._ages = moment.ages
+        self.settled = moment.settled
         self.lost = moment.lost
         self.rules = moment.rules
         self._wholes = Wholes(view, moment.rules)
@@ -268,9 +271,11 @@ class Draft:
                 yield paths.incarnation(name, number), tier.incarnations.get(number), spec
             yield paths.owner(name), tier.owner, self.owners[name]
             yield paths.wanted(name), tier.wanted, self.wanted[name]
-        for host, seen in view.hosts.items():
-            yield paths.host_record(host), seen.record, self.records[host]
-            yield paths.assignment(host), seen.assignment, self.assignments[host]
+        for host, seen in view.hosts.items():  # thousands, of which few have anything new
+            if (record := self.records[host]) is not seen.record:
+                yield paths.host_record(host), seen.record, record
+            if (assignment := self.assignments[host]) is not seen.assignment:
+                yield paths.assignment(host), seen.assignment, assignment
         for identity, change in self.changes.items():
             yield paths.change(identity), view.changes.get(identity), change
         yield paths.LAYERS, view.layers, self.layers

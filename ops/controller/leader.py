@@ -81,6 +81,7 @@ class Controller:
         self._mirror = Mirror(channel)
         self._absences = Absences(lost_seconds)
         self._ages = Ages()
+        self._settled: View | None = None
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
         self._stopping = threading.Event()
         self._said = ""
@@ -149,6 +150,7 @@ class Controller:
         version = None if found is None else found.version
         self._channel.multi([Write(paths.EPOCH, record, version)])
         self._absences.forget()
+        self._settled = None
         log.info("leads", name=self._name, epoch=epoch)
         return Term(epoch, 0 if version is None else version + 1, session)
 
@@ -198,8 +200,13 @@ class Controller:
         with self.metrics.phase("look"):
             view = self._look()
         with self.metrics.phase("decide"):
-            moment = Moment(now=time.time(), lost=self._absences.lost(view), rules=self._rules(), ages=self._ages.known())
-            decision = self._held(view) or decide(view, moment)
+            moment = Moment(
+                now=time.time(), lost=self._absences.lost(view), rules=self._rules(), ages=self._ages.known(), settled=self._settled
+            )
+            held = self._held(view)
+            decision = held or decide(view, moment)
+        if held is None and not decision.writes:
+            self._settled = view
         writes = [*decision.writes, *self._status(view, decision, term)]
         if writes:
             with self.metrics.phase("write"):

@@ -27,7 +27,8 @@ ON_PURPOSE = "exit code 0"
 def keep(draft: Draft) -> None:
     """Note what has died, quarantine the hosts that fail, and let those go whose time is over."""
     for name, host in draft.view.hosts.items():
-        _release(draft, name)
+        if host.record.until is not None:
+            _release(draft, name)
         if host.live and host.observed is not None and host.observed.hurt and draft.records[name].state is HostState.UP:
             _note(draft, host)
     seen = {name: _evidence(draft, name) for name in draft.sound() if draft.records[name].deaths}

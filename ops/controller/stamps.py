@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ops.controller.view import HostView, TierView, View
+from ops.controller.view import TierView, View
 from ops.model.assignment import driver_id
 from ops.model.incarnation import State
 
@@ -12,7 +12,15 @@ def stamps(view: View) -> Iterator[float]:
     for tier in view.tiers.values():
         yield from _tier(tier, view)
     for host in view.hosts.values():
-        yield from _host(host)
+        record, observed = host.record, host.observed
+        yield record.since
+        if record.until is not None:
+            yield record.until
+        for death in record.deaths:
+            yield death.at
+        if observed is not None and (observed.hurt or observed.starved):
+            yield from (unit.since for unit in observed.hurt)
+            yield from observed.starved.values()
     for seen in view.operations.values():
         yield seen.operation.posted_at
     for change in view.changes.values():
@@ -34,13 +42,3 @@ def _tier(tier: TierView, view: View) -> Iterator[float]:
         if not spec.retired and host is not None and host.observed is not None:
             name = driver_id(tier.spec.name, number)
             yield from (unit.since for unit in host.observed.units if unit.id == name)
-
-
-def _host(host: HostView) -> Iterator[float]:
-    yield host.record.since
-    if host.record.until is not None:
-        yield host.record.until
-    yield from (death.at for death in host.record.deaths)
-    if host.observed is not None:
-        yield from (unit.since for unit in host.observed.hurt)
-        yield from host.observed.starved.values()

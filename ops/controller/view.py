@@ -21,6 +21,8 @@ from ops.model.tier import TierSpec
 
 M = TypeVar("M", bound=BaseModel)
 
+_NO_RECORD, _NO_UNITS = HostRecord(), Assignment()
+"""What holds of a host where nothing is written: the same for thousands of them."""
 MENDED_BY = (
     "where a newer version has written it, upgrade the controllers; "
     "else publish again, write it anew with zkCli, or delete it and what it said is forgotten"
@@ -214,8 +216,8 @@ def _hosts(at: _Look) -> Iterable[HostView]:
             name=HostName(name),
             facts=facts[number],
             live=paths.LIVE in below[number],
-            record=records.get(name) or HostRecord(),
-            assignment=assigned[number] or Assignment(),
+            record=records.get(name) or _NO_RECORD,
+            assignment=assigned[number] or _NO_UNITS,
             observed=observed[number],
         )
 

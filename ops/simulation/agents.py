@@ -107,7 +107,9 @@ class Session:
         before = self._seen.get(host, {})
         for unit in assignment.units:
             if unit.kind is UnitKind.DRIVER and unit.id not in before:
-                report = IncarnationReport(state=State.RUNNING, since=at, pid=1, caught_up=True, history=((State.RUNNING, at),))
+                report = IncarnationReport(
+                    state=State.RUNNING, since=at, pid=1, caught_up=True, measured=True, history=((State.RUNNING, at),)
+                )
                 self._client.create_async(paths.report(unit.tenant, unit.incarnation), _written(report))
         self._seen[host] = {
             unit.id: before.get(unit.id) or UnitObserved(id=unit.id, state=UnitState.RUNNING, pid=1, since=at) for unit in assignment.units

@@ -1,5 +1,7 @@
 """A simulated pipeline under a controller, and the invariants that hold at every moment of it."""
 
+from dataclasses import replace
+
 from simulation.actors import Log, SimAgent
 from simulation.memory import MemoryChannel
 
@@ -139,6 +141,7 @@ class World:
         self.agents = {}
         self.absences = Absences(8.0, self.clock)
         self.ages = Ages(self.clock)
+        self.settled = None
         self.runbooks = []
         self.owners = {}
         self.sentences = []
@@ -186,7 +189,12 @@ class World:
         """Look and decide, as a controller that has stood by: it remembers nothing but what it has seen, and since when."""
         view = look(self.channel)
         self.ages.note(stamps(view))
-        return view, decide(view, Moment(now=self.wall(), lost=self.absences.lost(view), rules=self.rules, ages=self.ages.known()))
+        moment = Moment(now=self.wall(), lost=self.absences.lost(view), rules=self.rules, ages=self.ages.known(), settled=self.settled)
+        decision = decide(view, moment)
+        assert decision == decide(view, replace(moment, settled=None)), "what has not changed since all was right is right"
+        if not decision.writes:
+            self.settled = view
+        return view, decision
 
     def controller_pass(self):
         """One pass; False when there was nothing to write."""

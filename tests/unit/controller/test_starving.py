@@ -11,7 +11,7 @@ from simulation.world import RULES, host, tier
 from ops.controller.quarantine import QUARANTINE_SECONDS
 from ops.controller.starving import AGAIN_SECONDS, STARVED_SECONDS
 from ops.model import paths
-from ops.model.assignment import HostRecord, HostState
+from ops.model.assignment import HostRecord, HostState, Observed
 from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeState
 from ops.model.share import Share
 from ops.model.tier import Mode
@@ -153,7 +153,9 @@ def test_nothing_is_moved_beside_a_change_of_somebody_else():
 
 
 def starving(world):
-    return {name for name, agent in world.agents.items() if agent.starved}
+    """Name the hosts of which the controller knows it: agents tell at the end of a tick."""
+    told = {name: world.channel.read(paths.observed(name), Observed) for name in world.agents}
+    return {name for name, found in told.items() if found is not None and found.value.starved}
 
 
 @pytest.mark.timeout(120)
