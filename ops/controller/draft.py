@@ -185,7 +185,7 @@ class Draft:
 
     def state_of(self, name: HostName) -> HostState:
         """Return a host's state: lost when its agent is gone, else what was written."""
-        return HostState.LOST if self.is_lost(name) else self.records.get(name, HostRecord()).state
+        return HostState.LOST if self.is_lost(name) else self.records[name].state
 
     def sound(self) -> frozenset[HostName]:
         """Return the hosts that are up and not lost."""
