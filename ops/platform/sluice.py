@@ -59,7 +59,7 @@ def class_data(where: Layout) -> Step:
         except PlatformError as error:
             return f"not kept, tiers start without it, only slower: {str(error).splitlines()[0]}"
         for name in ("tier", "worker"):
-            for old in set(where.archives.glob(f"{name}-*.aot")) - set(wanted):
+            for old in set(where.archives.glob(f"{name}*")) - set(wanted):
                 old.unlink()  # who runs from it has it mapped
         return "classes of the tiers' and Workers' JVMs kept for later starts"
 
