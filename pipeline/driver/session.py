@@ -108,6 +108,7 @@ def executors(session: "SparkSession") -> frozenset[str]:
 def missing(there: int, count: int, label: str) -> str:
     """Say what is to be done about executors that do not come."""
     return (
-        f"{there} of {count} executors came within {EXECUTORS_SECONDS:.0f} s: no free Worker offers the resource {label} and the memory; "
-        f"look whether the slots of this incarnation run (`sluice slots`), and at their logs"
+        f"{there} of {count} executors came within {EXECUTORS_SECONDS:.0f} s: either no free Worker offers the resource {label} and the "
+        "memory (`sluice slots` shows whether the slots of this incarnation run), or executors end as soon as they start: the slot's log "
+        "says with which exit code, and hosts/<host>/units/<slot>/work/*/*/stderr in the host's SLUICE_HOME says why"
     )
