@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
+from ops.endpoints import SPARK_SECURITY
 from ops.java import JAVA, STARTED_OFTEN, cache
 
 SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - its name
@@ -46,10 +47,11 @@ def cache_of_workers(shared: Path) -> Path:
     return cache(shared, "worker", _path_of_workers())
 
 
-def worker(*options: str) -> list[str]:
-    """Return the command of a Worker, up to the words that it takes itself."""
+def worker(*options: str, secret: str | None) -> list[str]:
+    """Return the command of a Worker, up to the words that it takes itself; with a secret, which is not in it, it proves who it is."""
     sparing = (f"-Xmx{WORKER_MEMORY}m", "-Xss512k", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:ReservedCodeCacheSize=32m")
-    return [str(JAVA), *sparing, *STARTED_OFTEN, *options, "-cp", _path_of_workers(), "org.apache.spark.deploy.worker.Worker"]
+    proves = [f"-D{key}={value}" for key, value in SPARK_SECURITY.items() if secret is not None]
+    return [str(JAVA), *sparing, *STARTED_OFTEN, *options, *proves, "-cp", _path_of_workers(), "org.apache.spark.deploy.worker.Worker"]
 
 
 def _path_of_workers() -> str:

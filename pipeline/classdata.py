@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ops import endpoints, site, spark
-from ops.endpoints import SPARK_SECURITY
 from ops.java import leaving
 from ops.model.ids import HostName, Incarnation
 from ops.model.incarnation import IncarnationSpec, Placement
@@ -96,13 +95,14 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
 def _run_worker(where: endpoints.Endpoints, new: Path) -> None:
     """Run a Worker until a master has taken it; nobody is given anything on it, since it has no slot's label and a MiB of memory."""
     secret = {} if where.spark_secret is None else {spark.SECRET: where.spark_secret}
-    proves = [f"-D{key}={value}" for key, value in SPARK_SECURITY.items() if secret]
     with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch:
         log = Path(scratch) / "log"
         words = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1m", "--webui-port", "0", "--work-dir", scratch, where.spark]
         environment = os.environ | secret | {"SPARK_HOME": str(spark.home())}
         with log.open("wb") as out:
-            process = subprocess.Popen([*spark.worker(*leaving(new), *proves), *words], env=environment, stdout=out, stderr=out)
+            process = subprocess.Popen(
+                [*spark.worker(*leaving(new), secret=where.spark_secret), *words], env=environment, stdout=out, stderr=out
+            )
         deadline = time.monotonic() + REGISTER_SECONDS
         while process.poll() is None and "Successfully registered" not in log.read_text() and time.monotonic() < deadline:
             time.sleep(0.2)

@@ -86,8 +86,6 @@ class Lab:
     where: endpoints.Endpoints
     channel: Channel
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
-    """The host of each unit."""
     epochs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def keep_class_data(self) -> None:
@@ -122,7 +120,6 @@ class Lab:
             )
             scratch = self.home / "units" / identity
             scratch.mkdir(parents=True)
-            self.places[identity] = host
             (scratch / "resources.json").write_text(str(resources_file(unit)).replace("'", '"'))
             with (scratch / "log").open("wb") as log:
                 self.running[identity] = subprocess.Popen(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ops import spark
-from ops.endpoints import SPARK_SECURITY
 from ops.java import cached, home_for_spark
 from ops.model.assignment import HostFacts, Unit, UnitKind
 
@@ -54,12 +53,12 @@ def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
             f"-Dspark.worker.resourcesFile={scratch / 'resources.json'}",
             f"-Dspark.worker.resource.{unit.label}.amount=1",
             "-Dspark.decommission.enabled=true",
-            *(f"-D{key}={value}" for key, value in SPARK_SECURITY.items() if installation.spark_secret is not None),
             "-Dspark.worker.cleanup.enabled=true",
             "-Dspark.worker.cleanup.appDataTtl=600",
             "-Dspark.executor.logs.rolling.strategy=size",
             "-Dspark.executor.logs.rolling.maxSize=2000000",
             "-Dspark.executor.logs.rolling.maxRetainedFiles=2",
+            secret=installation.spark_secret,
         ),
         "--host",
         installation.facts.address,
