@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from ops import spark
 from ops.model.resources import Frozen
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -143,7 +144,7 @@ class Layout:
     @property
     def spark_home(self) -> Path:
         """The pyspark of this environment."""
-        return self.packages / "pyspark"
+        return spark.home()
 
     @property
     def spark_jars(self) -> Path:
