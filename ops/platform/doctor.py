@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from ops import site
 from ops.channel import Channel, ChannelAwayError, tree
@@ -133,6 +134,9 @@ def _services(where: Layout) -> Iterator[Finding]:
     for service in services:
         state, reason = said[service.name], reasons.get(service.name)
         log = where.logs / f"{service.name}.log"
+        if service.program.once and state in ("RUNNING", "EXITED"):
+            yield _at_its_part(service.name, states[service.name], f"see {log}; `make up` starts it again")
+            continue
         if state != "RUNNING":
             yield Finding(service.name, Verdict.BAD, f"is {state.lower()}", f"see {log}; `make up` starts what is missing")
             continue
@@ -140,6 +144,15 @@ def _services(where: Layout) -> Iterator[Finding]:
             yield Finding(service.name, Verdict.OK, "answers")
         else:
             yield Finding(service.name, Verdict.BAD, f"runs and does not answer: {reason}", f"see {log}")
+
+
+def _at_its_part(name: str, info: dict[str, Any], advice: str) -> Finding:
+    """Return how it is with a service that ends by itself."""
+    if info["statename"] == "RUNNING":
+        return Finding(name, Verdict.OK, "is at it")
+    if info["exitstatus"] == 0:
+        return Finding(name, Verdict.OK, "is done")
+    return Finding(name, Verdict.NOTE, f"has failed (exit code {info['exitstatus']})", advice)
 
 
 def _guarded(look: Callable[[Layout], Iterator[Finding]], where: Layout) -> list[Finding]:

@@ -49,7 +49,6 @@ def catalogue(where: Layout, *, users: bool) -> tuple[list[Service], list[Step]]
         fetch_step(where),
         airflow.migration(where),
         sluice.publishing(where),
-        sluice.class_data(where),
         flowing.supervising(where, (*supervised, "pipeline"), patience),
         flowing.running(where, patience),
         flowing.delivering(where, patience),

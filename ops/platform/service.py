@@ -24,6 +24,8 @@ class Program:
     """Whom it runs as; None for whoever started the platform."""
     nice: int = 0
     """How much it gives way when the processors are busy: -20 to 19."""
+    once: bool = False
+    """It ends by itself when it has done its part, and is not started again then."""
     stop_signal: str = "TERM"
     stop_seconds: int = 15
 

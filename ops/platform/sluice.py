@@ -1,14 +1,14 @@
-"""Sluice's own processes as services: the controller, one agent for each host, the runner of burst hosts, its streams, audit, feed."""
+"""Sluice's own processes as services: controller, one agent for each host, runner of burst hosts, streams, audit, feed, class data."""
 
 import os
 import threading
+from functools import partial
 
 from ops import endpoints, spark
 from ops.channel.client import Channel
 from ops.model import paths
 from ops.platform.command import run_to_end
-from ops.platform.layout import ADDRESS, Layout, PlatformError
-from ops.platform.priority import niced
+from ops.platform.layout import ADDRESS, Layout
 from ops.platform.service import NotReadyError, Program, Service
 from ops.platform.steps import Step
 from ops.site import Site
@@ -46,24 +46,12 @@ def publishing(where: Layout) -> Step:
     return Step("pipeline", act, needs=("zookeeper", "kafka", "postgres"))
 
 
-def class_data(where: Layout) -> Step:
-    """Return the step that has the JVMs of tiers and Workers start sooner from the next start on; again when Java, Spark or jars change."""
-
-    def act(halt: threading.Event) -> str:
-        wanted = [spark.cache_of_tiers(where.home), spark.cache_of_workers(where.home)]
-        if all(cache.exists() for cache in wanted):
-            return "kept from an earlier start"
-        command = niced(where, (str(where.python), "-m", "pipeline.classdata"), nice=5)
-        try:
-            run_to_end(list(command), settings(where), where.logs / "class-data.log", halt, PUBLISH_SECONDS)
-        except PlatformError as error:
-            return f"not kept, tiers start without it, only slower: {str(error).splitlines()[0]}"
-        for name in ("tier", "worker"):
-            for old in set(where.archives.glob(f"{name}*")) - set(wanted):
-                old.unlink()  # who runs from it has it mapped
-        return "classes of the tiers' and Workers' JVMs kept for later starts"
-
-    return Step("class-data", act, needs=("pipeline", "jars"))
+def clear_class_data(where: Layout) -> None:
+    """Remove what was kept of the JVMs of tiers and Workers for another Java, Spark or jars, or was left half written."""
+    wanted = {spark.cache_of_tiers(where.home), spark.cache_of_workers(where.home)}
+    for name in ("tier", "worker"):
+        for old in set(where.archives.glob(f"{name}*")) - wanted:
+            old.unlink()  # who runs from it has it mapped
 
 
 def channel_has(where: Layout, path: str, what: str) -> None:
@@ -106,4 +94,12 @@ def services(where: Layout, site: Site) -> list[Service]:
         Service("ec2-runner", program("ops.cloud.runner"), runs, needs=("ec2", "zookeeper")),
         Service("audit", program("pipeline.audit", nice=5), runs, needs=("pipeline",)),
         Service("feed", program("pipeline.feed", "--rate", str(FEED_RATE), nice=5), runs, needs=("pipeline",)),
+        # After all else, since the first start is the only one that it would slow down; killed at a stop, as its JVMs would go on writing.
+        Service(
+            "class-data",
+            Program((str(where.python), "-m", "pipeline.classdata"), around, nice=5, once=True, stop_signal="KILL"),
+            runs,
+            prepare=partial(clear_class_data, where),
+            needs=("first-record",),
+        ),
     ]

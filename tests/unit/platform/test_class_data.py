@@ -1,43 +1,41 @@
-"""When the platform has class data made, and what becomes of what it kept before."""
-
-import threading
+"""How the platform has class data made, and what becomes of what it kept before."""
 
 import pytest
 
-from ops import spark
-from ops.platform import sluice
-from ops.platform.layout import Layout, PlatformError
+from ops import site, spark
+from ops.platform import doctor, sluice
+from ops.platform.finding import Verdict
+from ops.platform.layout import Layout
 
 
-def test_it_is_made_once_and_what_was_kept_for_another_spark_goes(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = [spark.cache_of_tiers(where.home), spark.cache_of_workers(where.home)]
-    kept = [where.archives / "kafka.aot", *wanted]
-    runs = []
-
-    def made(command: list[str], *_: object) -> None:
-        runs.append(command[-1])
-        for cache in wanted:
-            cache.touch()
-
-    monkeypatch.setattr(sluice, "run_to_end", made)
+def test_what_was_kept_for_another_spark_goes_and_what_fits_stays(where: Layout) -> None:
+    kept = [where.archives / "kafka.aot", spark.cache_of_tiers(where.home), spark.cache_of_workers(where.home)]
     where.archives.mkdir(parents=True, exist_ok=True)
-    for name in ("kafka.aot", "tier.aot", "tier.made-of", "tier-0123456789.aot", "worker-0123456789.aot"):
-        (where.archives / name).touch()
-    step = sluice.class_data(where)
-    for _ in range(2):
-        step.act(threading.Event())
-    assert runs == ["pipeline.classdata"]
+    for cache in (*kept, *(where.archives / name for name in ("tier.aot", "tier-0123456789.aot", "worker-0123456789.aot.4711"))):
+        cache.touch()
+    sluice.clear_class_data(where)
     assert sorted(where.archives.iterdir()) == sorted(kept)
 
 
-def test_without_it_the_platform_starts_all_the_same_and_nothing_is_removed(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        message = "exit code 1\nand much more"
-        raise PlatformError(message)
+def test_it_comes_after_all_else_gives_way_and_is_done_once(where: Layout) -> None:
+    (made,) = [service for service in sluice.services(where, site.load(where.site)) if service.name == "class-data"]
+    assert made.needs == ("first-record",)
+    assert made.program.once
+    assert made.program.nice > 0
 
-    monkeypatch.setattr(sluice, "run_to_end", refused)
-    where.archives.mkdir(parents=True, exist_ok=True)
-    old = where.archives / "tier-0123456789.aot"
-    old.touch()
-    assert sluice.class_data(where).act(threading.Event()) == "not kept, tiers start without it, only slower: exit code 1"
-    assert list(where.archives.iterdir()) == [old]
+
+@pytest.mark.parametrize(
+    ("state", "code", "said"),
+    [
+        ("RUNNING", 0, (Verdict.OK, "is at it")),
+        ("EXITED", 0, (Verdict.OK, "is done")),
+        ("EXITED", 3, (Verdict.NOTE, "has failed (exit code 3)")),
+        ("STOPPED", 0, (Verdict.BAD, "is stopped")),
+    ],
+)
+def test_the_doctor_does_not_miss_what_has_ended_by_itself(
+    where: Layout, monkeypatch: pytest.MonkeyPatch, state: str, code: int, said: tuple[Verdict, str]
+) -> None:
+    monkeypatch.setattr(doctor.Supervisor, "states", lambda _: {"class-data": {"statename": state, "exitstatus": code}})
+    (finding,) = [each for each in doctor.examine(where) if each.thing == "class-data"]
+    assert (finding.verdict, finding.sentence) == said

@@ -43,6 +43,11 @@ def test_a_program_is_restarted_forever_and_knows_its_home_and_its_name(where: L
     assert process.killasgroup
 
 
+def test_a_program_that_is_to_run_once_is_not_restarted(where: Layout) -> None:
+    process = read(where, service(Program(("/bin/true",), once=True))).process_group_configs[0].process_configs[0]
+    assert process.autorestart is False
+
+
 def test_a_folder_with_spaces_and_percent_signs_stays_one_word(where: Layout) -> None:
     process = (
         read(where, service(Program(("/bin/echo", "/srv/my %folder"), directory=Path("/")))).process_group_configs[0].process_configs[0]
