@@ -1,10 +1,12 @@
 """What a window of records tells: how long they took, when none came, what is missing and what came twice. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from itertools import pairwise
+from math import ceil
 from typing import NamedTuple
 
-SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+PERCENTS = {"p50": Fraction(50), "p95": Fraction(95), "p99": Fraction(99), "p99.9": Fraction("99.9")}
 
 
 class Arrival(NamedTuple):
@@ -29,8 +31,13 @@ def first_of_each(arrivals: Iterable[Arrival]) -> list[Arrival]:
 def shares(values: Iterable[float]) -> dict[str, float]:
     """Return the percentiles, and the most."""
     ordered = sorted(values)
-    found = {name: ordered[min(len(ordered) - 1, int(len(ordered) * share))] for name, share in SHARES.items()}
+    found = {name: within(ordered, percent) for name, percent in PERCENTS.items()}
     return {name: round(value, 2) for name, value in {**found, "most": ordered[-1]}.items()}
+
+
+def within(ordered: Sequence[float], percent: Fraction) -> float:
+    """Return the least value that so many per cent of all do not exceed."""
+    return ordered[ceil(len(ordered) * percent / 100) - 1]
 
 
 def milliseconds(first: Iterable[Arrival]) -> dict[str, float]:

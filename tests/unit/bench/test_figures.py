@@ -1,10 +1,12 @@
 """What the benches say of a window of records, on windows whose answer is known."""
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.bench.figures import Arrival, disturbance, first_of_each, highest_sustained, level, milliseconds, widest
+from tests.bench.figures import PERCENTS, Arrival, disturbance, first_of_each, highest_sustained, level, milliseconds, widest, within
 
 
 def came(number: int, at: float, *, late: float = 0.002, new: bool = True) -> Arrival:
@@ -50,6 +52,13 @@ def test_percentiles_grow_and_are_times_that_occurred(waits: list[float]) -> Non
     found = list(milliseconds(came(number, 100 + wait, late=wait) for number, wait in enumerate(waits)).values())
     assert found == sorted(found)
     assert found[-1] == pytest.approx(max(waits) * 1000, abs=0.02)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=300), st.sampled_from(list(PERCENTS.values())))
+def test_so_many_per_cent_do_not_exceed_it_and_less_would_be_too_little(values: list[int], percent: Fraction) -> None:
+    found = within(sorted(values), percent)
+    assert sum(value <= found for value in values) * 100 >= percent * len(values)
+    assert sum(value < found for value in values) * 100 < percent * len(values)
 
 
 @given(st.integers(1, 10_000), st.integers(1, 1_000_000))
