@@ -1,6 +1,7 @@
 """Take the slots back that batch jobs were lent, as the site file's shift `day` says; at its hour, or by hand.
 
-Batch tasks may end first; at the run's deadline their workers are decommissioned. Then the tiers have their slots again.
+Batch tasks may end first, within the time that the site file gives them (`reclaim_seconds`); then the tiers have their slots again.
+Where another change is at work at its hour, the shift waits for it to end, up to the run's deadline.
 """
 
 from ops.model.operation import ChangeKind

@@ -7,6 +7,7 @@ then is: a second one finds nothing.
 
 import os
 import secrets
+import tempfile
 import time
 from pathlib import Path
 
@@ -118,12 +119,25 @@ def _take(token: Token) -> tuple[Bundle, endpoints.Access]:
     if access is None:
         raise JoinError(gone)
     agent = Credential(Role.AGENT, str(access.credentials), access.roles, bundle.credentials[Role.AGENT], token.tls)
+    _refuse_unless_writable(endpoints.file().parent, access.credentials)
     with Channel(token.zookeeper, agent) as channel:
         try:
             channel.multi([Write(paths.joining(token.name), None, found.version)])
         except ConflictError as error:
             raise JoinError(gone) from error
     return bundle, access
+
+
+def _refuse_unless_writable(*folders: Path) -> None:
+    """Look before the token is used up."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            message = f"{folder} cannot be written by user {os.geteuid()} ({error.strerror}): make it this user's; the token is still good"
+            raise JoinError(message) from error
 
 
 def _keep(path: Path, text: str) -> None:

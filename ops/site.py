@@ -3,6 +3,7 @@
 import os
 import re
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -52,6 +53,11 @@ class ShiftConfig(Frozen):
     shares: dict[str, Numbers] = Field(default_factory=dict)
     """Slots by tenant, or per cents of the cluster: a target (`3`), or `{target: 3, minimum: 2, maximum: 6}` with some of them left out. A
     tenant that is not named goes back to its base."""
+
+    def last(self, now: datetime) -> datetime:
+        """Return when its hour came last."""
+        found: datetime = croniter(self.schedule, now.astimezone(ZoneInfo(self.timezone))).get_prev(datetime)
+        return found
 
     @field_validator("schedule")
     @classmethod

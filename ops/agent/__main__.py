@@ -98,7 +98,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
         hands = Hands(folder, containers, installation)
         neighbours = Neighbours(hands)
         rebooter = Rebooter(folder, facts.name, site.reboot)
-        rebooter.came_back(units_alive=any(found.alive for found in hands.find()))
+        rebooter.came_back()
         credential = None if zookeeper else where.needed(Role.AGENT)
         if credential is not None:
             own = folder.own()

@@ -56,6 +56,8 @@ class Agent:
         self._ages = Ages()
         self._ending = False
         self._away_since: float | None = None
+        self._whys: set[str] = set()
+        """What has kept it from the channel since then, as far as it was said."""
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         channel.on_wake(self.wake)
 
@@ -118,13 +120,16 @@ class Agent:
         if self._away_since is not None:
             log.info("ZooKeeper is back", away_seconds=round(time.monotonic() - self._away_since, 1))
             self._away_since = None
+            self._whys.clear()
         self._assign(assigned)
         return True
 
     def _away(self, why: str) -> None:
         if self._away_since is None:
             self._away_since = time.monotonic()
-            log.warning("ZooKeeper is away: what was assigned last goes on", why=why, units=len(self._assignment.units))
+        if why not in self._whys:
+            self._whys.add(why)
+            log.warning("the channel cannot be used: what was assigned last goes on", why=why, units=len(self._assignment.units))
 
     def _assign(self, assigned: Assignment) -> None:
         if assigned != self._assignment:

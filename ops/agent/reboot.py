@@ -25,6 +25,9 @@ def reboot(host: str) -> int:
     for unit in folder.units():
         session = unit.session()
         kill_all(containers.processes(unit.id, session.pid if session else None))
+    asked = folder.reboot()
+    if asked is not None:
+        folder.keep_reboot(asked.model_copy(update={"done": True}))  # the machine that it stands for has booted: this one never does
     agent.send(signal.SIGKILL)
     return 0
 

@@ -22,15 +22,15 @@ class Rebooter:
         self._host = host
         self._command = command
 
-    def came_back(self, *, units_alive: bool) -> None:
-        """At the agent's start: the reboot that was under way is done, unless it visibly never happened.
+    def came_back(self) -> None:
+        """At the agent's start: the reboot that was under way is done when the machine has booted since.
 
-        Then it is forgotten: whether it is still to be done the assignment tells, for since then the host may be in use again.
+        Else it is forgotten: whether it is still to be done the assignment tells, for since then the host may be in use again.
         """
         record = self._folder.reboot()
         if record is None or record.done:
             return
-        if record.boot == boot_id() and units_alive:
+        if record.boot == boot_id():
             log.warning("a reboot was asked for and did not happen", reboot=record.asked)
             self._folder.forget_reboot()
             return

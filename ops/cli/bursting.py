@@ -15,11 +15,11 @@ from ops.cloud.users import tiers_by_host
 from ops.model import paths
 from ops.model.ids import HostName
 from ops.model.operation import ChangeSpec
+from ops.model.share import Layers
 from ops.model.tier import TierSpec
-from ops.planning.burst import BurstError, instances
+from ops.planning.burst import BurstError, instances, refuse_second
 from ops.planning.layers import burst_of
 
-BOOT_SECONDS = 120.0
 POLL_SECONDS = 0.5
 
 
@@ -39,7 +39,7 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
         ids = ec2.launch(change, count)
         hosts = [ec2.host_of(each) for each in ids]
         typer.echo(f"launched {', '.join(ids)}; waiting for {', '.join(hosts)}", err=True)
-        missing = _not_registered(hosts, min(deadline, BOOT_SECONDS))
+        missing = _not_registered(hosts, deadline)
         if missing:
             typer.echo(f"no agent has registered {', '.join(missing)}; look at the instance's console log", err=True)
         else:
@@ -99,7 +99,9 @@ def _instances_for(channel: Channel, spec: ChangeSpec, change: str) -> int:
         raise WrongUsageError(message)
     config = the_site().ec2
     running = [each for each in ec2.instances() if each.token != change]
+    layers = channel.read(paths.LAYERS, Layers)
     try:
+        refuse_second(found.value, Layers() if layers is None else layers.value)
         return instances(found.value, burst_of(spec), config.capacity, len(running), config.max_instances)
     except BurstError as error:
         raise WrongUsageError(str(error)) from error

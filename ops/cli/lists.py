@@ -133,7 +133,7 @@ def slots(*, as_json: AsJson = False) -> None:
     print_table(
         ("slot", "host", "tenant", "incarnation", "state", "pid", "restarts", "records", "last end"),
         ((x.id, x.host, x.tenant, x.incarnation, x.state, x.pid, x.restarts, x.records, x.exit) for x in lines),
-        "No slot is assigned: no tier is wanted yet. Unpause its DAG `tier_<name>` in Airflow, or see `sluice status`.",
+        "No slot is assigned: no tier is wanted yet. Trigger its DAG `tier_<name>` in Airflow, or `sluice start` it.",
     )
 
 

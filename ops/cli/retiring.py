@@ -39,7 +39,7 @@ def retire(host: HostName, *, as_json: bool) -> None:
     else:
         typer.echo(
             f"{host} is off the channel, with what it knew of its agent's credential. Take it out of the site file; an agent of that name "
-            "that is started again is a new host."
+            f"that is started again is a new host, once hosts/{host} below its SLUICE_HOME is removed."
         )
 
 

@@ -323,13 +323,13 @@ def abort(
 
 @app.command(epilog="Example: sluice start counts")
 def start(tier: Tier, *, as_json: AsJson = False) -> None:
-    """Have a tier run; one that was given up after failures is tried again."""
+    """Have a tier run; one that was given up after failures is tried again. Its DAG in Airflow watches it while a run of it is there."""
     _want(tier, running=True, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice stop counts")
 def stop(tier: Tier, *, as_json: AsJson = False) -> None:
-    """Stop a tier after a commit. Its DAG in Airflow starts it again: pause that first if it is to stay stopped."""
+    """Stop a tier after a commit, until somebody starts it again: the run of its DAG in Airflow ends with it."""
     _want(tier, running=False, as_json=as_json)
 
 
@@ -347,4 +347,5 @@ def _want(tier: str, *, running: bool, as_json: bool) -> None:
     if as_json:
         print_json(wanted)
     else:
-        typer.echo(f"{tier}: {'running' if wanted.running else 'stopped'} is wanted now; `sluice status` follows it")
+        then = f"; where no run of tier_{tier} is there in Airflow, trigger it: it alerts when the tier fails" if wanted.running else ""
+        typer.echo(f"{tier}: {'running' if wanted.running else 'stopped'} is wanted now; `sluice status` follows it{then}")

@@ -20,7 +20,7 @@ KEEP_INCARNATIONS = 20
 
 def prune(channel: Channel, view: View) -> None:
     """Delete what is beyond the numbers to keep; nothing that is open or alive is touched."""
-    for path in (*_changes(channel, view), *_incarnations(view), *_operations(channel)):
+    for path in (*_changes(channel, view), *_incarnations(view), *_operations(channel, view)):
         channel.delete(path)
 
 
@@ -39,10 +39,12 @@ def _incarnations(view: View) -> list[str]:
     ]
 
 
-def _operations(channel: Channel) -> list[str]:
+def _operations(channel: Channel, view: View) -> list[str]:
     names = [OperationId(name) for name in channel.children("/operations")]
     if len(names) <= KEEP_OPERATIONS:
         return []
+    at_work = {change.id for change in view.changes.values() if change.state is ChangeState.ACTIVE}
+    names = [name for name in names if name.rpartition(".")[0] not in at_work]  # whoever waits for a result may be away for long
     ended = _newest_first(channel, [paths.result(name) for name in names], Result)
     return [result.rpartition("/")[0] for result in ended[KEEP_OPERATIONS:]]
 

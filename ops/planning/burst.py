@@ -2,12 +2,21 @@
 
 import math
 
+from ops.model.ids import Tenant
 from ops.model.resources import Capacity
+from ops.model.share import Layers
 from ops.model.tier import TierSpec
 
 
 class BurstError(Exception):
     """The burst cannot be had; the message says what can."""
+
+
+def refuse_second(spec: TierSpec, layers: Layers) -> None:
+    """Refuse a burst of a tier that has one: it would take the place of the first, and what was launched for it would stand idle."""
+    if (there := sum(entry.extra for entry in layers.entries if entry.tenant == Tenant(spec.name))) > 0:
+        message = f'tier "{spec.name}" has a burst of {there} already; leave EC2 first (leave_ec2), then burst with all that it is to have'
+        raise BurstError(message)
 
 
 def instances(spec: TierSpec, k: int, capacity: Capacity, running: int, most: int) -> int:

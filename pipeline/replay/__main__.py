@@ -35,7 +35,7 @@ from pipeline.replay.span import span
 
 RATE = 100.0
 WRONG = 1
-AWAY = 2
+AWAY = 3
 STOPPED = 130
 
 

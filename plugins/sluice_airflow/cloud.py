@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from ops.cloud.users import tiers_by_host
 from ops.model import paths
+from ops.model.share import Layers
 from ops.model.tier import TierSpec
 from ops.planning import burst
 from sluice_airflow import forms
@@ -55,11 +56,13 @@ class QuotaOperator(BaseOperator):
         with kinds(), ChannelHook().open() as channel:
             found = channel.read(paths.tier(self.tier), TierSpec)
             known = ", ".join(channel.children("/tiers")) or "none"
+            layers = channel.read(paths.LAYERS, Layers)
         with cloud() as ec2:
             running = [each for each in ec2.instances() if each.token != change_of(context)]
         if found is None:
             raise UnusableFormError(f'there is no tier "{self.tier}"; known tiers: {known}')  # noqa: TRY003, EM102
         try:
+            burst.refuse_second(found.value, Layers() if layers is None else layers.value)
             count = burst.instances(found.value, int(self.k), config.capacity, len(running), config.max_instances)
         except burst.BurstError as error:
             raise UnusableFormError(str(error)) from error

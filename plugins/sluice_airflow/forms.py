@@ -6,6 +6,7 @@ A default that changed from one parse to the next would make a new version of th
 import json
 import os
 import re
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,11 @@ def schedule(shift: str) -> CronTriggerTimetable | None:
     """Return when a shift begins; None when the site file has no such shift, which leaves the runbook to people."""
     configured = the_site().shifts.get(shift)
     return None if configured is None else CronTriggerTimetable(configured.schedule, timezone=configured.timezone)
+
+
+def shift_since(shift: str, due: datetime, now: datetime) -> str | None:
+    """Name another shift whose hour has come since this one's, which was due then; None when there is none."""
+    return next((name for name, other in the_site().shifts.items() if name != shift and other.last(now) > due), None)
 
 
 def everywhere() -> dict[str, Param]:

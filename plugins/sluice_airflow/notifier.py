@@ -10,8 +10,11 @@ import logging
 import re
 import smtplib
 import socket
+import time
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,8 @@ log = logging.getLogger(__name__)
 
 SEND_SECONDS = 5.0
 """How long a mail server or a webhook may take to answer: a failed task ends, and its abort begins, only when its callback is through."""
+AGAIN_SECONDS = 1.0
+"""Between the two tries of a way."""
 BY_CONNECTION = "conn:"
 """An address in the site file that starts so names an Airflow connection, which can hold a login."""
 
@@ -103,33 +108,61 @@ class SluiceNotifier(BaseNotifier):
         )
 
     def send(self, alert: Alert) -> None:
-        """Send to every address, unless this try's alert was sent before; a failure to send lets another callback try again."""
+        """Send to every address, unless this try's alert was sent there before; what fails is tried once more, and by another callback."""
         self.log.error("ALERT %s\n%s", alert.subject, alert.text)
-        mark = endpoints.home() / "alerts" / f"{alert.key}.json"
-        if not _claim(mark, alert):
-            self.log.info("This alert was sent before: %s", mark)
+        file = endpoints.home() / "alerts" / f"{alert.key}.json"
+        ways = _claim(file, alert)
+        if not ways:
+            self.log.info("This alert was sent before: %s", file)
             return
         addresses = forms.the_site().alerts
         with ThreadPoolExecutor() as both:
-            sent = {"e-mail": both.submit(_mail, alert, addresses), "webhook": both.submit(_post, alert, addresses)}
-        failures = [f"{way}: {error}" for way, done in sent.items() if (error := done.exception()) is not None]
+            sent = {way: both.submit(_twice, WAYS[way], alert, addresses) for way in ways}
+        failures = {way: str(error) for way, done in sent.items() if (error := done.exception()) is not None}
         if failures:
-            mark.unlink(missing_ok=True)
-            message = f"the alert could not be sent ({'; '.join(failures)}); look at `alerts:` in the site file"
+            with suppress(OSError):
+                file.write_text(_kept(alert, unsent=list(failures)))
+            said = "; ".join(f"{way}: {error}" for way, error in failures.items())
+            message = f"the alert could not be sent ({said}), and is kept in {file}; look at `alerts:` in the site file"
             raise ConnectionError(message)
 
 
-def _claim(mark: Path, alert: Alert) -> bool:
-    """Keep the alert; False when it was kept before. Where it cannot be kept it is sent all the same."""
+def _twice(send: Callable[[Alert, Alerts], None], alert: Alert, addresses: Alerts) -> None:
+    """Send; a mail server or a webhook that fails once may be only starting again."""
     try:
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        with mark.open("x") as file:
-            file.write(json.dumps({**alert.model_dump(), "subject": alert.subject, "text": alert.text}, indent=1))
-    except FileExistsError:
-        return not mark.exists()
+        send(alert, addresses)
+    except OSError:
+        time.sleep(AGAIN_SECONDS)
+        send(alert, addresses)
+
+
+def _claim(file: Path, alert: Alert) -> list[str]:
+    """Keep the alert, and return the ways in which it is to be sent now: none when another callback did, or is at it."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with file.open("x") as new:
+                new.write(_kept(alert, unsent=[]))
+        except FileExistsError:
+            ways = _unsent(file)
+            if ways:
+                file.write_text(_kept(alert, unsent=[]))
+            return ways
     except OSError as error:  # a disk that is full is just what a person has to be told of
-        log.warning("the alert is not kept in %s: %s", mark.parent, error)
-    return True
+        log.warning("the alert is not kept in %s: %s", file.parent, error)
+    return list(WAYS)
+
+
+def _unsent(file: Path) -> list[str]:
+    """Return the ways in which a kept alert could not be sent; one that cannot be read is just being written by another callback."""
+    try:
+        return [way for way in WAYS if way in json.loads(file.read_text())["unsent"]]
+    except (ValueError, KeyError):
+        return []
+
+
+def _kept(alert: Alert, unsent: list[str]) -> str:
+    return json.dumps({**alert.model_dump(), "subject": alert.subject, "text": alert.text, "unsent": unsent}, indent=1)
 
 
 def _connection(address: str) -> Connection | None:
@@ -174,3 +207,6 @@ def _post(alert: Alert, addresses: Alerts) -> None:
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310 - the scheme is checked
     with urllib.request.urlopen(request, timeout=SEND_SECONDS):  # noqa: S310
         pass
+
+
+WAYS = {"e-mail": _mail, "webhook": _post}

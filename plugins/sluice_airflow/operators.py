@@ -10,19 +10,22 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from ops import runbook
 from ops.channel import Channel
 from ops.model.ids import ChangeId
 from ops.model.operation import ChangeSpec, Operation, Result, Step
 from ops.until import ending
-from sluice_airflow.errors import StepFailedError, kinds
+from sluice_airflow import forms
+from sluice_airflow.errors import StepFailedError, UnusableFormError, kinds
 from sluice_airflow.hook import ChannelHook
 from sluice_airflow.triggers import OperationTrigger
 
 LOOK_SECONDS = 2.0
 """How long a task waits by itself: most steps end sooner, and to resume a task costs about 2 s of processor."""
+SCHEDULED = "scheduled"
+"""A run that Airflow has begun, at its hour or later."""
 TRIGGERER_SECONDS = 120.0
 """The triggerer may be away for this long after the trigger's own end before Airflow gives the task up."""
 
@@ -148,6 +151,20 @@ class StepOperator(BaseOperator):
         return told
 
 
+class BeginShiftOperator(StepOperator):
+    """Begins a shift; one that is late, because nothing ran at its hour, is left out when another shift's hour has come since."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Begin it, unless it is only made up for and over."""
+        run = context["dag_run"]
+        if run.run_type == SCHEDULED:
+            since = forms.shift_since(self.change["shift"], run.run_after, datetime.now(UTC))
+            if since is not None:
+                message = f"it was due {run.run_after:%Y-%m-%d %H:%M} UTC, and the shift {since} has begun since: nothing is changed"
+                raise AirflowSkipException(message)
+        return super().execute(context)
+
+
 class AbortOperator(StepOperator):
     """Undoes what a run has not finished, when one of its tasks has failed."""
 
@@ -156,6 +173,14 @@ class AbortOperator(StepOperator):
     def __init__(self, *, change: dict[str, Any], **kwargs: Any) -> None:
         """Abort the change that `change` describes."""
         super().__init__(step=Step.ABORT, change=change, **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Undo it; what the form says is posted by no step when it is no change, so then there is nothing to undo."""
+        try:
+            return super().execute(context)
+        except UnusableFormError as error:
+            self.log.info("Nothing was begun, so there is nothing to undo: %s", error)
+            return {"sentence": "nothing was begun"}
 
     def seconds(self, context: Context) -> float:  # noqa: ARG002
         """Return a time of its own: the run's may be over, which may be why it is aborted."""

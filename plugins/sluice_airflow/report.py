@@ -5,12 +5,14 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from ops import endpoints
 from ops.channel import Channel
@@ -20,6 +22,7 @@ from ops.model.ids import BATCH
 from sluice_airflow import forms
 from sluice_airflow.errors import NothingLentError, kinds
 from sluice_airflow.hook import ChannelHook
+from sluice_airflow.operators import seconds_left
 
 CONNECTION = "sluice_spark"
 LOOPBACK = "127.0.0.1"
@@ -75,8 +78,8 @@ class ReportOperator(SparkSubmitOperator):
     ui_color = "#e6dcf2"
 
     def __init__(self, **kwargs: Any) -> None:
-        """Prepare the job; where and how large is found out when it runs."""
-        super().__init__(conn_id=CONNECTION, name="nightly_report", spark_binary="spark-submit", **kwargs)
+        """Prepare the job; where and how large is found out when it runs, and how long it may take is the run's deadline."""
+        super().__init__(conn_id=CONNECTION, name="nightly_report", spark_binary="spark-submit", execution_timeout=None, **kwargs)
 
     def execute(self, context: Context) -> None:
         """Look at what is lent, and submit for exactly that."""
@@ -85,6 +88,10 @@ class ReportOperator(SparkSubmitOperator):
             with ChannelHook().open() as channel:
                 slots = lent_slots(channel)
             self.application = application()
+        if context["params"]["dry_run"]:
+            self.log.info("Dry run: the report would run on %d slots that are lent to batch. Nothing is submitted", slots)
+            context["ti"].xcom_push("plan", {"slots": slots})
+            return
         if slots == 0:
             message = "no slot is lent to batch, so the report was not started; run night_shift first (it lends what shifts.night says)"
             raise NothingLentError(message)
@@ -119,4 +126,26 @@ class ReportOperator(SparkSubmitOperator):
             kept.writelines(f"{key} {value}\n" for key, value in found.spark_settings.items())
             kept.flush()
             self.properties_file = kept.name if found.spark_settings else None
+            self._submit(context)
+
+    def _submit(self, context: Context) -> None:
+        """Run the job, and end it at the run's deadline."""
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            self.on_kill()
+
+        timer = threading.Timer(seconds_left(context), end)
+        timer.start()
+        try:
             super().execute(context)
+        except AirflowException as error:
+            if not late.is_set():
+                raise
+            message = (
+                "the report was not done at the run's deadline and was ended; trigger nightly_report with a later one, or lend more slots"
+            )
+            raise AirflowFailException(message) from error
+        finally:
+            timer.cancel()

@@ -13,7 +13,7 @@ from airflow.sdk import DAG, BaseOperator, Param, TriggerRule, chain
 from ops.model.operation import STEPS, ChangeKind, Step
 from sluice_airflow import forms
 from sluice_airflow.notifier import SluiceNotifier
-from sluice_airflow.operators import AbortOperator, StepOperator
+from sluice_airflow.operators import AbortOperator, BeginShiftOperator, StepOperator
 
 RETRIES = 12
 """For temporary errors only (ZooKeeper away): two to five minutes together; what is permanent fails at once."""
@@ -26,8 +26,10 @@ STEP_FAILED = SluiceNotifier(
     do="Read why in the task's log. When the cause is gone, trigger the runbook again: a run's steps are carried out once.",
 )
 ABORT_FAILED = SluiceNotifier(
-    did="The change could not be undone completely. Tiers go on as they are, and the controller keeps the maintenance lock for it.",
-    do="Look at `sluice status` and `sluice operations`; a controller must be running. Then clear the task `abort` of this run.",
+    did="Tiers go on as they are. Either no controller has answered, and the change keeps the maintenance lock; or it is undone, and a "
+    "tier that should run then did not for two minutes: this task's log says which, and which tier.",
+    do="See that a controller runs (`sluice status`). Where the change is still at work there, `sluice abort` ends it; "
+    "else look at the tier: `sluice describe` and `sluice logs` of it.",
 )
 REPORT_FAILED = SluiceNotifier(
     did="Nothing else: the pipeline is not concerned, because batch jobs only run on slots that no tier has.",
@@ -38,8 +40,9 @@ HOUR_LATE = SluiceNotifier(
     do="`sluice tiers` shows which tier is behind and by how much, `sluice audit` up to when each is complete.",
 )
 TERMINATE_FAILED = SluiceNotifier(
-    did="It was tried several times. Tiers are not concerned.",
-    do="Instances may be left and cost money: look at them in EC2, and clear this task, or terminate them there.",
+    did="Tiers are not concerned. No instance that a tier runs on is ever terminated: such a one is kept.",
+    do="Where the reason says `kept`: run leave_ec2, which hands over first, and terminate nothing by hand. Else instances may be left and "
+    "cost money: look at them in EC2, and clear this task, or terminate them there.",
 )
 LAUNCH_FAILED = SluiceNotifier(
     did="Nothing was posted, so the tier is as it was.",
@@ -50,7 +53,8 @@ TIER_FAILED = SluiceNotifier(
     "A tier that lost records goes on. For one that is too far behind, the pipeline's entry is held back, and records wait in Kafka.",
     do="A driver's error: it is in this task's log and in `sluice logs`; correct the transform, its data or its "
     "resources; new code is published, and run after `sluice upgrade`. "
-    "Lost records: `sluice audit` names them, and they are still in their stream: feed them in again, then settle the loss. "
+    "Lost records: `sluice audit` names them, and they are still in their stream: `sluice replay` of the tier takes them in again; then "
+    "settle the loss. "
     "Too far behind: mend what it writes to, or give it more slots; `sluice pause` of it alone lets the other tiers go on.",
 )
 
@@ -87,7 +91,13 @@ def step_tasks(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: s
     """Make a task for each step of `kind`; `fields` are templates of the change's fields, `last` are settings of the last task."""
     change = {"kind": kind.value, **fields}
     steps = STEPS[kind]
-    return [StepOperator(task_id=task_id(step), step=step, change=change, **((last or {}) if step is steps[-1] else {})) for step in steps]
+    begins = BeginShiftOperator if kind is ChangeKind.SHIFT else StepOperator
+    return [
+        (begins if step is steps[0] else StepOperator)(
+            task_id=task_id(step), step=step, change=change, **((last or {}) if step is steps[-1] else {})
+        )
+        for step in steps
+    ]
 
 
 def carry_out(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: str) -> None:

@@ -61,9 +61,9 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
     if host in draft.records and draft.records[host].by == change.id and draft.records[host].state is not HostState.UP:
         draft.set_state(host, HostState.UP, change.id)
         draft.tell(f"{host} may be used again (aborted)")
-    elif host in draft.records and draft.records[host].state is HostState.DRAINING:
+    elif host in draft.records and draft.records[host].state in {HostState.DRAINING, HostState.REBOOTING}:
         draft.set_state(host, HostState.CORDONED, draft.records[host].by)
-        draft.tell(f"{host} stays cordoned, as it was before (aborted)")
+        draft.tell(f"{host} stays cordoned, since it was out of use before (aborted)")
     if host in draft.assignments and draft.assignments[host].reboot == operation_id(change.id, Step.REBOOT):
         # its agent may be away, and would do it when the host is long in use again
         draft.assignments[host] = draft.assignments[host].model_copy(update={"reboot": None})

@@ -43,6 +43,8 @@ def reboot(draft: Draft, operation: Operation) -> Outcome:
         return Failed(f"{name} is {draft.records[name].state}: it is rebooted only when it has been drained")
     if seen.live and seen.observed is not None and seen.observed.rebooted == operation.id:
         draft.set_state(name, HostState.DRAINED, draft.records[name].by)
+        # an agent that begins with an empty disk must not find it, months later
+        draft.assignments[name] = draft.assignments[name].model_copy(update={"reboot": None})
         return Done(f"{name} has rebooted and its agent is back")
     draft.set_state(name, HostState.REBOOTING, draft.records[name].by)
     draft.assignments[name] = draft.assignments[name].model_copy(update={"reboot": operation.id})

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
-from ops.controller.steps.outcome import Done, Failed, Outcome
+from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, MaintenanceLock, Operation, Plan
 from ops.model.sentence import listed
 from ops.planning.checker import violations
@@ -16,7 +16,7 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
     """Plan a change and begin it."""
     holder = _holder(draft, operation)
     if holder is not None and not operation.dry_run:
-        return Failed(f"{holder}; wait for it to end, or abort it")
+        return _held_up(operation.spec.kind, holder)
     now, spec = cluster(draft), _named(draft, operation.spec)
     try:
         _refuse_past(operation.spec, draft.now)
@@ -78,6 +78,13 @@ def _holder(draft: Draft, operation: Operation) -> str | None:
     since = datetime.fromtimestamp(lock.since, UTC).strftime("%H:%M:%S UTC")
     what = " ".join(str(part) for part in (change.spec.kind, change.spec.host or change.spec.tier or change.spec.shift) if part)
     return f"change {lock.change} ({what}, by {lock.by}) has had the maintenance lock since {since}"
+
+
+def _held_up(kind: ChangeKind, holder: str) -> Outcome:
+    """Refuse it, or have a shift wait: nobody is there at its hour to ask for it again."""
+    if kind is ChangeKind.SHIFT:
+        return Waiting(f"{holder}; the shift waits for it to end")
+    return Failed(f"{holder}; wait for it to end, or abort it")
 
 
 def _refuse_past(spec: ChangeSpec, now: float) -> None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from aiosmtpd.controller import Controller
 
-from sluice_airflow import forms
+from sluice_airflow import forms, notifier
 from sluice_airflow.notifier import SluiceNotifier
 from tests.integration.airflow.conftest import ROOT, free_port
 
@@ -109,14 +109,33 @@ def test_the_triggerer_sends_the_same_alert(web, alerts_to):
     assert len(web.posts) == 1
 
 
-def test_an_alert_that_could_not_be_sent_says_where_to_look_and_is_sent_by_the_next_callback(web, mailbox, alerts_to):
+def test_an_alert_that_could_not_be_sent_says_where_to_look_and_is_sent_by_the_next_callback(web, mailbox, alerts_to, tmp_path):
     alerts_to(webhook=f"http://127.0.0.1:{free_port()}/", email_to=["ops@example.org"], smtp=mailbox.address)
     with pytest.raises(ConnectionError, match=r"webhook.*`alerts:` in the site file"):
         NOTIFIER.notify(failed())
     assert len(mailbox.mails) == 1, "one way that fails does not hold up the other"
-    alerts_to(webhook=web.url)
+    (path,) = (tmp_path / "alerts").iterdir()
+    assert json.loads(path.read_text())["unsent"] == ["webhook"], "what could not be sent is kept"
+    alerts_to(webhook=web.url, email_to=["ops@example.org"], smtp=mailbox.address)
+    for _ in range(2):
+        NOTIFIER.notify(failed())
+    assert (len(web.posts), len(mailbox.mails)) == (1, 1), "only what was missing is sent, and once"
+    assert json.loads(path.read_text())["unsent"] == []
+
+
+def test_a_server_that_is_just_starting_is_tried_again(mailbox, alerts_to, monkeypatch):
+    alerts_to(email_to=["ops@example.org"], smtp=mailbox.address)
+    send, tries = notifier.WAYS["e-mail"], []
+
+    def refused_once(*told):
+        tries.append(told)
+        if len(tries) == 1:
+            raise ConnectionRefusedError
+        send(*told)
+
+    monkeypatch.setitem(notifier.WAYS, "e-mail", refused_once)
     NOTIFIER.notify(failed())
-    assert len(web.posts) == 1
+    assert (len(tries), len(mailbox.mails)) == (2, 1)
 
 
 def test_without_an_address_the_alert_is_kept_in_a_file(tmp_path, alerts_to):

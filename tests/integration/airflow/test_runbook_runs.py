@@ -50,6 +50,15 @@ def test_a_failed_step_is_aborted_and_alerted_and_the_run_fails(zookeeper, tmp_p
     assert "aborted" in alert["did"]
 
 
+def test_a_form_that_is_no_change_alerts_once_and_has_nothing_to_undo(zookeeper, tmp_path):
+    with AnsweringController(zookeeper) as controller:
+        run("scale_tier", tier="counts", k="2", until="9")
+    assert controller.steps() == []
+    (alert,) = [json.loads(path.read_text()) for path in (tmp_path / "alerts").iterdir()]
+    assert alert["task"] == "preflight"
+    assert "until" in alert["happened"]
+
+
 def test_a_dry_run_shows_the_plan_and_posts_nothing_else(zookeeper):
     with AnsweringController(zookeeper) as controller:
         done = run("reboot_host", host="h3", dry_run=True)

@@ -394,6 +394,10 @@ def test_a_host_joins_with_a_token_once_and_serves_with_what_it_got(place, admin
     shutil.rmtree(users)
     admins = folder.rename(tmp_path / "the admin's")
     file.write_text(token.model_dump_json())
+    folder.write_text("nothing can be written below it")
+    with pytest.raises(joining.JoinError, match="the token is still good"):
+        joining.join(file)
+    folder.unlink()
     joining.join(file)
     assert not file.exists()
     joining.join(file)  # its unit starts again with the same words

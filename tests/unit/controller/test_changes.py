@@ -7,7 +7,7 @@ import pytest
 from simulation.world import World, host, tier
 
 from ops.model import paths
-from ops.model.assignment import HostRecord, HostState
+from ops.model.assignment import Assignment, HostRecord, HostState
 from ops.model.incarnation import IncarnationReport, State
 from ops.model.operation import ChangeKind, Step
 from ops.model.share import Share
@@ -60,6 +60,7 @@ def test_a_reboot_drains_reboots_and_gives_the_host_back(world):
     world.settle()
     assert runbook.ok, sentences(runbook)
     assert world.agents["h2"].rebooted == "b1.reboot"
+    assert world.channel.read(paths.assignment("h2"), Assignment).value.reboot is None, "nobody does it a second time"
     assert world.host_state("h2") is HostState.UP
     world.check_settled()
 
@@ -177,6 +178,16 @@ def test_a_second_change_is_refused_and_told_who_has_the_lock(world):
     second = world.begin("d2", kind=ChangeKind.DRAIN, host="h2")
     world.settle()
     assert "change d1 (drain h1, by test) has had the maintenance lock since" in sentences(second)[Step.PREFLIGHT]
+
+
+def test_a_shift_waits_for_the_change_that_has_the_lock(world):
+    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    world.tick()
+    world.tick()
+    night = world.begin("n1", kind=ChangeKind.SHIFT, shift="night")
+    world.settle()
+    assert drain.ok, sentences(drain)
+    assert night.ok, sentences(night)
 
 
 def test_an_incarnation_that_fails_while_preparing_fails_the_step_with_its_last_error(world):
@@ -379,6 +390,18 @@ def test_a_reboot_that_was_undone_is_not_done_when_the_agent_comes_back(world):
     world.settle()
     assert world.agents["h2"].rebooted is None
     assert world.host_state("h2") is HostState.UP
+
+
+def test_a_host_that_was_drained_before_and_does_not_come_back_from_its_reboot_is_not_said_to_reboot_for_ever(world):
+    world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    world.settle()
+    runbook = world.begin("b1", kind=ChangeKind.REBOOT, host="h2")
+    world.until(lambda: Step.RELEASE in runbook.results)
+    world.agents["h2"].die()
+    world.until(lambda: world.host_state("h2") is HostState.REBOOTING)
+    runbook.post(Step.ABORT)
+    world.until(lambda: runbook.ended)
+    assert world.host_state("h2") is HostState.CORDONED
 
 
 def test_a_pause_that_is_undone_leaves_paused_what_was_paused_before_it(world):

@@ -5,7 +5,7 @@ from simulation.world import World
 from ops.controller.prune import KEEP_CHANGES, KEEP_INCARNATIONS, KEEP_OPERATIONS, prune
 from ops.controller.view import look
 from ops.model import paths
-from ops.model.operation import ChangeKind
+from ops.model.operation import ChangeKind, Result, Step
 
 
 def test_the_last_ones_are_kept_and_numbers_are_never_used_again():
@@ -25,6 +25,22 @@ def test_the_last_ones_are_kept_and_numbers_are_never_used_again():
     world.settle()
     assert world.owner("counts").owner == newest + 1
     world.check_settled()
+
+
+def test_results_of_a_change_that_is_at_work_are_kept_however_many_come_after():
+    world = World()
+    world.want()
+    world.settle()
+    world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    world.until(lambda: Step.CORDON in world.runbooks[-1].results)
+    result = world.channel.read(paths.result("d1.preflight"), Result).value
+    for number in range(KEEP_OPERATIONS + 5):
+        operation = f"later{number}.preflight"
+        world.channel.put(paths.result(operation), result)
+    prune(world.channel, look(world.channel))
+    left = world.channel.children("/operations")
+    assert {"d1.preflight", "d1.cordon"} <= set(left)
+    assert len([name for name in left if name.startswith("later")]) == KEEP_OPERATIONS
 
 
 def test_what_ended_last_is_kept_though_the_clock_was_set_back():

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.model.resources import Capacity
-from ops.planning.burst import BurstError, instances
+from ops.model.share import Layer, LayerEntry, Layers
+from ops.planning.burst import BurstError, instances, refuse_second
 from pipeline import declare
 
 ENTRY = next(spec for spec in declare.load("pipeline.hits").specs() if spec.name == "entry")
@@ -24,6 +25,15 @@ def test_what_the_site_does_not_allow_is_refused_with_the_ways_out() -> None:
     assert instances(ENTRY, 2, ONE, running=1, most=3) == 2
     with pytest.raises(BurstError, match=r"2 workers of entry need 2 instances, 2 run already, and ec2.max_instances is 3; ask for fewer"):
         instances(ENTRY, 2, ONE, running=2, most=3)
+
+
+def test_a_second_burst_is_refused_and_those_of_other_tiers_do_not_count() -> None:
+    def of(tenant: str, extra: int) -> LayerEntry:
+        return LayerEntry(tenant=tenant, layer=Layer.PERSON, extra=extra, extra_to="zone:ec2", owner="test", at=0.0)
+
+    refuse_second(ENTRY, Layers(entries=(of("counts", 2), of("entry", 0))))
+    with pytest.raises(BurstError, match=r'"entry" has a burst of 2 already; leave EC2 first'):
+        refuse_second(ENTRY, Layers(entries=(of("entry", 2),)))
 
 
 def test_a_worker_larger_than_an_instance_is_refused_with_both_sizes() -> None:

@@ -1,0 +1,73 @@
+"""The night's report: what a dry run does not do, and its end at the deadline."""
+
+import threading
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from ops import endpoints
+from sluice_airflow import report
+from sluice_airflow.report import ReportOperator
+
+
+def context(**params):
+    told = {}
+    run = SimpleNamespace(start_date=datetime.now(UTC))
+    task = SimpleNamespace(xcom_push=told.__setitem__)
+    return {"params": {"deadline": 1, "dry_run": False, **params}, "dag_run": run, "ti": task}, told
+
+
+@pytest.fixture
+def job(monkeypatch):
+    """A job that goes on until it is killed."""
+    made = SimpleNamespace(killed=threading.Event(), submitted=0, fails=False)
+
+    def submit(_self, _context):
+        made.submitted += 1
+        if not made.fails:
+            assert made.killed.wait(20)
+        message = "Cannot execute: spark-submit. Error code is: 137"
+        raise AirflowException(message)
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", submit)
+    monkeypatch.setattr(SparkSubmitOperator, "on_kill", lambda _self: made.killed.set())
+    return made
+
+
+@pytest.fixture
+def lent(monkeypatch):
+    @contextmanager
+    def opened(_hook):
+        yield None
+
+    monkeypatch.setattr(report.ChannelHook, "open", opened)
+    monkeypatch.setattr(endpoints, "load", lambda: SimpleNamespace(spark="spark://127.0.0.1:7077", spark_settings={}))
+    monkeypatch.setattr(report, "lent_slots", lambda _channel: 2)
+
+
+@pytest.mark.usefixtures("lent")
+def test_a_dry_run_says_on_how_many_slots_and_submits_nothing(job):
+    given, told = context(dry_run=True)
+    ReportOperator(task_id="report").execute(given)
+    assert (told, job.submitted) == ({"plan": {"slots": 2}}, 0)
+
+
+@pytest.mark.usefixtures("lent")
+def test_at_the_deadline_the_job_is_ended_and_the_way_out_said(job, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_SLUICE_SPARK", "")
+    with pytest.raises(AirflowFailException, match=r"not done at the run's deadline.*trigger nightly_report with a later one"):
+        ReportOperator(task_id="report").execute(context()[0])
+    assert job.killed.is_set()
+
+
+@pytest.mark.usefixtures("lent")
+def test_a_job_that_fails_by_itself_is_tried_again_as_any_other(job, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_SLUICE_SPARK", "")
+    job.fails = True
+    with pytest.raises(AirflowException, match="Error code is: 137") as raised:
+        ReportOperator(task_id="report").execute(context()[0])
+    assert not isinstance(raised.value, AirflowFailException)

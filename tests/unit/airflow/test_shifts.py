@@ -1,0 +1,54 @@
+"""Shifts that are late: only the one whose hour came last is begun."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk.exceptions import AirflowSkipException
+
+from ops.model.operation import Step
+from ops.site import ShiftConfig
+from sluice_airflow import forms, operators
+from sluice_airflow.operators import BeginShiftOperator, StepOperator
+
+SHIFTS = {"night": ShiftConfig(schedule="0 22 * * *"), "day": ShiftConfig(schedule="0 6 * * *", timezone="Europe/Berlin")}
+"""In winter the day begins at 05:00 UTC."""
+
+
+def at(day, hour, minute=0):
+    return datetime(2026, 1, day, hour, minute, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def site(monkeypatch):
+    monkeypatch.setattr(forms, "the_site", lambda: SimpleNamespace(shifts=SHIFTS))
+
+
+@pytest.mark.parametrize(
+    ("shift", "due", "now", "since"),
+    [
+        ("night", at(1, 22), at(1, 22), None),
+        ("night", at(1, 22), at(2, 4, 59), None),
+        ("night", at(1, 22), at(2, 5, 1), "day"),
+        ("day", at(2, 5), at(2, 21, 59), None),
+        ("day", at(2, 5), at(2, 22, 1), "night"),
+        ("day", at(2, 5), at(9, 8), "night"),
+    ],
+)
+def test_another_shift_has_begun_since_when_its_hour_has_come(shift, due, now, since):
+    assert forms.shift_since(shift, due, now) == since
+
+
+@pytest.mark.parametrize(("by", "left_out"), [("scheduled", True), ("manual", False)])
+def test_what_is_only_made_up_for_is_left_out_and_what_a_person_asks_for_is_done(monkeypatch, by, left_out):
+    done = []
+    monkeypatch.setattr(StepOperator, "execute", lambda _self, context: done.append(context) or {})
+    monkeypatch.setattr(operators, "datetime", SimpleNamespace(now=lambda _zone: at(2, 9)))
+    begin = BeginShiftOperator(task_id="preflight", step=Step.PREFLIGHT, change={"kind": "shift", "shift": "night"})
+    context = {"dag_run": SimpleNamespace(run_type=by, run_after=at(1, 22))}
+    if left_out:
+        with pytest.raises(AirflowSkipException, match="due 2026-01-01 22:00 UTC, and the shift day has begun since"):
+            begin.execute(context)
+    else:
+        begin.execute(context)
+    assert bool(done) is not left_out
