@@ -125,6 +125,12 @@ def check(made: "DataFrame", tier: Tier) -> bool:
                 f'take them for lost, or keep them and give them a "reason", which sends them to quarantine'
             )
             raise DeclarationError(message)
+        if name == "Join" and not any(_is_broadcast(each) for each in _nodes(node)):
+            message = (
+                f'tier "{tier.name}": its transform joins a table without F.broadcast around it, so Spark may sort the records by the '
+                f"table's key, and those that fall behind others would be dropped as replays; write F.broadcast(table)"
+            )
+            raise DeclarationError(message)
         if tier.mode is not Mode.REALTIME:
             continue
         for expression in _sequence(node.expressions()):
@@ -150,6 +156,10 @@ def _check_names(made: "DataFrame", tier: Tier) -> None:
 
 def _leaves_out(node: Any, name: str) -> bool:
     return name == "Filter" or (name == "Join" and node.joinType().toString() not in {"LeftOuter", "FullOuter"})
+
+
+def _is_broadcast(node: Any) -> bool:
+    return node.getClass().getSimpleName() == "ResolvedHint" and "broadcast" in node.hints().toString()
 
 
 def _refuse(tier: Tier, operator: str) -> None:

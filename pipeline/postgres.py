@@ -24,8 +24,13 @@ def connect(postgres: str) -> psycopg.Connection[Any]:
     address = make_conninfo(postgres, connect_timeout=CONNECT_SECONDS, tcp_user_timeout=UNANSWERED_MS, **PROBED)
     connection = psycopg.connect(address, autocommit=True)
     settings = {f"tcp_{name}": value for name, value in PROBED.items()} | {"lock_timeout": LOCK_SECONDS * 1000}
+    settings["idle_in_transaction_session_timeout"] = 0  # a service may take long to answer within one; a dead end is known by the probes
     connection.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()).encode())
     return connection
+
+
+AWAY = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.IdleInTransactionSessionTimeout)
+"""What PostgreSQL says when it cannot be used now: also while another server takes over and is read-only still."""
 
 
 @dataclass

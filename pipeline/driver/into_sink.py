@@ -26,6 +26,7 @@ from pipeline.driver.patience import is_away
 from pipeline.driver.positions import GoneError, refuse_shorter, start
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.streams import Bounds
+from pipeline.postgres import AWAY
 from pipeline.sinks.archive import Archive
 from pipeline.sinks.ledger import Batch, Counts, FencedError, GivenUpError, Last, Ledger, MovedError
 from pipeline.sinks.quarantine import Quarantine
@@ -315,7 +316,7 @@ class IntoSink(Engine):
                 log.info("another has written meanwhile", moved=str(moved))
             except psycopg.errors.ProgramLimitExceeded:
                 raise  # it would be refused for ever
-            except (psycopg.OperationalError, SinkAwayError) as error:
+            except (*AWAY, SinkAwayError) as error:
                 self._commits.retries += 1
                 log.warning("the sink is away; the batch is tried again", begins=batch.begins, error=plainly(error))
                 self._held.wait(AWAY_SECONDS)

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException
 
 from pipeline.driver.failure import plainly
 from pipeline.driver.streams import NoStreamError, StreamError
+from pipeline.postgres import AWAY
 
 if TYPE_CHECKING:
     from pipeline.driver.follow import Follow
@@ -22,7 +23,7 @@ AGAIN_SECONDS = 2.0
 
 def is_away(error: Exception) -> bool:
     """Tell whether an error means that Kafka or PostgreSQL does not answer now; a stream that is not there will not come by waiting."""
-    return isinstance(error, psycopg.OperationalError | StreamError | KafkaException) and not isinstance(error, NoStreamError)
+    return isinstance(error, (*AWAY, StreamError, KafkaException)) and not isinstance(error, NoStreamError)
 
 
 class Patience:

@@ -76,5 +76,6 @@ class Reader:
             "startingOffsets": json.dumps(starting),
             "endingOffsets": json.dumps(ending),
             "includeHeaders": "true",
+            "kafka.isolation.level": "read_committed",  # what a sender took back was never sent
         }
         return self._session.read.format("kafka").options(**brokers(self._kafka).spark, **options).load()

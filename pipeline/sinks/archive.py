@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import structlog
 from psycopg import sql
 
-from pipeline.postgres import Connected
+from pipeline.postgres import AWAY, Connected
 from pipeline.sinks.table import Once
 
 log = structlog.get_logger()
@@ -62,7 +62,7 @@ class Archive(Connected):
         count = 0
         try:
             count = self._round()
-        except (psycopg.OperationalError, OSError) as error:
+        except (*AWAY, OSError) as error:
             log.warning("the archive is written later", error=str(error))
             self.close()
         if count >= ROWS:

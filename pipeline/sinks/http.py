@@ -141,7 +141,7 @@ class Post(Sink):
         key = {"Idempotency-Key": f"{self.name}:{rows.origins[row]}"}
         try:
             answer = client.post(self.url, content=self._body(rows, row), headers=key)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:  # an answer that cannot be decoded is one, too
             unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
             return Answer(row, Fate.NOT_YET if unsent else Fate.UNKNOWN, f"{type(error).__name__}: {error}")
         fate = _fate(answer)

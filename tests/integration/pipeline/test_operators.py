@@ -24,6 +24,14 @@ def tier(transform, mode: Mode = Mode.REALTIME) -> Tier:
     )
 
 
+def with_names(hits: DataFrame) -> DataFrame:
+    return hits.join(hits.sparkSession.createDataFrame([("a", "A")], "id string, name string"), "id", "left")
+
+
+def with_names_sent_to_all(hits: DataFrame) -> DataFrame:
+    return hits.join(F.broadcast(hits.sparkSession.createDataFrame([("a", "A")], "id string, name string")), "id", "left")
+
+
 def aggregates(hits: DataFrame) -> DataFrame:
     return hits.groupBy("id").agg(F.first("lineage").alias("lineage"))
 
@@ -42,6 +50,8 @@ def calls_python(hits: DataFrame) -> DataFrame:
         (tier(aggregates, Mode.BATCH), "Aggregate does not keep records one by one"),
         (tier(lambda hits: hits.where("n > 0")), r"leaves records out \(Filter\); say so with filters=True"),
         (tier(lambda hits: hits.join(hits.sparkSession.createDataFrame([("a",)], "id string"), "id")), r"leaves records out \(Join\)"),
+        (tier(with_names), r"joins a table without F.broadcast around it, .* write F.broadcast\(table\)"),
+        (tier(with_names, Mode.BATCH), "those that fall behind others would be dropped as replays"),
         (tier(lambda hits: hits.select("id")), 'its transform dropped the column "lineage"'),
         (tier(lambda hits: hits.withColumn("n", F.explode(F.array("n", "n")))), r'several records of one \(explode\).* a column "index"'),
         (tier(lambda _hits: None), "its transform returned NoneType; return a DataFrame"),
@@ -50,6 +60,11 @@ def calls_python(hits: DataFrame) -> DataFrame:
 def test_it_is_refused_by_name(session: SparkSession, made: Tier, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         check_tier(session, made)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_join_with_a_table_that_every_worker_has_is_taken(session: SparkSession, mode: Mode) -> None:
+    check_tier(session, tier(with_names_sent_to_all, mode))
 
 
 @pytest.mark.parametrize(

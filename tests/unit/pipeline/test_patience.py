@@ -116,6 +116,7 @@ def test_what_was_left_is_taken_once_however_often_it_is_tried(tmp_path):
         (StreamError("no answer"), True),
         (KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN)), True),
         (psycopg.OperationalError("no answer"), True),
+        (psycopg.errors.ReadOnlySqlTransaction("another server takes over"), True),
         (NoStreamError("no such stream"), False),
         (psycopg.DataError("a character NUL"), False),
         (RuntimeError("boom"), False),
