@@ -25,10 +25,12 @@ def reboot(host: str) -> int:
     for unit in folder.units():
         session = unit.session()
         kill_all(containers.processes(unit.id, session.pid if session else None))
-    asked = folder.reboot()
-    if asked is not None:
-        folder.keep_reboot(asked.model_copy(update={"done": True}))  # the machine that it stands for has booted: this one never does
-    agent.send(signal.SIGKILL)
+    try:
+        asked = folder.reboot()
+        if asked is not None:
+            folder.keep_reboot(asked.model_copy(update={"done": True}))  # the machine that it stands for has booted: this one never does
+    finally:
+        agent.send(signal.SIGKILL)  # also where the disk is full: stopped, it would never be there again
     return 0
 
 
