@@ -1,10 +1,14 @@
 """Run the steps of a start side by side: each as soon as what it needs is done; the first failure ends them all."""
 
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,23 @@ def check(steps: Sequence[Step]) -> None:
         waiting = [step for step in waiting if step not in able]
 
 
+@contextmanager
+def _noted(numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)) -> Iterator[list[int]]:
+    """Yield a list that such signals are added to; an exception in their place could come while a lock is held that threads wait for."""
+    noted: list[int] = []
+    before = {number: signal.signal(number, lambda number, _frame: noted.append(number)) for number in numbers}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def run(steps: Sequence[Step], tell: Callable[[Timing], None], clock: Callable[[], float] = time.monotonic) -> list[Timing]:
-    """Run them all and return their timings; raise what the first failing step raised, after the others were told to stop."""
+    """Run them all and return their timings.
+
+    Raise what the first failing step raised, or KeyboardInterrupt at Ctrl-C and SIGTERM, after the others were told to stop and have ended.
+    """
     check(steps)
     begun = clock()
     halt = threading.Event()
@@ -64,17 +83,18 @@ def run(steps: Sequence[Step], tell: Callable[[Timing], None], clock: Callable[[
         said = step.act(halt)
         return Timing(step.name, began, clock() - begun, said)
 
-    with ThreadPoolExecutor(max_workers=max(1, len(steps)), thread_name_prefix="step") as pool:
+    with _noted() as interrupts, ThreadPoolExecutor(max_workers=max(1, len(steps)), thread_name_prefix="step") as pool:
         try:
-            while waiting or running:
+            while (waiting or running) and not interrupts:
                 for step in [step for step in waiting if timings.keys() >= set(step.needs)]:
                     waiting.remove(step)
                     running[pool.submit(perform, step)] = step
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                for future in wait(running, POLL_SECONDS, return_when=FIRST_COMPLETED).done:
                     timing = future.result()
                     timings[running.pop(future).name] = timing
                     tell(timing)
-        except BaseException:
+        finally:
             halt.set()
-            raise
+    if interrupts:
+        raise KeyboardInterrupt
     return list(timings.values())

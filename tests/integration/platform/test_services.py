@@ -112,11 +112,14 @@ def test_ctrl_c_on_a_half_started_platform_leaves_nothing_running(place: Install
         command, env=place.environment, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as starting:
         assert starting.stdout is not None
-        for line in starting.stdout:
-            if " postgres " in line:
-                break
-        starting.send_signal(signal.SIGINT)
-        said = starting.stdout.read()
-        assert starting.wait(120) == 130, said
+        try:
+            for line in starting.stdout:
+                if " postgres " in line:
+                    break
+            starting.send_signal(signal.SIGINT)
+            said = starting.communicate(timeout=120)[0]
+        finally:
+            starting.kill()
+        assert starting.returncode == 130, said
     assert not processes(place.where)
     assert "Traceback" not in said

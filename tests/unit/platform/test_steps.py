@@ -1,5 +1,7 @@
 """Steps run side by side, in an order that their needs allow, and end together when one fails."""
 
+import os
+import signal
 import threading
 
 import pytest
@@ -63,6 +65,28 @@ def test_the_first_failure_tells_the_others_to_stop_and_is_what_the_caller_sees(
 def test_steps_that_can_never_start_are_refused_by_name(steps: list[Step]) -> None:
     with pytest.raises(UnknownNeedError, match=r"a \(needs"):
         check(steps)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_steps_but_no_line_of_the_run_itself(number: signal.Signals) -> None:
+    told: list[str] = []
+    stopped = threading.Event()
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+
+    def patient(halt: threading.Event) -> str:
+        assert halt.wait(20)
+        stopped.set()
+        return "gave up"
+
+    def tell(timing: Timing) -> None:
+        os.kill(os.getpid(), number)
+        told.append(timing.name)
+
+    with pytest.raises(KeyboardInterrupt):
+        run([Step("quick", lambda _halt: "done"), Step("patient", patient)], tell)
+    assert told == ["quick"]
+    assert stopped.is_set()
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
 
 
 def test_each_step_is_told_as_it_ends() -> None:
