@@ -114,7 +114,14 @@ def _marks_unmatched(made: "DataFrame") -> bool:
 def check(made: "DataFrame", tier: Tier) -> bool:
     """Refuse a transform whose plan cannot run in the tier's mode, naming the operator; tell whether it makes exactly one of each."""
     one_for_one = not any(isinstance(stream.grouping, All) for stream in tier.outputs)
-    for node in _nodes(made._jdf.queryExecution().analyzed()):  # noqa: SLF001 — there is no public way to the analysed plan
+    nodes = _nodes(made._jdf.queryExecution().analyzed())  # noqa: SLF001 — there is no public way to the analysed plan
+    if sum(_is_input(node) for node in nodes) > 1:
+        message = (
+            f'tier "{tier.name}": its transform reads its records twice (a union or a join of them with themselves), so some would come out '
+            f'behind later ones and be dropped as replays; make several of one in one go, with posexplode and a column "{INDEX}"'
+        )
+        raise DeclarationError(message)
+    for node in nodes:
         name = node.getClass().getSimpleName()
         one_for_one = one_for_one and name in ONE_FOR_ONE
         if name not in RECORD_BY_RECORD:
@@ -158,6 +165,11 @@ def _leaves_out(node: Any, name: str) -> bool:
     return name == "Filter" or (name == "Join" and node.joinType().toString() not in {"LeftOuter", "FullOuter"})
 
 
+def _is_input(node: Any) -> bool:
+    """Tell whether it is where Kafka's records come from."""
+    return node.children().isEmpty() and any(attribute.name() == "timestampType" for attribute in _sequence(node.output()))
+
+
 def _is_broadcast(node: Any) -> bool:
     return node.getClass().getSimpleName() == "ResolvedHint" and "broadcast" in node.hints().toString()
 
@@ -165,7 +177,7 @@ def _is_broadcast(node: Any) -> bool:
 def _refuse(tier: Tier, operator: str) -> None:
     if tier.mode is Mode.REALTIME:
         message = (
-            f'tier "{tier.name}": {operator} cannot run in mode realtime, which takes project, filter, explode, union and a join '
+            f'tier "{tier.name}": {operator} cannot run in mode realtime, which takes project, filter, explode and a join '
             f"with a small table; set mode=Mode.BATCH, or do without it"
         )
     else:

@@ -6,6 +6,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -58,6 +59,10 @@ SMALLER = 4
 """Batches are so many times smaller from then on, for as long as this incarnation runs."""
 
 
+class NamesakesError(Exception):
+    """The transform made records that cannot be told from each other."""
+
+
 class HeldError(Exception):
     """The batch came after the tier was told to hold; whoever goes on reads it again."""
 
@@ -77,7 +82,15 @@ def sink_rows(good: pa.Table) -> tuple[Rows, list[int]]:
     """Return good rows as a sink takes them, and when each arrived in the pipeline (epoch ms)."""
     columns = {name: good.column(name).to_pylist() for name in good.column_names}
     origins, paths, arrived = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH), columns.pop(lineage.ARRIVED)
-    del columns[lineage.FROM]
+    places = columns.pop(lineage.FROM)
+    named = list(zip(places, origins, strict=True))
+    if len(set(named)) < len(named):
+        (place, _), times = Counter(named).most_common(1)[0]
+        message = (
+            f"the transform made {times} records of {place}, and all but the first would be dropped as replays: a table that it joins has "
+            f'to have each key once (dropDuplicates), or it has to return a column "{lineage.INDEX}" that counts them'
+        )
+        raise NamesakesError(message)
     return Rows(columns, origins, paths), arrived
 
 

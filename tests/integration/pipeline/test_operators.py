@@ -52,6 +52,8 @@ def calls_python(hits: DataFrame) -> DataFrame:
         (tier(lambda hits: hits.join(hits.sparkSession.createDataFrame([("a",)], "id string"), "id")), r"leaves records out \(Join\)"),
         (tier(with_names), r"joins a table without F.broadcast around it, .* write F.broadcast\(table\)"),
         (tier(with_names, Mode.BATCH), "those that fall behind others would be dropped as replays"),
+        (tier(lambda hits: hits.union(hits)), "reads its records twice"),
+        (tier(lambda hits: hits.union(hits), Mode.BATCH), "some would come out behind later ones and be dropped as replays"),
         (tier(lambda hits: hits.select("id")), 'its transform dropped the column "lineage"'),
         (tier(lambda hits: hits.withColumn("n", F.explode(F.array("n", "n")))), r'several records of one \(explode\).* a column "index"'),
         (tier(lambda _hits: None), "its transform returned NoneType; return a DataFrame"),
