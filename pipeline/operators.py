@@ -117,7 +117,7 @@ def check(made: "DataFrame", tier: Tier) -> bool:
     nodes = _nodes(made._jdf.queryExecution().analyzed())  # noqa: SLF001 — there is no public way to the analysed plan
     if sum(_is_input(node) for node in nodes) > 1:
         message = (
-            f'tier "{tier.name}": its transform reads its records twice (a union or a join of them with themselves), so some would come out '
+            f'tier "{tier.name}": its transform reads its records twice (a union or a join with themselves), so some would come out '
             f'behind later ones and be dropped as replays; make several of one in one go, with posexplode and a column "{INDEX}"'
         )
         raise DeclarationError(message)

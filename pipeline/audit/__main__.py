@@ -48,6 +48,7 @@ class Auditor:
         self._tiers = tiers
         self._where = where
         self._streams = Streams(where.kafka_as(User.AUDIT))
+        self._arriving = Streams(where.kafka_as(User.AUDIT), committed=False)
         self._book = Book(where.postgres)
         self._audits: dict[str, StreamAudit | TableAudit] = {}
         self._frontiers: dict[str, Frontier] = {}
@@ -63,6 +64,7 @@ class Auditor:
         """Look at each tier once; return what was lost."""
         lost: list[Missing] = []
         self._streams.renew()
+        self._arriving.renew()
         for tier in self._tiers:
             try:
                 if tier.name not in self._audits:
@@ -98,7 +100,8 @@ class Auditor:
         given = [self._complete(stream.name) for stream in tier.inputs]
         known = [moment for moment in given if moment is not None]
         if len(known) == len(given):
-            frontier.mark(min(known), self._streams.bounds([stream.name for stream in tier.inputs]).ends)
+            # what a sender has not committed yet has arrived, too
+            frontier.mark(min(known), self._arriving.bounds([stream.name for stream in tier.inputs]).ends)
 
     def fold(self) -> None:
         """Fold a day of each tier's ledger that is old enough; where there is none, look again later."""
@@ -153,6 +156,7 @@ class Auditor:
         if self._channel is not None:
             self._channel.stop()
         self._streams.close()
+        self._arriving.close()
         self._book.close()
 
     def _again(self, tier: str, reason: str) -> None:

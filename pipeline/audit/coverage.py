@@ -41,6 +41,11 @@ class Coverage:
         self.ahead.add(offset)
         self._close_up()
 
+    def leave(self, offsets: set[int]) -> None:
+        """Wait no longer for offsets that hold no record."""
+        self.ahead |= offsets
+        self._close_up()
+
     def judge(self, safe: int) -> list[int]:
         """Return what has not come out up to offset `safe`: it is lost, and told once."""
         missing = [offset for offset in range(self.judged, safe + 1) if offset not in self.ahead]

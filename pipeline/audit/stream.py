@@ -10,6 +10,8 @@ from pipeline.driver.streams import Seen, Streams, split
 
 BEFORE_MS = 30_000
 """How far the first look goes back: more than what a claim is about, so that nothing is judged of which a part lies before it."""
+AT_ONCE = 1_000
+"""So many offsets that are waited for are looked at in one look, whether they hold a record at all."""
 
 
 class StreamAudit:
@@ -20,12 +22,14 @@ class StreamAudit:
         self._tier = tier
         self._streams = streams
         self._book = book
+        self._inputs = [stream.name for stream in tier.inputs]
         self._topics = [*(stream.name for stream in tier.outputs), *(stream.quarantine for stream in tier.inputs)]
         self._claims = Claims()
         page = book.load(tier.name)
         self._read = page.read
         self._found = {partition: _coverage(line) for partition, line in page.lines.items()}
         self._before: dict[str, Coverage] = {}
+        self._stood: dict[str, int] = {}
 
     def look(self) -> list[Missing]:
         """Read what has come out since the last look, judge it, and return what is newly lost."""
@@ -53,6 +57,7 @@ class StreamAudit:
             for offset in offsets:
                 self._found[partition].add(offset)
         lost = [missing for partition, offset in safe.items() for missing in self._judge(partition, offset)]
+        self._leave_empty()
         self._read = dict(bounds.ends)
         self._book.save(self._tier.name, Page({partition: self._line(partition) for partition in self._found}, self._read), lost)
         return lost
@@ -84,6 +89,17 @@ class StreamAudit:
             f"they are still in the stream"
         )
         return [Missing(f"{partition}:{missing[0]}", len(missing), sentence)]
+
+    def _leave_empty(self) -> None:
+        """Where nothing moves, do not wait for offsets that hold no record, as marks of transactions."""
+        before, self._stood = self._stood, {partition: found.judged for partition, found in self._found.items()}
+        waiting = [partition for partition, judged in self._stood.items() if before.get(partition) == judged]
+        ends = self._streams.bounds(self._inputs).ends if waiting else {}
+        for partition in waiting:
+            first = self._stood[partition]
+            end = min(ends.get(partition, first), first + AT_ONCE)
+            if first < end:
+                self._found[partition].leave(set(range(first, end)) - self._streams.held(partition, first, end))
 
     def _line(self, partition: str) -> Line:
         found = self._found[partition]

@@ -57,8 +57,8 @@ def split(place: str) -> tuple[str, int]:
 class Streams:
     """A consumer without a group, for looking. Not thread-safe: each thread has its own."""
 
-    def __init__(self, bootstrap: str) -> None:
-        """Prepare; nothing is asked yet."""
+    def __init__(self, bootstrap: str, *, committed: bool = True) -> None:
+        """Prepare; nothing is asked yet. Streams end where the first open transaction begins, or behind what is not `committed`, too."""
         self._bootstrap = bootstrap
         self._consumer = Consumer(
             {
@@ -66,6 +66,7 @@ class Streams:
                 "group.id": LOOKERS,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
                 "fetch.wait.max.ms": 50,
                 "log_level": 2,
             }

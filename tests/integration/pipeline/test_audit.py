@@ -132,6 +132,34 @@ def told_and_settled(lab: Lab, auditor: Auditor, sentence: str) -> None:
         assert not channel.exists(paths.loss("entry"))
 
 
+def test_what_a_sender_has_not_committed_is_not_complete_and_marks_of_its_transactions_are_not_waited_for(lab: Lab) -> None:
+    entry, kafka = PIPELINE.tier("entry"), Kafka(lab.where)
+    sender = Producer({"bootstrap.servers": lab.where.kafka, "transactional.id": "sender"})
+    sender.init_transactions(30)
+    with closing(Auditor((entry,), lab.where)) as auditor, closing(Streams(lab.where.kafka)) as streams:
+
+        def complete(looks: int) -> float:
+            for _ in range(looks):
+                assert auditor.look() == []
+            return auditor.metrics.complete["entry"]
+
+        kafka.fill("raw", 1)
+        kafka.put("hits", "entry/3", "raw/0", range(streams.bounds(["raw"]).ends["raw/0"]), time.time())
+        assert complete(2) > 0
+        first, opened = streams.bounds(["raw"]).ends["raw/0"], time.time()
+        sender.begin_transaction()
+        for _ in range(10):
+            sender.produce("raw", b"{}", partition=0)
+        sender.flush(30)
+        assert complete(4) <= time.time()
+        assert complete(4) <= opened, "ten records have arrived that nobody may read yet"
+        sender.commit_transaction(30)
+        committed = time.time()
+        assert complete(4) <= opened
+        kafka.put("hits", "entry/3", "raw/0", range(first, first + 10), time.time())
+        assert complete(6) > committed, "nothing comes after the mark of the transaction, and nothing has to"
+
+
 def test_a_tier_that_is_taken_out_is_forgotten_and_one_whose_stream_is_renamed_begins_anew(lab: Lab) -> None:
     enrich, kafka, now = PIPELINE.tier("enrich"), Kafka(lab.where), time.time()
     auditor = begun(lab, enrich)
