@@ -1,6 +1,7 @@
 """The query of a tier that writes streams: every run starts, on its own checkpoint, from what its output tells (decision record 0002)."""
 
 import json
+import math
 import shutil
 import tempfile
 import time
@@ -58,6 +59,8 @@ LINGER_MS = {Mode.REALTIME: "0", Mode.BATCH: "5"}
 """How long a record may wait for company: without it every record is a request to the broker, and none waits."""
 ASK_SECONDS = 0.5
 """Between two questions to the JVM about what was read: they cost it some hundred calls."""
+STANDS_SECONDS = 5.0
+"""Where nothing was read for so long, what there was to read is counted, record by record: executors tell every two seconds."""
 AWAY_SECONDS = 2.0
 """Between two tries while Kafka is away."""
 PLANNED_SECONDS = 1.0
@@ -89,7 +92,11 @@ class IntoStreams(Engine):
         self._restarts = Restarts(limit=5, seconds=60.0, first_wait=0.2)
         self._run = -1
         self._begins: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
         self._needed = 0
+        """So many records lay before these ends when it began; offsets are more, where senders use transactions."""
+        self._count, self._stands_since = -1, 0.0
+        """So many it had read at the last look, and since when."""
         self._asked = 0.0
         self._settled = (-1, 0.0)
         """The last batch of this run that was told of, and when it was looked for."""
@@ -151,7 +158,8 @@ class IntoStreams(Engine):
         self._own.append(begins)
         folder, self._by = self._next_run()
         drop_runs(setting.checkpoints, setting.incarnation, self._run, earlier=setting.owns())
-        self._begins, self._needed = begins, sum(inputs[name] - offset for name, offset in begins.items())
+        self._begins, self._ends, self._count = begins, {name: inputs[name] for name in begins}, -1
+        self._needed = sum(self._ends.values()) - sum(begins.values())
         if self._handover is not None:
             self._handover.stop()
             self._handover = None
@@ -323,6 +331,12 @@ class IntoStreams(Engine):
             return is_idle(self._query)
         self._asked = time.monotonic()
         count, tasks = records_read(self._setting.session)
+        if count != self._count:
+            self._count, self._stands_since = count, self._asked
+        elif count < self._needed and self._asked > self._stands_since + STANDS_SECONDS:
+            held = self._setting.streams.held
+            self._needed = sum(len(held(name, first, end)) for name, first in self._begins.items() if (end := self._ends[name]) > first)
+            self._stands_since = math.inf
         return tasks >= len(self._begins) and count >= self._needed
 
     def gap(self) -> float | None:

@@ -26,11 +26,17 @@ class Input:
     def __init__(self):
         self.end = 0
         self.partitions = 1
-        self.held = False
+        self.holding = False
         self.silent = 0.0
         self.now = 1000.0
         self.away = False
         self.renewed = False
+        self.marks = 0
+        """So many of its last offsets are marks of transactions."""
+
+    def held(self, place, first, end):
+        assert place == RAW
+        return set(range(first, end - self.marks))
 
     def bounds(self, topics):
         if self.away:
@@ -110,7 +116,7 @@ def gate(given, tmp_path, monkeypatch):
         lambda: 1,
         lambda: True,
         workers=Few(),
-        held=lambda: given.held,
+        held=lambda: given.holding,
         silent=lambda: given.silent,
     )
     return Gate(setting)
@@ -128,14 +134,14 @@ def test_it_flows_is_held_lets_in_by_measure_and_flows_again_from_where_it_is(ga
     assert gate.run().positions == {RAW: 0}
     pass_time(gate, given, 10)
     assert gate.runs == [("entry/7", 0)]
-    given.held = True
+    given.holding = True
     given.end = 950
     pass_time(gate, given, 600)
     assert gate._query is None
     assert gate._setting.flow.metered
     assert gate.jobs == [], "nothing is let in while it is held"
     assert gate.caught_up()
-    given.held = False
+    given.holding = False
     pass_time(gate, given, ROUND_SECONDS)
     assert gate.jobs == [("entry/7.1", 0, 100)]
     pass_time(gate, given, 3 * ROUND_SECONDS)
@@ -143,6 +149,26 @@ def test_it_flows_is_held_lets_in_by_measure_and_flows_again_from_where_it_is(ga
     assert gate.runs[1:] == [("entry/7.2", 950)], "no record is put through twice, none is left out"
     assert gate.settled() == gate.floor() == {RAW: 950}
     assert not gate._setting.flow.metered
+
+
+def test_marks_of_transactions_are_not_waited_for_where_nobody_sends_any_more(gate, given, monkeypatch):
+    monkeypatch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None, passed=lambda: False, behind=lambda: False))
+    read = [0]
+    monkeypatch.setattr(into_streams, "records_read", lambda _session: (read[0], 1))
+    given.end, given.marks = 100, 3
+
+    def caught_up(seconds):
+        for _ in range(seconds):
+            given.now += 1
+            caught_up = gate.caught_up()
+        return caught_up
+
+    gate.run()
+    assert not caught_up(60), "it has read nothing yet"
+    read[0] = 96
+    assert not caught_up(60), "one record is missing"
+    read[0] = 97
+    assert caught_up(1)
 
 
 def test_it_does_not_begin_again_without_a_thread_for_each_partition_that_was_added(gate, given):
@@ -154,12 +180,12 @@ def test_it_does_not_begin_again_without_a_thread_for_each_partition_that_was_ad
 
 
 def test_it_is_held_again_between_two_jobs_without_beginning_anything_anew(gate, given):
-    given.end, given.held = 10_000, True
+    given.end, given.holding = 10_000, True
     gate.run()
     for _ in range(3):
-        given.held = False
+        given.holding = False
         pass_time(gate, given, 1)
-        given.held = True
+        given.holding = True
         pass_time(gate, given, 100)
     assert [(begin, end) for _, begin, end in gate.jobs] == [(0, 100), (100, 200), (200, 300)]
     assert gate.runs == []
@@ -170,9 +196,9 @@ def test_it_is_held_again_between_two_jobs_without_beginning_anything_anew(gate,
 
 
 def test_a_job_that_fails_is_begun_again_under_a_name_of_its_own_and_by_measure(gate, given):
-    given.end, given.held = 1000, True
+    given.end, given.holding = 1000, True
     gate.run()
-    given.held, gate.breaks = False, True
+    given.holding, gate.breaks = False, True
     pass_time(gate, given, 2 * ROUND_SECONDS)
     assert gate._setting.flow.restarts == 1
     assert gate.jobs[0] == ("entry/7.1", 0, 100), "what the failed one put out, its successor does not answer for"
@@ -180,7 +206,7 @@ def test_a_job_that_fails_is_begun_again_under_a_name_of_its_own_and_by_measure(
 
 
 def test_without_anybody_who_decides_it_is_not_held_for_ever_and_does_not_flood(gate, given):
-    given.end, given.held, given.silent = 100_000, True, SILENT_SECONDS
+    given.end, given.holding, given.silent = 100_000, True, SILENT_SECONDS
     gate.run()
     pass_time(gate, given, 10 * SILENT_SECONDS)
     assert [end - begin for _, begin, end in gate.jobs] == [BATCH // 10] * 10
@@ -232,10 +258,10 @@ def test_runs_that_are_over_leave_no_folders(gate, given, tmp_path):
     checkpoints = tmp_path / "checkpoints" / "entry"
     for folder in ("3.0", "6.12", "8.0", "internal"):
         (checkpoints / folder).mkdir(parents=True)
-    given.end, given.held = 1000, True
+    given.end, given.holding = 1000, True
     gate.run()
     for _ in range(3):
-        given.held = not given.held
+        given.holding = not given.holding
         pass_time(gate, given, 30)
     assert gate._run >= 2
     assert {path.name for path in checkpoints.iterdir()} == {f"7.{gate._run}", "8.0", "internal"}, "of later incarnations each has its own"
