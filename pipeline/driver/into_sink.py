@@ -103,15 +103,15 @@ class IntoSink(Engine):
         self._commits = setting.flow.commits = Commits()
         self._called = f"{name} {setting.incarnation}"
         """The query's name."""
+        self._held = threading.Event()
         once = setting.tier.delivery is Delivery.AT_MOST_ONCE
-        self._ledger = Ledger(setting.postgres, name, setting.incarnation, sink, at_most_once=once)
+        self._ledger = Ledger(setting.postgres, name, setting.incarnation, sink, at_most_once=once, halt=self._held)
         self._archive = Archive(setting.postgres, setting.home, name, sink) if isinstance(sink, Once) and sink.archive else None
         self._quarantine = Quarantine(setting.kafka, name, setting.incarnation)
         self._query: StreamingQuery | None = None
         self._folder: Path | None = None
         """Where the query that runs has its checkpoint."""
         self._gate = threading.Lock()
-        self._held = threading.Event()
         self._error: BaseException | None = None
         self._restarts = Restarts(limit=5, seconds=120.0, first_wait=0.5)
         self._most = setting.tier.max_offsets

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -53,6 +55,20 @@ class Fate(Enum):
     """It may have been taken."""
 
 
+@dataclass(frozen=True)
+class Patience:
+    """How long an answer that lasts is waited for."""
+
+    halt: Event
+    """Set when somebody waits for the tier to hold."""
+    until: float = math.inf
+    """By the monotonic clock."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, and tell whether there was time for it."""
+        return time.monotonic() + seconds <= self.until and not self.halt.wait(seconds)
+
+
 OPEN = frozenset({Fate.NOT_YET, Fate.UNKNOWN})
 
 
@@ -91,24 +107,42 @@ class Post(Sink):
             ).format(self._refused)
         ]
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
         """Send what is new, and again until it is taken or refused."""
         new = first_seen(marks, rows.paths, rows.origins)
-        give_up = time.monotonic() + GIVE_UP_SECONDS
+        patience, away = Patience(halt, time.monotonic() + GIVE_UP_SECONDS), Event()
+
+        def send(client: httpx.Client, row: int) -> Answer:
+            if halt.is_set() or away.is_set():
+                message = f"the rest of a batch is not sent to {self.url}: it is away, or the tier is to hold"
+                raise SinkAwayError(message)
+            answer = self._send(client, rows, row, patience, OPEN)
+            if answer.fate in OPEN:
+                away.set()
+            return self._settled(answer)
 
         with self._client() as client:
-            answers = _by_lanes(rows, new, lambda row: self._settled(self._send(client, rows, row, give_up, OPEN)))
+            answers = _by_lanes(rows, new, partial(send, client))
         refused = self._keep(cursor, rows, batch, answers)
         return Written(len(new) - refused, refused)
 
-    def write_at_most_once(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
-        """Send what is new; the first record alone, so that nothing else is at risk while the service is away."""
+    def write_at_most_once(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+        """Send what is new; the first record alone, so that nothing else is at risk while the service is away.
+
+        Once that one was sent there is no way back: what is not taken for certain is tried again for as long as the tier may go on.
+        """
         new = first_seen(marks, rows.paths, rows.origins)
-        give_up = time.monotonic() + GIVE_UP_SECONDS
         unsent = frozenset({Fate.NOT_YET})
+
+        def send(client: httpx.Client, row: int) -> Answer:
+            if halt.is_set():
+                return Answer(row, Fate.NOT_YET, "it was not sent any more: the tier was to hold")
+            return self._send(client, rows, row, Patience(halt), unsent)
+
         with self._client() as client:
-            answers = [self._settled(self._send(client, rows, row, give_up, unsent), Fate.UNKNOWN) for row in new[:1]]
-            answers += _by_lanes(rows, new[1:], lambda row: self._send(client, rows, row, give_up, unsent))
+            first = Patience(halt, time.monotonic() + GIVE_UP_SECONDS)
+            answers = [self._settled(self._send(client, rows, row, first, unsent), Fate.UNKNOWN) for row in new[:1]]
+            answers += _by_lanes(rows, new[1:], partial(send, client))
         lost = [answer for answer in answers if answer.fate in OPEN]
         if lost:
             log.warning("records may be lost: they are sent at most once", sink=self.name, records=len(lost), answer=lost[0].said)
@@ -126,15 +160,16 @@ class Post(Sink):
     def _body(self, rows: Rows, row: int) -> str:
         return json.dumps({name: _sayable(rows.columns[name][row]) for name in self.columns}, default=str)
 
-    def _send(self, client: httpx.Client, rows: Rows, row: int, give_up: float, again: frozenset[Fate]) -> Answer:
-        """Send a record until what becomes of it is none of those, or there is no more time."""
+    def _send(self, client: httpx.Client, rows: Rows, row: int, patience: Patience, again: frozenset[Fate]) -> Answer:
+        """Send a record until what becomes of it is none of those, or it may be waited no longer."""
         wait, most = WAITS
         while True:
             answer = self._post(client, rows, row)
             wait = max(wait, answer.wait)
-            if answer.fate not in again or time.monotonic() + wait > give_up:
+            if answer.fate not in again or not patience.wait(wait):
                 return answer
-            time.sleep(wait)
+            if wait < most <= 2 * wait:
+                log.warning("a record is not taken, and is tried again", sink=self.name, record=rows.origins[row], answer=answer.said)
             wait = min(2 * wait, most)
 
     def _post(self, client: httpx.Client, rows: Rows, row: int) -> Answer:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any, NamedTuple
 
 import psycopg
@@ -171,6 +172,8 @@ class Ledger(Connected):
     incarnation: int
     sink: Sink
     at_most_once: bool = False
+    halt: Event = field(default_factory=Event)
+    """Set while somebody waits for the tier to hold."""
     number: int = -1
     """The last batch written here: as long as it is the tier's last one, the marks are known."""
     _marks: Marks | None = field(default=None)
@@ -238,7 +241,7 @@ class Ledger(Connected):
                 last = self._last(cursor) or Last(-1, {}, 0.0, 0.0)
                 known = self._read_marks(cursor)
                 marks = dict(known)
-                written = self.sink.write(cursor, rows, last.number + 1, marks)
+                written = self.sink.write(cursor, rows, last.number + 1, marks, self.halt)
                 self._raise_marks(cursor, _raised(known, marks))
                 counts = _counts(records, len(rows), written, quarantined)
                 self._record(cursor, last.number + 1, Batch(last.ends, last.ends), counts, replay=number)
@@ -292,13 +295,13 @@ class Ledger(Connected):
     ) -> Written:
         """Have the sink write; before it sends anything at most once, say what."""
         if not self.at_most_once:
-            return self.sink.write(cursor, rows, number, marks)
+            return self.sink.write(cursor, rows, number, marks, self.halt)
         ahead = dict(marks)
         unknown = Written(0, lost=len(first_seen(ahead, rows.paths, rows.origins)))
         counts = _counts(batch.records, len(rows), unknown, quarantined)
         self._intents.declare(Intent(self.incarnation, batch.begins, batch.ends, counts, _raised(marks, ahead)))
         try:
-            written = self.sink.write_at_most_once(cursor, rows, number, marks)
+            written = self.sink.write_at_most_once(cursor, rows, number, marks, self.halt)
         except SinkAwayError:
             self._intents.withdraw()
             raise

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Event
 from typing import Any, ClassVar
 
 import psycopg
@@ -79,10 +80,16 @@ class Sink:
         """Return the statements that create or migrate what it needs in PostgreSQL; running them again is harmless."""
         raise NotImplementedError
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
-        """Write within the caller's transaction, raising the marks (of the caller's copy) when it tells replays by them."""
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+        """Write within the caller's transaction, raising the marks (of the caller's copy) when it tells replays by them.
+
+        What takes long gives up with SinkAwayError when `halt` is set: somebody waits for the tier to hold.
+        """
         raise NotImplementedError
 
-    def write_at_most_once(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
-        """Do the same, and send nothing again that may have been taken; SinkAwayError says that nothing was sent at all."""
+    def write_at_most_once(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+        """Do the same, and send nothing again that may have been taken; SinkAwayError says that nothing was sent at all.
+
+        What was not sent when `halt` is set is lost.
+        """
         raise NotImplementedError

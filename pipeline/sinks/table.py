@@ -6,6 +6,7 @@ high-water mark for each path (`pipeline.sinks.marks`). `Latest` keeps the newes
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any, ClassVar
 
 import psycopg
@@ -60,9 +61,9 @@ class Once(Table):
         )
         return [*self._define(more), index]
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
         """Insert; a row whose origin is there already is a replay."""
-        del marks
+        del marks, halt
         insert = sql.SQL(
             "INSERT INTO {table} ({names}, origin, batch) SELECT given.*, {batch} FROM unnest({typed}, %s::text[]) AS given"
             " ON CONFLICT (origin) DO NOTHING"
@@ -87,9 +88,9 @@ class Totals(Table):
         key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
         return self._define([sql.SQL("PRIMARY KEY ({})").format(key)])
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
         """Add up what was not seen before; null adds nothing."""
-        del batch
+        del batch, halt
         numbers = [name for name in self.columns if name not in self.key]
         sums: dict[tuple[Any, ...], list[int]] = {}
         new = first_seen(marks, rows.paths, rows.origins)
@@ -134,9 +135,9 @@ class Latest(Table):
         )
         return [*self._define([sql.SQL("batch bigint NOT NULL"), sql.SQL("PRIMARY KEY ({})").format(key)]), index]
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
         """Put each row in the place of the one before it."""
-        del marks
+        del marks, halt
         others = [name for name in (*self.columns, "batch") if name not in self.key]
         upsert = sql.SQL(
             "INSERT INTO {table} ({names}, batch) SELECT given.*, {batch} FROM unnest({typed}) AS given"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -193,10 +194,10 @@ class Lossy(Once):
 
     drops: frozenset[str] = frozenset()
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks) -> Written:
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
         kept = [number for number, origin in enumerate(rows.origins) if origin not in self.drops]
         columns = {name: [column[number] for number in kept] for name, column in rows.columns.items()}
-        super().write(cursor, Rows(columns, [rows.origins[n] for n in kept], [rows.paths[n] for n in kept]), batch, marks)
+        super().write(cursor, Rows(columns, [rows.origins[n] for n in kept], [rows.paths[n] for n in kept]), batch, marks, halt)
         return Written(len(rows))
 
 

@@ -30,6 +30,8 @@ class Service(ThreadingHTTPServer):
         self.got: list[tuple[str, dict[str, Any], str | None]] = []
         self.answers: dict[str, list[int]] = {}
         self.because = b"because"
+        self.seconds = 0.0
+        """So long each answer takes."""
         self.lock = threading.Lock()
 
     @property
@@ -50,6 +52,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.got.append((key, body, self.headers["Authorization"]))
             answers = self.server.answers.get(key, [])
             status = answers.pop(0) if answers else 200
+        time.sleep(self.server.seconds)
         if status == CUT:
             self.close_connection = True
             return
@@ -93,9 +96,11 @@ def rows(*origins: str) -> Rows:
     return Rows({"n": [int(origin.split(":")[1]) for origin in origins]}, origins, [origin.split(":")[0] for origin in origins])
 
 
-def write(sink: Post, given: Rows, marks: Marks | None = None) -> tuple[Written, list[tuple[Any, ...]]]:
+def write(
+    sink: Post, given: Rows, marks: Marks | None = None, halt: threading.Event | None = None
+) -> tuple[Written, list[tuple[Any, ...]]]:
     cursor = Cursor()
-    written = sink.write(cast("psycopg.Cursor[Any]", cursor), given, 7, {} if marks is None else marks)
+    written = sink.write(cast("psycopg.Cursor[Any]", cursor), given, 7, {} if marks is None else marks, halt or threading.Event())
     return written, cursor.rows
 
 
@@ -139,8 +144,9 @@ def test_what_is_kept_is_what_postgresql_takes(service: Service) -> None:
     assert kept == [("0:1", '{"n": null, "m": null, "k": 1.5}', 422, "nothing", 7)]
 
 
-def once(sink: Post, given: Rows, marks: Marks | None = None) -> Written:
-    return sink.write_at_most_once(cast("psycopg.Cursor[Any]", Cursor()), given, 7, {} if marks is None else marks)
+def once(sink: Post, given: Rows, marks: Marks | None = None, halt: threading.Event | None = None) -> Written:
+    cursor = cast("psycopg.Cursor[Any]", Cursor())
+    return sink.write_at_most_once(cursor, given, 7, {} if marks is None else marks, halt or threading.Event())
 
 
 def test_at_most_once_only_what_was_not_taken_for_certain_is_sent_again(service: Service) -> None:
@@ -163,6 +169,39 @@ def test_at_most_once_nothing_is_at_risk_while_the_service_takes_nothing(
     with pytest.raises(SinkAwayError, match="takes no records of bell"):
         once(Post("bell", {"n": "bigint"}, url), rows("0:1", "1:1"))
     assert {key for key, _, _ in service.got} <= {"bell:0:1"}, "the first record goes alone"
+
+
+def test_at_most_once_a_service_that_is_away_in_the_middle_of_a_batch_is_waited_for(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.2)
+    service.answers = {"bell:0:2": [429] * 3, "bell:1:1": [425] * 3}
+    assert once(Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3", "1:1", "1:2")) == Written(5)
+
+
+def test_at_most_once_what_was_not_sent_when_the_tier_is_to_hold_is_lost(service: Service) -> None:
+    halt = threading.Event()
+    service.answers = {"bell:0:2": [429] * 100}
+    threading.Timer(1.0, halt.set).start()
+    begun = time.monotonic()
+    assert once(Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3", "1:1"), halt=halt) == Written(2, lost=2)
+    assert time.monotonic() - begun < 5
+    assert "bell:0:3" not in {key for key, _, _ in service.got}
+
+
+def test_a_batch_is_given_back_when_the_tier_is_to_hold_or_a_record_is_not_taken(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    service.answers, service.seconds = {"crm:0:1": [503] * 100}, 0.1
+    many = rows("0:1", *(f"1:{number}" for number in range(1000)))
+    halt = threading.Event()
+    threading.Timer(1.0, halt.set).start()
+    with pytest.raises(SinkAwayError):
+        write(Post("crm", {"n": "bigint"}, service.url), many, halt=halt)
+    assert len(service.got) < 30
+    monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.5)
+    service.got.clear()
+    with pytest.raises(SinkAwayError, match="takes no records of crm: it answers 503"):
+        write(Post("crm", {"n": "bigint"}, service.url), many)
+    assert len(service.got) < 30
 
 
 def test_a_service_that_is_away_gives_the_batch_back(monkeypatch: pytest.MonkeyPatch) -> None:
