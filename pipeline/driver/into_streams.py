@@ -143,8 +143,8 @@ class IntoStreams(Engine):
         setting = self._setting
         setting.streams.renew()
         outputs = setting.streams.bounds(setting.outputs)
-        tail = self._tail.telling(outputs.ends, set(setting.streams.bounds(setting.inputs).ends))
         started = [*setting.started(), *self._own]
+        tail = self._tail.telling(outputs.ends, setting.streams.bounds(setting.inputs), started)
         inputs = setting.streams.bounds(setting.inputs)  # only now: nothing that is out was made of what came later
         refuse_shorter(known(started, tail), inputs.ends, WAY_OUT)
         begins = start(inputs.oldest, inputs.ends, started, tail)

@@ -1,8 +1,10 @@
 """The end of a tier's output, read back: what tells a run where to begin, and where the tier is."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.driver.positions import SETTLED_MS, PutOut, settled
+from pipeline.driver.positions import SETTLED_MS, PutOut, known, settled
+from pipeline.driver.streams import Bounds
 
 if TYPE_CHECKING:
     from pipeline.driver.engine import Setting
@@ -12,7 +14,9 @@ A_FEW = 200
 APART_MS = 1_000
 """So far apart the last records of two input partitions may be for that."""
 LOOK_BACK_MS = (2 * SETTLED_MS, 30 * SETTLED_MS)
-"""How far back the output is read when a few records do not tell of every partition, and when that does not either."""
+"""How far back the output is read when a few records do not tell enough of every partition, and when that does not either."""
+SOONER_AGAIN = 1_000
+"""So few records of a partition are put out again sooner than more of the output is read for them: it is quiet, or was just begun."""
 
 
 class Tail:
@@ -28,8 +32,8 @@ class Tail:
         found = (seen.out for seen in self._streams.last(self._outputs, ends, before=A_FEW))
         return [out for out in found if out.tier == self._tier]
 
-    def telling(self, ends: dict[str, int], partitions: set[str]) -> list[PutOut]:
-        """Return as many as tell where a run has to begin, in all these partitions of the input where that can be."""
+    def telling(self, ends: dict[str, int], inputs: Bounds, started: Sequence[Mapping[str, int]]) -> list[PutOut]:
+        """Return as many as tell, with where runs have `started`, from where each partition of the inputs has to be read."""
         last = self.last(ends)
         if not last:
             return []
@@ -40,7 +44,8 @@ class Tail:
             # where much is put out, a few of the last records and a few from before what may not be settled tell of every partition
             found = last + self.last(self._streams.at(self._outputs, newest - SETTLED_MS - APART_MS, ends))
         for back in LOOK_BACK_MS:
-            if partitions <= settled(found).keys():
+            done, told = known(started, found), settled(found)
+            if all(name in told or done.get(name, 0) >= max(inputs.oldest[name], end - SOONER_AGAIN) for name, end in inputs.ends.items()):
                 break
             found = last + self._since(newest - back, ends)
         return found
