@@ -41,7 +41,7 @@ from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing
 from pipeline.driver.slots import has_job, records_read, why_gone
 from pipeline.driver.tail import Tail
-from pipeline.driver.workers import refuse_too_few
+from pipeline.driver.workers import CapacityError, refuse_too_few
 from pipeline.routing import outgoing
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ LINGER_MS = {Mode.REALTIME: "0", Mode.BATCH: "5"}
 """How long a record may wait for company: without it every record is a request to the broker, and none waits."""
 ASK_SECONDS = 0.5
 """Between two questions to the JVM about what was read: they cost it some hundred calls."""
+ADDED_SECONDS = 60.0
+"""Between two looks for partitions that were added to an input: within a batch, Spark looks for none."""
 STANDS_SECONDS = 5.0
 """Where nothing was read for so long, what there was to read is counted, record by record: executors tell every two seconds."""
 AWAY_SECONDS = 2.0
@@ -100,6 +102,8 @@ class IntoStreams(Engine):
         self._asked = 0.0
         self._settled = (-1, 0.0)
         """The last batch of this run that was told of, and when it was looked for."""
+        self._looked = 0.0
+        """When it was last looked for partitions that were added."""
         self._metered: dict[str, int] | None = None
         """It was held back: up to here all is out, and no query runs. Else None."""
         self._news: dict[str, int] = {}
@@ -203,12 +207,30 @@ class IntoStreams(Engine):
             log.warning("it failed, and is begun again from what is out", error=plainly(error))
 
     def _spread(self, before: "StreamingQuery") -> None:
-        """Begin again where a worker was paused or woken: a realtime tier's tasks last as long as a batch, and Spark moves none."""
+        """Begin again where a worker was paused or woken, or partitions were added: a realtime tier's tasks last as long as a batch."""
         told, paused = self._setting.workers.told, self._paused
         if told - paused:
             self._free(before)
-        elif told != paused:
+        elif told != paused or self._are_added():
             self._widen(before)
+
+    def _are_added(self) -> bool:
+        """Tell whether its inputs have more partitions than it reads, and it has a thread for each."""
+        setting, now = self._setting, time.monotonic()
+        if now < self._looked + ADDED_SECONDS:
+            return False
+        self._looked = now
+        setting.streams.renew()
+        partitions = len(setting.streams.bounds(setting.inputs).ends)
+        if partitions <= len(self._begins):
+            return False
+        try:
+            refuse_too_few(setting.tier.name, partitions, setting.workers.awake, setting.workers.threads)
+        except CapacityError as error:
+            log.warning("partitions were added that it cannot read yet", error=str(error))
+            return False
+        log.info("partitions were added; it begins again and reads them too", partitions=partitions, before=len(self._begins))
+        return True
 
     def _free(self, before: "StreamingQuery") -> None:
         """Stop: the worker that is paused is free at once. The query begins on the others at the next look, when that has been said."""
@@ -218,7 +240,7 @@ class IntoStreams(Engine):
         wait_for(self._setting.workers.is_idle, ENDED_SECONDS)
 
     def _widen(self, before: "StreamingQuery") -> None:
-        """Begin on those that are woken too, in no hurry: the next query is planned while the one before still runs.
+        """Begin on all workers and partitions, in no hurry: the next query is planned while the one before still runs.
 
         Its tasks wait until those of that one have ended: so there is little time without output, and they are spread evenly.
         """

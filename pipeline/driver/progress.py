@@ -34,6 +34,8 @@ log = structlog.get_logger()
 EVERY_SECONDS = 2.0
 KEYS = 500
 """Of each partition that are looked at for a hot key, when the tier is behind too far."""
+RENEW_SECONDS = 60.0
+"""Between two questions how many partitions there are."""
 RECORDS = 20
 """Of each output partition that are looked at each time."""
 FRESH_SECONDS = 10.0
@@ -67,6 +69,7 @@ class Progress:
         self._behind = Behind(setting.tier.inputs)
         self._ends: dict[str, int] = {}
         self._batch: str | None = None
+        self._renew_at = 0.0
         self._thread = threading.Thread(target=self._loop, name="progress", daemon=True)
 
     def start(self) -> None:
@@ -98,11 +101,15 @@ class Progress:
 
     def _measure(self, began: dict[str, int]) -> TierProgress:
         setting, flow = self._setting, self._flow
-        ends = self._streams.bounds(setting.inputs).ends
+        if time.monotonic() >= self._renew_at:
+            self._streams.renew()
+            self._renew_at = time.monotonic() + RENEW_SECONDS
+        bounds = self._streams.bounds(setting.inputs)
+        ends = bounds.ends
         if setting.tier.sink is None:
-            self._by_output(began)
+            self._by_output(bounds.oldest | began)  # of partitions that were added since, nothing was read then
         else:
-            self._positions = self._engine.positions()
+            self._positions = bounds.oldest | self._engine.positions()
         positions = self._positions
         flow.records_in = raised(flow.records_in, self._read.to(positions))
         look = Look(time.monotonic(), time.time(), ends, dict(positions), self._waits(ends))

@@ -171,6 +171,20 @@ def test_marks_of_transactions_are_not_waited_for_where_nobody_sends_any_more(ga
     assert caught_up(1)
 
 
+def test_partitions_that_are_added_are_read_within_a_minute_where_there_are_threads_for_them(gate, given):
+    gate.run()
+    pass_time(gate, given, 70)
+    given.partitions, given.renewed = 3, False
+    pass_time(gate, given, 70)
+    assert given.renewed
+    assert len(gate.runs) == 1
+    assert gate._query.isActive, "what it can read it goes on reading"
+    given.partitions = 2
+    pass_time(gate, given, 70)
+    assert len(gate.runs) == 2
+    assert gate._begins.keys() == {RAW, "raw/1"}
+
+
 def test_it_does_not_begin_again_without_a_thread_for_each_partition_that_was_added(gate, given):
     gate.run()
     given.partitions = 3
