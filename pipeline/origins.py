@@ -13,6 +13,11 @@ REPLAY = ".replay-"
 """Between a tier's name and a number, it names a replay of the tier as the writer of records; no tier is called so."""
 
 
+def is_again(path: str) -> bool:
+    """Tell whether a record that came this way was taken up from quarantine."""
+    return f"/{AGAIN}:" in path
+
+
 def first(inputs: Sequence[str], stream: str, partition: int, offset: int) -> str:
     """Name a record from outside that a tier with these inputs reads."""
     return f"{partition}:{offset}" if stream == inputs[0] else f"{stream}/{partition}:{offset}"

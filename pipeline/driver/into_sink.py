@@ -78,19 +78,24 @@ def is_too_large(error: BaseException) -> bool:
     return any(sign in said for sign in TOO_LARGE)
 
 
+def refuse_namesakes(good: pa.Table) -> None:
+    """Refuse rows of a batch that were made of one record and have one name: all but the first would be dropped as replays."""
+    named = list(zip(good.column(lineage.FROM).to_pylist(), good.column(lineage.ORIGIN).to_pylist(), strict=True))
+    if len(set(named)) == len(named):
+        return
+    (place, _), times = Counter(named).most_common(1)[0]
+    message = (
+        f"the transform made {times} records of {place}, and all but the first would be dropped as replays: a table that it joins has "
+        f'to have each key once (dropDuplicates), or it has to return a column "{lineage.INDEX}" that counts them'
+    )
+    raise NamesakesError(message)
+
+
 def sink_rows(good: pa.Table) -> tuple[Rows, list[int]]:
     """Return good rows as a sink takes them, and when each arrived in the pipeline (epoch ms)."""
     columns = {name: good.column(name).to_pylist() for name in good.column_names}
     origins, paths, arrived = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH), columns.pop(lineage.ARRIVED)
-    places = columns.pop(lineage.FROM)
-    named = list(zip(places, origins, strict=True))
-    if len(set(named)) < len(named):
-        (place, _), times = Counter(named).most_common(1)[0]
-        message = (
-            f"the transform made {times} records of {place}, and all but the first would be dropped as replays: a table that it joins has "
-            f'to have each key once (dropDuplicates), or it has to return a column "{lineage.INDEX}" that counts them'
-        )
-        raise NamesakesError(message)
+    del columns[lineage.FROM]
     return Rows(columns, origins, paths), arrived
 
 
@@ -366,6 +371,7 @@ class IntoSink(Engine):
 
     def _write(self, rows: pa.Table, batch: Batch) -> None:
         good, bad = self._quarantine.split(rows)
+        refuse_namesakes(good)
         found, arrived = sink_rows(good)
         put = partial(self._quarantine.put, bad)
         counts = self._ledger.write(batch, found, epoch=self._setting.right(), quarantined=len(bad), aside=put)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
+from pipeline.origins import AGAIN, is_again
 from pipeline.postgres import Connected
 from pipeline.sinks.intents import Intent, Intents
 from pipeline.sinks.marks import Marks, first_seen
@@ -206,7 +207,9 @@ class Ledger(Connected):
                 given_up = self._give_up(cursor, before + 1)
                 if given_up is None:
                     batch.expect(last)
-                    known = self._marks if self._marks is not None and before == self.number else self._read_marks(cursor)
+                    if self._marks is None or before != self.number:
+                        self._marks = self._read_marks(cursor)
+                    known = self._marks | self._read_again(cursor, rows)
                     marks = dict(known)
                     if not self.sink.transactional:
                         aside()  # before what cannot be taken back
@@ -224,7 +227,7 @@ class Ledger(Connected):
             raise
         if given_up is not None:
             raise given_up
-        self._marks, self.number = marks, before + 1
+        self._marks, self.number = {path: mark for path, mark in marks.items() if not is_again(path)}, before + 1
         return counts
 
     def replay(
@@ -239,7 +242,7 @@ class Ledger(Connected):
             with connection.transaction(), connection.cursor() as cursor:
                 cursor.execute("SELECT FROM tier_epochs WHERE tier = %s FOR UPDATE", (self.tier,))
                 last = self._last(cursor) or Last(-1, {}, 0.0, 0.0)
-                known = self._read_marks(cursor)
+                known = self._read_marks(cursor) | self._read_again(cursor, rows)
                 marks = dict(known)
                 written = self.sink.write(cursor, rows, last.number + 1, marks, self.halt)
                 self._raise_marks(cursor, _raised(known, marks))
@@ -340,7 +343,16 @@ class Ledger(Connected):
         return None if row is None else Last(*row)
 
     def _read_marks(self, cursor: psycopg.Cursor[Any]) -> Marks:
-        cursor.execute("SELECT path, position FROM marks WHERE tier = %s", (self.tier,))
+        """Return those of the ways that records take as they come."""
+        cursor.execute("SELECT path, position FROM marks WHERE tier = %s AND path NOT LIKE %s", (self.tier, f"%/{AGAIN}:%"))
+        return {path: tuple(position) for path, position in cursor.fetchall()}
+
+    def _read_again(self, cursor: psycopg.Cursor[Any], rows: Rows) -> Marks:
+        """Return those of records that were taken up from quarantine: each has a way of its own, so they are kept by PostgreSQL alone."""
+        asked = sorted({path for path in rows.paths if is_again(path)})
+        if not asked:
+            return {}
+        cursor.execute("SELECT path, position FROM marks WHERE tier = %s AND path = ANY(%s)", (self.tier, asked))
         return {path: tuple(position) for path, position in cursor.fetchall()}
 
     def _raise_marks(self, cursor: psycopg.Cursor[Any], marks: Marks) -> None:

@@ -119,6 +119,25 @@ def test_null_adds_nothing(lab: Lab) -> None:
     assert lab.ask("select who, n from sums_of_null order by who") == [("a", 1), ("b", 0)]
 
 
+def test_marks_of_what_was_taken_up_from_quarantine_are_asked_for_and_not_kept(lab: Lab) -> None:
+    sums = Totals("sums_again", {"who": "text", "n": "bigint"}, key=("who",))
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for statement in sums.statements():
+            connection.execute(statement)
+
+    def given(*numbers: int) -> Rows:
+        origins = [f"0:{number}" for number in numbers]
+        return Rows({"who": ["a"] * len(numbers), "n": [1] * len(numbers)}, origins, [f"0/again:{origin}/1" for origin in origins])
+
+    with closing(Ledger(lab.where.postgres, "sums_again", 1, sums)) as ledger:
+        assert ledger.write(batch(0, 3), given(5, 3, 4), epoch=1).rows_out == 3
+        assert ledger.write(batch(3, 6), given(3, 4, 6), epoch=1).replays == 2
+        assert ledger.write(batch(6, 7), Rows({"who": ["a"], "n": [1]}, ["0:9"], ["0/1"]), epoch=1).rows_out == 1
+        assert ledger.marks == 1
+    assert lab.ask("select n from sums_again") == [(5,)]
+    assert lab.ask("select count(*) from marks where tier = 'sums_again'") == [(5,)]
+
+
 def archived(home: Path, table: Once) -> list[int]:
     files = (home / "archive" / str(table.archive)).glob("hour=*/*.parquet")
     return sorted(number for file in files for number in pq.read_table(file).column("n").to_pylist())
