@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
+from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 CONNECT_SECONDS = 5
@@ -31,6 +32,13 @@ def connect(postgres: str) -> psycopg.Connection[Any]:
 
 AWAY = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.IdleInTransactionSessionTimeout)
 """What PostgreSQL says when it cannot be used now: also while another server takes over and is read-only still."""
+
+
+def index(name: str, table: str, what: str) -> sql.Composed:
+    """Return the statement that makes an index where there is none: CREATE INDEX waits for everybody who writes, though there is one."""
+    return sql.SQL("DO $$ BEGIN IF to_regclass({}) IS NULL THEN CREATE INDEX {} ON {} {}; END IF; END $$").format(
+        sql.Literal(sql.Identifier(name).as_string()), sql.Identifier(name), sql.Identifier(table), sql.SQL(what)
+    )
 
 
 @dataclass

@@ -5,13 +5,14 @@ from psycopg import sql
 
 from ops.channel import Channel, trail
 from ops.model import paths
+from pipeline.postgres import index
 
-STATEMENTS: tuple[sql.SQL, ...] = (
+STATEMENTS: tuple[sql.Composable, ...] = (
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS trail (role text, name text, at timestamptz NOT NULL, by text NOT NULL, layer text, what text NOT NULL,"
         " change text, outcome text NOT NULL, sentence text NOT NULL, PRIMARY KEY (role, name))"
     ),
-    sql.SQL("CREATE INDEX IF NOT EXISTS trail_at ON trail (at)"),
+    index("trail_at", "trail", "(at)"),
     sql.SQL(
         "CREATE OR REPLACE FUNCTION refuse_to_change() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN RAISE EXCEPTION 'table % is only added to', TG_TABLE_NAME; END $$"

@@ -10,12 +10,12 @@ import psycopg
 from psycopg import sql
 
 from pipeline.origins import AGAIN, is_again
-from pipeline.postgres import Connected
+from pipeline.postgres import Connected, index
 from pipeline.sinks.intents import Intent, Intents
 from pipeline.sinks.marks import Marks, first_seen
 from pipeline.sinks.sink import Absorbed, Rows, Sink, SinkAwayError, Written
 
-STATEMENTS: tuple[sql.SQL, ...] = (
+STATEMENTS: tuple[sql.Composable, ...] = (
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS tier_epochs (tier text PRIMARY KEY, epoch bigint NOT NULL, incarnation bigint NOT NULL,"
         " at timestamptz NOT NULL DEFAULT now())"
@@ -35,7 +35,7 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " quarantined bigint NOT NULL, replays bigint NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp(),"
         " PRIMARY KEY (tier, batch), CHECK (rows_in = rows_out + filtered + quarantined + replays))"
     ),
-    sql.SQL("CREATE INDEX IF NOT EXISTS ledger_at ON ledger (tier, at)"),
+    index("ledger_at", "ledger", "(tier, at)"),
     sql.SQL(  # tiers without state were all there was: nothing was late, and each row that came out was written
         "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'ledger' AND column_name = 'late') THEN"
         " ALTER TABLE ledger ADD COLUMN late bigint NOT NULL DEFAULT 0, ADD COLUMN written bigint, DROP CONSTRAINT ledger_check,"
@@ -46,8 +46,11 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " ALTER TABLE ledger ADD COLUMN lost bigint NOT NULL DEFAULT 0, DROP CONSTRAINT ledger_check,"
         " ADD CONSTRAINT ledger_check CHECK (rows_in = rows_out + filtered + quarantined + replays + late + lost); END IF; END $$"
     ),
-    sql.SQL("CREATE INDEX IF NOT EXISTS ledger_lost ON ledger (tier) WHERE lost > 0"),
-    sql.SQL("ALTER TABLE ledger ADD COLUMN IF NOT EXISTS replay bigint"),  # the replay whose records a batch has, beside the tier's own
+    index("ledger_lost", "ledger", "(tier) WHERE lost > 0"),
+    sql.SQL(  # a batch was always the tier's own, never a replay's
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'ledger' AND column_name = 'replay') THEN"
+        " ALTER TABLE ledger ADD COLUMN replay bigint; END IF; END $$"
+    ),
     sql.SQL("CREATE TABLE IF NOT EXISTS marks (tier text, path text, position bigint[] NOT NULL, PRIMARY KEY (tier, path))"),
     sql.SQL(  # a position was an offset and one index, before records could become several more than once on their way
         "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'marks' AND column_name = 'index') THEN"

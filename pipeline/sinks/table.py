@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import psycopg
 from psycopg import sql
 
+from pipeline.postgres import index
 from pipeline.sinks.marks import Marks, first_seen
 from pipeline.sinks.sink import Rows, Sink, Written
 
@@ -56,10 +57,7 @@ class Once(Table):
         """Add the time, the origin and the batch of each row."""
         stamp = sql.Identifier(self.stamp) + sql.SQL(" timestamptz NOT NULL DEFAULT clock_timestamp()")
         more = [stamp, sql.SQL("origin text PRIMARY KEY"), sql.SQL("batch bigint NOT NULL")]
-        index = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (batch)").format(
-            sql.Identifier(f"{self.name}_batch"), sql.Identifier(self.name)
-        )
-        return [*self._define(more), index]
+        return [*self._define(more), index(f"{self.name}_batch", self.name, "(batch)")]
 
     def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
         """Insert; a row whose origin is there already is a replay."""
@@ -130,10 +128,8 @@ class Latest(Table):
     def statements(self) -> list[sql.Composed]:
         """Make the key the primary one, and keep the batch that each row is of."""
         key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
-        index = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (batch)").format(
-            sql.Identifier(f"{self.name}_batch"), sql.Identifier(self.name)
-        )
-        return [*self._define([sql.SQL("batch bigint NOT NULL"), sql.SQL("PRIMARY KEY ({})").format(key)]), index]
+        more = [sql.SQL("batch bigint NOT NULL"), sql.SQL("PRIMARY KEY ({})").format(key)]
+        return [*self._define(more), index(f"{self.name}_batch", self.name, "(batch)")]
 
     def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
         """Put each row in the place of the one before it."""

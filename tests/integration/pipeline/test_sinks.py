@@ -196,10 +196,10 @@ def within(seconds: float, act: Callable[[], object]) -> None:
     assert time.monotonic() - begun < seconds
 
 
-def test_publishing_waits_for_nobody_who_reads_a_table_that_is_as_it_should_be(lab: Lab) -> None:
+def test_publishing_waits_for_nobody_who_uses_a_table_that_is_as_it_should_be(lab: Lab) -> None:
     pipeline = declare.load("pipeline.hits")
-    with psycopg.connect(lab.where.postgres) as reader:
-        reader.execute("SELECT FROM delivered, campaign_counts, ledger, tier_epochs, audit LIMIT 1")
+    with psycopg.connect(lab.where.postgres) as user:
+        user.execute("LOCK delivered, campaign_counts, ledger, marks, tier_epochs, audit IN ROW EXCLUSIVE MODE")  # as who writes
         within(5, lambda: tables.create(lab.where.postgres, pipeline))
 
 
