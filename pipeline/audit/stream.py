@@ -10,6 +10,10 @@ from pipeline.driver.streams import Seen, Streams, split
 
 BEFORE_MS = 30_000
 """How far the first look goes back: more than what a claim is about, so that nothing is judged of which a part lies before it."""
+BACKLOG = 200_000
+"""When more was put out since the last look, it is read in steps: what was away for a day is not held in memory at once."""
+STEP_MS = 60_000
+"""A step; of all partitions the same time, for a run's records in one claim those in another."""
 AT_ONCE = 1_000
 """So many offsets that are waited for are looked at in one look, whether they hold a record at all."""
 
@@ -39,10 +43,12 @@ class StreamAudit:
         if fresh:
             self._before |= self._found
             self._found = {}
+            ends = bounds.ends
             records = self._streams.since(self._topics, bounds.ends, int(time.time() * 1000) - BEFORE_MS)
         else:
-            starts = {split(place): self._read.get(place, oldest) for place, oldest in bounds.oldest.items()}
-            records = self._streams.read(starts, bounds.ends)
+            starts = {place: self._read.get(place, oldest) for place, oldest in bounds.oldest.items()}
+            ends = self._step(starts, bounds.ends)
+            records = self._streams.read({split(place): offset for place, offset in starts.items()}, ends)
         out: dict[str, list[int]] = {}
         for seen in records:
             if self._mine(seen):
@@ -58,9 +64,18 @@ class StreamAudit:
                 self._found[partition].add(offset)
         lost = [missing for partition, offset in safe.items() for missing in self._judge(partition, offset)]
         self._leave_empty()
-        self._read = dict(bounds.ends)
+        self._read = dict(ends)
         self._book.save(self._tier.name, Page({partition: self._line(partition) for partition in self._found}, self._read), lost)
         return lost
+
+    def _step(self, starts: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
+        """Return up to where to read: everything, or where much waits, what was put out within a minute of the oldest of it."""
+        if sum(ends.values()) - sum(starts.values()) <= BACKLOG:
+            return ends
+        stamps = self._streams.stamps({place: offset for place, offset in starts.items() if offset < ends[place]})
+        until = self._streams.at(self._topics, min(stamps.values(), default=0) + STEP_MS, ends)
+        step = {place: max(starts[place], until[place]) for place in ends}
+        return step if step != starts else ends  # clocks that were wrong put later records before these
 
     def done(self) -> dict[str, int]:
         """Return the offset of each input partition before which everything has come out or is told as lost."""

@@ -23,6 +23,7 @@ from ops.model.access import Role
 from ops.model.incarnation import TierWanted
 from ops.model.status import Loss
 from pipeline import declare, publish
+from pipeline.audit import stream
 from pipeline.audit.__main__ import Auditor
 from pipeline.declare import Tier
 from pipeline.driver.positions import SETTLED_MS
@@ -66,12 +67,12 @@ class Kafka:
             self.producer.poll(0)
         self.producer.flush(30)
 
-    def fill(self, stream: str, end: int) -> None:
-        """Have partition 0 of a stream end there at least."""
+    def fill(self, stream: str, end: int, partition: int = 0) -> None:
+        """Have a partition of a stream end there at least."""
         with closing(Streams(self.where.kafka)) as streams:
-            there = streams.bounds([stream]).ends[f"{stream}/0"]
+            there = streams.bounds([stream]).ends[f"{stream}/{partition}"]
         for _ in range(there, end):
-            self.producer.produce(stream, b"{}", partition=0)
+            self.producer.produce(stream, b"{}", partition=partition)
             self.producer.poll(0)
         self.producer.flush(30)
 
@@ -389,3 +390,21 @@ def test_a_tier_that_is_not_declared_any_more_is_stopped_until_it_is_declared_ag
         assert wanted(channel, min(names)) is False, "what a person stopped stays stopped"
         channel.delete(paths.tier("gone"))
         channel.delete(paths.wanted(min(names)))
+
+
+def test_what_was_put_out_while_nobody_looked_is_read_in_steps_and_judged_alike(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry, kafka, now = PIPELINE.tier("entry"), Kafka(lab.where), time.time() + 60  # later than all that is there
+    monkeypatch.setattr(stream, "BACKLOG", 500)
+    monkeypatch.setattr(stream, "STEP_MS", 5_000)
+    kafka.put("hits", "entry/5", "raw/2", [0], now - 1)
+    with closing(begun(lab, entry)) as auditor, closing(Streams(lab.where.kafka)) as streams:
+        kafka.fill("raw", 3000, partition=2)
+        for first in range(1, 3000, 100):
+            kafka.put("hits", "entry/5", "raw/2", (each for each in range(first, first + 100) if each != 777), now + first / 50)
+        lost, reached = [], []
+        while streams.bounds(["hits"]).ends.items() - auditor._audits["entry"]._read.items():  # type: ignore[union-attr]
+            lost += auditor.look()
+            reached.append(auditor._audits["entry"].done()["raw/2"])
+    assert len(reached) > 5
+    assert reached == sorted(reached)
+    assert [each.place for each in lost] == ["raw/2:777"]
