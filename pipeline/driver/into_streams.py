@@ -1,7 +1,6 @@
 """The query of a tier that writes streams: every run starts, on its own checkpoint, from what its output tells (decision record 0002)."""
 
 import json
-import math
 import shutil
 import tempfile
 import time
@@ -37,6 +36,7 @@ from pipeline.driver.holes import guard
 from pipeline.driver.intake import Intake, portion
 from pipeline.driver.patience import is_away
 from pipeline.driver.positions import GIVE_UP_MS, known, refuse_shorter, start, unbroken
+from pipeline.driver.reading import Reading
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing
 from pipeline.driver.slots import has_job, records_read, why_gone
@@ -57,12 +57,8 @@ SETTLED_SECONDS = 600.0
 """Between two looks for a batch's end."""
 LINGER_MS = {Mode.REALTIME: "0", Mode.BATCH: "5"}
 """How long a record may wait for company: without it every record is a request to the broker, and none waits."""
-ASK_SECONDS = 0.5
-"""Between two questions to the JVM about what was read: they cost it some hundred calls."""
 ADDED_SECONDS = 60.0
 """Between two looks for partitions that were added to an input: within a batch, Spark looks for none."""
-STANDS_SECONDS = 5.0
-"""Where nothing was read for so long, what there was to read is counted, record by record: executors tell every two seconds."""
 AWAY_SECONDS = 2.0
 """Between two tries while Kafka is away."""
 PLANNED_SECONDS = 1.0
@@ -94,12 +90,7 @@ class IntoStreams(Engine):
         self._restarts = Restarts(limit=5, seconds=60.0, first_wait=0.2)
         self._run = -1
         self._begins: dict[str, int] = {}
-        self._ends: dict[str, int] = {}
-        self._needed = 0
-        """So many records lay before these ends when it began; offsets are more, where senders use transactions."""
-        self._count, self._stands_since = -1, 0.0
-        """So many it had read at the last look, and since when."""
-        self._asked = 0.0
+        self._reading = Reading({}, {})
         self._settled = (-1, 0.0)
         """The last batch of this run that was told of, and when it was looked for."""
         self._looked = 0.0
@@ -162,8 +153,7 @@ class IntoStreams(Engine):
         self._own.append(begins)
         folder, self._by = self._next_run()
         drop_runs(setting.checkpoints, setting.incarnation, self._run, earlier=setting.owns())
-        self._begins, self._ends, self._count = begins, {name: inputs[name] for name in begins}, -1
-        self._needed = sum(self._ends.values()) - sum(begins.values())
+        self._begins, self._reading = begins, Reading(begins, inputs)
         if self._handover is not None:
             self._handover.stop()
             self._handover = None
@@ -172,13 +162,13 @@ class IntoStreams(Engine):
         setting.flow.metered = metered
         self._metered = dict(begins) if metered else None
         if metered:
-            log.info("lets in by measure", by=self._by, begins=begins, behind=self._needed)
+            log.info("lets in by measure", by=self._by, begins=begins, behind=self._reading.needed)
             return
         if setting.tier.mode is Mode.REALTIME:
             refuse_too_few(setting.tier.name, len(inputs), setting.workers.awake, setting.workers.threads)
         self._handover = Handover(setting.kafka, outputs, self._by, begins, inputs)
         self._query = self._start(begins, folder, by=self._by)
-        log.info("runs", by=self._by, begins=begins, behind=self._needed)
+        log.info("runs", by=self._by, begins=begins, behind=self._reading.needed)
 
     def tick(self) -> None:
         """Stop letting records in when it is held back; else let in what may come, and flow again once all of it is out.
@@ -347,19 +337,11 @@ class IntoStreams(Engine):
             return False
         if self._handover.passed():
             return True
-        if self._handover.behind() or time.monotonic() < self._asked + ASK_SECONDS:
+        if self._handover.behind():
             return False
         if self._setting.tier.mode is Mode.BATCH:
             return is_idle(self._query)
-        self._asked = time.monotonic()
-        count, tasks = records_read(self._setting.session)
-        if count != self._count:
-            self._count, self._stands_since = count, self._asked
-        elif count < self._needed and self._asked > self._stands_since + STANDS_SECONDS:
-            held = self._setting.streams.held
-            self._needed = sum(len(held(name, first, end)) for name, first in self._begins.items() if (end := self._ends[name]) > first)
-            self._stands_since = math.inf
-        return tasks >= len(self._begins) and count >= self._needed
+        return self._reading.is_over(self._setting.session, self._setting.streams)
 
     def gap(self) -> float | None:
         """Measured in the time stamps of the output."""

@@ -7,7 +7,7 @@ import pytest
 
 from ops.model.tier import Kind, Mode
 from pipeline.declare import Stream, Tier
-from pipeline.driver import into_streams
+from pipeline.driver import into_streams, reading
 from pipeline.driver.engine import Setting
 from pipeline.driver.intake import ROUND_SECONDS, SILENT_SECONDS
 from pipeline.driver.into_streams import IntoStreams
@@ -154,7 +154,7 @@ def test_it_flows_is_held_lets_in_by_measure_and_flows_again_from_where_it_is(ga
 def test_marks_of_transactions_are_not_waited_for_where_nobody_sends_any_more(gate, given, monkeypatch):
     monkeypatch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None, passed=lambda: False, behind=lambda: False))
     read = [0]
-    monkeypatch.setattr(into_streams, "records_read", lambda _session: (read[0], 1))
+    monkeypatch.setattr(reading, "records_read", lambda _session: (read[0], 1))
     given.end, given.marks = 100, 3
 
     def caught_up(seconds):
