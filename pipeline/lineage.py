@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -129,23 +129,28 @@ def rounds(path: "Column", stream: Stream) -> "Column":
 
 
 def _unfit(made: "DataFrame", tier: Tier) -> "Column":
-    """Say why a row cannot be written: the transform's own reason, or that PostgreSQL would refuse it, and the whole batch with it."""
+    """Say why a row cannot be written: the transform's own reason, or that it would stop the whole batch on its way to PostgreSQL."""
     assert tier.sink is not None  # noqa: S101 — who collects writes into one
     keys = tier.sink.keys
     nul, length = F.char(F.lit(0)), F.octet_length(F.concat_ws("", *(F.col(name).cast("string") for name in keys)))
-    texts = [name for name, kind in made.select(*business(made, tier)).dtypes if kind.startswith("string")]
+    kinds = made.select(*business(made, tier)).dtypes
+    texts = [name for name, kind in kinds if kind.startswith("string")]
+    times = [name for name, kind in kinds if kind == "date" or kind.startswith("timestamp")]
     found = [
         *([F.col(REASON)] if REASON in made.columns else []),
         *(F.when(F.col(name).contains(nul), F.lit(f"{name} has a character NUL, which no text in PostgreSQL may have")) for name in texts),
+        *(F.when(~F.is_valid_utf8(name), F.lit(f"{name} is no text: it is not UTF-8")) for name in texts),
+        *(F.when(~F.year(name).between(1, 9999), F.lit(f"{name} is before the year 1 or after 9999")) for name in times),
         *(F.when(F.col(name).isNull(), F.lit(f"{name} is null, and rows of {tier.sink.name} are found by it")) for name in keys),
         *([F.when(length > KEY_BYTES, F.lit(f"{', '.join(keys)}: too long, at most {KEY_BYTES} bytes may be a key"))] if keys else []),
     ]
     return F.coalesce(*found) if found else F.lit(None).cast("string")
 
 
-def collected(made: "DataFrame", tier: Tier) -> "DataFrame":
-    """Turn what the transform returned into what a table's writer takes; only bad rows carry all of their lineage."""
+def collected(made: "DataFrame", tier: Tier, whole: Collection[str] = ()) -> "DataFrame":
+    """Turn what the transform returned into what a table's writer takes; only bad rows, and those from `whole`, carry all their lineage."""
     reason = _unfit(made, tier)
+    carries = reason.isNotNull() | F.col(COLUMN)["from"].isin(*whole) if whole else reason.isNotNull()
     return made.select(
         *business(made, tier),
         origin(made).alias(ORIGIN),
@@ -156,7 +161,7 @@ def collected(made: "DataFrame", tier: Tier) -> "DataFrame":
         # field by field: Arrow takes no null for a struct whose fields cannot be null
         F.struct(
             *(
-                F.when(reason.isNotNull(), F.col(COLUMN)[name]).alias(name)
+                F.when(carries, F.col(COLUMN)[name]).alias(name)
                 for name in ("origin", "path", "from", "t0", "stream", "partition", "key", "value")
             )
         ).alias(COLUMN),

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ from pipeline.postgres import AWAY
 from pipeline.sinks.archive import Archive
 from pipeline.sinks.ledger import Batch, Counts, FencedError, GivenUpError, Last, Ledger, MovedError
 from pipeline.sinks.quarantine import Quarantine
+from pipeline.sinks.refused import REFUSED, without_refused
 from pipeline.sinks.sink import Rows, Sink, SinkAwayError
 from pipeline.sinks.table import Once
 
@@ -271,6 +272,12 @@ class IntoSink(Engine):
         tier = self._setting.tier
         return lineage.collected(lineage.transformed(source(self._setting, options), tier), tier), "append"
 
+    def _again(self, batch: Batch, whole: Sequence[str]) -> pa.Table:
+        """Return what the query has put out for a batch, the rows from some places with all of their lineage."""
+        bounds = {"startingOffsets": json.dumps(offsets_option(batch.begins)), "endingOffsets": json.dumps(offsets_option(batch.ends))}
+        tier = self._setting.tier
+        return lineage.collected(lineage.transformed(source(self._setting, bounds, stream=False), tier), tier, whole).toArrow()
+
     def _start(self, begins: dict[str, int], take: "Callable[[DataFrame, int], None]", *, records: int) -> "StreamingQuery":
         made, mode = self._made(begins, records)
         writer = made.writeStream.foreachBatch(take).queryName(self._called).outputMode(mode)
@@ -374,7 +381,12 @@ class IntoSink(Engine):
         refuse_namesakes(good)
         found, arrived = sink_rows(good)
         put = partial(self._quarantine.put, bad)
-        counts = self._ledger.write(batch, found, epoch=self._setting.right(), quarantined=len(bad), aside=put)
+        try:
+            counts = self._ledger.write(batch, found, epoch=self._setting.right(), quarantined=len(bad), aside=put)
+        except REFUSED as error:
+            log.warning("PostgreSQL refuses a batch; what it does not take is set aside", error=plainly(error))
+            self._write(without_refused(self._ledger, good, found, partial(self._again, batch)), batch)
+            return
         self._turn, self._done, now = True, batch.ends, time.time()
         self._count(counts, arrived, now)
         if arrived and self._gap is None and self._before is not None:

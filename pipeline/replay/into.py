@@ -1,9 +1,9 @@
 """Where a replay's records go: where the tier's own would, under the same names, so that whoever has one drops it."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +14,10 @@ from pipeline.driver.into_sink import sink_rows
 from pipeline.replay.book import Book, BrokenOffError, Replay
 from pipeline.sinks.ledger import Counts, Ledger
 from pipeline.sinks.quarantine import Quarantine
+from pipeline.sinks.refused import REFUSED, without_refused
+
+if TYPE_CHECKING:
+    import psycopg
 
 SLICE_SECONDS = 0.02
 """What goes into a stream is spread evenly: so long at most it comes all at once."""
@@ -28,6 +32,8 @@ class Part:
     """How many records they are made of."""
     after: Replay
     """The replay once it is put."""
+    again: Callable[[Sequence[str]], pa.Table]
+    """Makes the rows again, those from some places with all of their lineage."""
 
 
 class Target(Protocol):
@@ -50,19 +56,19 @@ class IntoSink:
 
     def put(self, part: Part, rate: Callable[[], float]) -> None:
         """Write it at once: it is small."""
-        del rate
         known = pc.is_in(part.rows.column(lineage.FROM), self._bad)
         good, new = self._quarantine.split(part.rows.filter(pc.invert(known)))
-        self._quarantine.put(new)
         aside = len(new) + int(pc.sum(known).as_py() or 0)
         found, _ = sink_rows(good)
-        self._ledger.replay(
-            part.records,
-            found,
-            number=part.after.number,
-            quarantined=aside,
-            save=lambda cursor, counts: self._book.save(part.after, counts, cursor),
-        )
+
+        def save(cursor: "psycopg.Cursor[Any]", counts: Counts) -> None:
+            self._quarantine.put(new)  # only now: what is refused would be put there again with each try
+            self._book.save(part.after, counts, cursor)
+
+        try:
+            self._ledger.replay(part.records, found, number=part.after.number, quarantined=aside, save=save)
+        except REFUSED:
+            self.put(replace(part, rows=without_refused(self._ledger, good, found, part.again)), rate)
 
     def close(self) -> None:
         """Give the connection back."""

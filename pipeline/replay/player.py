@@ -70,7 +70,7 @@ class Player:
         begun, done = time.monotonic(), self.replay.done
         until = portion(done, self.replay.ends, max(1, min(self._tier.max_offsets, int(rate * PART_SECONDS))))
         rows, records = reader.rows(done, until)
-        part = Part(rows, records, self.replay.at(until))
+        part = Part(rows, records, self.replay.at(until), lambda whole: reader.rows(done, until, whole)[0])
         target.put(part, self._rate)
         self.replay = part.after
         taken = sum(until.values()) - sum(done.values())

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ class Reader:
         signal.signal(signal.SIGINT, told)  # PySpark has put its own in its place
         self._session.sparkContext.setLogLevel("ERROR")
 
-    def rows(self, begins: dict[str, int], ends: dict[str, int]) -> tuple[pa.Table, int]:
+    def rows(self, begins: dict[str, int], ends: dict[str, int], whole: Sequence[str] = ()) -> tuple[pa.Table, int]:
         """Return what the tier makes of the records between, as `outgoing` or `collected` has it, and how many records they are."""
         tier, records = self._tier, self._records(begins, ends)
         count = sum(end - begins[place] for place, end in ends.items())
@@ -62,7 +63,7 @@ class Reader:
             count = records.count()
         made = lineage.transformed(records, tier, read)
         if tier.sink is not None:
-            return lineage.collected(made, tier).toArrow(), count
+            return lineage.collected(made, tier, whole).toArrow(), count
         topics = [*(stream.name for stream in tier.outputs), *(stream.quarantine for stream in tier.inputs)]
         partitions = {topic: self._streams.partitions(topic) for topic in topics}
         return outgoing(made, tier, f"{self._replay.by}/{self._replay.incarnation}", partitions).toArrow(), count

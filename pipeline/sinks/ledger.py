@@ -1,7 +1,7 @@
 """The transaction of a batch: rows, marks, ledger row and the fence, all of it or nothing. Called by the driver of a tier with a table."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from pipeline.origins import AGAIN, is_again
 from pipeline.postgres import Connected, index
 from pipeline.sinks.intents import Intent, Intents
 from pipeline.sinks.marks import Marks, first_seen
+from pipeline.sinks.refused import refused
 from pipeline.sinks.sink import Absorbed, Rows, Sink, SinkAwayError, Written
 
 STATEMENTS: tuple[sql.Composable, ...] = (
@@ -256,6 +257,23 @@ class Ledger(Connected):
             self.close()
             raise
         return counts
+
+    def refused(self, rows: Rows) -> dict[int, str]:
+        """Return which rows PostgreSQL does not take, and what it says of each; nothing is written."""
+        if not self.sink.transactional:
+            return {}
+        connection = self.open()
+        with connection.transaction(force_rollback=True), connection.cursor() as cursor:
+            last = self._last(cursor) or Last(-1, {}, 0.0, 0.0)
+            marks = self._read_marks(cursor) | self._read_again(cursor, rows)
+
+            def write(some: Sequence[int]) -> None:
+                ahead = dict(marks)
+                with connection.transaction():
+                    self.sink.write(cursor, rows.only(some), last.number + 1, ahead, self.halt)
+                marks.update(ahead)
+
+            return refused(range(len(rows)), write)
 
     def last(self) -> Last | None:
         """Return the tier's last batch, whoever wrote it."""

@@ -23,6 +23,11 @@ class Rows:
     origins: Sequence[str]
     paths: Sequence[str]
 
+    def only(self, rows: Sequence[int]) -> "Rows":
+        """Return some of the rows."""
+        columns, *names = self.columns.items(), self.origins, self.paths
+        return Rows({name: [column[row] for row in rows] for name, column in columns}, *([each[row] for row in rows] for each in names))
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.origins)

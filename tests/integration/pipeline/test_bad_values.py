@@ -50,6 +50,15 @@ def test_entry_lets_nothing_through_that_later_tiers_stumble_over(session: Spark
     assert [row.reason for row in checked.orderBy("lineage.from").collect()] == [reason, None]
 
 
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
+def test_times_that_python_has_no_word_for_are_set_aside(session: SparkSession, kind: str) -> None:
+    tier = Tier("mine", Kind.OUTBOUND, (Stream("hits", "at bigint"),), lambda hits: hits, sink=Once("rows", {"at": "timestamptz"}))
+    given = records(session, *({"at": each} for each in (-62135596800, -62135596801, 253402300799, 253402300800, None)), stream="hits")
+    read = lineage.transformed(given, tier).withColumn("at", F.timestamp_seconds("at").cast(kind))
+    made = lineage.collected(read, tier).orderBy(lineage.FROM).select(lineage.REASON).collect()
+    assert [row.reason for row in made] == [None, *["at is before the year 1 or after 9999", None] * 2]
+
+
 def into(sink: Sink) -> Tier:
     return Tier("mine", Kind.OUTBOUND, (Stream("hits", "id string, n bigint"),), lambda hits: hits, sink=sink)
 

@@ -1,0 +1,40 @@
+"""A pipeline for tests: what comes from outside goes into a table whose columns do not take everything."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ops.model.resources import Quantum
+from ops.model.tier import Delivery, Kind
+from pipeline.declare import Pipeline, Stream, Tier
+from pipeline.sinks.table import Once
+
+LOADED = Once("loaded", {"line": "text", "n": "smallint", "doc": "jsonb", "at": "timestamptz"})
+
+
+def loaded(raw: DataFrame) -> DataFrame:
+    """Read `n;doc;seconds`, and leave it to the table what it takes."""
+    parts = F.split("value", ";")
+    at = F.timestamp_seconds(F.get(parts, F.lit(2)).cast("bigint"))
+    return raw.select(
+        F.col("value").alias("line"),
+        F.get(parts, F.lit(0)).cast("bigint").alias("n"),
+        F.get(parts, F.lit(1)).alias("doc"),
+        at.alias("at"),
+        "lineage",
+    )
+
+
+PIPELINE = Pipeline(
+    (
+        Tier(
+            "load",
+            Kind.OUTBOUND,
+            (Stream("raw"),),
+            loaded,
+            sink=LOADED,
+            delivery=Delivery.EXACTLY_ONCE,
+            quantum=Quantum(cpu=1, memory=750, threads=4),
+            driver=Quantum(cpu=0.5, memory=800, threads=1),
+        ),
+    )
+)

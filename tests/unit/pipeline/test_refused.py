@@ -1,0 +1,39 @@
+"""Finding the rows that PostgreSQL does not take: exactly those, whatever is refused."""
+
+import psycopg
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.sinks.refused import refused
+
+
+@given(st.integers(0, 60), st.sets(st.integers(0, 59)))
+def test_those_that_are_refused_are_found_and_all_others_are_taken_once(count: int, bad: set[int]) -> None:
+    taken: list[int] = []
+
+    def write(rows: "range | list[int]") -> None:
+        for row in rows:
+            if row in bad:
+                message = f"row {row}\nDETAIL: it is bad"
+                raise psycopg.DataError(message)
+        taken.extend(rows)
+
+    assert refused(range(count), write) == {row: f"row {row}" for row in sorted(bad) if row < count}
+    assert taken == [row for row in range(count) if row not in bad]
+
+
+@given(st.lists(st.integers(1, 10)))
+def test_rows_that_are_refused_only_together_are_taken_as_long_as_they_can_be(numbers: list[int]) -> None:
+    """A sum that would be too large for its column."""
+    most, total = 20, 0
+
+    def write(rows: "range | list[int]") -> None:
+        nonlocal total
+        if total + sum(numbers[row] for row in rows) > most:
+            message = "out of range"
+            raise psycopg.DataError(message)
+        total += sum(numbers[row] for row in rows)
+
+    left = refused(range(len(numbers)), write)
+    assert total == sum(number for row, number in enumerate(numbers) if row not in left) <= most
+    assert all(total + numbers[row] > most for row in left)
