@@ -100,6 +100,11 @@ class Tier:
     quantum: Quantum = field(default_factory=Quantum)
     driver: Quantum = field(default_factory=lambda: Quantum(cpu=0.5, memory=1200, threads=1))
 
+    @property
+    def written(self) -> list[str]:
+        """Name the streams that it writes, those of the quarantine included."""
+        return [stream.name for stream in self.outputs] + [stream.quarantine for stream in self.inputs]
+
 
 @dataclass(frozen=True)
 class Pipeline:

@@ -147,6 +147,21 @@ def replay(  # noqa: PLR0913 — each is a choice of the caller
     os.execvp(words[0], words)  # noqa: S606 - it becomes the replay, so that signals reach it
 
 
+@app.command(epilog="Example: sluice skip entry --dry-run")
+def skip(
+    tier: Annotated[str, typer.Argument(help="The tier that stands still because records are gone.")],
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be skipped.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have a tier go on where what it has not read is gone from its inputs, by retention or by somebody's hand.
+
+    It stands still until this is asked for. `sluice audit` tells the records as lost, `sluice trail` who has skipped them.
+    """
+    words = [sys.executable, "-m", "pipeline.skip", tier, *["--dry-run"] * dry_run, *["--json"] * as_json]
+    os.execvp(words[0], words)  # noqa: S606 - it becomes the other
+
+
 @app.command(epilog="Example: sluice simulate --hosts 2300 --slots 18400")
 def simulate(
     hosts: Annotated[int, typer.Option(help="How many hosts, each with an agent.")],

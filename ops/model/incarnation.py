@@ -291,6 +291,8 @@ class TierWanted(Frozen):
     """The release that its next incarnation is begun from; set at its first start, and by an upgrade that was accepted."""
     partitions: int = STATE_PARTITIONS
     """Over how many partitions the state of its next incarnation is spread; set by a repartition that was accepted."""
+    skipped: dict[str, int] = Field(default_factory=dict)
+    """Before these offsets of its inputs, by `stream/partition`, all that it has not read is gone for good, as a person has said."""
     by: str = ""
     at: float = 0.0
 

@@ -27,7 +27,7 @@ class StreamAudit:
         self._streams = streams
         self._book = book
         self._inputs = [stream.name for stream in tier.inputs]
-        self._topics = [*(stream.name for stream in tier.outputs), *(stream.quarantine for stream in tier.inputs)]
+        self._topics = tier.written
         self._claims = Claims()
         page = book.load(tier.name)
         self._read = page.read

@@ -90,7 +90,7 @@ class TableAudit:
             if begin > line.judged:
                 sentence = (
                     f"batch {entry.batch} of {tier} begins with offset {begin} of {partition}, the one before it ended at {line.judged}: "
-                    f"{begin - line.judged} records were skipped; they are still in the stream"
+                    f"{begin - line.judged} records were skipped; {self._still_there(partition, line.judged)}"
                 )
                 lost.append(Missing(f"{partition}:{line.judged}", begin - line.judged, sentence))
             line.again += max(0, line.judged - begin)
@@ -103,6 +103,11 @@ class TableAudit:
             )
             lost.append(Missing(entry.first, nowhere, sentence))
         return lost
+
+    def _still_there(self, partition: str, first: int) -> str:
+        """Say whether what was skipped can be had again."""
+        oldest = self._streams.bounds([split(partition)[0]]).oldest.get(partition, 0)
+        return "they are still in the stream" if first >= oldest else f"of those, the stream holds what is from offset {oldest} on"
 
     def _empty(self, entry: Entry) -> int:
         """Count the offsets of a batch that hold no record: the ledger knows offsets only."""

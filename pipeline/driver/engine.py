@@ -82,7 +82,7 @@ class Setting:
     @property
     def outputs(self) -> list[str]:
         """The topics that the tier writes, quarantine included."""
-        return [stream.name for stream in self.tier.outputs] + [stream.quarantine for stream in self.tier.inputs]
+        return self.tier.written
 
 
 class Engine(ABC):

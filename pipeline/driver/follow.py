@@ -12,7 +12,18 @@ import structlog
 from ops.channel.client import Channel, ChannelAwayError, ConflictError, Waker
 from ops.model import paths
 from ops.model.ids import Incarnation, UnitId
-from ops.model.incarnation import Directive, IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Receipt, State, advance, directive
+from ops.model.incarnation import (
+    Directive,
+    IncarnationReport,
+    IncarnationSpec,
+    OwnerRecord,
+    Phase,
+    Receipt,
+    State,
+    TierWanted,
+    advance,
+    directive,
+)
 from ops.model.tier import TierSpec
 
 log = structlog.get_logger()
@@ -159,14 +170,11 @@ class Follow:
 
     def started(self) -> list[dict[str, int]]:
         """Return up to where all was out when an incarnation of the tier started or settled, as far as they said; this one's included."""
-        found: list[dict[str, int]] = []
         try:
-            for number in self._channel.children(paths.incarnations(self._tier)):
-                report = self._channel.read(paths.report(self._tier, int(number)), IncarnationReport)
-                found += [] if report is None else _said(report.value)
+            return starts(self._channel, self._tier) + _said(self.report)
         except (ChannelAwayError, ConflictError):
             log.warning("the channel is away; where earlier incarnations started is not known, the output has to tell")
-        return found + _said(self.report)
+        return _said(self.report)
 
     def left(self) -> Receipt | None:
         """Return the last receipt that an incarnation of the tier has left, this one included, as far as is known."""
@@ -219,6 +227,16 @@ class Follow:
 def last_of(receipts: Iterable[Receipt]) -> Receipt | None:
     """Return the furthest of a tier's receipts: positions only grow, while the clocks of two hosts may differ by any time."""
     return max(receipts, key=lambda receipt: (sum(receipt.positions.values()), receipt.at), default=None)
+
+
+def starts(channel: Channel, tier: str) -> list[dict[str, int]]:
+    """Return up to where all was out when incarnations of a tier started or settled, as they said, or is gone, as a person has said."""
+    wanted = channel.read(paths.wanted(tier), TierWanted)
+    found = [] if wanted is None else [wanted.value.skipped]
+    for number in channel.children(paths.incarnations(tier)):
+        report = channel.read(paths.report(tier, int(number)), IncarnationReport)
+        found += [] if report is None else _said(report.value)
+    return found
 
 
 def _said(report: IncarnationReport) -> list[dict[str, int]]:

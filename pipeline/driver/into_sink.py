@@ -24,7 +24,7 @@ from pipeline.driver.failure import plainly
 from pipeline.driver.flow import Commits, raised
 from pipeline.driver.intake import portion
 from pipeline.driver.patience import is_away
-from pipeline.driver.positions import GoneError, refuse_shorter, start
+from pipeline.driver.positions import refuse_shorter, start
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.streams import Bounds
 from pipeline.postgres import AWAY
@@ -250,13 +250,7 @@ class IntoSink(Engine):
     def _begin(self, last: Last | None, bounds: Bounds) -> dict[str, int]:
         """Make a run's checkpoint, and return where the run begins."""
         self._folder = self._scratch()
-        if last is None:
-            return start(bounds.oldest, bounds.ends, [], [])
-        try:
-            return start(bounds.oldest, bounds.ends, [last.ends], [])
-        except GoneError as gone:
-            message = f"{gone}; to go on with what is there, {self._anew(last)}"
-            raise GoneError(message) from gone
+        return start(bounds.oldest, bounds.ends, [] if last is None else [last.ends], [])
 
     def _anew(self, last: Last) -> str:
         """Say how a person has the tier begin with the oldest records that there are; the numbers of its batches go on."""

@@ -79,7 +79,8 @@ class IntoStreams(Engine):
     def __init__(self, setting: Setting) -> None:
         """Prepare; nothing runs yet."""
         self._setting = setting
-        self._tail, self._guard = Tail(setting), guard(setting.session)
+        self._guard = guard(setting.session)
+        self._tail = Tail(setting.tier, setting.streams, one_for_one=setting.one_for_one)
         self._query: StreamingQuery | None = None
         self._handover: Handover | None = None
         self._executors: frozenset[str] = frozenset()

@@ -51,8 +51,8 @@ def start(
         offset = done.get(partition, first)
         if offset < first:
             message = (
-                f"{partition}: offsets {offset} to {first - 1} were never processed and are no longer there; "
-                f"give the stream a longer retention (retention.ms), and replay them from where they came from"
+                f"{partition}: offsets {offset} to {first - 1} were never processed and are no longer there; `sluice skip` has the tier "
+                f"go on without them; give the stream a longer retention (retention.ms), and put them in again from where they came from"
             )
             raise GoneError(message)
         chosen[partition] = min(offset, ends[partition])

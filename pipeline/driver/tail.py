@@ -1,13 +1,10 @@
 """The end of a tier's output, read back: what tells a run where to begin, and where the tier is."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from pipeline.declare import Tier
 from pipeline.driver.positions import SETTLED_MS, PutOut, known, settled
-from pipeline.driver.streams import Bounds
-
-if TYPE_CHECKING:
-    from pipeline.driver.engine import Setting
+from pipeline.driver.streams import Bounds, Streams
 
 A_FEW = 200
 """Records of each output partition that tell where a busy tier is."""
@@ -22,10 +19,10 @@ SOONER_AGAIN = 1_000
 class Tail:
     """What runs of one tier have put out last; others put records into its streams again, or into the same quarantine."""
 
-    def __init__(self, setting: "Setting") -> None:
+    def __init__(self, tier: Tier, streams: Streams, *, one_for_one: bool = False) -> None:
         """Prepare; nothing is read yet."""
-        self._tier, self._streams, self._outputs = setting.tier.name, setting.streams, setting.outputs
-        self._one_for_one = setting.one_for_one
+        self._tier, self._streams, self._outputs = tier.name, streams, tier.written
+        self._one_for_one = one_for_one
 
     def last(self, ends: dict[str, int]) -> list[PutOut]:
         """Return the last records before the `ends` of its output."""

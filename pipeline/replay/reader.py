@@ -64,8 +64,7 @@ class Reader:
         made = lineage.transformed(records, tier, read)
         if tier.sink is not None:
             return lineage.collected(made, tier, whole).toArrow(), count
-        topics = [*(stream.name for stream in tier.outputs), *(stream.quarantine for stream in tier.inputs)]
-        partitions = {topic: self._streams.partitions(topic) for topic in topics}
+        partitions = {topic: self._streams.partitions(topic) for topic in tier.written}
         return outgoing(made, tier, f"{self._replay.by}/{self._replay.incarnation}", partitions).toArrow(), count
 
     def _records(self, begins: dict[str, int], ends: dict[str, int]) -> "DataFrame":

@@ -294,6 +294,16 @@ class Ledger(Connected):
         rows = self.open().execute(f"{LAST} LIMIT %s", (self.tier, most)).fetchall()
         return [Last(*row) for row in rows]
 
+    def leave(self, places: Sequence[str]) -> None:
+        """Let the next batch begin in these partitions wherever they begin, as a person has decided."""
+        connection = self.open()
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.execute("SELECT FROM tier_epochs WHERE tier = %s FOR UPDATE", (self.tier,))
+            last = self._last(cursor)
+            if last is not None:
+                leave = "UPDATE ledger SET ends = ends - %s::text[] WHERE tier = %s AND batch = %s"
+                cursor.execute(leave, (list(places), self.tier, last.number))
+
     def begins(self) -> dict[str, int]:
         """Return where the tier's first batch began."""
         row = self.open().execute("SELECT begins FROM ledger WHERE tier = %s ORDER BY batch LIMIT 1", (self.tier,)).fetchone()

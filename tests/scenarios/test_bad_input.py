@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.scenarios.live import ROOT, Live, until
 from tests.scenarios.oracle import Load
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]  # the first of all waits for the platform to come up
 
 
 def good(identity: str) -> dict[str, object]:

@@ -29,7 +29,7 @@ from tests.lab import HOSTS
 from tests.scenarios.conftest import PORT_BASE
 from tests.scenarios.live import ROOT, Live, until
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]  # the first of all waits for the platform to come up
 LARGE = 64 * 1024 * 1024
 ELSEWHERE = ("jars", "cds", "data/kafka", "data/postgres", "uv")
 """Folders below the home that hold other people's programs, records, or are their server's alone."""

@@ -1,4 +1,4 @@
-"""A pipeline for tests: what comes from outside goes into a table whose columns do not take everything."""
+"""A pipeline for tests: what comes from outside goes into a table whose columns do not take everything, and as it is into a stream."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -24,17 +24,12 @@ def loaded(raw: DataFrame) -> DataFrame:
     )
 
 
+RAW = Stream("raw")
+SLOT = Quantum(cpu=1, memory=750, threads=4)
+DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 PIPELINE = Pipeline(
     (
-        Tier(
-            "load",
-            Kind.OUTBOUND,
-            (Stream("raw"),),
-            loaded,
-            sink=LOADED,
-            delivery=Delivery.EXACTLY_ONCE,
-            quantum=Quantum(cpu=1, memory=750, threads=4),
-            driver=Quantum(cpu=0.5, memory=800, threads=1),
-        ),
+        Tier("copy", Kind.ENTRY, (RAW,), lambda raw: raw, outputs=(Stream("copied", "value string"),), quantum=SLOT, driver=DRIVER),
+        Tier("load", Kind.OUTBOUND, (RAW,), loaded, sink=LOADED, delivery=Delivery.EXACTLY_ONCE, quantum=SLOT, driver=DRIVER),
     )
 )

@@ -97,13 +97,17 @@ def test_what_the_database_will_never_take_is_not_tried_for_ever(monkeypatch: py
         made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
 
 
-@pytest.mark.parametrize(("oldest", "end", "why"), [(17, 20, "hits/0: offsets 15 to 16 were never processed"), (0, 9, "hits/0 ends at 9")])
-def test_where_records_are_gone_it_says_how_to_go_on(oldest: int, end: int, why: str) -> None:
-    with pytest.raises(GoneError, match=why) as said:
-        query(oldest, end).run()
+def test_where_records_are_gone_it_says_how_to_go_on() -> None:
+    with pytest.raises(GoneError, match=r"hits/0: offsets 15 to 16 were never processed .* `sluice skip` has the tier go on"):
+        query(17, 20).run()
+
+
+def test_where_a_stream_was_made_anew_it_says_how_to_go_on() -> None:
+    with pytest.raises(GoneError, match="hits/0 ends at 9") as said:
+        query(0, 9).run()
     assert "update ledger set ends = '{}' where tier = 'counts' and batch = 7; then start it again" in str(said.value)
     with pytest.raises(GoneError, match="empty sums and the tier's rows in marks: new records"):
-        query(oldest, end, Stream("hits")).run()
+        query(0, 9, Stream("hits")).run()
 
 
 def test_it_goes_on_with_the_oldest_when_a_person_has_said_so() -> None:

@@ -1,11 +1,12 @@
 """How much of its output a run reads before it begins: as much as tells where, and no more for a partition that is quiet."""
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from ops.model.tier import Kind
+from pipeline.declare import Stream, Tier
 from pipeline.driver.positions import SETTLED_MS, PutOut, start
 from pipeline.driver.streams import Bounds, Seen
 from pipeline.driver.tail import Tail
@@ -30,8 +31,8 @@ class Output:
 
 
 def tail(output: Output) -> Tail:
-    setting = SimpleNamespace(tier=SimpleNamespace(name="entry"), streams=output, outputs=["hits"], one_for_one=True)
-    return Tail(cast("Any", setting))
+    tier = Tier("entry", Kind.ENTRY, (Stream("raw"),), lambda raw: raw, (Stream("hits", "n int"),))
+    return Tail(tier, cast("Any", output), one_for_one=True)
 
 
 def busy(seconds: int = 400) -> list[PutOut]:

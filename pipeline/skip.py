@@ -1,0 +1,137 @@
+"""`python -m pipeline.skip TIER`: have a tier go on where what it has not read is no longer in its inputs. Called by `sluice skip`.
+
+Retention has taken it, or somebody has deleted it: the tier stops, for it leaves out nothing by itself. What is skipped is told as lost,
+and who has skipped it is in the trail. Exit codes: 0 done, 1 it cannot be done, 3 a service does not answer.
+"""
+
+import argparse
+import getpass
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from confluent_kafka import KafkaException
+
+from ops import endpoints, site
+from ops.channel import Channel, ChannelAwayError, ConflictError, Write, trail
+from ops.model import paths
+from ops.model.access import Role
+from ops.model.incarnation import TierWanted
+from ops.model.streams import User
+from ops.model.trail import Entry, Outcome
+from pipeline import declare
+from pipeline.audit.book import Book, Missing, Page
+from pipeline.driver.follow import starts
+from pipeline.driver.positions import known
+from pipeline.driver.streams import StreamError, Streams
+from pipeline.driver.tail import Tail
+from pipeline.sinks.ledger import Ledger
+
+WRONG = 1
+AWAY = 3
+
+
+class SkipError(Exception):
+    """It cannot be done so."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What a tier has not read of a partition, and what is no longer there."""
+
+    place: str
+    begin: int
+    end: int
+
+    def __str__(self) -> str:
+        """Say it."""
+        return f"{self.place}: offsets {self.begin} to {self.end - 1}"
+
+
+def gaps(done: Mapping[str, int], oldest: Mapping[str, int]) -> list[Gap]:
+    """Return what is gone between where a tier is and where its inputs begin."""
+    return [Gap(place, done[place], first) for place, first in sorted(oldest.items()) if done.get(place, first) < first]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Skip."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline.skip", description="Have a tier go on where what it has not read is gone.")
+    parser.add_argument("tier", help="the tier")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be skipped")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    chosen = parser.parse_args(arguments)
+    try:
+        found = _skip(chosen.tier, dry_run=chosen.dry_run)
+    except (SkipError, endpoints.EndpointsError, site.SiteError, declare.DeclarationError, ConflictError) as error:
+        sys.stderr.write(f"{error}\n")
+        return WRONG
+    except (StreamError, KafkaException, psycopg.Error, ChannelAwayError) as error:
+        sys.stderr.write(f"a service does not answer: {error}\n")
+        return AWAY
+    if chosen.json:
+        said = [{"place": f"{gap.place}:{gap.begin}", "records": gap.end - gap.begin} for gap in found]
+        sys.stdout.write(f"{json.dumps({'tier': chosen.tier, 'dry_run': chosen.dry_run, 'skipped': said})}\n")
+    elif not found:
+        sys.stdout.write(f"All that {chosen.tier} has not read is in its inputs: there is nothing to skip.\n")
+    else:
+        count, where = sum(gap.end - gap.begin for gap in found), "; ".join(map(str, found))
+        what = f"at most {count} records of which {chosen.tier} has read none, and which are gone: {where}.\n"
+        then = "It is begun again with the oldest that are there; `sluice audit` tells the others as lost.\n"
+        sys.stdout.write(f"Would skip {what}" if chosen.dry_run else f"Skipped {what}{then}")
+    return 0
+
+
+def _skip(name: str, *, dry_run: bool) -> list[Gap]:
+    where = endpoints.load()
+    tier = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tier(name)
+    if tier.state is not None:
+        message = f'tier "{name}" holds a state, which would lack what is gone; its last error (`sluice tiers`) says what can be done'
+        raise SkipError(message)
+    kafka = where.kafka_as(User.OPERATOR)
+    with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel, closing(Streams(kafka)) as streams:
+        inputs = streams.bounds([stream.name for stream in tier.inputs])
+        if tier.sink is not None:
+            with closing(Ledger(where.postgres, name, 0, tier.sink)) as ledger:
+                last = ledger.last()
+                found = gaps({} if last is None else last.ends, inputs.oldest)
+                if found and not dry_run:
+                    ledger.leave([gap.place for gap in found])  # the audit sees by the next batch what was left out
+                    _want(channel, name, found, {})
+        else:
+            started = starts(channel, tier.name)
+            tail = Tail(tier, streams).telling(streams.bounds(tier.written).ends, inputs, started)
+            found = gaps(known(started, tail), inputs.oldest)
+            if found and not dry_run:
+                with closing(Book(where.postgres)) as book:
+                    book.save(name, Page(), [_lost(name, gap) for gap in found])
+                _want(channel, name, found, {gap.place: gap.end for gap in found})
+    return found
+
+
+def _lost(tier: str, gap: Gap) -> Missing:
+    sentence = f"{gap} were gone from the stream before {tier} read them, and {_me()} had it go on without"
+    return Missing(f"{gap.place}:{gap.begin}", gap.end - gap.begin, sentence)
+
+
+def _want(channel: Channel, tier: str, found: Sequence[Gap], skipped: dict[str, int]) -> None:
+    """Have the tier begun again, and have it in the trail."""
+    path, now, by = paths.wanted(tier), time.time(), _me()
+    read = channel.read(path, TierWanted)
+    before = TierWanted() if read is None else read.value
+    after = before.model_copy(update={"skipped": before.skipped | skipped, "attempt": before.attempt + 1, "by": by, "at": now})
+    entry = Entry(at=now, by=by, what=f"skip what {tier} has not read and is gone: {'; '.join(map(str, found))}", outcome=Outcome.DONE)
+    channel.multi([Write(path, after, None if read is None else read.version), trail.write(Role.OPERATOR, entry)])
+
+
+def _me() -> str:
+    return f"cli:{getpass.getuser()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

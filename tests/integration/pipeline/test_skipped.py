@@ -1,0 +1,98 @@
+"""Records that are gone before a tier has read them: it stands still until a person has it go on without, and that is told as a loss."""
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import closing
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from ops.model import paths
+from ops.model.incarnation import State, TierWanted
+from pipeline import declare
+from pipeline.audit.__main__ import Auditor
+from pipeline.driver.positions import SETTLED_MS
+from pipeline.driver.streams import Streams
+from tests.lab import ROOT, Lab, until
+
+PIPELINE_MODULE = "tests.integration.pipeline.loading"
+PIPELINE = declare.load(PIPELINE_MODULE)
+FIRST, GONE, LAST = 100, 40, 30
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+
+
+def put(lab: Lab, first: int, count: int) -> None:
+    producer = Producer({"bootstrap.servers": lab.where.kafka})
+    for number in range(first, first + count):
+        producer.produce("raw", f"{number};{{}};{number}", partition=0)
+    assert producer.flush(30) == 0
+
+
+def delete(lab: Lab, before: int) -> None:
+    """Take records away as retention does."""
+    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    for done in admin.delete_records([TopicPartition("raw", 0, before)]).values():
+        done.result(30)
+
+
+def skip(lab: Lab, *words: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "pipeline.skip", *words, "--json"]
+    done = subprocess.run(command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def losses(lab: Lab) -> list[tuple[Any, ...]]:
+    return lab.ask("select tier, place, records from losses order by tier")
+
+
+@pytest.mark.parametrize("tier", ["copy", "load"])
+def test_what_is_gone_is_skipped_when_a_person_says_so(lab: Lab, tier: str) -> None:
+    tiers = tuple(each for each in PIPELINE.tiers if each.name == tier)
+    with closing(Streams(lab.where.kafka)) as streams, closing(Auditor(tiers, lab.where)) as auditor:
+        at = streams.bounds(["raw"]).ends["raw/0"]
+
+        def out() -> int:
+            auditor.look()
+            if tier == "load":
+                return int(lab.ask("select count(*) from loaded")[0][0])
+            return sum(streams.bounds(["copied"]).ends.values())
+
+        lab.cold(tier, 1, "h1")
+        put(lab, at, FIRST)
+        until("the first are out", lambda: out() >= FIRST)
+        time.sleep(SETTLED_MS / 1000 + 1)
+        before = out()
+        put(lab, at + FIRST, 1)  # by this one it is known that those before it are out
+        there = until("one more is out", lambda: out() - before == 1) + before
+        assert skip(lab, tier)["skipped"] == [], "nothing is gone"
+        lab.own(tier, 2)
+        lab.wait(tier, 1, State.STOPPED)
+        lab.retire(tier, 1)
+        put(lab, at + FIRST + 1, GONE + LAST)
+        delete(lab, at + FIRST + 1 + GONE)
+
+        lab.start(tier, 2, "h2")
+        report = lab.wait(tier, 2, State.FAILED)
+        assert "were never processed and are no longer there; `sluice skip` has the tier go on without them" in str(report.error)
+        lab.retire(tier, 2)
+        found = skip(lab, tier, "--dry-run")["skipped"]
+        ((_, gone),) = [each.values() for each in found]
+        assert GONE <= gone <= GONE + 1, "of the last one it may not be known that it is out"
+        assert skip(lab, tier)["skipped"] == found
+        wanted = lab.channel.read(paths.wanted(tier), TierWanted)
+        assert wanted is not None
+        assert wanted.value.attempt == 1
+
+        lab.own(tier, 3)
+        lab.cold(tier, 3, "h2")
+        until("what was there comes out", lambda: out() >= there + LAST)
+        assert out() == there + LAST
+        until("the loss is told", lambda: auditor.look() or losses(lab))
+        assert [(name, records) for name, _, records in losses(lab) if name == tier] == [(tier, gone)]
+        lab.retire(tier, 3)
