@@ -26,6 +26,7 @@ from ops import endpoints
 from ops.model.resources import Frozen
 from ops.site import Alerts
 from sluice_airflow import forms
+from sluice_airflow.errors import EndedByPersonError
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +82,9 @@ class SluiceNotifier(BaseNotifier):
         self.do = do
 
     def notify(self, context: Context) -> None:
-        """Send, from a worker or the DAG processor."""
-        self.send(self.alert(context))
+        """Send, from a worker or the DAG processor; not to tell people what one of them has done."""
+        if not isinstance(context.get("exception"), EndedByPersonError):
+            self.send(self.alert(context))
 
     async def async_notify(self, context: Context) -> None:
         """Send, from the triggerer, without holding up its loop."""
