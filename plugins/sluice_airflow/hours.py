@@ -12,7 +12,9 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from ops.cli.figures import Figures, read_figures
 from sluice_airflow.assets import HOUR_COMPLETE
-from sluice_airflow.errors import AwayError
+from sluice_airflow.errors import AwayError, kinds
+from sluice_airflow.hook import ChannelHook
+from sluice_airflow.watching import read_stopped
 
 HOUR = timedelta(hours=1)
 LATE_SECONDS = 3000.0
@@ -90,9 +92,15 @@ class HourOperator(BaseOperator):
         self._tell(context, until)
 
     def resume(self, context: Context, event: dict[str, Any]) -> None:
-        """Tell, or fail with who is behind."""
+        """Tell, or fail with who is behind; while a tier is stopped on purpose, the next run tells of the hour with its own."""
         until = last_full_hour(context)
         if event["why"] is not None:
+            with kinds(), ChannelHook().open() as channel:
+                stopped = read_stopped(channel)
+            if stopped:
+                named = ", ".join(f"{tier} (by {by})" for tier, by in stopped.items())
+                message = f"not complete up to {_clock(until.timestamp())}, for these are stopped or paused: {named}"
+                raise AirflowSkipException(message)
             message = f"what arrived before {_clock(until.timestamp())} has not all gone through: {event['why']}"
             raise HourLateError(message)
         self._tell(context, until)
