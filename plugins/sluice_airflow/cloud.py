@@ -9,11 +9,10 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context, TaskInstanceState
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
+from ops.cloud.quota import needed
 from ops.cloud.users import tiers_by_host
 from ops.model import paths
-from ops.model.share import Layers
-from ops.model.tier import TierSpec
-from ops.planning import burst
+from ops.planning.burst import BurstError
 from sluice_airflow import forms
 from sluice_airflow.errors import EndedByPersonError, UnusableFormError, kinds
 from sluice_airflow.hook import ChannelHook
@@ -55,21 +54,14 @@ class QuotaOperator(BaseOperator):
     def execute(self, context: Context) -> int:
         """Return the number of instances; nothing has been launched or posted so far."""
         config = forms.the_site().ec2
-        with kinds(), ChannelHook().open() as channel:
-            found = channel.read(paths.tier(self.tier), TierSpec)
-            known = ", ".join(channel.children("/tiers")) or "none"
-            layers = channel.read(paths.LAYERS, Layers)
-        with cloud() as ec2:
-            running = [each for each in ec2.instances() if each.token != change_of(context)]
-        if found is None:
-            raise UnusableFormError(f'there is no tier "{self.tier}"; known tiers: {known}')  # noqa: TRY003, EM102
         try:
-            burst.refuse_second(found.value, Layers() if layers is None else layers.value)
-            count = burst.instances(found.value, int(self.k), config.capacity, len(running), config.max_instances)
-        except burst.BurstError as error:
+            with cloud() as ec2, ChannelHook().open() as channel:
+                running = sum(each.token != change_of(context) for each in ec2.instances())
+                count = needed(channel, self.tier, int(self.k), running, config)
+        except BurstError as error:
             raise UnusableFormError(str(error)) from error
         self.log.info("%s workers of %s need %d x %s; %d run, %d are allowed", self.k, self.tier, count, config.instance_type,
-                      len(running), config.max_instances)  # fmt: skip
+                      running, config.max_instances)  # fmt: skip
         if context["params"]["dry_run"]:
             self.log.info("Dry run: these would be launched, and the tier handed over to a placement with them. Nothing is moved")
             context["ti"].xcom_push(
