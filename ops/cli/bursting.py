@@ -25,6 +25,9 @@ POLL_SECONDS = 0.5
 def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
     """Launch what k workers need, wait for the hosts, hand the tier over; when that fails, terminate what was launched."""
     change, k, config = identity_of(spec), burst_of(spec), the_site().ec2
+    if spec.k not in {None, k} or k < 1:
+        message = f"burst takes a number of workers, 1 or more, not {spec.k}"
+        raise WrongUsageError(message)
     running = sum(each.token != change for each in ec2.instances())
     try:
         with open_channel() as channel:
@@ -32,9 +35,12 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
     if dry_run:
-        typer.echo(f"{count} instances would be launched, and {spec.tier} be given {k} more workers on them", err=True)
         if as_json:
-            print_json({"dry_run": True, "tier": spec.tier, "k": k, "instances": count})
+            print_json({"dry_run": True, "tier": spec.tier, "k": k, "instances": count, "instance_type": config.instance_type})
+            return
+        typer.echo(f"would launch {count} x {config.instance_type} ({running} run already, {config.max_instances} are allowed)")
+        typer.echo(f"  then hand {spec.tier} over to a placement with {k} more workers on them; where, and how long it takes,")
+        typer.echo("  is planned when their agents have registered, and all is taken back where that plan is refused")
         return
     ended_as_by_ctrl_c()
     done = False
