@@ -10,7 +10,7 @@ from ops.channel import Channel, ChannelAwayError, tree
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.assignment import Observed
-from ops.platform import bucket, disk, jvm, kafka, memory, ports, sluice
+from ops.platform import alerts, bucket, disk, jvm, kafka, memory, ports, sluice
 from ops.platform.finding import Finding, Verdict
 from ops.platform.flowing import known_endpoints, missing_tiers
 from ops.platform.layout import Layout, PlatformError
@@ -23,7 +23,7 @@ def examine(where: Layout) -> list[Finding]:
     """Look at everything side by side; a check that cannot be made is a finding too."""
     running = Supervisor(where).states()
     state = (_services, _containers, _access, _users, _pipeline) if running else (_ports, _not_running)
-    looks = [_java, _disk, _memory, _site, _bucket, *state]
+    looks = [_java, _disk, _memory, _site, _bucket, _alerts, *state]
     with ThreadPoolExecutor(len(looks)) as pool:
         return [finding for findings in pool.map(lambda look: _guarded(look, where), looks) for finding in findings]
 
@@ -78,6 +78,10 @@ def _site(where: Layout) -> Iterator[Finding]:
 
 def _bucket(where: Layout) -> Iterator[Finding]:
     return bucket.look(site.load(where.site))
+
+
+def _alerts(where: Layout) -> Iterator[Finding]:
+    return alerts.look(where.home)
 
 
 def _ports(where: Layout) -> Iterator[Finding]:
