@@ -63,7 +63,7 @@ class CompleteTrigger(BaseTrigger):
                 yield TriggerEvent({"why": None})
                 return
             if time.monotonic() >= end:
-                yield TriggerEvent({"why": figures.missing or f"{tier} is complete up to {_clock(complete)}"})
+                yield TriggerEvent({"why": figures.missing or _how_far(tier, complete)})
                 return
             await asyncio.sleep(POLL_SECONDS)
 
@@ -131,5 +131,11 @@ def last_full_hour(context: Context) -> datetime:
     return due.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def _clock(moment: float | None) -> str:
-    return "an unknown moment" if moment is None else f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
+def _how_far(tier: str, complete: float | None) -> str:
+    if complete is not None:
+        return f"{tier} is complete up to {_clock(complete)}"
+    return f"up to when {tier} is complete nobody knows yet; behind a stream that leads back, nobody ever does: pause this DAG there"
+
+
+def _clock(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
