@@ -6,17 +6,17 @@
 | launch | the instances are launched, with a token of this run: once, however often the task is tried |
 | wait_for_host | each instance's agent has registered its host |
 | preflight … release | as in every runbook: plan, warm, hand over, verify, release |
-| abort, terminate | only when a task failed: back to the incarnations that run, and no instance of this run is left |
+| abort, terminate | only when a task failed or a person ended the run: back to what runs, and no instance of this run is left |
 
 `leave_ec2` goes back.
 """
 
-from airflow.sdk import TriggerRule, chain
+from airflow.sdk import chain
 
 from ops.model.operation import ChangeKind
 from sluice_airflow import forms
-from sluice_airflow.cloud import LaunchOperator, QuotaOperator, TerminateOperator, WaitForHostOperator
-from sluice_airflow.runbooks import TERMINATE_FAILED, finish, runbook, step_tasks
+from sluice_airflow.cloud import LaunchOperator, QuotaOperator, TakeBackOperator, WaitForHostOperator
+from sluice_airflow.runbooks import TERMINATE_FAILED, finish_in_any_case, runbook, step_tasks
 
 FORM = {"tier": forms.tier("enrich"), "k": forms.k(1)}
 CHANGE = {"tier": "{{ params.tier }}", "k": "{{ params.k }}"}
@@ -27,8 +27,5 @@ with runbook("burst_to_ec2", doc=__doc__, params=FORM, tags=("runbook", "ec2")) 
     wait_for_host = WaitForHostOperator(task_id="wait_for_host")
     tasks = [quota, launch, wait_for_host, *step_tasks(ChangeKind.BURST, **CHANGE)]
     chain(*tasks)
-    abort = finish(tasks, {"kind": ChangeKind.BURST.value, **CHANGE})
-    terminate = TerminateOperator(
-        task_id="terminate", only_of_this_run=True, trigger_rule=TriggerRule.NONE_SKIPPED, on_failure_callback=TERMINATE_FAILED
-    )
-    abort >> terminate
+    take_back = TakeBackOperator(task_id="terminate", on_failure_callback=TERMINATE_FAILED)
+    finish_in_any_case(tasks, {"kind": ChangeKind.BURST.value, **CHANGE}, take_back)

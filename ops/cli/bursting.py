@@ -4,20 +4,19 @@ import time
 
 import typer
 
-from ops.channel import Channel, ChannelAwayError
+from ops.channel import ChannelAwayError
 from ops.cli.change import carried_out, ended_as_by_ctrl_c, identity_of
 from ops.cli.connect import open_channel
 from ops.cli.ending import FAILED, OK, WrongUsageError
 from ops.cli.output import print_json
 from ops.cli.snapshot import the_site
 from ops.cloud import ec2
+from ops.cloud.quota import needed
 from ops.cloud.users import tiers_by_host
 from ops.model import paths
 from ops.model.ids import HostName
 from ops.model.operation import ChangeSpec
-from ops.model.share import Layers
-from ops.model.tier import TierSpec
-from ops.planning.burst import BurstError, instances, refuse_second
+from ops.planning.burst import BurstError
 from ops.planning.layers import burst_of
 
 POLL_SECONDS = 0.5
@@ -25,13 +24,23 @@ POLL_SECONDS = 0.5
 
 def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
     """Launch what k workers need, wait for the hosts, hand the tier over; when that fails, terminate what was launched."""
-    change, k = identity_of(spec), burst_of(spec)
-    with open_channel() as channel:
-        count = _instances_for(channel, spec, change)
+    change, k, config = identity_of(spec), burst_of(spec), the_site().ec2
+    if spec.k not in {None, k} or k < 1:
+        message = f"burst takes a number of workers, 1 or more, not {spec.k}"
+        raise WrongUsageError(message)
+    running = sum(each.token != change for each in ec2.instances())
+    try:
+        with open_channel() as channel:
+            count = needed(channel, spec.tier or "", k, running, config)
+    except BurstError as error:
+        raise WrongUsageError(str(error)) from error
     if dry_run:
-        typer.echo(f"{count} instances would be launched, and {spec.tier} be given {k} more workers on them", err=True)
         if as_json:
-            print_json({"dry_run": True, "tier": spec.tier, "k": k, "instances": count})
+            print_json({"dry_run": True, "tier": spec.tier, "k": k, "instances": count, "instance_type": config.instance_type})
+            return
+        typer.echo(f"would launch {count} x {config.instance_type} ({running} run already, {config.max_instances} are allowed)")
+        typer.echo(f"  then hand {spec.tier} over to a placement with {k} more workers on them; where, and how long it takes,")
+        typer.echo("  is planned when their agents have registered, and all is taken back where that plan is refused")
         return
     ended_as_by_ctrl_c()
     done = False
@@ -90,18 +99,3 @@ def _terminate(ours: list[ec2.Instance]) -> bool:
         if each.host in users:
             typer.echo(f"kept {each.id}: {', '.join(users[each.host])} would be interrupted; `sluice leave` hands over first", err=True)
     return len(free) == len(ours)
-
-
-def _instances_for(channel: Channel, spec: ChangeSpec, change: str) -> int:
-    found = channel.read(paths.tier(spec.tier or ""), TierSpec)
-    if found is None:
-        message = f"there is no tier {spec.tier!r}; known tiers: {', '.join(channel.children('/tiers')) or 'none is published yet'}"
-        raise WrongUsageError(message)
-    config = the_site().ec2
-    running = [each for each in ec2.instances() if each.token != change]
-    layers = channel.read(paths.LAYERS, Layers)
-    try:
-        refuse_second(found.value, Layers() if layers is None else layers.value)
-        return instances(found.value, burst_of(spec), config.capacity, len(running), config.max_instances)
-    except BurstError as error:
-        raise WrongUsageError(str(error)) from error

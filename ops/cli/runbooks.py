@@ -52,7 +52,7 @@ _NEEDS: dict[Kind, tuple[str, ...]] = {
     Kind.UPGRADE: ("tier",),
     Kind.REPARTITION: ("tier", "partitions"),
     Kind.SCALE: ("tier", "k"),
-    Kind.BURST: ("tier", "k"),
+    Kind.BURST: ("tier",),
     Kind.SHIFT: ("shift",),
 }
 _MAY_NAME: dict[Kind, tuple[str, ...]] = {
@@ -61,6 +61,7 @@ _MAY_NAME: dict[Kind, tuple[str, ...]] = {
     Kind.RESUME: ("tier",),
     Kind.WRITE_OFF: ("host",),
     Kind.UPGRADE: ("release",),
+    Kind.BURST: ("k",),
 }
 
 
@@ -101,6 +102,11 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what a change would do, step by step, with its predicted time and gap. Nothing is moved."""
+    if kind is Kind.BURST:  # no host to plan with is there before its instances are
+        from ops.cli.bursting import burst as plan_burst  # noqa: PLC0415
+
+        plan_burst(spec_of(kind, words or []), deadline=60.0, dry_run=True, as_json=as_json)
+        return
     _run(kind, *(words or []), deadline=60.0, dry_run=True, as_json=as_json)
 
 

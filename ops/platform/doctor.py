@@ -7,10 +7,12 @@ from typing import Any
 
 from ops import site
 from ops.channel import Channel, ChannelAwayError, tree
+from ops.cloud.users import tiers_by_host
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.assignment import Observed
-from ops.platform import bucket, disk, jvm, kafka, memory, ports, sluice
+from ops.model.operation import MaintenanceLock
+from ops.platform import alerts, bucket, disk, jvm, kafka, memory, ports, sluice
 from ops.platform.finding import Finding, Verdict
 from ops.platform.flowing import known_endpoints, missing_tiers
 from ops.platform.layout import Layout, PlatformError
@@ -22,8 +24,8 @@ from ops.platform.supervisord import Supervisor
 def examine(where: Layout) -> list[Finding]:
     """Look at everything side by side; a check that cannot be made is a finding too."""
     running = Supervisor(where).states()
-    state = (_services, _containers, _access, _users, _pipeline) if running else (_ports, _not_running)
-    looks = [_java, _disk, _memory, _site, _bucket, *state]
+    state = (_services, _containers, _access, _users, _pipeline, _instances) if running else (_ports, _not_running)
+    looks = [_java, _disk, _memory, _site, _bucket, _alerts, *state]
     with ThreadPoolExecutor(len(looks)) as pool:
         return [finding for findings in pool.map(lambda look: _guarded(look, where), looks) for finding in findings]
 
@@ -78,6 +80,10 @@ def _site(where: Layout) -> Iterator[Finding]:
 
 def _bucket(where: Layout) -> Iterator[Finding]:
     return bucket.look(site.load(where.site))
+
+
+def _alerts(where: Layout) -> Iterator[Finding]:
+    return alerts.look(where.home)
 
 
 def _ports(where: Layout) -> Iterator[Finding]:
@@ -182,3 +188,22 @@ def _pipeline(where: Layout) -> Iterator[Finding]:
         yield Finding("pipeline", Verdict.BAD, sentence, "`sluice status` and the driver's log below hosts/ tell more")
     if not amiss:
         yield Finding("pipeline", Verdict.OK, "every tier's driver runs")
+
+
+def _instances(where: Layout) -> Iterator[Finding]:
+    """Look for instances that cost money and serve nobody, as a burst leaves them whose run was deleted, or whose command was killed."""
+    from ops.cloud import ec2  # noqa: PLC0415  the cloud's own library takes its time to load
+
+    there = ec2.instances()
+    with Channel(known_endpoints(where).zookeeper) as channel:
+        users, lock = tiers_by_host(channel), channel.read(paths.LOCK, MaintenanceLock)
+    at_work = None if lock is None else lock.value.change
+    for each in there:
+        if each.host not in users and each.token != at_work:
+            sentence = (
+                f"{each.id} ({each.host}) is {each.state}, was launched by {each.token or 'an unknown change'}, and no tier runs on it"
+            )
+            advice = "unless a burst is just beginning: `sluice leave` has tiers leave EC2 and terminates all that is there"
+            yield Finding("ec2 instances", Verdict.NOTE, sentence, advice)
+    if there:
+        yield Finding("ec2 instances", Verdict.OK, f"{len(there)} there, {sum(each.host in users for each in there)} with a tier")

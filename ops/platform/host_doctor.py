@@ -17,7 +17,7 @@ from ops.endpoints import Endpoints
 from ops.model.access import Role
 from ops.model.assignment import HostFacts
 from ops.model.streams import User
-from ops.platform import bucket, disk, jars, jvm, reach
+from ops.platform import alerts, bucket, disk, jars, jvm, reach
 from ops.platform.finding import Finding, Verdict
 
 NEEDED = ("pyspark", "kazoo", "confluent-kafka", "psycopg", "pyarrow")
@@ -51,7 +51,23 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
         host = Host(facts, found, endpoints.load(), home)
     except (FileNotFoundError, endpoints.EndpointsError) as error:
         return [*known, Finding("endpoints", Verdict.BAD, str(error), "SLUICE_ENDPOINTS names it; docs/hosts.md shows one")]
-    looks = (_java, _packages, _jars, _cache, _address, _capacity, _groups, _home, _shared, _bucket, _access, _kafka, _channel, _services)
+    looks = (
+        _java,
+        _packages,
+        _jars,
+        _cache,
+        _address,
+        _capacity,
+        _groups,
+        _home,
+        _shared,
+        _bucket,
+        _alerts,
+        _access,
+        _kafka,
+        _channel,
+        _services,
+    )
     with ThreadPoolExecutor(len(looks)) as pool:
         return [*known, *(finding for findings in pool.map(lambda look: _made(look, host), looks) for finding in findings)]
 
@@ -160,6 +176,11 @@ def _shared(host: Host) -> Iterator[Finding]:
 
 def _bucket(host: Host) -> Iterator[Finding]:
     return bucket.look(host.site)
+
+
+def _alerts(host: Host) -> Iterator[Finding]:
+    """Look for what Airflow could not send, where it runs beside an agent."""
+    return alerts.look(host.home)
 
 
 def _writable(thing: str, folder: Path, advice: str) -> Finding:

@@ -86,6 +86,11 @@ class Follow:
         return directive(self._record, self.me)
 
     @property
+    def leaving(self) -> bool:
+        """Whether the process was asked to end, as on a host or platform that is being stopped."""
+        return self._leaving()
+
+    @property
     def owns(self) -> bool:
         """Whether this incarnation owns the tier."""
         return self._record.owner == self.me

@@ -62,7 +62,8 @@ class Life:
             self._follow.enter(State.FENCED, error=plainly(error))
         except Exception as error:
             log.exception("failed")
-            self._follow.enter(State.FAILED, error=plainly(error))
+            # whoever is to end may lose its slots first, for which nobody has to be alerted
+            self._follow.enter(State.STOPPED if self._follow.leaving else State.FAILED, error=plainly(error))
         return EXIT_CODES[self._follow.report.state]
 
     def _step(self, told: Directive) -> None:

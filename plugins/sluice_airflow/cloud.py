@@ -6,22 +6,23 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
+from airflow.sdk import BaseOperator, Context, TaskInstanceState
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
+from ops.cloud.quota import needed
 from ops.cloud.users import tiers_by_host
 from ops.model import paths
-from ops.model.share import Layers
-from ops.model.tier import TierSpec
-from ops.planning import burst
+from ops.planning.burst import BurstError
 from sluice_airflow import forms
-from sluice_airflow.errors import UnusableFormError, kinds
+from sluice_airflow.errors import EndedByPersonError, UnusableFormError, kinds
 from sluice_airflow.hook import ChannelHook
-from sluice_airflow.operators import change_of, seconds_left
+from sluice_airflow.operators import END, change_of, seconds_left, states_of
 from sluice_airflow.triggers import HostsTrigger
 
 TRIGGERER_SECONDS = 120.0
 """The triggerer may be away for this long after the trigger's own end before Airflow gives the task up."""
+LAUNCHING_SECONDS = 20.0
+"""The process of a task that a person has failed goes on for some seconds, and EC2 may be about to answer it."""
 
 
 @contextmanager
@@ -53,27 +54,20 @@ class QuotaOperator(BaseOperator):
     def execute(self, context: Context) -> int:
         """Return the number of instances; nothing has been launched or posted so far."""
         config = forms.the_site().ec2
-        with kinds(), ChannelHook().open() as channel:
-            found = channel.read(paths.tier(self.tier), TierSpec)
-            known = ", ".join(channel.children("/tiers")) or "none"
-            layers = channel.read(paths.LAYERS, Layers)
-        with cloud() as ec2:
-            running = [each for each in ec2.instances() if each.token != change_of(context)]
-        if found is None:
-            raise UnusableFormError(f'there is no tier "{self.tier}"; known tiers: {known}')  # noqa: TRY003, EM102
         try:
-            burst.refuse_second(found.value, Layers() if layers is None else layers.value)
-            count = burst.instances(found.value, int(self.k), config.capacity, len(running), config.max_instances)
-        except burst.BurstError as error:
+            with cloud() as ec2, ChannelHook().open() as channel:
+                running = sum(each.token != change_of(context) for each in ec2.instances())
+                count = needed(channel, self.tier, int(self.k), running, config)
+        except BurstError as error:
             raise UnusableFormError(str(error)) from error
         self.log.info("%s workers of %s need %d x %s; %d run, %d are allowed", self.k, self.tier, count, config.instance_type,
-                      len(running), config.max_instances)  # fmt: skip
+                      running, config.max_instances)  # fmt: skip
         if context["params"]["dry_run"]:
             self.log.info("Dry run: these would be launched, and the tier handed over to a placement with them. Nothing is moved")
             context["ti"].xcom_push(
                 "plan", {"instances": count, "instance_type": config.instance_type, "tier": self.tier, "k": int(self.k)}
             )
-            raise DownstreamTasksSkipped(tasks=sorted(self.downstream_task_ids - {"abort"}))
+            raise DownstreamTasksSkipped(tasks=sorted(self.downstream_task_ids))
         return count
 
 
@@ -124,25 +118,23 @@ class WaitForHostOperator(BaseOperator):
 
 
 class TerminateOperator(BaseOperator):
-    """Terminates instances: those of this run, when it failed, or all of the site's, when their tiers have left them.
+    """Terminates all the site's instances, when their tiers have left them.
 
     Never one that a tier runs on: records would wait until the tier is started elsewhere. Such a one is kept, and the task says so.
     """
 
     ui_color = "#f2e6cf"
 
-    def __init__(self, *, only_of_this_run: bool = False, **kwargs: Any) -> None:
-        """Terminate the instances that this run launched, or all."""
-        super().__init__(**kwargs)
-        self.only_of_this_run = only_of_this_run
-
-    def execute(self, context: Context) -> list[str]:
+    def execute(self, context: Context) -> list[str]:  # noqa: ARG002
         """Return the ids of what was terminated; terminating twice is the same as once."""
-        token = change_of(context)
+        return self.terminate()
+
+    def terminate(self, token: str | None = None) -> list[str]:
+        """Terminate the instances that were launched with the token, or all."""
         with kinds(), ChannelHook().open() as channel:
             users = tiers_by_host(channel)
         with cloud() as ec2:
-            ours = [each for each in ec2.instances() if not self.only_of_this_run or each.token == token]
+            ours = [each for each in ec2.instances() if token in {None, each.token}]
             free = [each.id for each in ours if each.host not in users]
             if free:
                 ec2.terminate(free)
@@ -151,4 +143,23 @@ class TerminateOperator(BaseOperator):
         if kept:
             message = f"kept {'; '.join(kept)}, because to terminate it would interrupt the tier; run leave_ec2, which hands over first"
             raise AirflowFailException(message)
+        return free
+
+
+class TakeBackOperator(TerminateOperator):
+    """Terminates what this run has launched, unless the run came to its end."""
+
+    def execute(self, context: Context) -> list[str]:
+        """Return the ids of what was terminated; fail when a person has ended the run, which would else end as a success."""
+        end, launch = states_of(context, END, "launch")
+        if end == TaskInstanceState.SUCCESS:
+            message = "the run came to its end: leave_ec2 terminates what it has launched"
+            raise AirflowSkipException(message)
+        by_person = end == TaskInstanceState.SKIPPED
+        if by_person and launch == TaskInstanceState.FAILED:
+            time.sleep(LAUNCHING_SECONDS)
+        free = self.terminate(change_of(context))
+        if by_person:
+            message = f"a person has ended the run; what it had launched is terminated: {', '.join(free) or 'nothing'}"
+            raise EndedByPersonError(message)
         return free

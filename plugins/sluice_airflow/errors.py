@@ -23,6 +23,10 @@ class NothingLentError(AirflowFailException):
     """No slot is lent to batch jobs. Permanent for this run."""
 
 
+class EndedByPersonError(AirflowFailException):
+    """A person has ended the run, and what it left is cleared away. It only makes the run a failed one: nobody has to be told."""
+
+
 class AwayError(AirflowException):
     """Something that the task needs cannot be reached now. Temporary: the task is retried, and finds what it posted before."""
 

@@ -12,7 +12,9 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from ops.cli.figures import Figures, read_figures
 from sluice_airflow.assets import HOUR_COMPLETE
-from sluice_airflow.errors import AwayError
+from sluice_airflow.errors import AwayError, kinds
+from sluice_airflow.hook import ChannelHook
+from sluice_airflow.watching import read_stopped
 
 HOUR = timedelta(hours=1)
 LATE_SECONDS = 3000.0
@@ -61,7 +63,7 @@ class CompleteTrigger(BaseTrigger):
                 yield TriggerEvent({"why": None})
                 return
             if time.monotonic() >= end:
-                yield TriggerEvent({"why": figures.missing or f"{tier} is complete up to {_clock(complete)}"})
+                yield TriggerEvent({"why": figures.missing or _how_far(tier, complete)})
                 return
             await asyncio.sleep(POLL_SECONDS)
 
@@ -90,9 +92,15 @@ class HourOperator(BaseOperator):
         self._tell(context, until)
 
     def resume(self, context: Context, event: dict[str, Any]) -> None:
-        """Tell, or fail with who is behind."""
+        """Tell, or fail with who is behind; while a tier is stopped on purpose, the next run tells of the hour with its own."""
         until = last_full_hour(context)
         if event["why"] is not None:
+            with kinds(), ChannelHook().open() as channel:
+                stopped = read_stopped(channel)
+            if stopped:
+                named = ", ".join(f"{tier} (by {by})" for tier, by in stopped.items())
+                message = f"not complete up to {_clock(until.timestamp())}, for these are stopped or paused: {named}"
+                raise AirflowSkipException(message)
             message = f"what arrived before {_clock(until.timestamp())} has not all gone through: {event['why']}"
             raise HourLateError(message)
         self._tell(context, until)
@@ -123,5 +131,11 @@ def last_full_hour(context: Context) -> datetime:
     return due.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def _clock(moment: float | None) -> str:
-    return "an unknown moment" if moment is None else f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
+def _how_far(tier: str, complete: float | None) -> str:
+    if complete is not None:
+        return f"{tier} is complete up to {_clock(complete)}"
+    return f"up to when {tier} is complete nobody knows yet; behind a stream that leads back, nobody ever does: pause this DAG there"
+
+
+def _clock(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"

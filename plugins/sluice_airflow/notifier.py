@@ -12,7 +12,7 @@ import smtplib
 import socket
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.message import EmailMessage
@@ -26,6 +26,7 @@ from ops import endpoints
 from ops.model.resources import Frozen
 from ops.site import Alerts
 from sluice_airflow import forms
+from sluice_airflow.errors import EndedByPersonError
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +82,9 @@ class SluiceNotifier(BaseNotifier):
         self.do = do
 
     def notify(self, context: Context) -> None:
-        """Send, from a worker or the DAG processor."""
-        self.send(self.alert(context))
+        """Send, from a worker or the DAG processor; not to tell people what one of them has done."""
+        if not isinstance(context.get("exception"), EndedByPersonError):
+            self.send(self.alert(context))
 
     async def async_notify(self, context: Context) -> None:
         """Send, from the triggerer, without holding up its loop."""
@@ -120,9 +122,9 @@ class SluiceNotifier(BaseNotifier):
             sent = {way: both.submit(_twice, WAYS[way], alert, addresses) for way in ways}
         failures = {way: str(error) for way, done in sent.items() if (error := done.exception()) is not None}
         if failures:
-            with suppress(OSError):
-                file.write_text(_kept(alert, unsent=list(failures)))
             said = "; ".join(f"{way}: {error}" for way, error in failures.items())
+            with suppress(OSError):
+                file.write_text(_kept(alert, list(failures), said))
             message = f"the alert could not be sent ({said}), and is kept in {file}; look at `alerts:` in the site file"
             raise ConnectionError(message)
 
@@ -142,11 +144,11 @@ def _claim(file: Path, alert: Alert) -> list[str]:
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             with file.open("x") as new:
-                new.write(_kept(alert, unsent=[]))
+                new.write(_kept(alert))
         except FileExistsError:
             ways = _unsent(file)
             if ways:
-                file.write_text(_kept(alert, unsent=[]))
+                file.write_text(_kept(alert))
             return ways
     except OSError as error:  # a disk that is full is just what a person has to be told of
         log.warning("the alert is not kept in %s: %s", file.parent, error)
@@ -161,8 +163,9 @@ def _unsent(file: Path) -> list[str]:
         return []
 
 
-def _kept(alert: Alert, unsent: list[str]) -> str:
-    return json.dumps({**alert.model_dump(), "subject": alert.subject, "text": alert.text, "unsent": unsent}, indent=1)
+def _kept(alert: Alert, unsent: Sequence[str] = (), why: str = "") -> str:
+    """Write an alert down, with the ways in which it could not be sent; `sluice doctor` reads that."""
+    return json.dumps({**alert.model_dump(), "subject": alert.subject, "text": alert.text, "unsent": unsent, "why": why}, indent=1)
 
 
 def _connection(address: str) -> Connection | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import BaseOperator, Context, TaskInstanceState
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from ops import runbook
@@ -24,6 +24,8 @@ from sluice_airflow.triggers import OperationTrigger
 
 LOOK_SECONDS = 2.0
 """How long a task waits by itself: most steps end sooner, and to resume a task costs about 2 s of processor."""
+END = "end"
+"""The task after the last step: a success when all went well, or in a dry run."""
 SCHEDULED = "scheduled"
 """A run that Airflow has begun, at its hour or later."""
 TRIGGERER_SECONDS = 120.0
@@ -49,6 +51,13 @@ def began(context: Context) -> datetime:
     """Return when the run began: what its form says of times counts from there, in every task and every try."""
     started: datetime | None = context["dag_run"].start_date
     return datetime.now(UTC) if started is None else started
+
+
+def states_of(context: Context, *tasks: str) -> list[str]:
+    """Return how these tasks of the run are; `end` is skipped when a person has ended the run, for Airflow then skips what is left."""
+    run = context["run_id"]
+    found = context["ti"].get_task_states(dag_id=context["dag"].dag_id, task_ids=list(tasks), run_ids=[run])
+    return [str(found[run][task]) for task in tasks]
 
 
 class StepOperator(BaseOperator):
@@ -166,7 +175,7 @@ class BeginShiftOperator(StepOperator):
 
 
 class AbortOperator(StepOperator):
-    """Undoes what a run has not finished, when one of its tasks has failed."""
+    """Undoes what a run has not finished, when one of its tasks has failed; as a teardown, when a person has ended the run, too."""
 
     ui_color = "#f5d7d7"
 
@@ -176,6 +185,9 @@ class AbortOperator(StepOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Undo it; what the form says is posted by no step when it is no change, so then there is nothing to undo."""
+        if self.is_teardown and states_of(context, END) == [TaskInstanceState.SUCCESS]:
+            message = "the run came to its end, so there is nothing to undo"
+            raise AirflowSkipException(message)
         try:
             return super().execute(context)
         except UnusableFormError as error:

@@ -13,7 +13,7 @@ from airflow.sdk import DAG, BaseOperator, Param, TriggerRule, chain
 from ops.model.operation import STEPS, ChangeKind, Step
 from sluice_airflow import forms
 from sluice_airflow.notifier import SluiceNotifier
-from sluice_airflow.operators import AbortOperator, BeginShiftOperator, StepOperator
+from sluice_airflow.operators import END, AbortOperator, BeginShiftOperator, StepOperator
 
 RETRIES = 12
 """For temporary errors only (ZooKeeper away): two to five minutes together; what is permanent fails at once."""
@@ -107,13 +107,27 @@ def carry_out(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: st
     finish(tasks, {"kind": kind.value, **fields})
 
 
-def finish(tasks: Sequence[BaseOperator], change: dict[str, str], aborts: Sequence[BaseOperator] | None = None) -> AbortOperator:
-    """Add the abort of `aborts` (all tasks, if not said), and the end that makes a run with a failed task a failed run.
-
-    Without it the run would succeed when its abort does. It costs nothing: Airflow ends an empty task without starting it.
-    """
+def finish(tasks: Sequence[BaseOperator], change: dict[str, str], aborts: Sequence[BaseOperator] | None = None) -> None:
+    """Add the end, and the abort of `aborts` (all tasks, if not said)."""
     abort = AbortOperator(task_id="abort", change=change, trigger_rule=TriggerRule.ONE_FAILED, on_failure_callback=ABORT_FAILED)
-    end = EmptyOperator(task_id="end", trigger_rule=TriggerRule.NONE_FAILED, on_failure_callback=None)
     list(tasks if aborts is None else aborts) >> abort
+    _end(tasks)
+
+
+def finish_in_any_case(tasks: Sequence[BaseOperator], change: dict[str, str], last: BaseOperator) -> None:
+    """Add the end, then an abort and `last` as teardowns: Airflow runs these also when a person has ended the whole run.
+
+    It runs them after a success, too: they have to see for themselves that there is nothing to do.
+    """
+    abort = AbortOperator(task_id="abort", change=change, on_failure_callback=ABORT_FAILED)
+    chain(_end(tasks), abort.as_teardown(), last.as_teardown(on_failure_fail_dagrun=True))
+
+
+def _end(tasks: Sequence[BaseOperator]) -> EmptyOperator:
+    """Add the end that makes a run with a failed task a failed run: without it, the run would succeed when its abort does.
+
+    It costs nothing: Airflow ends an empty task without starting it.
+    """
+    end = EmptyOperator(task_id=END, trigger_rule=TriggerRule.NONE_FAILED, on_failure_callback=None)
     tasks[-1] >> end
-    return abort
+    return end

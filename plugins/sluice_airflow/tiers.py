@@ -95,7 +95,8 @@ class SuperviseTierOperator(BaseOperator):
                 reported = newest - 1 if newest else 0
                 store.set(REPORTED, reported, retention=NEVER_EXPIRE)
             restarted = _number(store.get(RESTARTED)) or 0
-            tried = start_again(channel, self.tier, asked_by(context), restarted)
+            wanted = read_wanted(channel, self.tier).running  # who has stopped it since the last try keeps the say
+            tried = start_again(channel, self.tier, asked_by(context), restarted) if wanted else None
             if tried is not None:
                 self.log.info("%s was given up after incarnation %s; it is started again", self.tier, tried)
                 restarted = tried

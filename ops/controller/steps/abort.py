@@ -14,7 +14,7 @@ from ops.runbook import operation_id
 
 
 def abort(draft: Draft, operation: Operation) -> Outcome:
-    """Undo what is not finished, then wait until all that should run does."""
+    """Undo what is not finished, then wait until each tier that the change was about runs, if it should."""
     change = draft.changes.get(operation.change)
     if change is None and operation.change in draft.view.garbled:
         _end_others(draft, operation)
@@ -37,7 +37,7 @@ def abort(draft: Draft, operation: Operation) -> Outcome:
     if change.state is ChangeState.ACTIVE:
         undo(draft, change.id, operation.by)
         _end_others(draft, operation)
-    waits = [tier for tier in draft.view.tiers if not _is_well(draft, tier)]
+    waits = [tier for tier in draft.view.tiers if _is_about(draft, change, tier) and not _is_well(draft, tier)]
     if waits:
         return Waiting(f"undone; waiting until {', '.join(waits)} run{'s' if len(waits) == 1 else ''}")
     return Done(f"change {change.id} is undone: {_where(draft, change.id)}")
@@ -76,13 +76,25 @@ def _want_again(draft: Draft, change: ChangeRecord, by: str) -> None:
     """Have what a change has paused go on."""
     for tier in draft.view.tiers:
         wanted = draft.wanted[tier]
-        whole = change.spec.tier == tier or (change.spec.tier is None and not change.spec.workers)
+        whole = _is_about_the_whole(change.spec, tier)
         mine = set(wanted.paused_workers) & set(change.spec.workers)
         if wanted.paused and wanted.by == change.by and wanted.at >= change.started_at and whole:
             draft.wanted[tier] = wanted.model_copy(update={"paused": False, "by": by, "at": draft.now})
         elif mine:
             kept = tuple(worker for worker in wanted.paused_workers if worker not in mine)
             draft.wanted[tier] = wanted.model_copy(update={"paused_workers": kept, "by": by, "at": draft.now})
+
+
+def _is_about_the_whole(spec: ChangeSpec, tier: TierName) -> bool:
+    """Tell whether a pause or a resume is about a whole tier, not about some of its workers."""
+    return spec.tier == tier or (spec.tier is None and not spec.workers)
+
+
+def _is_about(draft: Draft, change: ChangeRecord, tier: TierName) -> bool:
+    """Tell whether a change may have touched a tier: what ails another one is told elsewhere, and not mended by waiting here."""
+    if change.spec.kind in {ChangeKind.PAUSE, ChangeKind.RESUME}:
+        return _is_about_the_whole(change.spec, tier) or not set(change.spec.workers).isdisjoint(draft.workers(tier))
+    return tier in change.incarnations
 
 
 def _end_others(draft: Draft, operation: Operation) -> None:

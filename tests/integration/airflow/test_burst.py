@@ -3,10 +3,14 @@
 import contextlib
 import json
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
+from airflow.api.common.mark_tasks import set_dag_run_state_to_failed
 from airflow.dag_processing.dagbag import DagBag
+from airflow.models.dagrun import DagRun
+from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.state import DagRunState
 from moto.server import ThreadedMotoServer
 
@@ -104,6 +108,32 @@ def test_a_burst_beyond_the_sites_limit_launches_nothing(site, dags):
     assert set(controller.steps()) <= {"abort"}
     (alert,) = (site.home / "alerts").iterdir()
     assert "ec2.max_instances is 3" in alert.read_text()
+
+
+def ended_by_a_person(dag, step, controller):
+    """Mark the run failed as Airflow's API does, once `step` is at work; its task goes on for a moment, as a real one does."""
+    while step not in controller.steps():
+        time.sleep(0.05)
+    (found,) = DagRun.find(dag_id=dag.dag_id, state=DagRunState.RUNNING)
+    of_scheduler = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    set_dag_run_state_to_failed(dag=of_scheduler, run_id=found.run_id, commit=True)
+
+
+@pytest.mark.parametrize("fails", [{}, {Step.PREPARE: "it was aborted"}])
+def test_a_burst_that_a_person_marks_failed_is_undone_and_leaves_no_instance(site, agents, dags, fails):  # noqa: ARG001
+    dag = dags["burst_to_ec2"]
+    before = {found.run_id for found in DagRun.find(dag_id=dag.dag_id)}
+    with AnsweringController(site.zookeeper, seconds={Step.PREPARE: 5.0}, fails=fails) as controller:
+        person = threading.Thread(target=ended_by_a_person, args=(dag, "prepare", controller))
+        person.start()
+        run(dag, tier=TIER, k=1)
+        person.join()
+    assert controller.steps() == ["preflight", "prepare", "abort"]
+    assert ec2.instances() == []
+    (ended,) = [found for found in DagRun.find(dag_id=dag.dag_id) if found.run_id not in before]
+    assert ended.state == DagRunState.FAILED
+    alerts = site.home / "alerts"
+    assert not alerts.exists() or [path.name.split(".")[-3] for path in alerts.iterdir()] == ["prepare"]
 
 
 def test_an_instance_that_a_tier_runs_on_is_not_terminated(site, agents, dags):  # noqa: ARG001

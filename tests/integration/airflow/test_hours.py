@@ -10,7 +10,11 @@ from airflow.models.asset import AssetEvent
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 
+from ops import runbook
+from ops.channel import Channel
 from ops.cli.figures import Audited, Figures
+from ops.model import paths
+from ops.model.tier import Delivery, Kind, Mode, TierSpec
 from sluice_airflow import hours
 from tests.integration.airflow.conftest import ROOT
 
@@ -35,7 +39,7 @@ def run(dag):
     return None
 
 
-def test_hours_are_told_of_once_and_an_hour_that_is_late_alerts(dag, monkeypatch, tmp_path):
+def test_hours_are_told_of_once_and_an_hour_that_is_late_alerts_unless_a_tier_is_stopped(dag, zookeeper, monkeypatch, tmp_path):
     complete = [time.time()]
     rows = lambda: Figures(audit=(Audited(tier="counts", once=1, again=0, judges=True, at=0.0, complete=complete[0]),))  # noqa: E731
     monkeypatch.setattr(hours, "read_figures", rows)
@@ -48,6 +52,13 @@ def test_hours_are_told_of_once_and_an_hour_that_is_late_alerts(dag, monkeypatch
 
     complete[0] -= 7200
     monkeypatch.setattr(hours, "LATE_SECONDS", 1.0)
+    with Channel(zookeeper) as channel:
+        spec = TierSpec(name="counts", kind=Kind.OUTBOUND, mode=Mode.BATCH, delivery=Delivery.EXACTLY_ONCE, inputs=("enriched",))
+        channel.put(paths.tier("counts"), spec)
+        runbook.want(channel, "counts", by="cli:anna", running=True, paused=True)
+        assert run(dag).state == DagRunState.SUCCESS
+        assert not (tmp_path / "alerts").exists(), "a pause pages nobody"
+        runbook.want(channel, "counts", by="cli:anna", paused=False)
     run(dag)
     (alert,) = [path.read_text() for path in (tmp_path / "alerts").iterdir()]
     assert "has not all gone through: counts is complete up to" in alert

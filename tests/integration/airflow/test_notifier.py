@@ -11,6 +11,8 @@ import pytest
 import yaml
 from aiosmtpd.controller import Controller
 
+from ops.platform.alerts import look
+from ops.platform.finding import Verdict
 from sluice_airflow import forms, notifier
 from sluice_airflow.notifier import SluiceNotifier
 from tests.integration.airflow.conftest import ROOT, free_port
@@ -116,11 +118,15 @@ def test_an_alert_that_could_not_be_sent_says_where_to_look_and_is_sent_by_the_n
     assert len(mailbox.mails) == 1, "one way that fails does not hold up the other"
     (path,) = (tmp_path / "alerts").iterdir()
     assert json.loads(path.read_text())["unsent"] == ["webhook"], "what could not be sent is kept"
+    (found,) = look(tmp_path)
+    assert found.sentence.startswith("1 could not be sent (webhook) since ")
+    assert "[sluice] drain_host: cut_over failed; webhook: <urlopen error" in found.sentence
     alerts_to(webhook=web.url, email_to=["ops@example.org"], smtp=mailbox.address)
     for _ in range(2):
         NOTIFIER.notify(failed())
     assert (len(web.posts), len(mailbox.mails)) == (1, 1), "only what was missing is sent, and once"
     assert json.loads(path.read_text())["unsent"] == []
+    assert [each.verdict for each in look(tmp_path)] == [Verdict.OK]
 
 
 def test_a_server_that_is_just_starting_is_tried_again(mailbox, alerts_to, monkeypatch):

@@ -1,12 +1,14 @@
 """Hours that are complete: none twice, none left out, and none before every tier is through."""
 
+import asyncio
 from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.cli.figures import Audited, Figures
-from sluice_airflow.hours import HOUR, beginning, furthest_behind, told_until
+from sluice_airflow import hours
+from sluice_airflow.hours import HOUR, CompleteTrigger, beginning, furthest_behind, told_until
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -22,6 +24,17 @@ def test_the_tier_furthest_behind_decides():
 def test_a_tier_of_which_nobody_knows_holds_all_back():
     assert furthest_behind(Figures(audit=(audited("a", 20.0), audited("b", None)))) == ("b", None)
     assert furthest_behind(Figures())[1] is None
+
+
+def test_where_a_stream_leads_back_nobody_knows_and_it_is_said_what_to_do(monkeypatch):
+    monkeypatch.setattr(hours, "read_figures", lambda: Figures(audit=(audited("a", 20.0), audited("b", None))))
+
+    async def first():
+        return [event async for event in CompleteTrigger(until=10.0, late=0.0).run()]
+
+    (event,) = asyncio.run(first())
+    assert event.payload["why"].startswith("up to when b is complete nobody knows yet")
+    assert "pause this DAG" in event.payload["why"]
 
 
 def test_the_first_time_it_is_the_last_hour_alone():

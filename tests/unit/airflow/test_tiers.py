@@ -1,11 +1,19 @@
 """What the supervising task does with what its trigger tells."""
 
+from contextlib import nullcontext
+
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from ops.model import paths
+from ops.model.incarnation import IncarnationReport, State, TierWanted
+from ops.model.status import ControllerStatus, TierState, TierStatus
+from sluice_airflow import tiers
 from sluice_airflow.errors import TierFailedError
+from sluice_airflow.hook import ChannelHook
 from sluice_airflow.tiers import BEHIND, LOSS, REPORTED, SuperviseTierOperator
 from sluice_airflow.watching import TierEvent
+from tests.unit.airflow.memory import MemoryChannel
 
 
 class Store(dict):
@@ -58,3 +66,18 @@ def test_after_a_week_it_watches_on_from_what_was_told(supervise):
     with pytest.raises(TaskDeferred) as deferred:
         supervise.resume({"task_state_store": Store()}, told("again", behind=7.5))
     assert deferred.value.trigger.behind == 7.5
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_tier_that_was_given_up_is_started_again_unless_it_was_stopped_since(supervise, monkeypatch, running):
+    channel, asked = MemoryChannel(), []
+    channel.put(paths.wanted("entry"), TierWanted(running=running, by="cli:anna"))
+    line = TierStatus(state=TierState.FAILED, sentence="is given up")
+    channel.put(paths.CONTROLLER_STATUS, ControllerStatus(leader="c1", epoch=1, at=0, sentence="", tiers={"entry": line}))
+    channel.put(paths.report("entry", 5), IncarnationReport(state=State.FAILED, since=0, pid=1))
+    monkeypatch.setattr(ChannelHook, "open", lambda _hook: nullcontext(channel))
+    monkeypatch.setattr(tiers, "asked_by", lambda _context: "airflow:tier_entry/r1")
+    monkeypatch.setattr(tiers.runbook, "want", lambda _channel, tier, **_said: asked.append(tier))
+    with pytest.raises(TaskDeferred):
+        supervise.execute({"task_state_store": Store()})
+    assert asked == (["entry"] if running else [])

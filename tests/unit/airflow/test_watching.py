@@ -7,7 +7,7 @@ from ops.model.ids import HostName, Incarnation, TierName
 from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Placement, State, TierWanted
 from ops.model.pressure import Lag, Pressure
 from ops.model.status import ControllerStatus, Loss, TierState, TierStatus
-from sluice_airflow.watching import AGAIN_SECONDS, TierWatch
+from sluice_airflow.watching import AGAIN_SECONDS, CATCH_UP_SECONDS, TierWatch
 from tests.unit.airflow.memory import MemoryChannel
 
 TIER = TierName("counts")
@@ -20,11 +20,11 @@ def channel():
     return memory
 
 
-def incarnation(channel, number, state, error=None, reason="launch"):
+def incarnation(channel, number, state, reason="launch", **said):
     placement = Placement(driver=HostName("h1"), slots=(HostName("h1"),))
     spec = IncarnationSpec(tier=TIER, incarnation=Incarnation(number), placement=placement, reason=reason, created_at=0)
     channel.put(paths.incarnation(TIER, number), spec)
-    channel.put(paths.report(TIER, number), IncarnationReport(state=state, since=0, pid=1, error=error))
+    channel.put(paths.report(TIER, number), IncarnationReport(**({"state": state, "since": 0, "pid": 1} | said)))
 
 
 def owned_by(channel, number):
@@ -89,6 +89,34 @@ def test_a_tier_that_nobody_wants_any_more_is_told(channel):
     channel.put(paths.wanted(TIER), TierWanted(running=False, by="cli:anna"))
     told = TierWatch(TIER, 0, 0, 0).look(channel)
     assert (told.kind, told.sentence) == ("unwanted", "cli:anna wants it stopped")
+
+
+def test_what_goes_wrong_while_a_tier_is_stopped_on_purpose_is_no_news(channel):
+    incarnation(channel, 1, State.FAILED, error="Kafka is away")
+    owned_by(channel, 1)
+    status(channel, TierState.FAILED, pressure=Pressure(stream="enriched", lag=None, since=10_000.0))
+    channel.put(paths.wanted(TIER), TierWanted(running=False, by="cli:anna"))
+    assert TierWatch(TIER, 0, 0, 0).look(channel).kind == "unwanted"
+    channel.put(paths.loss(TIER), Loss(number=4, sentence="2 records are nowhere"))
+    assert TierWatch(TIER, 0, 0, 0).look(channel).kind == "lost", "which has nothing to do with it"
+
+
+def test_a_tier_that_works_off_what_came_while_it_was_stopped_has_half_an_hour_for_it(channel):
+    begun = 50_000.0
+    incarnation(channel, 1, State.RUNNING, since=begun)
+    owned_by(channel, 1)
+    status(channel, TierState.RUNNING, pressure=Pressure(stream="enriched", lag=Lag(records=90, seconds=7200), since=begun + 3))
+
+    def told(at, behind=0.0):
+        return TierWatch(TIER, 0, 0, 0, behind, clock=lambda: at).look(channel)
+
+    assert told(begun + 5) is None
+    assert told(begun + CATCH_UP_SECONDS - 1) is None
+    assert told(begun + CATCH_UP_SECONDS + 1).kind == "behind"
+    status(channel, TierState.RUNNING, pressure=Pressure(stream="enriched", lag=Lag(records=90, seconds=130), since=begun + 300))
+    assert told(begun + 301).kind == "behind", "it had caught up before"
+    status(channel, TierState.STARTING, pressure=Pressure(stream="enriched", lag=None, since=begun + 3))
+    assert told(begun + 200).kind == "behind", "one that takes nothing catches nothing up"
 
 
 def test_a_loss_is_told_once_by_its_number(channel):

@@ -8,9 +8,12 @@ import pytest
 import typer
 from simulation.memory import MemoryChannel
 from simulation.world import tier
+from typer.testing import CliRunner
 
 from ops.channel import ChannelAwayError
 from ops.cli import bursting
+from ops.cli.ending import WRONG_USAGE
+from ops.cli.main import app
 from ops.cloud import ec2
 from ops.cloud.ec2 import CloudAwayError, Instance
 from ops.model import paths
@@ -123,4 +126,29 @@ def test_an_instance_that_the_tier_runs_on_by_then_is_kept(cloud, monkeypatch, c
 def test_a_dry_run_launches_nothing_and_speaks_json(cloud, capsys):
     burst(dry_run=True)
     assert len(cloud.there) == 1
-    assert json.loads(capsys.readouterr().out) == {"dry_run": True, "tier": "enrich", "k": 2, "instances": 1}
+    told = {"dry_run": True, "tier": "enrich", "k": 2, "instances": 1, "instance_type": "m5.large"}
+    assert json.loads(capsys.readouterr().out) == told
+
+
+def test_it_is_planned_as_other_changes_are(cloud):
+    done = CliRunner().invoke(app, ["plan", "burst", "enrich", "2"])
+    assert (done.exit_code, len(cloud.there)) == (0, 1)
+    assert "would launch 1 x m5.large (1 run already, 3 are allowed)" in done.stdout
+    assert "hand enrich over to a placement with 2 more workers" in done.stdout
+    assert json.loads(CliRunner().invoke(app, ["plan", "burst", "enrich", "--json"]).stdout)["k"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("enrich 100", "ec2.max_instances is 3"),
+        ("nothing 1", 'there is no tier "nothing"; known tiers: enrich'),
+        ("enrich 50%", "burst takes a number of workers, 1 or more, not 50%"),
+        ("enrich 0", "burst takes a number of workers, 1 or more, not 0"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_the_reason(cloud, words, why):
+    done = CliRunner().invoke(app, ["plan", "burst", *words.split()])
+    assert done.exit_code == WRONG_USAGE
+    assert why in done.stderr
+    assert len(cloud.there) == 1

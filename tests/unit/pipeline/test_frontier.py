@@ -1,9 +1,14 @@
 """A tier is never called complete up to a time before which something arrived that has not gone through."""
 
+from types import SimpleNamespace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ops.model.tier import Kind
+from pipeline.audit.__main__ import Auditor
 from pipeline.audit.frontier import MOST_MARKS, Frontier
+from pipeline.declare import Stream, Tier
 
 PARTITIONS = ("in/0", "in/1")
 STEPS = st.lists(
@@ -47,3 +52,34 @@ def test_a_tier_that_is_behind_collects_no_end_of_marks() -> None:
     frontier.mark(20 * MOST_MARKS, {"in/0": 10 * MOST_MARKS})
     frontier.passed({"in/0": 10 * MOST_MARKS})
     assert frontier.complete == 20 * MOST_MARKS
+
+
+def complete(*tiers: Tier) -> dict[str, float | None]:
+    """Return up to when each tier is complete once all that has come has gone through it, and never more comes."""
+    auditor = Auditor.__new__(Auditor)
+    saved: dict[str, float] = {}
+    auditor._tiers, auditor._frontiers = tiers, {}
+    auditor._writers = {stream.name: tier.name for tier in tiers for stream in tier.outputs}
+    auditor._book = SimpleNamespace(complete=saved.get, save_complete=saved.__setitem__)
+    auditor._audits = {tier.name: SimpleNamespace(done=lambda: {"in/0": 1}) for tier in tiers}
+    auditor._arriving = SimpleNamespace(bounds=lambda _streams: SimpleNamespace(ends={"in/0": 1}))
+    for _ in range(2 * len(tiers)):
+        for tier in tiers:
+            auditor._advance(tier)
+    return {tier.name: saved.get(tier.name) for tier in tiers}
+
+
+def tier(name: str, inputs: tuple[Stream, ...], *outputs: Stream) -> Tier:
+    return Tier(name, Kind.PROCESSING, inputs=inputs, transform=lambda records: records, outputs=outputs)
+
+
+def test_while_records_may_still_go_round_nobody_says_that_they_are_through() -> None:
+    hits, back, on, done = Stream("hits"), Stream("back", "id string", rounds=3), Stream("on", "id string"), Stream("done", "id string")
+    found = complete(
+        tier("before", (hits,), Stream("clean", "id string")),
+        tier("again", (Stream("clean", "id string"), back), on),
+        tier("turns", (on,), back, done),
+        tier("after", (done,), Stream("out", "id string")),
+        tier("aside", (hits,), Stream("other", "id string")),
+    )
+    assert {name for name, moment in found.items() if moment is not None} == {"before", "aside"}

@@ -96,6 +96,19 @@ def test_a_stream_that_is_not_there_is_not_waited_for(tmp_path):
     assert follow.said == ["failed: no such stream"]
 
 
+@pytest.mark.parametrize(("leaving", "said", "code"), [(False, "failed: RuntimeError: boom", 1), (True, "stopped: RuntimeError: boom", 0)])
+def test_what_goes_wrong_in_a_driver_that_was_asked_to_end_is_no_failure_of_its_tier(tmp_path, leaving, said, code):
+    class Breaks(Query):
+        def hold(self):
+            message = "boom"
+            raise RuntimeError(message)
+
+    follow = Keeps(Directive.RUN)
+    follow.leaving = leaving
+    assert live(follow, Breaks([]), tmp_path) == code
+    assert follow.said[-1] == said
+
+
 def test_what_was_left_is_taken_once_however_often_it_is_tried(tmp_path):
     class Counts(Hooks):
         taken = 0

@@ -2,12 +2,23 @@
 
 import socket
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
+from simulation.memory import MemoryChannel
+from simulation.world import tier
 
+from ops.cloud import ec2
+from ops.cloud.ec2 import Instance
+from ops.model import paths
+from ops.model.ids import ChangeId, HostName, Incarnation, TierName
+from ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
+from ops.model.operation import MaintenanceLock
+from ops.model.tier import Mode
 from ops.platform import doctor, lifecycle, ports
 from ops.platform.doctor import Verdict
 from ops.platform.layout import CHECKOUT, Layout, PlatformError
@@ -76,3 +87,23 @@ def test_nothing_running_can_be_stopped_and_removed_twice(where: Layout) -> None
     assert lifecycle.down(where) == []
     assert lifecycle.clean(where)
     assert not lifecycle.clean(where)
+
+
+def test_instances_that_no_tier_runs_on_are_named_with_the_command_that_ends_them(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = MemoryChannel()
+    placed = Placement(driver=HostName("h1"), slots=(HostName("ec2-00000001"),))
+    spec = IncarnationSpec(tier=TierName("enrich"), incarnation=Incarnation(2), placement=placed, reason="burst", created_at=1.0)
+    channel.put(paths.tier("enrich"), tier("enrich", Mode.BATCH, 0))
+    channel.put(paths.owner(TierName("enrich")), OwnerRecord(owner=Incarnation(2)))
+    channel.put(paths.incarnation(TierName("enrich"), 2), spec)
+    channel.put(paths.LOCK, MaintenanceLock(change=ChangeId("at-work"), by="anna", since=1.0))
+    tokens = ("done", "deleted", "at-work")
+    there = [Instance(f"i-{number:016d}", "running", token, "10.0.0.1") for number, token in enumerate(tokens, start=1)]
+    monkeypatch.setattr(ec2, "instances", lambda: there)
+    monkeypatch.setattr(doctor, "Channel", lambda _zookeeper: nullcontext(channel))
+    monkeypatch.setattr(doctor, "known_endpoints", lambda _where: SimpleNamespace(zookeeper=""))
+    idle, total = doctor._instances(where)
+    assert (idle.verdict, total.verdict) == (Verdict.NOTE, Verdict.OK)
+    assert idle.sentence == "i-0000000000000002 (ec2-00000002) is running, was launched by deleted, and no tier runs on it"
+    assert "`sluice leave`" in idle.advice
+    assert total.sentence == "3 there, 1 with a tier"
