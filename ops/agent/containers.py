@@ -16,7 +16,7 @@ from typing import Protocol
 import structlog
 
 from ops.agent.delegation import delegated
-from ops.agent.processes import session_members
+from ops.agent.processes import members_of
 from ops.agent.store import HostFolder
 from ops.agent.trees import CPU, DISK, MEMORY, TASKS, TIMES, V2, Trees, tree_of_version_2, trees
 from ops.model.assignment import Unit
@@ -190,12 +190,12 @@ class ControlGroups:
 
 
 class NoContainers:
-    """Units without limits, held together by their session alone."""
+    """Units without limits, held together by their session and by what is in their environment."""
 
-    def __init__(self, why: str, host: str) -> None:
+    def __init__(self, why: str, home: Path, host: str) -> None:
         """Say why there are none."""
         self.limits = f"none: {why}"
-        self._host = host
+        self._home, self._host = home, host
 
     def admit(self, unit: Unit) -> tuple[Path, ...]:
         """Nothing to join."""
@@ -206,8 +206,8 @@ class NoContainers:
         """Nothing to weigh."""
 
     def processes(self, unit: UnitId, session: int | None) -> frozenset[int]:
-        """Return what carries the unit's mark in the unit's session."""
-        return frozenset() if session is None else session_members(session, f"SLUICE_UNIT={self._host}/{unit}")
+        """Return what carries the unit's marks in the unit's session; anywhere, while that is not known."""
+        return members_of(session, frozenset({f"SLUICE_UNIT={self._host}/{unit}", f"SLUICE_HOME={self._home}"}))
 
     def remove(self, unit: UnitId) -> None:
         """Nothing to remove."""
@@ -234,9 +234,9 @@ def find_containers(home: Path, host: str, mounts: Path = Path("/proc/mounts")) 
     """Return a host's containers as its agent has made them."""
     found = trees(mounts)
     if found is None:
-        return NoContainers("none are mounted", host)
+        return NoContainers("none are mounted", home, host)
     groups = _groups(found, HostFolder(home, host).group(), home, host)
-    return groups if groups.there else NoContainers("its agent has made none", host)
+    return groups if groups.there else NoContainers("its agent has made none", home, host)
 
 
 def open_containers(
@@ -245,7 +245,7 @@ def open_containers(
     """Find what this machine offers, make the host's group, and say which it is."""
     found = trees(mounts)
     if found is None:
-        return _without("no control groups for cpu and memory are mounted", host)
+        return _without("no control groups for cpu and memory are mounted", home, host)
     group = delegated(found.at[CPU], membership) if found.version is V2 else None
     groups = _groups(found, group, home, host)
     try:
@@ -253,7 +253,7 @@ def open_containers(
     except OSError as error:
         groups.close()
         why = f"control groups cannot be written by user {os.geteuid()} ({error.strerror})"
-        return _without(f"{why}; run the agent as root, or have systemd delegate it a group: docs/hosts.md", host)
+        return _without(f"{why}; run the agent as root, or have systemd delegate it a group: docs/hosts.md", home, host)
     HostFolder(home, host).keep_group(group)
     return groups
 
@@ -275,9 +275,9 @@ def sweep(home: Path, mounts: Path = Path("/proc/mounts")) -> None:
                     group.rmdir()
 
 
-def _without(why: str, host: str) -> NoContainers:
+def _without(why: str, home: Path, host: str) -> NoContainers:
     log.warning("units run without limits", host=host, why=why)
-    return NoContainers(why, host)
+    return NoContainers(why, home, host)
 
 
 def _weights(group: Path, name: str) -> list[int]:

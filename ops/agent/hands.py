@@ -14,7 +14,7 @@ from ops.agent.commands import Installation, command, environment, resources_fil
 from ops.agent.containers import Containers
 from ops.agent.processes import Process, boot_id, kill_all
 from ops.agent.reconcile import Action, AskToEnd, Forget, Found, Kill, Start, Weigh
-from ops.agent.store import HostFolder, UnitFolder, UnitRecord, write_whole
+from ops.agent.store import HostFolder, UnitFolder, UnitRecord
 from ops.model.assignment import UnitKind
 from ops.model.ids import UnitId
 
@@ -52,6 +52,8 @@ class Hands:
         self._installation = installation
         self._boot = boot_id()
         self._children: list[subprocess.Popen[bytes]] = []
+        self._records: dict[UnitId, UnitRecord] = {}
+        """What was read last of each unit, in case its file cannot be read any more."""
         self.troubles: dict[UnitId, str] = {}
         self.found: tuple[Found, ...] = ()
         """What the last look has found."""
@@ -61,15 +63,28 @@ class Hands:
     def find(self) -> list[Found]:
         """Look at every unit there is; write down the end of those that have ended since the last look."""
         self._children = [child for child in self._children if child.poll() is None]
+        folders = self._folder.units()
+        self._records = {folder.id: record for folder in folders if (record := self._record(folder)) is not None}
         found = []
-        for folder in self._folder.units():
-            record = folder.record()
-            if record is None:
-                self._discard(folder)
+        for folder in folders:
+            if folder.id in self._records:
+                found.append(self._find(folder, self._records[folder.id]))
             else:
-                found.append(self._find(folder, record))
+                self._discard(folder)
         self.found = tuple(found)
         return found
+
+    def _record(self, folder: UnitFolder) -> UnitRecord | None:
+        """Return what is known of a unit; a file that cannot be read any more is written anew."""
+        record = folder.record()
+        if record is None and (record := self._records.get(folder.id)) is not None:
+            try:
+                folder.keep(record)
+            except OSError as error:
+                self._is_in_trouble(folder.id, f"what is known of it cannot be written down: {error}")
+            else:
+                self.troubles.pop(folder.id, None)
+        return record
 
     def watched(self) -> list[Process]:
         """Return the processes whose end the agent has to notice at once."""
@@ -134,13 +149,16 @@ class Hands:
         return f"{how}: {last}" if last else how
 
     def _discard(self, folder: UnitFolder) -> None:
-        session = folder.session()
-        kill_all(self._containers.processes(folder.id, session.pid if session else None))
+        """End a unit of which nothing is known: how it was started, and whether it was asked to end."""
         try:
-            self._containers.remove(folder.id)
-            folder.remove()
-        except OSError:
-            return
+            if left := self.processes(folder.id):
+                log.warning("ended a unit whose unit.json cannot be read", unit=folder.id, processes=len(left))
+                kill_all(left)  # it is removed at a later look, when they are gone
+            else:
+                self._containers.remove(folder.id)
+                folder.remove()
+        except OSError as error:
+            self._is_in_trouble(folder.id, f"its unit.json cannot be read, and it cannot be removed: {error}")
 
     def close(self) -> None:
         """Leave nothing of the host behind on this machine but its files."""
@@ -181,6 +199,7 @@ class Hands:
                 self._update(action.unit.id, unit=action.unit)
                 log.info("weighed", unit=action.unit.id, quiet=action.unit.quiet)
             case Forget():
+                self._records.pop(action.unit, None)
                 self._containers.remove(action.unit)
                 self._folder.unit(action.unit).remove()
                 log.info("unit is gone", unit=action.unit)
@@ -191,14 +210,18 @@ class Hands:
             return
         unit = action.unit
         folder = self._folder.unit(unit.id)
+        if left := self.processes(unit.id):
+            kill_all(left)
+            message = f"processes of an earlier start have still to end: {', '.join(map(str, sorted(left)))}"
+            raise RuntimeError(message)
         folder.make()
         self._containers.remove(unit.id)
         joins = self._containers.admit(unit)
         if unit.kind is UnitKind.SLOT:
-            write_whole(folder.scratch / "resources.json", json.dumps(resources_file(unit)))
+            (folder.scratch / "resources.json").write_text(json.dumps(resources_file(unit)))
         words = command(unit, folder.scratch, installation)
         script = _SCRIPT.format(folder=shlex.quote(str(folder.path)), joins=shlex.join(map(str, joins)), command=shlex.join(words))
-        write_whole(folder.path / "start.sh", script)
+        (folder.path / "start.sh").write_text(script)
         folder.keep(UnitRecord(unit=unit, boot=self._boot, started_at=time.time(), restarts=action.restarts, failures=action.failures))
         with folder.log.open("ab") as output:
             child = subprocess.Popen(
@@ -231,6 +254,5 @@ class Hands:
 
     def _update(self, identity: UnitId, **changes: object) -> None:
         folder = self._folder.unit(identity)
-        record = folder.record()
-        if record is not None:
+        if (record := self._record(folder)) is not None:
             folder.keep(record.model_copy(update=changes))

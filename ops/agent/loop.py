@@ -52,6 +52,10 @@ class Agent:
         self._reboot = reboot
         self._reclaim_seconds = reclaim_seconds
         self._assignment = folder.assignment()
+        self._kept: Assignment | None = None
+        """What was written to disk of it."""
+        self._unkept = False
+        """It was said that it cannot be written."""
         self._started_at = time.time()
         self._ages = Ages()
         self._ending = False
@@ -136,12 +140,21 @@ class Agent:
             names = ", ".join(unit.id for unit in assigned.units) or "nothing"
             log.info("assigned", units=names, epoch=assigned.epoch)
             self._assignment = assigned
-            try:
-                self._folder.keep_assignment(assigned)
-            except OSError as error:
-                log.warning("the assignment could not be kept on disk", folder=str(self._folder.path), error=str(error))
+        if assigned != self._kept:
+            self._keep(assigned)
         if assigned.reboot is not None:
             self._reboot(assigned.reboot)
+
+    def _keep(self, assigned: Assignment) -> None:
+        """Write down what is assigned; where that fails, again in a later round."""
+        try:
+            self._folder.keep_assignment(assigned)
+        except OSError as error:
+            if not self._unkept:
+                log.warning("the assignment could not be kept on disk", folder=str(self._folder.path), error=str(error))
+            self._unkept = True
+        else:
+            self._kept, self._unkept = assigned, False
 
     def _tell(self) -> None:
         found = self._hands.find()

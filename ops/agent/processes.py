@@ -53,20 +53,21 @@ def kill_all(pids: set[int] | frozenset[int]) -> None:
     signal_all(pids, signal.SIGKILL)
 
 
-def session_members(session: int, mark: str) -> frozenset[int]:
-    """Return the processes of a session that carry `mark` in their environment."""
+def members_of(session: int | None, marks: frozenset[str]) -> frozenset[int]:
+    """Return the processes of a session that carry `marks` in their environment; of any session where it is not known."""
     members = set()
+    carried = {mark.encode() for mark in marks}
     for entry in PROC.iterdir():
         if not entry.name.isdigit():
             continue
         stat = _stat(int(entry.name))
-        if stat is None or stat[0] in "ZX" or int(stat[3]) != session:
+        if stat is None or stat[0] in "ZX" or session not in {None, int(stat[3])}:
             continue
         try:
             environment = (entry / "environ").read_bytes()
         except OSError:
             continue
-        if mark.encode() in environment.split(b"\0"):
+        if carried.issubset(environment.split(b"\0")):
             members.add(int(entry.name))
     return frozenset(members)
 

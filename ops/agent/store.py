@@ -26,6 +26,8 @@ LOG_BYTES = 5 << 20
 """A unit's log is cut at this size; one older part is kept."""
 CREDENTIAL_BYTES = 24
 """Of chance in a credential."""
+CREDENTIAL = re.compile(r"[\w-]{32}", re.ASCII)
+"""So many as they are written."""
 
 
 class UnitRecord(Frozen):
@@ -61,9 +63,10 @@ class ProcessFile(Frozen):
 class UnitFolder:
     """`hosts/<h>/units/<unit>`: everything of one unit."""
 
-    def __init__(self, path: Path) -> None:
-        """Use `path`; `make` creates it."""
+    def __init__(self, path: Path, damaged: set[Path]) -> None:
+        """Use `path`; `make` creates it. Of `damaged` files it was told already."""
         self.path = path
+        self._damaged = damaged
         self.id = UnitId(path.name)
         self.log = path / "log"
         self.scratch = path / "scratch"
@@ -76,8 +79,8 @@ class UnitFolder:
             (self.path / name).unlink(missing_ok=True)
 
     def record(self) -> UnitRecord | None:
-        """Read `unit.json`; None when it is absent or damaged."""
-        return _read(self.path / "unit.json", UnitRecord)
+        """Read `unit.json`; None when it is absent or cannot be read."""
+        return _read(self.path / "unit.json", UnitRecord, self._damaged)
 
     def keep(self, record: UnitRecord) -> None:
         """Write `unit.json`."""
@@ -95,10 +98,10 @@ class UnitFolder:
 
     def _numbers(self, name: str) -> tuple[int, int] | None:
         try:
-            pid, started = (self.path / name).read_text().split()
+            pid, started = map(int, (self.path / name).read_text().split())
         except (OSError, ValueError):
             return None
-        return int(pid), int(started)
+        return pid, started
 
     def exit_status(self) -> int | None:
         """Return what the shell saw the main process end with."""
@@ -144,6 +147,8 @@ class HostFolder:
         """Use the folder of `host` below `home`."""
         self.host = host
         self.path = home / "hosts" / host
+        self._damaged: set[Path] = set()
+        """Files of which was said that they cannot be read."""
 
     def make(self) -> None:
         """Create it."""
@@ -152,13 +157,18 @@ class HostFolder:
     def own(self) -> Own:
         """Return what this host's agent proves with that it is that; made at its first start, and no other machine has it."""
         kept = self.path / "credential"
-        if not kept.exists():
-            write_whole(kept, secrets.token_urlsafe(CREDENTIAL_BYTES))
-        return Own(self.host, kept.read_text())
+        found = kept.read_text(errors="replace").strip() if kept.exists() else None
+        if found is not None and CREDENTIAL.fullmatch(found):
+            return Own(self.host, found)
+        if found is not None:
+            log.warning("the host's credential is damaged: another is made, which the channel does not know yet", file=str(kept))
+        made = secrets.token_urlsafe(CREDENTIAL_BYTES)
+        write_whole(kept, made)
+        return Own(self.host, made)
 
     def agent(self) -> Process | None:
         """Return the last process that served this host."""
-        found = _read(self.path / "agent.json", ProcessFile)
+        found = _read(self.path / "agent.json", ProcessFile, self._damaged)
         return None if found is None else Process(found.pid, found.started)
 
     def keep_agent(self, agent: Process) -> None:
@@ -168,9 +178,10 @@ class HostFolder:
     def group(self) -> Path | None:
         """Return the delegated control group that the host's units are in, for whoever looks for them from elsewhere."""
         try:
-            return Path((self.path / "group").read_text())
-        except FileNotFoundError:
+            found = Path((self.path / "group").read_text())
+        except (FileNotFoundError, UnicodeDecodeError):
             return None
+        return found if found.is_absolute() else None
 
     def keep_group(self, group: Path | None) -> None:
         """Remember it; None where the machine's own tree is used."""
@@ -181,18 +192,22 @@ class HostFolder:
 
     def unit(self, identity: UnitId) -> UnitFolder:
         """Return the folder of one unit."""
-        return UnitFolder(self.path / "units" / identity)
+        return UnitFolder(self.path / "units" / identity, self._damaged)
 
     def units(self) -> list[UnitFolder]:
         """Return the folders of all units that are there."""
         try:
-            return [UnitFolder(path) for path in sorted((self.path / "units").iterdir()) if path.is_dir()]
+            return [UnitFolder(path, self._damaged) for path in sorted((self.path / "units").iterdir()) if path.is_dir()]
         except FileNotFoundError:
             return []
 
     def assignment(self) -> Assignment:
-        """Return what was assigned last."""
-        return _read(self.path / "assignment.json", Assignment) or Assignment()
+        """Return what was assigned last; where that cannot be read, what was started here and not asked to end."""
+        kept = _read(self.path / "assignment.json", Assignment, self._damaged)
+        if kept is not None:
+            return kept
+        records = (folder.record() for folder in self.units())
+        return Assignment(units=tuple(record.unit for record in records if record is not None and record.stopping_at is None))
 
     def keep_assignment(self, assignment: Assignment) -> None:
         """Remember what is assigned."""
@@ -200,7 +215,7 @@ class HostFolder:
 
     def reboot(self) -> RebootRecord | None:
         """Return the last reboot that was asked for."""
-        return _read(self.path / "reboot.json", RebootRecord)
+        return _read(self.path / "reboot.json", RebootRecord, self._damaged)
 
     def keep_reboot(self, record: RebootRecord) -> None:
         """Remember a reboot."""
@@ -218,22 +233,34 @@ def host_names(home: Path) -> list[str]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write so that a reader, or a crash, sees the old file or the new one."""
+    """Write so that a reader, a crash or a loss of power leaves the old file or the new one; the new one once this has returned."""
     descriptor, written = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         Path(written).replace(path)
     except OSError:
         Path(written).unlink()
         raise
-
-
-def _read(path: Path, model: type[M]) -> M | None:
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return model.model_validate_json(path.read_bytes(), extra="allow")  # what a newer version has added says nothing to this one
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _read(path: Path, model: type[M], damaged: set[Path]) -> M | None:
+    """Return what a file says; one that cannot be read is as if it was absent, and that is said once."""
+    try:
+        found = model.model_validate_json(path.read_bytes(), extra="allow")  # what a newer version has added says nothing to this one
     except FileNotFoundError:
-        return None
+        found = None
     except (OSError, ValidationError) as error:
-        log.warning("a damaged file is ignored", file=str(path), error=str(error))
+        if path not in damaged:
+            damaged.add(path)
+            log.warning("a file that cannot be read is ignored", file=str(path), error=str(error))
         return None
+    damaged.discard(path)
+    return found

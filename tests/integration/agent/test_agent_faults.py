@@ -103,13 +103,29 @@ def test_zookeeper_away_changes_nothing_and_dead_slots_are_still_started_again(l
         os.kill(before.pid or 0, signal.SIGKILL)
         until("it is started again", lambda: (main := lab.main(slot())).alive and main.pid != before.pid)
         lab.kill(first)
+        (lab.home / "hosts/h1/assignment.json").write_bytes(b"")
         lab.agent()
-        until("the next agent goes on without it", lambda: lab.heard("what was assigned last goes on"))
+        until("the next agent goes on without it, and without what was assigned", lambda: lab.heard("what was assigned last goes on"))
         assert lab.main(slot()).alive
     finally:
         lab.zookeeper.start()
     until("the report is back", lambda: lab.channel.connected and (seen := lab.unit(slot())) and seen.restarts == 1 and seen)
     assert lab.channel.exists(paths.live("h1"))
+
+
+def test_a_unit_of_which_the_next_agent_can_read_nothing_is_ended_and_started_again_once(lab: Lab) -> None:
+    first = lab.agent()
+    lab.assign(slot())
+    before = lab.running(slot())
+    inside = lab.inside(slot())
+    lab.kill(first)
+    (lab.home / "hosts/h1/units" / slot().id / "unit.json").write_bytes(b"")
+    lab.agent()
+    after = until("it is started again", lambda: (seen := lab.unit(slot())) and seen.state == "running" and seen.pid != before.pid and seen)
+    assert lab.heard("ended a unit whose unit.json cannot be read")
+    assert after.restarts == 0
+    assert not inside.keys() & lab.inside(slot()).keys()
+    assert [pid for pid in inside if process(pid) is not None] == []
 
 
 def test_a_reboot_kills_everything_once_and_the_agent_tells_that_it_is_back(lab: Lab) -> None:

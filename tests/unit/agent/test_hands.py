@@ -35,7 +35,9 @@ def folder(tmp_path: Path) -> HostFolder:
 def new_hands(folder: HostFolder) -> Hands:
     home = folder.path
     return Hands(
-        folder, NoContainers("a test", "h1"), Installation(home, home / "shared", home / "e", home / "s", "spark://nowhere:1", None, FACTS)
+        folder,
+        NoContainers("a test", home, "h1"),
+        Installation(home, home / "shared", home / "e", home / "s", "spark://nowhere:1", None, FACTS),
     )
 
 
@@ -43,10 +45,14 @@ def new_hands(folder: HostFolder) -> Hands:
 def hands(folder: HostFolder) -> Iterator[Hands]:
     made = new_hands(folder)
     yield made
+    end(made, folder)
+
+
+def end(hands: Hands, folder: HostFolder) -> None:
     for unit in folder.units():
-        made.do(Kill(unit.id))
-    until(lambda: not any(found.alive for found in made.find()))
-    made.find()  # reaps the last child
+        hands.do(Kill(unit.id))
+    until(lambda: not any(found.alive for found in hands.find()))
+    hands.find()  # reaps the last child
 
 
 def runs(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
@@ -181,6 +187,68 @@ def test_a_damaged_record_is_cleared_away(hands: Hands, folder: HostFolder) -> N
         (unit.path / "unit.json").write_bytes(damage)
         assert hands.find() == []
         assert not unit.path.exists()
+
+
+DAMAGES = (b"", b"\0" * 300, b'{"unit": ', b"\xff\xfe")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_running_unit_goes_on_when_its_record_is_damaged_and_the_record_is_written_anew(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch, damage: bytes
+) -> None:
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(driver()))
+    before = only(hands)
+    (folder.unit(driver().id).path / "unit.json").write_bytes(damage)
+    assert only(hands).pid == before.pid
+    assert only(new_hands(folder)).pid == before.pid
+    hands.do(AskToEnd(driver().id, decommission=False))
+    assert only(hands).stopping_at is not None
+
+
+@pytest.mark.parametrize("more", [("unit.json",), ("unit.json", "pid", "session")])
+def test_a_unit_of_which_the_next_agent_cannot_know_anything_is_ended_before_it_is_started_again(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(driver()))
+    until(lambda: only(hands).others == 1)
+    pids = hands.processes(driver().id)
+    for name in more:
+        (folder.unit(driver().id).path / name).write_bytes(b"x y")
+    killed: list[frozenset[int]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "kill_all", lambda pids: killed.append(frozenset(pids)))  # they take their time to end
+        after = new_hands(folder)
+        assert after.find() == []
+        after.do(Start(driver()))
+        assert killed == [pids, pids], "and no second one was started"
+        assert "have still to end" in after.troubles[driver().id]
+    assert after.find() == []
+    until(lambda: not after.processes(driver().id))
+    assert after.find() == []
+    assert not folder.unit(driver().id).path.exists()
+    after.do(Start(driver()))
+    assert only(after).pid not in pids
+    assert after.troubles == {}
+    end(after, folder)
+
+
+def test_what_cannot_be_ended_is_told_and_does_not_stop_the_agent(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(driver()))
+    (folder.unit(driver().id).path / "unit.json").write_bytes(b"")
+    after = new_hands(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "kill_all", forbidden)
+        assert after.find() == []
+        assert "Operation not permitted" in after.troubles[driver().id]
+    assert after.find() == []
 
 
 def test_a_log_that_grows_is_cut_while_it_is_written(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
