@@ -37,8 +37,6 @@ log = structlog.get_logger()
 
 M = TypeVar("M", bound=BaseModel)
 
-CALL_SECONDS = 10.0
-"""How long one request may take before the channel counts as away."""
 UNDER_WAY = 1000
 """Requests that are sent before the first of them is waited for."""
 SESSION_SECONDS = 6.0
@@ -216,7 +214,7 @@ class Channel:
             asked = [ask(path, watch=self._wake if watch else None) for path in paths[begin : begin + UNDER_WAY]]
             for each in asked:
                 try:
-                    answers.append(each.get(timeout=CALL_SECONDS))
+                    answers.append(each.get())
                 except NoNodeError:
                     answers.append(None)
         return answers
@@ -262,14 +260,14 @@ class Channel:
 
         def send() -> None:
             try:
-                self._client.set_async(path, data, -1 if version is None else version).get(timeout=CALL_SECONDS)
+                self._client.set_async(path, data, -1 if version is None else version).get()
             except NoNodeError:
                 if version is not None:
                     raise
                 try:
-                    self._client.create_async(path, data, makepath=True).get(timeout=CALL_SECONDS)
+                    self._client.create_async(path, data, makepath=True).get()
                 except NodeExistsError:
-                    self._client.set_async(path, data).get(timeout=CALL_SECONDS)
+                    self._client.set_async(path, data).get()
 
         self._call(send, Write(path, value, version))
 
@@ -279,7 +277,7 @@ class Channel:
         def send() -> bool:
             made = self._client.create_async(path, _written(value), ephemeral=ephemeral, sequence=sequence, makepath=True)
             try:
-                made.get(timeout=CALL_SECONDS)
+                made.get()
             except NodeExistsError:
                 return False
             return True
@@ -303,7 +301,7 @@ class Channel:
         def send() -> None:
             created = [write.path for write in writes if isinstance(write, Write) and write.version is None]
             for parent in sorted({path.rsplit("/", 1)[0] for path in created} - {""}):
-                self._client.ensure_path_async(parent).get(timeout=CALL_SECONDS)
+                self._client.ensure_path_async(parent).get()
             request = self._client.transaction()
             for write in writes:
                 if isinstance(write, Guard):
@@ -314,7 +312,7 @@ class Channel:
                     request.create(write.path, write.data)
                 else:
                     request.set_data(write.path, write.data, version=write.version)
-            answers = request.commit_async().get(timeout=CALL_SECONDS)
+            answers = request.commit_async().get()
             failures = [(write.path, answer) for write, answer in zip(writes, answers, strict=True) if isinstance(answer, Exception)]
             if refusals := [failure for _, failure in failures if isinstance(failure, NoAuthError)]:
                 raise refusals[0]
@@ -337,7 +335,7 @@ class Channel:
             raise NotAllowedError(_refusal(self._credential, writes)) from error
         except (BadVersionError, NodeExistsError, NoNodeError) as error:
             raise ConflictError(repr(error)) from error
-        except (KazooException, KazooTimeoutError) as error:
+        except KazooException as error:
             message = f"ZooKeeper at {self.hosts} is away: {error!r}"
             raise ChannelAwayError(message) from error
 

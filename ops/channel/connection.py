@@ -1,16 +1,43 @@
-"""kazoo's client, which gives each node the access list of the table, whoever has it made: the channel, or a recipe of kazoo's."""
+"""kazoo's client, as the channel and kazoo's own recipes need it: each answer has its time, and each node the access list of the table."""
 
+import threading
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from kazoo.client import KazooClient, TransactionRequest
+from kazoo.exceptions import ConnectionLoss
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.handlers.utils import AsyncResult
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl
 
 from ops.model.access import Credential, Rights, Role, agent_of, host_of, rights
 
+CALL_SECONDS = 10.0
+"""How long one request may take before the connection counts as lost."""
 
-class Connection(KazooClient):  # type: ignore[misc]  # kazoo has no types
+
+class Answer(AsyncResult):  # type: ignore[misc]  # kazoo has no types
+    """What a request is answered with. kazoo itself would wait for ever, as for one that is queued while ZooKeeper is away."""
+
+    def __init__(self, handler: "Handler") -> None:
+        """Wait for it."""
+        super().__init__(handler, threading.Condition, ConnectionLoss)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - kazoo's signature
+        """Return it; one that does not come is a connection that is lost."""
+        return super().get(block, CALL_SECONDS if timeout is None else timeout)
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # likewise
+    """kazoo's threads."""
+
+    def async_result(self) -> Answer:
+        """Begin to wait for an answer."""
+        return Answer(self)
+
+
+class Connection(KazooClient):  # type: ignore[misc]  # likewise
     """A connection of one role; without a credential, of nobody, in a tree that is open to all."""
 
     def __init__(self, hosts: str, credential: Credential | None, **settings: Any) -> None:
@@ -20,7 +47,7 @@ class Connection(KazooClient):  # type: ignore[misc]  # kazoo has no types
         own = None if credential is None else credential.own
         if own is not None:
             auth.append(("digest", f"{agent_of(own.host)}:{own.password}"))
-        super().__init__(hosts=hosts, auth_data=auth or None, **settings, **_private(credential))
+        super().__init__(hosts=hosts, handler=Handler(), auth_data=auth or None, **settings, **_private(credential))
         self._credential = credential
         self._agents: Mapping[str, str] = {} if own is None else {own.host: own.known_as}
 

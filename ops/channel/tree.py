@@ -8,7 +8,7 @@ from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.interfaces import IAsyncResult
 from pydantic import ValidationError
 
-from ops.channel.client import CALL_SECONDS, UNDER_WAY, ChannelAwayError, NotAllowedError
+from ops.channel.client import UNDER_WAY, ChannelAwayError, NotAllowedError
 from ops.channel.connection import Connection
 from ops.model import paths
 from ops.model.access import agent_of, row_of
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 def other(connection: Connection) -> list[str]:
     """Return the paths of all nodes whose access list is not that of the table."""
-    return _asked(connection, lambda: list(_other(connection)))
+    return _asked(lambda: list(_other(connection)))
 
 
 def apply(connection: Connection) -> int:
@@ -33,12 +33,12 @@ def apply(connection: Connection) -> int:
             pass
         return len(found)
 
-    return _asked(connection, make)
+    return _asked(make)
 
 
 def unknown(connection: Connection) -> list[str]:
     """Return the paths of all nodes that the table has no row for."""
-    return _asked(connection, lambda: [path for path in walk(connection) if row_of(path) is None])
+    return _asked(lambda: [path for path in walk(connection) if row_of(path) is None])
 
 
 def walk(connection: Connection) -> Iterator[str]:
@@ -76,17 +76,17 @@ def _answers(paths: Sequence[str], ask: Callable[[str], IAsyncResult]) -> Iterat
         asked = [(path, ask(path)) for path in paths[begin : begin + UNDER_WAY]]
         for path, each in asked:
             try:
-                yield path, each.get(timeout=CALL_SECONDS)
+                yield path, each.get()
             except NoNodeError:
                 continue
 
 
-def _asked(connection: Connection, request: Callable[[], T]) -> T:
+def _asked(request: Callable[[], T]) -> T:
     try:
         return request()
     except NoAuthError as error:
         message = "the tree's access lists can be set by their admin only, and the credential given is not the one that the tree knows"
         raise NotAllowedError(message) from error
-    except (KazooException, connection.handler.timeout_exception) as error:
+    except KazooException as error:
         message = f"ZooKeeper is away: {error!r}"
         raise ChannelAwayError(message) from error

@@ -1,0 +1,90 @@
+"""No request waits for ever for its answer: a server of the test's own takes connections and keeps sessions, and answers nothing else."""
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.exceptions import ConnectionLoss, KazooException
+
+from ops.agent.presence import Presence
+from ops.channel import Channel, ChannelAwayError, connection, tree
+from ops.model.assignment import HostFacts
+from ops.model.ids import HostName
+
+SECONDS = 0.2
+PING, PING_XID = 11, -2
+SESSION = struct.pack(">iiqi16sx", 0, 6000, 1, 16, b"")
+FACTS = HostFacts(name=HostName("h1"), address="127.0.0.1", zone="onprem", cpu=1, memory=1)
+
+
+def framed(message: bytes) -> bytes:
+    return struct.pack(">i", len(message)) + message
+
+
+def received(caller: socket.socket) -> bytes:
+    (size,) = struct.unpack(">i", caller.recv(4, socket.MSG_WAITALL))
+    return caller.recv(size, socket.MSG_WAITALL)
+
+
+def serve(listener: socket.socket) -> None:
+    caller, _ = listener.accept()
+    with caller:
+        received(caller)
+        caller.sendall(framed(SESSION))
+        while True:
+            try:
+                xid, kind = struct.unpack(">ii", received(caller)[:8])
+            except struct.error:
+                return
+            if xid == PING_XID and kind == PING:
+                caller.sendall(framed(struct.pack(">iqi", xid, 0, 0)))
+            elif kind < 0:
+                return  # it is closed
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
+    """Connect to a server that answers nothing."""
+    monkeypatch.setattr(connection, "CALL_SECONDS", SECONDS)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        channel = Channel(f"127.0.0.1:{listener.getsockname()[1]}")
+        channel.kazoo.start()
+        yield channel
+        channel.stop()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda kazoo: kazoo.get("/a"),
+        lambda kazoo: kazoo.create("/a", makepath=True),
+        lambda kazoo: kazoo.ensure_path("/a"),
+        lambda kazoo: kazoo.delete("/a", recursive=True),
+        lambda kazoo: kazoo.transaction().commit(),
+        lambda kazoo: kazoo.get_async("/a").get(),
+    ],
+)
+def test_an_answer_that_does_not_come_is_a_connection_that_is_lost(silent: Channel, ask: Callable[[connection.Connection], object]) -> None:
+    with pytest.raises(ConnectionLoss):
+        ask(silent.kazoo)
+
+
+def test_the_leaders_lock_is_not_waited_for_longer(silent: Channel) -> None:
+    lock = silent.kazoo.Lock("/lock", "me")
+    try:
+        assert not lock.acquire(timeout=SECONDS)
+    except KazooException:
+        assert not lock.is_acquired
+
+
+def test_the_channel_counts_as_away(silent: Channel, tmp_path: Path) -> None:
+    presence = Presence(silent, FACTS, tmp_path, 1)
+    for ask in (lambda: silent.delete("/a"), lambda: silent.exists("/a"), presence.ensure, lambda: tree.apply(silent.kazoo)):
+        with pytest.raises(ChannelAwayError):
+            ask()
