@@ -32,6 +32,8 @@ QUIET = 0.2
 """A preparing unit has this part of its weight: little, so that what serves records comes first, and enough to be ready in minutes."""
 THREADS = 4096
 """A unit has so many threads at most, ten times what the largest takes: one that starts ever more of them fails alone."""
+NO_LIMIT = 1 << 62
+"""Version 1 writes a number above this where there is none. Unit: bytes."""
 DISK_WEIGHTS = (1, 1000)
 """The smallest and the largest."""
 
@@ -42,8 +44,8 @@ class Usage:
 
     memory: int
     """Without file cache that the kernel would rather give back. Unit: bytes."""
-    limit: int
-    """At this much something in it is killed. Unit: bytes."""
+    limit: int | None
+    """At this much something in it is killed; None where it has no limit. Unit: bytes."""
     cpu: float | None
     """Since it was started; None where the kernel does not count it. Unit: seconds."""
 
@@ -158,7 +160,7 @@ class ControlGroups:
         """Ask the kernel's counters."""
         memory = self._memory / unit
         try:
-            now, limit = (int((memory / name).read_text()) for name in (self._version.memory_now, self._version.memory_limit))
+            now, limit = int((memory / self._version.memory_now).read_text()), _limit(memory / self._version.memory_limit)
             cache = _line(memory / "memory.stat", self._version.cache)
             return Usage(max(0, now - cache), limit, self._cpu_seconds(unit))
         except OSError:
@@ -287,6 +289,12 @@ def _weights(group: Path, name: str) -> list[int]:
         with suppress(OSError):
             found.append(int((child / name).read_text().split()[-1]))
     return found
+
+
+def _limit(path: Path) -> int | None:
+    """Return a limit of memory; None where there is none, for which version 2 has a word."""
+    said = path.read_text().strip()
+    return None if said == "max" or int(said) > NO_LIMIT else int(said)
 
 
 def _line(path: Path, name: str) -> int:

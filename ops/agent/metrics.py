@@ -63,7 +63,8 @@ def _usage(used: list[tuple[Found, Usage]]) -> Iterable[Metric]:
     cpu = CounterMetricFamily("sluice_unit_cpu_seconds", "Processor time that the unit has taken.", labels=_UNIT)
     for item, usage in used:
         memory.add_metric(_labels(item), usage.memory)
-        limit.add_metric(_labels(item), usage.limit)
+        if usage.limit is not None:
+            limit.add_metric(_labels(item), usage.limit)
         if usage.cpu is not None:
             cpu.add_metric(_labels(item), usage.cpu)
     return memory, limit, cpu

@@ -88,6 +88,17 @@ def test_version_2_has_its_own_counters(tmp_path: Path) -> None:
     (unit / "memory.stat").write_text("anon 1\ninactive_file 200000\n")
     (unit / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
     assert groups.usage(slot().id) == Usage(800_000, number(unit / "memory.max"), 2.5)
+    (unit / "memory.max").write_text("max\n")
+    assert groups.usage(slot().id) == Usage(800_000, None, 2.5)
+
+
+def test_version_1_has_a_number_for_no_limit(groups: ControlGroups, tmp_path: Path) -> None:
+    groups.admit(slot())
+    memory = tmp_path / "memory/sluice-x/h1" / slot().id
+    (memory / "memory.usage_in_bytes").write_text("1000000\n")
+    (memory / "memory.stat").write_text("")
+    (memory / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert groups.usage(slot().id) == Usage(1_000_000, None, None)
 
 
 def test_what_a_unit_may_take_of_the_disk_is_its_quantums_weight_where_the_kernel_knows_one(tmp_path: Path) -> None:
