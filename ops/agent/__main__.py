@@ -112,7 +112,6 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
             hands=hands,
             neighbours=neighbours,
             folder=folder,
-            limits=containers.limits,
             reboot=rebooter,
             reclaim_seconds=site.reclaim_seconds,
         )

@@ -53,8 +53,9 @@ class Usage:
 class Containers(Protocol):
     """What the agent asks of the containers of one host."""
 
-    limits: str
-    """`cgroup v1`, `cgroup v2`, `cgroup v2, delegated`, or why there are none."""
+    @property
+    def limits(self) -> str:
+        """Say which there are, as `cgroup v1`, `cgroup v2` or `cgroup v2, delegated`, or why there are none."""
 
     def admit(self, unit: Unit) -> tuple[Path, ...]:
         """Make the unit's container, with its limits; return the files that a process writes its pid to, to be in it."""
@@ -83,12 +84,24 @@ class ControlGroups:
 
     def __init__(self, found: Trees, installation: str, host: str) -> None:
         """Divide these trees."""
-        self.limits = found.version.name
+        self.name = found.version.name
         self._trees, self._version = found, found.version
         at = {use: root / installation / host for use, root in found.at.items()}
         self._memory, self._cpu, self._times = at[MEMORY], at[CPU], at[TIMES]
         self._disk, self._tasks = at.get(DISK), at.get(TASKS)
         self._groups = tuple(dict.fromkeys(at.values()))
+        self._given: int | None = None
+        """What the host gives; None for who only looks for units, or ends them. Unit: bytes."""
+        self._promised = 0
+        """What its units may take, all together. Unit: bytes."""
+
+    @property
+    def limits(self) -> str:
+        """Say which there are, and whether the host has promised more memory than it gives."""
+        if self._given is None or self._promised <= self._given:
+            return self.name
+        more = f"{self._promised // MEBIBYTE:,} MiB instead of {self._given // MEBIBYTE:,}"
+        return f"{self.name}; its limit of memory is {more}, because the units that are there were promised so much"
 
     @property
     def there(self) -> bool:
@@ -102,7 +115,8 @@ class ControlGroups:
         if self._version is V2:
             for group in (*self._trees.roots, self._memory.parent, self._memory):
                 (group / "cgroup.subtree_control").write_text(self._trees.handed_down())
-        (self._memory / self._version.memory_limit).write_text(str(int(capacity.memory * HEADROOM) * MEBIBYTE))
+        self._given = _with_headroom(capacity.memory)
+        self._hold()
         self._set_weight(self._cpu.parent, self._version.core * (os.cpu_count() or 1))
         self._balance()
 
@@ -111,7 +125,8 @@ class ControlGroups:
         groups = tuple(group / unit.id for group in self._groups)
         for group in groups:
             group.mkdir(parents=True, exist_ok=True)
-        (self._memory / unit.id / self._version.memory_limit).write_text(str(int(unit.quantum.memory * HEADROOM) * MEBIBYTE))
+        (self._memory / unit.id / self._version.memory_limit).write_text(str(_with_headroom(unit.quantum.memory)))
+        self._hold()
         if self._tasks is not None:
             (self._tasks / unit.id / "pids.max").write_text(str(THREADS))
         self.weigh(unit)
@@ -140,6 +155,7 @@ class ControlGroups:
         for group in self._groups:
             if (group / unit).exists():
                 (group / unit).rmdir()
+        self._hold()
         self._balance()
 
     def close(self) -> None:
@@ -165,6 +181,20 @@ class ControlGroups:
             return Usage(max(0, now - cache), limit, self._cpu_seconds(unit))
         except OSError:
             return None
+
+    def _hold(self) -> None:
+        """Limit the host to what it gives, or to what its units were promised where that is more: a lower number kills none of them."""
+        if self._given is None:
+            return
+        before = self._promised
+        self._promised = sum(_limits(self._memory, self._version.memory_limit))
+        (self._memory / self._version.memory_limit).write_text(str(max(self._given, self._promised)))
+        if self._promised > max(self._given, before):
+            log.warning(
+                "the host's units were promised more memory than it gives: they keep it",
+                promised_mib=self._promised // MEBIBYTE,
+                gives_mib=self._given // MEBIBYTE,
+            )
 
     def _cpu_seconds(self, unit: UnitId) -> float | None:
         if self._version is V2:
@@ -264,7 +294,7 @@ def _groups(found: Trees, group: Path | None, home: Path, host: str) -> ControlG
     if group is None:
         return ControlGroups(found, installation_of(home), host)
     groups = ControlGroups(tree_of_version_2(group) or found, installation_of(home), host)
-    groups.limits = f"{V2.name}, delegated"
+    groups.name = f"{V2.name}, delegated"
     return groups
 
 
@@ -289,6 +319,20 @@ def _weights(group: Path, name: str) -> list[int]:
         with suppress(OSError):
             found.append(int((child / name).read_text().split()[-1]))
     return found
+
+
+def _with_headroom(memory: int) -> int:
+    """Return the limit for so many MiB. Unit: bytes."""
+    return int(memory * HEADROOM) * MEBIBYTE
+
+
+def _limits(group: Path, name: str) -> list[int]:
+    """Return the limits of all that is in a group and has one."""
+    found = []
+    for child in group.iterdir():
+        with suppress(OSError):
+            found.append(_limit(child / name))
+    return [limit for limit in found if limit is not None]
 
 
 def _limit(path: Path) -> int | None:

@@ -58,6 +58,11 @@ class Hands:
         self.found: tuple[Found, ...] = ()
         """What the last look has found."""
 
+    @property
+    def limits(self) -> str:
+        """Say what limits the units have."""
+        return self._containers.limits
+
     # -- finding
 
     def find(self) -> list[Found]:

@@ -38,7 +38,6 @@ class Agent:
         hands: Hands,
         neighbours: Neighbours,
         folder: HostFolder,
-        limits: str,
         reboot: Callable[[str], None],
         reclaim_seconds: float,
     ) -> None:
@@ -48,7 +47,6 @@ class Agent:
         self._hands = hands
         self._neighbours = neighbours
         self._folder = folder
-        self._limits = limits
         self._reboot = reboot
         self._reclaim_seconds = reclaim_seconds
         self._assignment = folder.assignment()
@@ -164,7 +162,7 @@ class Agent:
             units=observe(self._assignment, found, self._hands.troubles, self._neighbours.starved, self._started_at),
             rebooted=reboot.asked if reboot is not None and reboot.done else None,
             agent_started=self._started_at,
-            limits=self._limits,
+            limits=self._hands.limits,
         )
         try:
             self._presence.report(observed)

@@ -90,3 +90,14 @@ def test_a_slot_that_starts_ever_more_threads_is_refused_alone(containers: Conta
         until("it has as many as it may", lambda: counted.num_threads() >= THREADS - 10, 60)
         assert counted.num_threads() <= THREADS
         assert throughput(containers, tmp_path) > 0, "others start processes"
+
+
+def test_a_slot_goes_on_when_its_host_gives_less_than_it_was_promised(containers: Containers, tmp_path: Path) -> None:
+    runs = started(containers, NEIGHBOUR, "work", "3", folder=tmp_path)
+    until("it is in its container", lambda: containers.processes(NEIGHBOUR.id, None))
+    after = open_containers(tmp_path, "h1", Capacity(cpu=os.cpu_count() or 1, memory=1))
+    assert f"{int(NEIGHBOUR.quantum.memory * 1.15)} MiB instead of 1" in after.limits
+    out, _ = runs.communicate(timeout=60)
+    assert runs.returncode == 0
+    assert int(out) > 0
+    assert not after.ran_out_of_memory(NEIGHBOUR.id)

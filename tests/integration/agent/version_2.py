@@ -76,6 +76,15 @@ def test_one_that_is_full_is_killed_alone(host: Host) -> None:
     assert not host.containers.ran_out_of_memory(NEIGHBOUR.id)
 
 
+def test_one_goes_on_when_its_host_gives_less_than_it_was_promised(host: Host) -> None:
+    with started(host.containers, NEIGHBOUR, "work", "3", folder=host.home) as neighbour:
+        until("it is in its container", lambda: host.containers.processes(NEIGHBOUR.id, None))
+        after = open_containers(host.home, "h1", Capacity(cpu=1, memory=1))
+        assert "MiB instead of 1," in after.limits
+        assert neighbour.wait() == 0
+    assert not host.containers.ran_out_of_memory(NEIGHBOUR.id)
+
+
 def test_one_that_starts_ever_more_threads_is_refused_alone(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "THREADS", 100)
     with burning(host.containers, "threads", host.home):

@@ -1,7 +1,9 @@
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from ops.agent.containers import (
     QUIET,
@@ -17,6 +19,7 @@ from ops.agent.containers import (
 )
 from ops.agent.store import HostFolder
 from ops.agent.trees import CPU, DISK, MEMORY, TASKS, TIMES, V1, V2, Trees, divides_disk
+from ops.model.ids import UnitId
 from ops.model.resources import Capacity
 from tests.unit.agent.test_reconcile import slot
 
@@ -65,6 +68,67 @@ def test_version_2_hands_the_controllers_down(tmp_path: Path) -> None:
     for group in (tmp_path, tmp_path / "sluice-x", tmp_path / "sluice-x/h1"):
         assert (group / "cgroup.subtree_control").read_text() == "+memory +cpu"
     assert number(tmp_path / "sluice-x/h1" / slot().id / "cpu.weight") == 100
+
+
+@pytest.fixture(params=[V1, V2])
+def full(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], tuple[ControlGroups, Path]]:
+    """Have the next agent start with so many MiB to give, where two units were started before."""
+
+    def started(memory: int) -> tuple[ControlGroups, Path]:
+        (tmp_path / "tree").mkdir(exist_ok=True)
+        made = ControlGroups(Trees(request.param, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path / "tree")), "sluice-x", "h1")
+        made.prepare(Capacity(cpu=8, memory=memory))
+        return made, tmp_path / "tree/sluice-x/h1" / request.param.memory_limit
+
+    groups, _ = started(4000)
+    for each in range(2):
+        groups.admit(slot(number=each))
+    return started
+
+
+def end(groups: ControlGroups, host: Path, name: UnitId) -> None:
+    for file in (host / name).iterdir():
+        file.unlink()  # the kernel's go with their group
+    groups.remove(name)
+
+
+def test_a_host_that_gives_less_than_its_units_were_promised_keeps_to_its_word_and_says_so(
+    full: Callable[[int], tuple[ControlGroups, Path]],
+) -> None:
+    quantum = int(slot().quantum.memory * 1.15)
+    with capture_logs() as told:
+        groups, limit = full(100)
+    assert number(limit) >> 20 == 2 * quantum
+    assert groups.limits.endswith(
+        f"; its limit of memory is {2 * quantum:,} MiB instead of 114, because the units that are there were promised so much"
+    )
+    assert [each["promised_mib"] for each in told] == [2 * quantum]
+    with capture_logs() as told:
+        end(groups, limit.parent, slot().id)
+    assert told == []
+    assert number(limit) >> 20 == quantum
+    groups.admit(slot(number=2))
+    assert number(limit) >> 20 == 2 * quantum
+    for each in (1, 2):
+        end(groups, limit.parent, slot(number=each).id)
+    assert number(limit) >> 20 == 114
+    assert groups.limits in {V1.name, V2.name}
+
+
+def test_a_host_that_gives_enough_is_limited_to_what_it_gives(full: Callable[[int], tuple[ControlGroups, Path]]) -> None:
+    groups, limit = full(4000)
+    assert number(limit) >> 20 == int(4000 * 1.15)
+    assert groups.limits in {V1.name, V2.name}
+
+
+def test_who_only_ends_units_leaves_the_hosts_limit(full: Callable[[int], tuple[ControlGroups, Path]], tmp_path: Path) -> None:
+    _, limit = full(100)
+    before = number(limit)
+    version = V2 if limit.name == V2.memory_limit else V1
+    found = ControlGroups(Trees(version, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path / "tree")), "sluice-x", "h1")
+    end(found, limit.parent, slot().id)
+    assert number(limit) == before
+    assert found.limits == version.name
 
 
 def test_what_a_unit_takes_is_read_from_the_kernels_counters(groups: ControlGroups, tmp_path: Path) -> None:
