@@ -29,6 +29,7 @@ def cluster(draft: Draft) -> Cluster:
             partitions=wanted.partitions if owning is None else owning.partitions,
             paused=wanted.paused,
             failed=status is not None and status.state is TierState.FAILED,
+            fault="" if status is None or status.error is None else status.error,
             workers=workers,
             paused_workers=tuple(worker for worker in wanted.paused_workers if worker in workers),
         )

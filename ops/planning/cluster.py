@@ -140,6 +140,8 @@ class TierNow:
     paused: bool = False
     failed: bool = False
     """It was given up after several failures in a row."""
+    fault: str = ""
+    """What it failed with last, if it was given up."""
     workers: tuple[UnitId, ...] = ()
     """The slots of its owner."""
     paused_workers: tuple[UnitId, ...] = ()

@@ -10,12 +10,12 @@ from ops.model.ids import BATCH, HostName, TierName
 from ops.model.incarnation import TRIAL_SECONDS, Placement
 from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan
 from ops.model.tier import TierSpec
-from ops.planning.cluster import BURST_ZONE, Cluster, Hosts, RefusedError, TierNow, holding, moved
+from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
 from ops.planning.drift import drift, evened, without_starving
 from ops.planning.layers import layers_after
 from ops.planning.lending import giving_back, keepable, lend
 from ops.planning.placement import Placed, place_tier
-from ops.planning.refusals import check
+from ops.planning.refusals import check, is_burst
 from ops.planning.shares import Target, limits, target
 from ops.planning.shortage import floor, lacking, least, most, why_not
 
@@ -48,6 +48,7 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         return Plan(notes=tuple(notes))
     after = aftermath(spec, cluster)
     kept, moves, said = _fit(spec, after)
+    said += _left_out(spec, after)
     notes += said
     batch = lend(kept, after.with_hosts(_released(giving_back(after, kept), moves)), notes)
     if spec.kind is ChangeKind.REPAIR and not moves and not said:
@@ -63,6 +64,13 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         + (TRIAL_SECONDS if spec.kind is ChangeKind.UPGRADE and moves else 0.0),
         predicted_gap_seconds=cluster.pace.gap if moves else 0.0,
     )
+
+
+def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:
+    """Name the tiers that would have to move, had they not been given up; those of an upgrade are told of by its check."""
+    given_up = (tier for tier in cluster.end_first() if tier.failed and spec.kind is not ChangeKind.UPGRADE)
+    names = (tier.spec.name for tier in given_up if differs(spec, tier, target(tier.spec.name, cluster.rules), cluster))
+    return [f"{name} was given up and is left as it is: it will be so from its next start on" for name in names]
 
 
 def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
@@ -189,6 +197,11 @@ def _through(move: Move, spec: TierSpec, hosts: Hosts) -> Hosts:
 
 
 def has_to_move(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> bool:
+    """Tell whether a tier has to be handed over to be as this change wants it; one that was given up cannot be."""
+    return not tier.failed and differs(spec, tier, aim, cluster)
+
+
+def differs(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> bool:
     """Tell whether a tier is not yet as this change wants it."""
     now = tier.placement
     if now is None or (spec.tier is not None and spec.tier != tier.spec.name):
@@ -199,13 +212,13 @@ def has_to_move(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) 
         case ChangeKind.MIGRATE:
             moves = not _is_at(now, aim, cluster.hosts)
         case ChangeKind.UPGRADE:
-            moves = tier.release != spec.release and not tier.failed
+            moves = tier.release != spec.release
         case ChangeKind.REPAIR:
             moves = bool(drift(tier, aim, cluster.hosts))
         case ChangeKind.REPARTITION:
             moves = tier.partitions != spec.partitions
         case ChangeKind.LEAVE:
-            moves = any(name in cluster.hosts and cluster.hosts[name].zone == BURST_ZONE for name in now.hosts)
+            moves = is_burst(now, cluster.hosts)
         case _:
             moves = len(now.slots) != aim.k
     return moves

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable
 
 from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName, TierName, UnitId
+from ops.model.incarnation import Placement
 from ops.model.named import unknown
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.release import number_of
 from ops.model.sentence import listed
 from ops.model.tier import Mode
-from ops.planning.cluster import BURST_ZONE, Cluster, RefusedError, TierNow
+from ops.planning.cluster import BURST_ZONE, Cluster, Hosts, RefusedError, TierNow
 from ops.planning.compatible import problems
 from ops.planning.layers import burst_of, layers_after
 from ops.planning.shares import limits, slots_of, target
@@ -70,7 +71,35 @@ def _check_drain(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     ):
         message = f"host {name} is the last one that is up; return another one first"
         raise RefusedError(message)
+    _refuse_given_up(spec, (tier for tier in cluster.tiers.values() if tier.placement is not None and name in tier.placement.hosts))
     return []
+
+
+def _check_leave(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    there = (tier for tier in cluster.tiers.values() if tier.placement is not None and is_burst(tier.placement, cluster.hosts))
+    _refuse_given_up(spec, (tier for tier in there if spec.tier in {None, tier.spec.name}))
+    return []
+
+
+def is_burst(placement: Placement, hosts: Hosts) -> bool:
+    """Tell whether a part of an incarnation is on a burst host."""
+    return any(name in hosts and hosts[name].zone == BURST_ZONE for name in placement.hosts)
+
+
+def _refuse_given_up(spec: ChangeSpec, tiers: Iterable[TierNow]) -> None:
+    """Refuse to empty hosts of what cannot be handed over."""
+    for tier in tiers:
+        if tier.failed:
+            raise RefusedError(given_up(spec, tier))
+
+
+def given_up(spec: ChangeSpec, tier: TierNow) -> str:
+    """Say why a tier that was given up stands in the way of a change, and what to do."""
+    name, fault = tier.spec.name, tier.fault.partition("\n")[0]
+    return (
+        f'tier "{name}" was given up{f" ({fault})" if fault else ""}, and cannot be handed over while it does not run. Mend its fault and '
+        f"`sluice start {name}`, or take it away with `sluice stop {name}`; then ask for the {spec.kind} again"
+    )
 
 
 def _check_return(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
@@ -336,7 +365,7 @@ _CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
     ChangeKind.REPARTITION: _check_repartition,
     ChangeKind.SCALE: _check_scale,
     ChangeKind.BURST: _check_burst,
-    ChangeKind.LEAVE: _check_nothing,
+    ChangeKind.LEAVE: _check_leave,
     ChangeKind.SHIFT: _check_shift,
     ChangeKind.SETTLE: _check_nothing,
     ChangeKind.REPAIR: _check_repair,

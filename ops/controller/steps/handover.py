@@ -13,10 +13,12 @@ from ops.model.ids import ChangeId, Incarnation, TierName
 from ops.model.incarnation import IncarnationSpec, Phase, Placement, State
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, Move, Operation
 from ops.model.sentence import listed
+from ops.model.status import TierState
 from ops.planning.cluster import Cluster, RefusedError
 from ops.planning.drift import breaches
 from ops.planning.placement import fits, place_tier
-from ops.planning.plan import aftermath, has_to_move, plan
+from ops.planning.plan import FORCED, aftermath, differs, has_to_move, plan
+from ops.planning.refusals import given_up
 from ops.planning.shares import target
 
 ACCEPTED_LAST = frozenset({ChangeKind.UPGRADE, ChangeKind.REPARTITION})
@@ -72,6 +74,10 @@ def cut(draft: Draft, operation: Operation) -> Outcome:
             return Waiting(f"waiting for {started.sentence}")
         if isinstance(started, _NoRoom):
             return _make_room(draft, through, started)
+        if draft.statuses[tier].state is TierState.FAILED:
+            if tier in draft.changes[operation.change].receipts:
+                return Failed(f"{tier} {draft.statuses[tier].sentence}")
+            continue  # it was given up before anything was prepared for it
         if started:
             waiting = _hand_over(draft, operation.change, tier, started)
             if waiting is not None:
@@ -128,10 +134,13 @@ def _start(draft: Draft, identity: ChangeId, move: Move) -> Incarnation | Waitin
     return Incarnation(0) if owning is None else _start_beside(draft, identity, move, owning)
 
 
-def _start_beside(draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec) -> Incarnation | Waiting | _NoRoom:
+def _start_beside(draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec) -> Incarnation | Waiting | Failed | _NoRoom:
     change, tier, record = draft.changes[identity], move.tier, draft.owners[move.tier]
     now = aftermath(change.spec, cluster(draft))
-    if not has_to_move(change.spec, now.tiers[tier], target(tier, now.rules), now):
+    as_asked = change.spec, now.tiers[tier], target(tier, now.rules), now
+    if not has_to_move(*as_asked):
+        if change.spec.kind in FORCED and differs(*as_asked):
+            return Failed(given_up(change.spec, now.tiers[tier]))
         draft.change_of(identity, incarnations={**change.incarnations, tier: owning.incarnation})
         return owning.incarnation
     if not vitals.confirmed(draft, tier) or record.phase is not Phase.STEADY or record.next is not None:

@@ -7,6 +7,7 @@ from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
 from ops.model.ids import Incarnation, TierName, UnitId
 from ops.model.incarnation import WorkerReceipt
 from ops.model.operation import ChangeState, Operation, Step
+from ops.model.status import TierState
 
 
 def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
@@ -22,19 +23,21 @@ def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
         if refused is not None:
             return refused
     word = "paused" if paused else "running"
-    so: dict[str, bool] = {tier: _is_so(draft, tier, paused=paused) for tier in tiers}
+    given_up = [tier for tier in tiers if operation.spec.tier is None and draft.statuses[tier].state is TierState.FAILED]
+    so: dict[str, bool] = {tier: _is_so(draft, tier, paused=paused) for tier in tiers if tier not in given_up}
     so |= {worker: _receipt(draft, tier, worker) is not None for worker, tier in workers.items()}
     names = [str(name) for tier in draft.end_first() for name in (tier.spec.name, *draft.workers(tier.spec.name)) if name in so]
     left = [name for name in names if not so[name]]
     if not left:
         end(draft, operation.change, ChangeState.DONE)
         receipts = {worker: found for worker, tier in workers.items() if (found := _receipt(draft, tier, worker)) is not None}
+        out = f"; left out, as it was given up: {', '.join(given_up)}" if given_up else ""
         told = [_told(name, receipts.get(UnitId(name))) for name in names]
         return Done(
-            f"{word}: {', '.join(told) or 'no tier is wanted'}",
+            f"{word}: {', '.join(told) or 'no tier is wanted'}{out}",
             {"receipts": {worker: receipt.model_dump(mode="json") for worker, receipt in receipts.items()}},
         )
-    stuck = [tier for tier in (*tiers, *workers.values()) if draft.statuses[tier].state == "failed"]
+    stuck = [tier for tier in (*tiers, *workers.values()) if tier not in given_up and draft.statuses[tier].state is TierState.FAILED]
     if stuck:
         return Failed(f"{stuck[0]} cannot be {word}: it {draft.statuses[stuck[0]].sentence}")
     already = f"; {word} already: {', '.join(name for name in names if so[name])}" if any(so.values()) else ""

@@ -1,0 +1,163 @@
+"""A tier that was given up is in nobody's way: what has to move it is refused at once and says what to do, all else leaves it out."""
+
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from simulation.world import RULES, World, host
+
+from ops.model.incarnation import State
+from ops.model.operation import ChangeKind, Step
+from ops.model.share import Numbers
+
+NIGHT = {"night": {"counts": Numbers(target=2), "enrich": Numbers(target=1)}}
+
+
+@cache
+def given_up():
+    world = World(rules=replace(RULES, shifts=NIGHT))
+    world.want()
+    world.settle()
+    give_up(world)
+    return world
+
+
+def give_up(world):
+    def broken():
+        driver = world.driver("counts")
+        if driver is not None:
+            driver.broken = {State.RUNNING}
+        return world.statuses["counts"].state == "failed"
+
+    world.until(broken)
+
+
+def mend(world):
+    world.want("counts", attempt=1)
+    world.settle()
+
+
+@pytest.fixture
+def world():
+    return deepcopy(given_up())
+
+
+def ended(world, runbook):
+    world.until(lambda: runbook.ended)
+    return runbook
+
+
+@pytest.mark.parametrize("kind", [ChangeKind.DRAIN, ChangeKind.REBOOT])
+def test_a_host_that_carries_it_is_not_drained_and_the_refusal_says_what_to_do(world, kind):
+    carries = world.placement("counts").driver
+    runbook = ended(world, world.begin("d1", kind=kind, host=carries))
+    assert list(runbook.results) == [Step.PREFLIGHT]
+    assert runbook.results[Step.PREFLIGHT].sentence == (
+        'tier "counts" was given up (failed: boom), and cannot be handed over while it does not run. Mend its fault and '
+        f"`sluice start counts`, or take it away with `sluice stop counts`; then ask for the {kind} again"
+    )
+    world.want("counts", running=False)
+    world.tick()
+    assert ended(world, world.begin("d2", kind=kind, host=carries)).ok
+    world.settle()
+    world.check_settled()
+
+
+def test_once_it_runs_again_its_host_is_drained(world):
+    mend(world)
+    assert ended(world, world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)).ok
+
+
+def test_a_host_that_does_not_carry_it_is_drained(world):
+    other = next(name for name in world.agents if name not in world.placement("counts").hosts)
+    runbook = ended(world, world.begin("d1", kind=ChangeKind.DRAIN, host=other))
+    assert runbook.ok, runbook.results
+    assert not world.agents[other].units
+
+
+def test_burst_hosts_are_left_unless_it_is_on_them():
+    world = deepcopy(given_up())
+    mend(world)
+    world.add_host(host("e1", zone="ec2"))
+    world.tick()
+    assert ended(world, world.begin("u1", kind=ChangeKind.BURST, tier="counts", k=1)).ok
+    assert ended(world, world.begin("u2", kind=ChangeKind.BURST, tier="enrich", k=1)).ok
+    give_up(world)
+    refused = ended(world, world.begin("l1", kind=ChangeKind.LEAVE))
+    assert "then ask for the leave" in refused.results[Step.PREFLIGHT].sentence
+    runbook = ended(world, world.begin("l2", kind=ChangeKind.LEAVE, tier="enrich"))
+    assert runbook.ok, runbook.results
+    assert "e1" not in world.placement("enrich").hosts
+
+
+def test_a_shift_leaves_it_out_and_it_has_the_shifts_number_when_it_is_started_again(world):
+    before = world.owner("counts").owner
+    runbook = ended(world, world.begin("n1", kind=ChangeKind.SHIFT, shift="night"))
+    assert runbook.ok, runbook.results
+    assert "counts was given up and is left as it is: it will be so from its next start on" in runbook.results[Step.PREFLIGHT].sentence
+    assert len(world.placement("enrich").slots) == 1
+    assert world.owner("counts").owner == before
+    mend(world)
+    assert len(world.placement("counts").slots) == 2
+
+
+def test_a_number_that_it_is_given_meanwhile_holds_from_its_next_start_on(world):
+    runbook = ended(world, world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=3))
+    assert runbook.ok, runbook.results
+    mend(world)
+    assert len(world.placement("counts").slots) == 3
+
+
+@pytest.mark.parametrize("when", ["before anything is prepared", "while another is prepared"])
+@pytest.mark.parametrize("kind", [ChangeKind.DRAIN, ChangeKind.SHIFT])
+def test_one_that_is_given_up_while_a_change_is_under_way_does_not_hold_it_up(when, kind):
+    world = deepcopy(given_up())
+    mend(world)
+    both = next(name for name in world.agents if {"counts", "enrich"} <= {unit.tenant for unit in world.assigned(name)})
+    of = {"shift": "night"} if kind is ChangeKind.SHIFT else {"host": both}
+    runbook = world.begin("c1", deadline=10_000.0, kind=kind, **of)
+    if when == "while another is prepared":
+        world.until(lambda: world.owner("counts").next is not None)
+    world.logs["enrich"].broken[None] = {State.STARTING}
+    world.kill_driver("enrich")
+    ended(world, runbook)
+    assert world.statuses["enrich"].state == "failed"
+    assert runbook.ok, runbook.results
+    if kind is ChangeKind.SHIFT:
+        assert len(world.placement("counts").slots) == 2
+    else:
+        assert both not in world.placement("enrich").hosts, "it was started elsewhere before it was given up"
+
+
+def test_one_that_is_given_up_on_a_host_that_is_being_drained_ends_the_drain():
+    world = deepcopy(given_up())
+    mend(world)
+    world.logs["enrich"].broken[None] = {State.STARTING}
+    world.kill_driver("enrich")
+    world.until(lambda: (said := world.statuses["enrich"]).failures == 4 and said.state == "waiting")
+    world.logs["enrich"].broken.clear()
+    world.logs["enrich"].away = "Kafka"
+    world.until(lambda: world.driver("enrich") is not None)
+    runbook = world.begin("c1", deadline=10_000.0, kind=ChangeKind.DRAIN, host=world.placement("enrich").driver)
+    world.until(lambda: runbook.current is Step.PREPARE)
+    world.kill_driver("enrich")
+    ended(world, runbook)
+    assert 'tier "enrich" was given up' in runbook.results[Step.PREPARE].sentence
+    assert Step.ABORT in runbook.results
+
+
+def test_all_others_are_paused_and_resumed_without_it(world):
+    paused = ended(world, world.begin("p1", kind=ChangeKind.PAUSE))
+    assert paused.ok, paused.results
+    assert paused.results[Step.PAUSE].sentence == "paused: outbound, enrich, entry; left out, as it was given up: counts"
+    world.want("counts", attempt=1)
+    world.until(lambda: world.state("counts") is State.PAUSED)
+    assert ended(world, world.begin("r1", kind=ChangeKind.RESUME)).ok
+    world.settle()
+    assert world.state("counts") is State.RUNNING
+
+
+def test_by_its_name_it_cannot_be_paused(world):
+    paused = ended(world, world.begin("p1", kind=ChangeKind.PAUSE, tier="counts"))
+    assert "counts cannot be paused: it is given up after 5 failures in a row" in paused.results[Step.PAUSE].sentence
