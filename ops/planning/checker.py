@@ -16,6 +16,7 @@ def violations(plan: Plan, cluster: Cluster) -> list[str]:
     """Name everything that the plan would break; `cluster` has the layers and host states that the change leads to."""
     found = [problem for move in plan.moves for problem in _move_problems(move, cluster)]
     hosts: Hosts = _without_returned(plan, cluster)
+    before = hosts
     through: list[Move] = []
     for move in plan.moves:
         spec = cluster.tiers[move.tier].spec
@@ -26,7 +27,9 @@ def violations(plan: Plan, cluster: Cluster) -> list[str]:
             through = []
         hosts = holding(hosts, spec, move.after)
         through.append(move)
-        found.extend(f"while {move.tier} is prepared: {problem}" for problem in [*overfull(hosts), *_together(move, hosts, cluster)])
+        found.extend(
+            f"while {move.tier} is prepared: {problem}" for problem in [*overfull(hosts, before), *_together(move, hosts, cluster)]
+        )
     found += _batch_problems(plan, cluster)
     order = [cluster.tiers[move.tier].spec.distance for move in plan.moves]
     if order != sorted(order):

@@ -67,6 +67,11 @@ class Host:
         """Whether something new may be placed here."""
         return self.state is HostState.UP
 
+    @property
+    def overfull(self) -> bool:
+        """Whether it holds more than it has, as one does whose capacity was lowered."""
+        return self.free_cpu < -TOLERANCE or self.free_memory < 0
+
     def load_with(self, cpu: float, memory: int) -> float:
         """Return how full it would be with so much used."""
         return max(cpu / self.capacity.cpu, memory / self.capacity.memory)
@@ -251,10 +256,14 @@ def units(spec: TierSpec, placement: Placement) -> Iterable[tuple[HostName, Quan
         yield name, spec.quantum
 
 
-def overfull(hosts: Hosts) -> list[str]:
-    """Name the hosts that hold more than they have."""
+def overfull(hosts: Hosts, before: Hosts | None = None) -> list[str]:
+    """Name the hosts that hold more than they have; with `before`, those that did not hold as much then."""
     return [
         f"{host.name} holds {host.used_cpu:g} of {host.capacity.cpu:g} cpu and {host.used_memory} of {host.capacity.memory} MiB"
         for host in hosts.values()
-        if host.free_cpu < -TOLERANCE or host.free_memory < 0
+        if host.overfull and (before is None or _is_fuller(host, before[host.name]))
     ]
+
+
+def _is_fuller(host: Host, before: Host) -> bool:
+    return host.used_cpu > before.used_cpu + TOLERANCE or host.used_memory > before.used_memory

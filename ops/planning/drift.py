@@ -23,7 +23,8 @@ def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
     if now is None:
         return []
     name = tier.spec.name
-    said = [*_starved(name, now, hosts), *_number(now, aim), *_astray(now, aim, hosts), *breaches(name, now, aim, hosts)]
+    said = [*_starved(name, now, hosts), *_crowded(now, hosts), *_number(now, aim), *_astray(now, aim, hosts)]
+    said += breaches(name, now, aim, hosts)
     even = evened(tier, aim, hosts)
     if even is not aim and even.spread is not None:
         fullest, most = Counter(now.slots).most_common(1)[0]
@@ -74,6 +75,12 @@ def _starved(name: str, now: Placement, hosts: Hosts) -> Iterable[str]:
     there = [host for host in sorted(now.hosts) if host in hosts and name in hosts[host].starves]
     if there:
         yield f"is starved of processor time on {listed(there)}"
+
+
+def _crowded(now: Placement, hosts: Hosts) -> Iterable[str]:
+    there = [host for host in sorted(now.hosts) if host in hosts and hosts[host].overfull]
+    if there:
+        yield f"is on {listed(there)}, where more is held than there is"
 
 
 def _number(now: Placement, aim: Target) -> Iterable[str]:

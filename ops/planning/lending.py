@@ -12,10 +12,13 @@ from ops.planning.shortage import lacking
 
 
 def keepable(cluster: Cluster, places: Iterable[str | None]) -> tuple[HostName, ...]:
-    """Return the slots that batch may keep, those first that make the least room: away from where it is needed, and on full hosts."""
+    """Return the slots that batch may keep, those first that make the least room: away from where it is needed, and on full hosts.
+
+    Those on hosts that hold more than they have come last.
+    """
     fit = [cluster.hosts[name] for name in cluster.batch if name in cluster.hosts and cluster.hosts[name].usable]
     sought = [to for to in places if to is not None]
-    fit.sort(key=lambda host: (any(host.matches(to) for to in sought), -host.load, host.name))
+    fit.sort(key=lambda host: (host.overfull, any(host.matches(to) for to in sought), -host.load, host.name))
     return tuple(host.name for host in fit[: _share(cluster)])
 
 

@@ -70,6 +70,18 @@ def clusters(draw, rules=None):
     return Cluster(hosts, tiers, (), held)
 
 
+@st.composite
+def overfull_clusters(draw):
+    """Draw a cluster, and the same where a host that holds something was given less than that."""
+    cluster = draw(clusters())
+    full = [name for name, host in sorted(cluster.hosts.items()) if host.used_memory]
+    assume(full)
+    name = draw(st.sampled_from(full))
+    host, part = cluster.hosts[name], draw(st.sampled_from([0.2, 0.5, 0.9]))
+    less = Capacity(cpu=max(0.1, host.used_cpu * part), memory=max(1, int(host.used_memory * part)))
+    return cluster, cluster.with_hosts({**cluster.hosts, name: replace(host, capacity=less)}), name
+
+
 limits = st.none() | st.integers(1, 3)
 spreads = st.builds(Spread, host=limits, rack=limits, zone=limits)
 
