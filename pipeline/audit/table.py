@@ -190,20 +190,15 @@ class TableAudit:
     def _given(self, entries: list[Entry]) -> dict[str, str]:
         """Return the origin of each record that these batches were given, and where it was read."""
         inputs = [stream.name for stream in self._tier.inputs]
-        starts: dict[str, int] = {}
-        ends: dict[str, int] = {}
-        for entry in entries:
-            for partition, end in entry.ends.items():
-                starts.setdefault(partition, entry.begins.get(partition, 0))
-                ends[partition] = end
+        spans = [(partition, entry.begins.get(partition, 0), end) for entry in entries for partition, end in entry.ends.items()]
         if self._tier.inputs[0].columns is None:
             return {
                 origins.first(inputs, *split(partition), offset): f"{partition}:{offset}"
-                for partition, start in starts.items()
-                for offset in range(start, ends[partition])
+                for partition, begin, end in spans
+                for offset in range(begin, end)
             }
-        places = {split(partition): start for partition, start in starts.items()}
-        found = self._streams.read(places, ends)
+        places = {split(partition): begin for partition, begin, _ in reversed(spans)}
+        found = self._streams.read(places, {partition: end for partition, _, end in spans})
         return {origins.later(inputs, split(seen.place.rpartition(":")[0])[0], seen.origin): seen.place for seen in found}
 
 

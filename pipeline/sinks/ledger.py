@@ -295,14 +295,14 @@ class Ledger(Connected):
         return [Last(*row) for row in rows]
 
     def leave(self, places: Sequence[str]) -> None:
-        """Let the next batch begin in these partitions wherever they begin, as a person has decided."""
+        """Let the next batch begin in these partitions wherever they do, as a person has decided: one without records ends elsewhere."""
         connection = self.open()
         with connection.transaction(), connection.cursor() as cursor:
             cursor.execute("SELECT FROM tier_epochs WHERE tier = %s FOR UPDATE", (self.tier,))
             last = self._last(cursor)
             if last is not None:
-                leave = "UPDATE ledger SET ends = ends - %s::text[] WHERE tier = %s AND batch = %s"
-                cursor.execute(leave, (list(places), self.tier, last.number))
+                kept = {place: end for place, end in last.ends.items() if place not in places}
+                self._record(cursor, last.number + 1, Batch(kept, kept), Counts(0, 0, 0, 0, 0, 0, 0, 0))
 
     def begins(self) -> dict[str, int]:
         """Return where the tier's first batch began."""
