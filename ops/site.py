@@ -12,7 +12,7 @@ import yaml
 from croniter import CroniterError, croniter
 from pydantic import AfterValidator, Field, ValidationError, field_validator
 
-from ops.model.resources import Capacity, Frozen, Quantum
+from ops.model.resources import Capacity, Frozen, Link, Quantum
 from ops.model.share import Numbers, Share
 from ops.model.spread import Spread
 
@@ -42,6 +42,9 @@ class HostConfig(Frozen):
     """What it shares with other hosts of its zone and may lose together with them, such as a switch. Default: nothing."""
     labels: tuple[str, ...] = ()
     capacity: Capacity
+    network: Link | None = None
+    """The link that its agent divides among what runs there, as root: `{interface: eth0, mbit: 10000}`. This replaces the interface's own
+    queue (qdisc). Agents read it when they start. Default: the network is not divided."""
 
 
 class ShiftConfig(Frozen):
@@ -156,6 +159,12 @@ class Site(Frozen):
         twice = [name for name, count in Counter(host.name for host in hosts).items() if count > 1]
         if twice:
             message = f"{', '.join(twice)} is there more than once; give each host a name of its own"
+            raise ValueError(message)
+        links = Counter((host.address, host.network.interface) for host in hosts if host.network is not None)
+        shared = [link for link, count in links.items() if count > 1]
+        if shared:
+            address, interface = shared[0]
+            message = f"{interface} at {address} is the network of more than one host; leave the key out of all but one of them"
             raise ValueError(message)
         return hosts
 

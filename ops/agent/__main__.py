@@ -16,11 +16,12 @@ import structlog
 from ops import endpoints, metrics
 from ops.agent.commands import Installation
 from ops.agent.containers import find_containers, open_containers
-from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_from, facts_of, site_path
+from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_from, facts_of, link_of, site_path
 from ops.agent.hands import Hands
 from ops.agent.loop import Agent
 from ops.agent.metrics import AgentMetrics
 from ops.agent.neighbours import Neighbours
+from ops.agent.network import find_network, open_network
 from ops.agent.presence import OtherAgentError, Presence
 from ops.agent.processes import process
 from ops.agent.rebooting import Rebooter
@@ -94,6 +95,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
     folder = HostFolder(home, facts.name)
     with hold(folder, facts.name):
         containers = open_containers(home, facts.name, Capacity(cpu=facts.cpu, memory=facts.memory))
+        containers, network = open_network(home, facts.name, link_of(facts.name, site), containers)
         installation = Installation(home, where.home, endpoints.file(), site_file, where.spark, where.spark_secret, facts)
         hands = Hands(folder, containers, installation)
         neighbours = Neighbours(hands)
@@ -117,7 +119,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
         )
         signal.signal(signal.SIGTERM, lambda *_: agent.end())
         signal.signal(signal.SIGINT, lambda *_: agent.end())
-        log.info("agent started", host=facts.name, address=facts.address, zone=facts.zone, limits=containers.limits)
+        log.info("agent started", host=facts.name, address=facts.address, zone=facts.zone, limits=containers.limits, network=network)
         channel.kazoo.start_async()
         exporter = Exporter(role=Role.AGENT, address=f"{facts.address}:0", host=facts.name)
         metrics.serve(channel, exporter, AgentMetrics(hands, containers, presence, neighbours))
@@ -133,7 +135,7 @@ def stop_all(host: str) -> int:
         raise UnknownHostError(message)
     folder = HostFolder(home, host)
     with hold(folder, host):
-        hands = Hands(folder, find_containers(home, host), None)
+        hands = Hands(folder, find_network(home, host, find_containers(home, host)), None)
         ages, until = Ages(), time.monotonic() + STOP_SECONDS
         while (found := hands.find()) and time.monotonic() < until:
             ages.note(stamps(found))

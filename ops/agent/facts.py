@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from ops.model.assignment import HostFacts
 from ops.model.ids import HostName
+from ops.model.resources import Link
 from ops.site import HostConfig, Site
 
 
@@ -47,6 +48,11 @@ def facts_of(name: str, site: Site, site_file: Path) -> HostFacts:
     known = ", ".join(host.name for host in site.hosts)
     message = f"host {name!r} is not in {site_file}, which knows {known}: add it there, or give --address, --cpu and --memory"
     raise UnknownHostError(message)
+
+
+def link_of(name: str, site: Site) -> Link | None:
+    """Return the link of a host of the site file that is to be divided; None where none is."""
+    return next((host.network for host in site.hosts if host.name == name), None)
 
 
 def facts_from(arguments: Namespace) -> HostFacts:

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 _SIZE = re.compile(r"^(\d+)\s*([mg])i?b?$", re.IGNORECASE)
 
@@ -59,11 +59,29 @@ class Quantum(Frozen):
     """Tasks that run at once. A realtime tier holds one for each partition that it reads."""
     io: int = Field(default=100, ge=1, le=1000)
     """Relative weight of disk access."""
+    network: int = Field(default=100, ge=1, le=1000)
+    """Relative weight of sending on the host's link, where the site file divides it (`hosts[].network`)."""
 
     @property
     def heap(self) -> int:
         """MiB of Java heap for the one JVM that does the work; the rest is for what lies beside it."""
         return max(300, self.memory - BESIDE_HEAP)
+
+
+def _interface(said: str) -> str:
+    if said == "lo" or not re.fullmatch(r"[^\s/:]{1,15}", said):
+        message = f"{said!r} is no interface that units send on: write its name as `ip -br link` shows it, such as eth0"
+        raise ValueError(message)
+    return said
+
+
+class Link(Frozen):
+    """What a host sends on, divided among its units by `Quantum.network`."""
+
+    interface: Annotated[str, AfterValidator(_interface)]
+    """Its name, such as eth0."""
+    mbit: int = Field(ge=10, le=400_000)
+    """What it carries. Where that is less than is said here, the queue is elsewhere and nothing is divided. Unit: 10⁶ bits a second."""
 
 
 class Capacity(Frozen):

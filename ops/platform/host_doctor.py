@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 
 from ops import endpoints, site, spark
-from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_of
+from ops.agent import network
+from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_of, link_of
 from ops.agent.trees import DISK, TASKS, divides_disk, trees
 from ops.brokers import brokers
 from ops.endpoints import Endpoints
@@ -59,6 +60,7 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
         _address,
         _capacity,
         _groups,
+        _network,
         _home,
         _shared,
         _bucket,
@@ -159,6 +161,16 @@ def _groups(host: Host) -> Iterator[Finding]:
         yield Finding("disk weights", Verdict.NOTE, sentence, "write bfq into the disk's queue/scheduler below /sys/block")
     elif divided:
         yield Finding("disk weights", Verdict.OK, f"slots share the disk of {host.home} by their quantum.io")
+
+
+def _network(host: Host) -> Iterator[Finding]:
+    link = link_of(host.facts.name, host.site)
+    if link is None:
+        yield Finding("network", Verdict.NOTE, network.NOT_ASKED, "docs/hosts.md, Control groups, if what runs here should differ in it")
+    elif (why := network.amiss(link)) is not None:
+        yield Finding("network", Verdict.NOTE, f"{link.interface} cannot be divided: {why}", "without it all slots send as they can")
+    else:
+        yield Finding("network", Verdict.OK, f"an agent of root's divides {link.interface}, {link.mbit} mbit, by quantum.network")
 
 
 def _home(host: Host) -> Iterator[Finding]:

@@ -8,6 +8,8 @@ from ops.site import SiteError, load, nowhere
 
 HOST = "{name: h1, address: 127.0.1.1, capacity: {cpu: 1, memory: 1g}}"
 
+LINKED = f"{HOST[:-1]}, network: {{interface: eth0, mbit: 1000}}}}"
+
 
 def refused(path: Path) -> str:
     with pytest.raises(SiteError) as told:
@@ -29,6 +31,21 @@ def refused(path: Path) -> str:
         ),
         ("pipeline: p\nhosts: []\nlocality: {t: 'racks:r1'}", ": locality.t: 'racks:r1' is no place: write a host's name"),
         ("pipeline: p\nhosts: []\ndedicated: {'label:': [t]}", ": dedicated.label:: 'label:' is no place: write a host's name"),
+        *(
+            (
+                f"pipeline: p\nhosts: [{HOST[:-1]}, network: {{interface: '{interface}', mbit: 1000}}}}]",
+                f": hosts.0.network.interface: {interface!r} is no interface that units send on: write its name as `ip -br link` shows it",
+            )
+            for interface in ("", "lo", "eth0:1", "a b", "sixteen-and-more")
+        ),
+        (
+            f"pipeline: p\nhosts: [{HOST[:-1]}, network: {{interface: eth0, mbit: 1}}}}]",
+            ": hosts.0.network.mbit: Input should be greater than or equal to 10",
+        ),
+        (
+            f"pipeline: p\nhosts: [{LINKED}, {LINKED.replace('h1', 'h2')}]",
+            ": hosts: eth0 at 127.0.1.1 is the network of more than one host; leave the key out of all but one of them",
+        ),
         ("- pipeline", ": expected keys such as `pipeline:` and `hosts:`, found list"),
     ],
 )

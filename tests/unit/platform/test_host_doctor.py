@@ -67,6 +67,24 @@ def test_how_tiers_would_start_sooner_is_said(machine: Path) -> None:
     assert [finding.verdict for finding in look(machine)["class data"]] == [Verdict.OK]
 
 
+@pytest.mark.parametrize(
+    ("key", "why", "verdict"),
+    [
+        ("", None, "not divided: the site file gives this host no `network`"),
+        ("network: {interface: eth7, mbit: 1000}, ", "there is no cable", "eth7 cannot be divided: there is no cable"),
+        ("network: {interface: eth7, mbit: 1000}, ", None, "an agent of root's divides eth7, 1000 mbit, by quantum.network"),
+    ],
+)
+def test_whether_the_network_is_divided_is_said(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, key: str, why: str | None, verdict: str
+) -> None:
+    monkeypatch.setattr(host_doctor.network, "amiss", lambda _link: why)
+    (machine / "site.yaml").write_text(SITE.replace("capacity:", f"{key}capacity:"))
+    (finding,) = look(machine)["network"]
+    assert finding.sentence == verdict
+    assert finding.verdict is (Verdict.OK if key and why is None else Verdict.NOTE)
+
+
 def test_servers_that_stand_by_for_each_other_are_a_note_while_one_answers(machine: Path) -> None:
     assert [finding.verdict for finding in look(machine)["kafka"]] == [Verdict.OK, Verdict.NOTE]
 
