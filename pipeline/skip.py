@@ -5,7 +5,6 @@ and who has skipped it is in the trail. Exit codes: 0 done, 1 it cannot be done,
 """
 
 import argparse
-import getpass
 import json
 import os
 import sys
@@ -115,22 +114,18 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
 
 
 def _lost(tier: str, gap: Gap) -> Missing:
-    sentence = f"{gap} were gone from the stream before {tier} read them, and {_me()} had it go on without"
+    sentence = f"{gap} were gone from the stream before {tier} read them, and {trail.me()} had it go on without"
     return Missing(f"{gap.place}:{gap.begin}", gap.end - gap.begin, sentence)
 
 
 def _want(channel: Channel, tier: str, found: Sequence[Gap], skipped: dict[str, int]) -> None:
     """Have the tier begun again, and have it in the trail."""
-    path, now, by = paths.wanted(tier), time.time(), _me()
+    path, now, by = paths.wanted(tier), time.time(), trail.me()
     read = channel.read(path, TierWanted)
     before = TierWanted() if read is None else read.value
     after = before.model_copy(update={"skipped": before.skipped | skipped, "attempt": before.attempt + 1, "by": by, "at": now})
     entry = Entry(at=now, by=by, what=f"skip what {tier} has not read and is gone: {'; '.join(map(str, found))}", outcome=Outcome.DONE)
     channel.multi([Write(path, after, None if read is None else read.version), trail.write(Role.OPERATOR, entry)])
-
-
-def _me() -> str:
-    return f"cli:{getpass.getuser()}"
 
 
 if __name__ == "__main__":

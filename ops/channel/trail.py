@@ -1,5 +1,6 @@
 """Entries of the trail in the channel, where they wait for the audit to move them to PostgreSQL. A change writes its entry with itself."""
 
+import getpass
 import time
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -29,6 +30,11 @@ class Reader(Protocol):
 
     def read(self, path: str, model: type[M]) -> Read[M] | None:
         """Return the value at `path`."""
+
+
+def me() -> str:
+    """Say who asks, on a command line."""
+    return f"cli:{getpass.getuser()}"
 
 
 def write(role: Role, entry: Entry) -> Write:

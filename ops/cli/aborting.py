@@ -3,7 +3,7 @@
 import typer
 
 from ops import runbook
-from ops.cli.change import me
+from ops.channel.trail import me
 from ops.cli.connect import open_channel
 from ops.cli.ending import FAILED, OK, WrongUsageError
 from ops.cli.output import print_json

@@ -5,7 +5,7 @@ import time
 import typer
 
 from ops.channel import trail
-from ops.cli.change import me
+from ops.channel.trail import me
 from ops.cli.connect import open_channel
 from ops.cli.ending import FAILED, PlatformAwayError
 from ops.cli.figures import Audited, Figures, read_figures, settle

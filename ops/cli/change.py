@@ -1,22 +1,17 @@
 """One change from the command line: posted step by step, its journal streamed, its result told."""
 
-import getpass
 import signal
 import time
 
 import typer
 
+from ops.channel.trail import me
 from ops.cli.connect import open_channel
 from ops.cli.ending import FAILED, OK
 from ops.cli.history import subject
 from ops.cli.output import print_json
 from ops.model.operation import ChangeSpec, Plan, Result, Step
 from ops.runbook import StepResult, abort, change_id, run
-
-
-def me() -> str:
-    """Say who asks."""
-    return f"cli:{getpass.getuser()}"
 
 
 def identity_of(spec: ChangeSpec) -> str:

@@ -4,7 +4,8 @@ import time
 
 import typer
 
-from ops.cli.change import carry_out, identity_of, me
+from ops.channel.trail import me
+from ops.cli.change import carry_out, identity_of
 from ops.cli.connect import open_channel
 from ops.cli.ending import PlatformAwayError
 from ops.cli.lines import DriftLine

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import typer
 
 from ops.channel import Channel, ConflictError, Write, trail
-from ops.cli.change import me
+from ops.channel.trail import me
 from ops.cli.connect import open_channel
 from ops.cli.ending import WrongUsageError
 from ops.cli.output import print_json

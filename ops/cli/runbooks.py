@@ -341,7 +341,7 @@ def stop(tier: Tier, *, as_json: AsJson = False) -> None:
 
 def _want(tier: str, *, running: bool, as_json: bool) -> None:
     from ops import runbook  # noqa: PLC0415
-    from ops.cli.change import me  # noqa: PLC0415
+    from ops.channel.trail import me  # noqa: PLC0415
     from ops.cli.connect import open_channel  # noqa: PLC0415
 
     with open_channel() as channel:

@@ -233,6 +233,12 @@ def source(setting: Setting, options: dict[str, str], topics: Sequence[str] = ()
     return reader.load()
 
 
+def between(setting: Setting, begins: dict[str, int], ends: dict[str, int]) -> "DataFrame":
+    """Read once what lies between, of all partitions of the tier's inputs."""
+    bounds = {"startingOffsets": json.dumps(offsets_option(begins)), "endingOffsets": json.dumps(offsets_option(ends))}
+    return source(setting, bounds, stream=False)
+
+
 def recent(setting: Setting) -> tuple[dict[str, int], int]:
     """Return positions a little before the ends of the inputs, for warming, and how many records are between."""
     bounds = setting.streams.bounds(setting.inputs)

@@ -19,7 +19,20 @@ import structlog
 from ops.model.incarnation import Receipt, Repartitioned
 from ops.model.tier import Delivery
 from pipeline import lineage
-from pipeline.driver.engine import INTERVAL, WARM_RECORDS, Engine, Setting, ends, is_idle, is_warm, offsets_option, plan, recent, source
+from pipeline.driver.engine import (
+    INTERVAL,
+    WARM_RECORDS,
+    Engine,
+    Setting,
+    between,
+    ends,
+    is_idle,
+    is_warm,
+    offsets_option,
+    plan,
+    recent,
+    source,
+)
 from pipeline.driver.failure import plainly
 from pipeline.driver.flow import Commits, raised
 from pipeline.driver.intake import portion
@@ -268,9 +281,8 @@ class IntoSink(Engine):
 
     def _again(self, batch: Batch, whole: Sequence[str]) -> pa.Table:
         """Return what the query has put out for a batch, the rows from some places with all of their lineage."""
-        bounds = {"startingOffsets": json.dumps(offsets_option(batch.begins)), "endingOffsets": json.dumps(offsets_option(batch.ends))}
-        tier = self._setting.tier
-        return lineage.collected(lineage.transformed(source(self._setting, bounds, stream=False), tier), tier, whole).toArrow()
+        tier, records = self._setting.tier, between(self._setting, batch.begins, batch.ends)
+        return lineage.collected(lineage.transformed(records, tier), tier, whole).toArrow()
 
     def _start(self, begins: dict[str, int], take: "Callable[[DataFrame, int], None]", *, records: int) -> "StreamingQuery":
         made, mode = self._made(begins, records)

@@ -19,6 +19,7 @@ from pipeline.driver.engine import (
     INTERVAL,
     Engine,
     Setting,
+    between,
     drop_runs,
     ends,
     folder_of_run,
@@ -268,9 +269,7 @@ class IntoStreams(Engine):
         workers = setting.workers
         if (there := len(workers.working())) < workers.awake:
             raise NoExecutorError(missing(there, workers.awake, workers.label))
-        bounds = {"startingOffsets": json.dumps(offsets_option(begins)), "endingOffsets": json.dumps(offsets_option(until))}
-        records = source(setting, bounds, stream=False)
-        self._written(records, self._by).write.format("kafka").options(**self._into_kafka()).save()
+        self._written(between(setting, begins, until), self._by).write.format("kafka").options(**self._into_kafka()).save()
 
     def hold(self) -> Receipt:
         """Stop; what was put out is read from the output."""

@@ -5,7 +5,6 @@ The process is the replay's incarnation: it reads, transforms and writes by itse
 """
 
 import argparse
-import getpass
 import json
 import os
 import signal
@@ -127,7 +126,7 @@ def _code(where: endpoints.Endpoints, tier: str) -> tuple[str | None, Pipeline]:
 
 def _tell(where: endpoints.Endpoints, what: str) -> None:
     """Have it in the trail before anything is done."""
-    entry = Entry(at=time.time(), by=f"cli:{getpass.getuser()}", what=what, outcome=Outcome.BEGUN)
+    entry = Entry(at=time.time(), by=trail.me(), what=what, outcome=Outcome.BEGUN)
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
         channel.multi([trail.write(Role.OPERATOR, entry)])
 
