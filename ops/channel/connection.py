@@ -9,6 +9,8 @@ from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.handlers.utils import AsyncResult
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.states import KeeperState
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl
 
 from ops.model.access import Credential, Rights, Role, agent_of, host_of, rights
@@ -28,6 +30,10 @@ class Answer(AsyncResult):  # type: ignore[misc]  # kazoo has no types
         """Return it; one that does not come is a connection that is lost."""
         return super().get(block, CALL_SECONDS if timeout is None else timeout)
 
+    def set_exception(self, exception: BaseException) -> None:
+        """Take an error for the answer; a RuntimeError is kazoo's word for one that is another request's."""
+        super().set_exception(ConnectionLoss(str(exception)) if type(exception) is RuntimeError else exception)
+
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # likewise
     """kazoo's threads."""
@@ -35,6 +41,17 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # likewise
     def async_result(self) -> Answer:
         """Begin to wait for an answer."""
         return Answer(self)
+
+
+class Loop(ConnectionHandler):  # type: ignore[misc]  # likewise
+    """kazoo's loop of connections. It would end at an answer that it does not understand, and the process have no channel ever after."""
+
+    def _connect_attempt(self, *where: Any) -> Any:
+        try:
+            return super()._connect_attempt(*where)
+        except Exception:  # noqa: BLE001 - kazoo has logged it, and has closed the connection
+            self.client._session_callback(KeeperState.CONNECTING)  # noqa: SLF001 - as after a connection that is lost
+            return None
 
 
 class Connection(KazooClient):  # type: ignore[misc]  # likewise
@@ -48,6 +65,7 @@ class Connection(KazooClient):  # type: ignore[misc]  # likewise
         if own is not None:
             auth.append(("digest", f"{agent_of(own.host)}:{own.password}"))
         super().__init__(hosts=hosts, handler=Handler(), auth_data=auth or None, **settings, **_private(credential))
+        self._connection = Loop(self, self._conn_retry.copy(), logger=self.logger)
         self._credential = credential
         self._agents: Mapping[str, str] = {} if own is None else {own.host: own.known_as}
 

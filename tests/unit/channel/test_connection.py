@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.exceptions import ConnectionLoss, KazooException
+from kazoo.protocol.states import KazooState
 
 from ops.agent.presence import Presence
 from ops.channel import Channel, ChannelAwayError, connection, tree
@@ -43,6 +44,17 @@ def serve(listener: socket.socket) -> None:
                 caller.sendall(framed(struct.pack(">iqi", xid, 0, 0)))
             elif kind < 0:
                 return  # it is closed
+
+
+def confuse(listener: socket.socket) -> None:
+    """Answer the first request with another one's number."""
+    caller, _ = listener.accept()
+    with caller:
+        received(caller)
+        caller.sendall(framed(SESSION))
+        received(caller)
+        caller.sendall(framed(struct.pack(">iqi", 4711, 0, 0)))
+        caller.recv(1)
 
 
 @pytest.fixture
@@ -88,3 +100,19 @@ def test_the_channel_counts_as_away(silent: Channel, tmp_path: Path) -> None:
     for ask in (lambda: silent.delete("/a"), lambda: silent.exists("/a"), presence.ensure, lambda: tree.apply(silent.kazoo)):
         with pytest.raises(ChannelAwayError):
             ask()
+
+
+def test_an_answer_that_is_not_understood_ends_the_connection_and_not_the_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "CALL_SECONDS", SECONDS)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=lambda: (confuse(listener), serve(listener)))
+        thread.start()
+        channel = Channel(f"127.0.0.1:{listener.getsockname()[1]}")
+        again = threading.Event()
+        channel.kazoo.start()
+        channel.kazoo.add_listener(lambda state: again.set() if state == KazooState.CONNECTED else None)
+        with pytest.raises(ChannelAwayError):
+            channel.exists("/a")
+        assert again.wait(10)
+        channel.stop()
+        thread.join()
