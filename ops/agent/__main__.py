@@ -26,7 +26,7 @@ from ops.agent.presence import OtherAgentError, Presence
 from ops.agent.processes import process
 from ops.agent.rebooting import Rebooter
 from ops.agent.reconcile import GRACE_SECONDS, reconcile, stamps, steady
-from ops.agent.store import HostFolder, host_names
+from ops.agent.store import HostFolder, host_names, unless_full
 from ops.ages import Ages
 from ops.channel.client import Channel, ChannelAwayError
 from ops.joining import JoinError, join
@@ -83,7 +83,8 @@ def hold(folder: HostFolder, host: str) -> IO[str]:
         raise HostTakenError(message) from error
     me = process(os.getpid())
     if me is not None:
-        folder.keep_agent(me)
+        with unless_full("who serves the host"):
+            folder.keep_agent(me)
     return file
 
 

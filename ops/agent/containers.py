@@ -17,7 +17,7 @@ import structlog
 
 from ops.agent.delegation import delegated
 from ops.agent.processes import members_of
-from ops.agent.store import HostFolder
+from ops.agent.store import HostFolder, unless_full
 from ops.agent.trees import CPU, DISK, MEMORY, TASKS, TIMES, V2, Trees, tree_of_version_2, trees
 from ops.model.assignment import Unit
 from ops.model.ids import UnitId
@@ -286,7 +286,8 @@ def open_containers(
         groups.close()
         why = f"control groups cannot be written by user {os.geteuid()} ({error.strerror})"
         return _without(f"{why}; run the agent as root, or have systemd delegate it a group: docs/hosts.md", home, host)
-    HostFolder(home, host).keep_group(group)
+    with unless_full("which control group the units are in"):
+        HostFolder(home, host).keep_group(group)
     return groups
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from ops.agent.processes import boot_id
-from ops.agent.store import HostFolder, RebootRecord
+from ops.agent.store import HostFolder, RebootRecord, unless_full
 
 log = structlog.get_logger()
 
@@ -34,7 +34,8 @@ class Rebooter:
             log.warning("a reboot was asked for and did not happen", reboot=record.asked)
             self._folder.forget_reboot()
             return
-        self._folder.keep_reboot(record.model_copy(update={"done": True}))
+        with unless_full("that the reboot is done: it is told at the agent's next start"):
+            self._folder.keep_reboot(record.model_copy(update={"done": True}))
         log.info("back from a reboot", reboot=record.asked)
 
     def __call__(self, asked: str) -> None:

@@ -5,6 +5,8 @@ import re
 import secrets
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -230,6 +232,15 @@ def host_names(home: Path) -> list[str]:
     """Return the hosts whose agents have kept something in this home."""
     hosts = home / "hosts"
     return sorted(path.name for path in hosts.iterdir() if path.is_dir()) if hosts.is_dir() else []
+
+
+@contextmanager
+def unless_full(what: str) -> Iterator[None]:
+    """Go on where something cannot be written down: an agent that does not start for a full disk has its host taken for lost."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("it could not be written down", what=what, error=str(error))
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -83,6 +83,10 @@ def test_an_agent_whose_disk_is_full_lives_on_and_starts_what_died_once_there_is
         os.kill(before.pid or 0, signal.SIGKILL)
         until("it says so", lambda: lab.heard("its end could not be written down"))
         assert agent.poll() is None
+        lab.kill(agent)
+        until("its session is over", lambda: not lab.channel.exists(paths.live("h1")))
+        agent = lab.agent()
+        until("another one serves the host", lambda: lab.channel.exists(paths.live("h1")))
         filler.unlink()
         after = until("it is started again", lambda: (seen := lab.unit(slot())) and seen.state == "running" and seen.restarts == 1 and seen)
         assert after.pid != before.pid
