@@ -33,8 +33,8 @@ format: install ## put the code into its format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-test: install ## unit and integration tests, then the short scenarios on a platform of their own: about 20 minutes
-	@timeout --kill-after=2m 50m $(BIN)/python -m pytest tests/unit tests/integration tests/scenarios
+test: install ## unit and integration tests, then the short scenarios on a platform of their own: about half an hour
+	@timeout --kill-after=2m 75m $(BIN)/python -m pytest tests/unit tests/integration tests/scenarios
 
 scenarios: install ## the long ones too: each runbook and each fault under load, more than an hour on 2 cores
 	@$(BIN)/python -m pytest tests/integration tests/scenarios -m "long or not long"
