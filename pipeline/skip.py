@@ -103,7 +103,7 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
                     ledger.leave([gap.place for gap in found])  # the audit sees by the next batch what was left out
                     _want(channel, name, found, {})
         else:
-            started = starts(channel, tier.name)
+            started = list(starts(channel, tier.name))
             tail = Tail(tier, streams).telling(streams.bounds(tier.written).ends, inputs, started)
             found = gaps(known(started, tail), inputs.oldest)
             if found and not dry_run:

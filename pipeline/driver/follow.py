@@ -5,7 +5,7 @@ While the channel is away it goes on with what it read last.
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
@@ -175,11 +175,13 @@ class Follow:
 
     def started(self) -> list[dict[str, int]]:
         """Return up to where all was out when an incarnation of the tier started or settled, as far as they said; this one's included."""
+        found = _said(self.report)
         try:
-            return starts(self._channel, self._tier) + _said(self.report)
+            for positions in starts(self._channel, self._tier):
+                found.append(positions)  # what was heard before the channel went counts
         except (ChannelAwayError, ConflictError):
             log.warning("the channel is away; where earlier incarnations started is not known, the output has to tell")
-        return _said(self.report)
+        return found
 
     def left(self) -> Receipt | None:
         """Return the last receipt that an incarnation of the tier has left, this one included, as far as is known."""
@@ -234,14 +236,15 @@ def last_of(receipts: Iterable[Receipt]) -> Receipt | None:
     return max(receipts, key=lambda receipt: (sum(receipt.positions.values()), receipt.at), default=None)
 
 
-def starts(channel: Channel, tier: str) -> list[dict[str, int]]:
-    """Return up to where all was out when incarnations of a tier started or settled, as they said, or is gone, as a person has said."""
+def starts(channel: Channel, tier: str) -> Iterator[dict[str, int]]:
+    """Yield up to where all was out when incarnations of a tier started or settled, as they said, or is gone, as a person has said."""
     wanted = channel.read(paths.wanted(tier), TierWanted)
-    found = [] if wanted is None else [wanted.value.skipped]
+    if wanted is not None:
+        yield wanted.value.skipped
     for number in channel.children(paths.incarnations(tier)):
         report = channel.read(paths.report(tier, int(number)), IncarnationReport)
-        found += [] if report is None else _said(report.value)
-    return found
+        if report is not None:
+            yield from _said(report.value)
 
 
 def _said(report: IncarnationReport) -> list[dict[str, int]]:

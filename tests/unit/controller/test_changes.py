@@ -214,25 +214,6 @@ def test_a_step_past_its_deadline_fails_and_says_what_it_waited_for(world):
     world.check_settled()
 
 
-def test_a_driver_that_keeps_failing_is_given_up_until_it_is_asked_for_again(world):
-    def break_it():
-        driver = world.driver("counts")
-        if driver is not None:
-            driver.broken = {State.RUNNING}
-        return world.statuses["counts"].state == "failed"
-
-    world.until(break_it)
-    assert "given up after 5 failures in a row" in world.statuses["counts"].sentence
-    assert world.statuses["counts"].error == "failed: boom"
-    owner = world.owner("counts").owner
-    for _ in range(50):
-        world.tick()
-    assert world.owner("counts").owner == owner
-    world.want("counts", attempt=1)
-    world.settle()
-    assert world.state("counts") is State.RUNNING
-
-
 def test_a_lost_host_takes_its_slots_elsewhere_under_the_same_incarnation(world):
     placement = world.placement("enrich")
     lost = next(name for name in placement.slots if name != placement.driver)

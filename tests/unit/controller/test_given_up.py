@@ -43,6 +43,17 @@ def world():
     return deepcopy(given_up())
 
 
+def test_a_driver_that_keeps_failing_is_given_up_until_it_is_asked_for_again(world):
+    assert "given up after 5 failures in a row" in world.statuses["counts"].sentence
+    assert world.statuses["counts"].error == "failed: boom"
+    owner = world.owner("counts").owner
+    for _ in range(50):
+        world.tick()
+    assert world.owner("counts").owner == owner
+    mend(world)
+    assert world.state("counts") is State.RUNNING
+
+
 def ended(world, runbook):
     world.until(lambda: runbook.ended)
     return runbook
