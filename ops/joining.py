@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from ops import endpoints
 from ops.brokers import brokers, signed
 from ops.channel import Channel, ConflictError, Write
+from ops.files import write_private
 from ops.model import paths
 from ops.model.access import Credential, Role, Tls
 from ops.model.resources import Frozen
@@ -92,12 +93,12 @@ def join(file: Path) -> None:
         message = f"{file} is no token that can be read by user {os.geteuid()}: `sluice token` makes one"
         raise JoinError(message) from error
     bundle, where = _take(token)
-    _keep(endpoints.file(), bundle.endpoints)
+    write_private(endpoints.file(), bundle.endpoints)
     for role, password in bundle.credentials.items():
-        _keep(where.credentials / role, password + "\n")
+        write_private(where.credentials / role, password + "\n")
     kept = brokers(signed(endpoints.load().kafka, User.DRIVER)).kept
     if kept is not None and bundle.kafka is not None:
-        _keep(kept, bundle.kafka)
+        write_private(kept, bundle.kafka)
     file.unlink()
     log.info("joined", endpoints=str(endpoints.file()), credentials=str(where.credentials))
 
@@ -138,10 +139,3 @@ def _refuse_unless_writable(*folders: Path) -> None:
         except OSError as error:
             message = f"{folder} cannot be written by user {os.geteuid()} ({error.strerror}): make it this user's; the token is still good"
             raise JoinError(message) from error
-
-
-def _keep(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(text)

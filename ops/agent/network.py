@@ -17,8 +17,9 @@ from pydantic import ValidationError
 
 from ops.agent import traffic
 from ops.agent.containers import QUIET, Containers, Usage, installation_of
-from ops.agent.store import HostFolder, write_whole
+from ops.agent.store import HostFolder
 from ops.agent.traffic import NotDividedError
+from ops.files import write_private
 from ops.model.assignment import Unit
 from ops.model.ids import UnitId
 from ops.model.resources import Link
@@ -58,7 +59,7 @@ class Network:
                 )
                 raise NotDividedError(message)
         self._group.mkdir(parents=True, exist_ok=True)
-        write_whole(self._file, self.link.model_dump_json())
+        write_private(self._file, self.link.model_dump_json())
         self._carry(self._group, traffic.OTHERS)
         self.admit(*self.units)
 

@@ -4,7 +4,6 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import structlog
 from pydantic import ValidationError
 
 from ops.agent.processes import Process
+from ops.files import write_private
 from ops.java import is_of_cache
 from ops.model.access import Own
 from ops.model.assignment import Assignment, Unit
@@ -86,7 +86,7 @@ class UnitFolder:
 
     def keep(self, record: UnitRecord) -> None:
         """Write `unit.json`."""
-        write_whole(self.path / "unit.json", record.model_dump_json(indent=1))
+        write_private(self.path / "unit.json", record.model_dump_json(indent=1))
 
     def main(self) -> Process | None:
         """Return the main process that the launch script wrote down."""
@@ -165,7 +165,7 @@ class HostFolder:
         if found is not None:
             log.warning("the host's credential is damaged: another is made, which the channel does not know yet", file=str(kept))
         made = secrets.token_urlsafe(CREDENTIAL_BYTES)
-        write_whole(kept, made)
+        write_private(kept, made)
         return Own(self.host, made)
 
     def agent(self) -> Process | None:
@@ -175,7 +175,7 @@ class HostFolder:
 
     def keep_agent(self, agent: Process) -> None:
         """Remember the process that serves this host."""
-        write_whole(self.path / "agent.json", ProcessFile(pid=agent.pid, started=agent.started).model_dump_json())
+        write_private(self.path / "agent.json", ProcessFile(pid=agent.pid, started=agent.started).model_dump_json())
 
     def group(self) -> Path | None:
         """Return the delegated control group that the host's units are in, for whoever looks for them from elsewhere."""
@@ -190,7 +190,7 @@ class HostFolder:
         if group is None:
             (self.path / "group").unlink(missing_ok=True)
         else:
-            write_whole(self.path / "group", str(group))
+            write_private(self.path / "group", str(group))
 
     def unit(self, identity: UnitId) -> UnitFolder:
         """Return the folder of one unit."""
@@ -213,7 +213,7 @@ class HostFolder:
 
     def keep_assignment(self, assignment: Assignment) -> None:
         """Remember what is assigned."""
-        write_whole(self.path / "assignment.json", assignment.model_dump_json(indent=1))
+        write_private(self.path / "assignment.json", assignment.model_dump_json(indent=1))
 
     def reboot(self) -> RebootRecord | None:
         """Return the last reboot that was asked for."""
@@ -221,7 +221,7 @@ class HostFolder:
 
     def keep_reboot(self, record: RebootRecord) -> None:
         """Remember a reboot."""
-        write_whole(self.path / "reboot.json", record.model_dump_json(indent=1))
+        write_private(self.path / "reboot.json", record.model_dump_json(indent=1))
 
     def forget_reboot(self) -> None:
         """Know of no reboot any more."""
@@ -241,25 +241,6 @@ def unless_full(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         log.warning("it could not be written down", what=what, error=str(error))
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write so that a reader, a crash or a loss of power leaves the old file or the new one; the new one once this has returned."""
-    descriptor, written = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(written).replace(path)
-    except OSError:
-        Path(written).unlink()
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _read(path: Path, model: type[M], damaged: set[Path]) -> M | None:

@@ -11,10 +11,10 @@ from ops.channel import Channel, tree
 from ops.cli.ending import FAILED, OK, WrongUsageError
 from ops.cli.output import print_json
 from ops.cli.retiring import take_off
+from ops.files import write_private
 from ops.model import paths
 from ops.model.access import Role
 from ops.platform import credentials
-from ops.platform.layout import write_private
 from ops.until import UntilError, ending
 
 SHOWN = 10

@@ -81,6 +81,8 @@ class TierLine(Frozen):
     """The tier that is behind too far, for which this one lets nothing in."""
     metered: bool
     """It was held back, and lets records in batch by batch until it has caught up."""
+    unread: str | None
+    """Why it does not read partitions that were added to its streams."""
     latency_ms: float | None
     gap_seconds: float | None
     """The largest gap in its output over the last hand-over."""

@@ -179,7 +179,7 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
 
 
 def troubles(tiers: list[TierLine]) -> list[str]:
-    """Say of each tier that should run and does not what holds it up, which are starved, and whom each that is behind holds back."""
+    """Say what holds up each tier that should run and does not, who is starved or reads not all, and whom each that is behind holds back."""
     down = [
         f"{tier.name}: {tier.sentence}" + (f". It said last: {tier.error}" if tier.error else "")
         for tier in tiers
@@ -190,7 +190,9 @@ def troubles(tiers: list[TierLine]) -> list[str]:
         held = [other.name for other in tiers if other.held_for == tier.name]
         if tier.pressure is not None:
             behind.append(f"{tier.name} {tier.pressure}" + (f". Held back until it has caught up: {', '.join(held)}" if held else ""))
-    return [*down, *(f"{tier.name} {tier.starved}" for tier in tiers if tier.starved is not None), *behind]
+    starved = [f"{tier.name} {tier.starved}" for tier in tiers if tier.starved is not None]
+    unread = [f"{tier.name} does not read partitions that were added: {tier.unread}" for tier in tiers if tier.unread is not None]
+    return [*down, *starved, *unread, *behind]
 
 
 def _runs(host: HostLine, tiers: list[TierLine]) -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from ops.agent.store import write_whole
 from ops.cloud.ec2 import host_of
+from ops.files import write_private
 from ops.model.ids import HostName
 from ops.model.resources import Frozen
 
@@ -48,4 +48,4 @@ class Machines(Frozen):
     def write(self, path: Path) -> None:
         """Remember it."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, self.model_dump_json(indent=1))
+        write_private(path, self.model_dump_json(indent=1))

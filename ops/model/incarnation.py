@@ -214,6 +214,8 @@ class IncarnationReport(Frozen):
     pressure: Pressure | None = None
     metered: bool = False
     """It lets records in batch by batch, after it was held back, until it has caught up."""
+    unread: str | None = None
+    """Why it does not read partitions that were added to its streams."""
     workers: dict[UnitId, WorkerReceipt] = Field(default_factory=dict)
     """What became last of each worker that was paused alone, or woken again."""
     history: tuple[tuple[State, float], ...] = ()

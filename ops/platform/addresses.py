@@ -3,8 +3,9 @@
 import json
 
 from ops.endpoints import AirflowEndpoint, Endpoints
+from ops.files import write_private
 from ops.platform import credentials, kafka_users
-from ops.platform.layout import ADDRESS, Layout, write_private
+from ops.platform.layout import ADDRESS, Layout
 
 
 def write(where: Layout, pipeline: str, *, users: bool) -> Endpoints:

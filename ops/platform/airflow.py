@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 import psycopg
 
+from ops.files import write_private
 from ops.java import home_for_spark
 from ops.platform.command import run_to_end
-from ops.platform.layout import ADDRESS, CHECKOUT, Layout, write_private
+from ops.platform.layout import ADDRESS, CHECKOUT, Layout
 from ops.platform.postgres import connect
 from ops.platform.service import NotReadyError, Program, Service
 from ops.platform.steps import Step

@@ -4,8 +4,8 @@ import secrets
 from pathlib import Path
 
 from ops.endpoints import Access
+from ops.files import write_private
 from ops.model.access import Role, id_of
-from ops.platform.layout import write_private
 
 BYTES = 24
 """Of chance in a password: its digest, which access lists show, cannot be turned back."""

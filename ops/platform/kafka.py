@@ -9,9 +9,10 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from ops.files import write_private
 from ops.java import JAVA, STARTED_OFTEN
 from ops.platform import jvm, kafka_users
-from ops.platform.layout import ADDRESS, Layout, PlatformError, write_private
+from ops.platform.layout import ADDRESS, Layout, PlatformError
 from ops.platform.service import NotReadyError, Program, Service
 from ops.platform.supervisord import STOPPED
 

@@ -21,8 +21,9 @@ from confluent_kafka.admin import (
 )
 
 from ops.brokers import BrokersError, brokers, signed
+from ops.files import write_private
 from ops.model.streams import User
-from ops.platform.layout import ADDRESS, Layout, PlatformError, write_private
+from ops.platform.layout import ADDRESS, Layout, PlatformError
 
 PROTOCOL = "SASL_PLAINTEXT"
 """Users without TLS: it listens on loopback."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import Field
 
 from ops import spark
+from ops.files import write_private
 from ops.model.resources import Frozen
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -181,15 +182,6 @@ class Layout:
         if not path.exists() or found.model_fields_set < Secrets.model_fields.keys():  # a new version has one more
             write_private(path, found.model_dump_json())
         return found
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    partial.touch(mode=0o600)
-    partial.write_text(text)
-    partial.replace(path)
 
 
 def home() -> Path:

@@ -5,9 +5,10 @@ import shutil
 import urllib.request
 
 from ops.endpoints import SPARK_SECURITY
+from ops.files import write_private
 from ops.java import JAVA
 from ops.platform import jvm
-from ops.platform.layout import ADDRESS, Layout, write_private
+from ops.platform.layout import ADDRESS, Layout
 from ops.platform.service import NotReadyError, Program, Service
 
 MANY_FAILURES = 1_000_000

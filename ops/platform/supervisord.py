@@ -11,7 +11,8 @@ from xmlrpc.client import Fault, ServerProxy
 
 from supervisor.xmlrpc import Faults, SupervisorTransport
 
-from ops.platform.layout import Layout, PlatformError, write_private
+from ops.files import write_private
+from ops.platform.layout import Layout, PlatformError
 from ops.platform.priority import SERVICES, in_group, niced, prepare
 from ops.platform.service import Program, Service
 

@@ -68,6 +68,8 @@ class Flow:
     """It is behind too far; None likewise."""
     metered: bool = False
     """It was held back, and lets records in batch by batch."""
+    unread: str | None = None
+    """Why it does not read partitions that were added."""
     state: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rows and bytes of memory of Spark's state, by operator, at the end of the last batch; empty likewise."""
     looked: float | None = None

@@ -168,6 +168,7 @@ class IntoStreams(Engine):
             return
         if setting.tier.mode is Mode.REALTIME:
             refuse_too_few(setting.tier.name, len(inputs), setting.workers.awake, setting.workers.threads)
+        setting.flow.unread = None
         self._handover = Handover(setting.kafka, outputs, self._by, begins, inputs)
         self._query = self._start(begins, folder, by=self._by)
         log.info("runs", by=self._by, begins=begins, behind=self._reading.needed)
@@ -219,7 +220,9 @@ class IntoStreams(Engine):
         try:
             refuse_too_few(setting.tier.name, partitions, setting.workers.awake, setting.workers.threads)
         except CapacityError as error:
-            log.warning("partitions were added that it cannot read yet", error=str(error))
+            if setting.flow.unread is None:
+                log.warning("partitions were added that it cannot read yet", error=str(error))
+            setting.flow.unread = str(error)
             return False
         log.info("partitions were added; it begins again and reads them too", partitions=partitions, before=len(self._begins))
         return True

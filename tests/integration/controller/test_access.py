@@ -18,6 +18,7 @@ from ops import endpoints, joining
 from ops.agent.store import HostFolder
 from ops.brokers import brokers
 from ops.channel import Channel, ChannelAwayError, NotAllowedError, Write, trail, tree
+from ops.files import write_private
 from ops.model import paths
 from ops.model.access import HOST, PROCESSES, TABLE, Role, host_of, parent
 from ops.model.assignment import Assignment, HostFacts, HostRecord, HostState, Observed
@@ -25,7 +26,6 @@ from ops.model.incarnation import OwnerRecord, TierWanted
 from ops.model.status import ControllerStatus
 from ops.model.streams import User
 from ops.platform import credentials
-from ops.platform.layout import write_private
 
 pytestmark = pytest.mark.timeout(120)
 SITE = Path(__file__).parents[3] / "site.yaml"

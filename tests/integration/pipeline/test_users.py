@@ -15,10 +15,10 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from ops.brokers import brokers, signed
+from ops.files import write_private
 from ops.model.incarnation import State
 from ops.model.streams import User
 from ops.platform import kafka_users
-from ops.platform.layout import write_private
 from pipeline import declare, grants, topics
 from pipeline.driver.streams import Streams, split
 from tests.authority import Authority

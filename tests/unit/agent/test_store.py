@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from ops.agent.store import HostFolder, RebootRecord, UnitRecord, write_whole
+from ops.agent.store import HostFolder, RebootRecord, UnitRecord
+from ops.files import write_private
 from ops.model.assignment import Assignment
 from tests.unit.agent.test_reconcile import driver, slot
 
@@ -39,7 +40,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_before_anybod
     monkeypatch.setattr(os, "fsync", sync)
     target = tmp_path / "file"
     target.write_text("old")
-    write_whole(target, "new")
+    write_private(target, "new")
     assert done == ["file new, known as old", "folder new, known as new"]
 
 
@@ -51,7 +52,7 @@ def test_a_disk_that_does_not_take_it_leaves_the_old_file_alone(tmp_path: Path, 
     target.write_text("old")
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(OSError, match="Input/output"):
-        write_whole(target, "new")
+        write_private(target, "new")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 

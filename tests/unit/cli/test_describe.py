@@ -187,6 +187,12 @@ def test_who_is_starved_is_told_with_what_is_done_about_it() -> None:
     assert status.troubles([starved]) == ["enrich is starved of processor time on h1: it is moved when that has lasted 300 s"]
 
 
+def test_who_does_not_read_partitions_that_were_added_says_what_it_takes() -> None:
+    (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
+    unread = line.model_copy(update={"unread": "it takes `sluice scale enrich 3`"})
+    assert status.troubles([unread]) == ["enrich does not read partitions that were added: it takes `sluice scale enrich 3`"]
+
+
 def test_who_is_behind_is_told_with_who_is_held_back_for_it() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     behind = line.model_copy(update={"pressure": "is 200000 records, 60 s behind in hits"})

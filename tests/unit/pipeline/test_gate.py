@@ -179,9 +179,11 @@ def test_partitions_that_are_added_are_read_within_a_minute_where_there_are_thre
     assert given.renewed
     assert len(gate.runs) == 1
     assert gate._query.isActive, "what it can read it goes on reading"
+    assert "`sluice scale entry 3`" in gate._setting.flow.unread
     given.partitions = 2
     pass_time(gate, given, 70)
     assert len(gate.runs) == 2
+    assert gate._setting.flow.unread is None
     assert gate._begins.keys() == {RAW, "raw/1"}
 
 
