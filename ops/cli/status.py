@@ -179,7 +179,7 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
 
 
 def troubles(tiers: list[TierLine]) -> list[str]:
-    """Say what holds up each tier that should run and does not, who is starved or reads not all, and whom each that is behind holds back."""
+    """Say what holds up each tier that should run and does not, who is starved or reads not all, and whom who is behind holds back."""
     down = [
         f"{tier.name}: {tier.sentence}" + (f". It said last: {tier.error}" if tier.error else "")
         for tier in tiers

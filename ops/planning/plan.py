@@ -128,16 +128,44 @@ def _moving(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, Target]:
 
 
 def _moves(spec: ChangeSpec, cluster: Cluster, level: Fraction = Fraction(1)) -> tuple[list[Move], list[str]]:
-    """Place the next incarnation of every tier that has to move, beside all that is there, nearest the end first.
+    """Place the next incarnation of every tier that has to move, nearest the end first; who finds no room so chooses before the others."""
+    order = cluster.end_first()
+    try:
+        return _in_order(order, spec, cluster, level)
+    except _NoRoomError as refused:
+        first = last = refused
+    for _ in order:
+        if order[0] is last.tier:
+            break
+        order = [last.tier, *(tier for tier in order if tier is not last.tier)]
+        try:
+            return _in_order(order, spec, cluster, level)
+        except _NoRoomError as refused:
+            last = refused
+    raise first
 
-    Where doubling them all does not fit, the tiers that have moved by then are released first. What a tenant that does not run lacks of its
-    minimum is not taken. Below level 1 each tier gets only so much of what its share is beyond its minimum.
+
+class _NoRoomError(RefusedError):
+    """A tier finds no room beside those that were placed before it."""
+
+    def __init__(self, tier: TierNow, message: str) -> None:
+        super().__init__(message)
+        self.tier = tier
+
+
+def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, level: Fraction) -> tuple[list[Move], list[str]]:
+    """Place tiers one after the other, each beside all that is there.
+
+    Where doubling them all does not fit, the tiers that have moved by then are released first, provided that this is the order in which
+    they are handed over: nearest the end first. What a tenant that does not run lacks of its minimum is not taken. Below level 1 each tier
+    gets only so much of what its share is beyond its minimum.
     """
     moves: list[Move] = []
     notes: list[str] = []
     hosts = state = cluster.hosts
     """Beside all that is there, and once these moves are through."""
-    for tier in cluster.end_first():
+    ends = cluster.end_first()
+    for tier in order:
         share = target(tier.spec.name, cluster.rules)
         if tier.placement is None or not has_to_move(spec, tier, share, cluster.with_hosts(state)):
             continue
@@ -151,14 +179,17 @@ def _moves(spec: ChangeSpec, cluster: Cluster, level: Fraction = Fraction(1)) ->
         if spec.kind is ChangeKind.REPAIR:
             why, aim = "; ".join(drift(tier, aim, state)), evened(tier, aim, state)
         try:
-            after, placed, said = _beside(tier, aim, hosts, state, moves)
+            after, placed, beside = _beside(tier, aim, hosts, state if moves and order == ends else None)
         except RefusedError as refused:
             if spec.kind is not ChangeKind.REPAIR:
-                raise
+                raise _NoRoomError(tier, str(refused)) from refused
             notes.append(f"{tier.spec.name} {why}; that cannot be repaired now: {refused}")
             continue
+        if not beside:
+            earlier = ", ".join(move.tier for move in moves)
+            notes.append(f"{tier.spec.name} is prepared only when {earlier} has been released: room is short")
         hosts = placed.hosts
-        notes.extend(said)
+        notes.extend(placed.notes)
         moves.append(Move(tier=tier.spec.name, before=tier.placement, after=after, short=share.slots - aim.slots, why=why))
         state = _through(moves[-1], tier.spec, state)
     lacks = lacking(cluster)
@@ -166,21 +197,17 @@ def _moves(spec: ChangeSpec, cluster: Cluster, level: Fraction = Fraction(1)) ->
         names = ", ".join(sorted({ask.tenant for ask in lacks}))
         message = f"it would take the room that {names} needs for its minimum; ask for less, or return or add a host"
         raise RefusedError(message)
-    return moves, notes
+    return sorted(moves, key=lambda move: ends.index(cluster.tiers[move.tier])), notes
 
 
-def _beside(tier: TierNow, aim: Target, hosts: Hosts, state: Hosts, moves: list[Move]) -> tuple[Placement, Placed, list[str]]:
-    """Place a tier beside all that is there, or else beside what is left when the tiers that have moved are released."""
+def _beside(tier: TierNow, aim: Target, hosts: Hosts, released: Hosts | None) -> tuple[Placement, Placed, bool]:
+    """Place a tier beside all that is there, or else beside what is left when others are released; tell whether it was the first."""
     try:
-        after, placed = place_tier(tier.spec, aim, tier.placement, hosts)
+        return *place_tier(tier.spec, aim, tier.placement, hosts), True
     except RefusedError:
-        if not moves:
+        if released is None:
             raise
-    else:
-        return after, placed, [*placed.notes]
-    after, placed = place_tier(tier.spec, aim, tier.placement, state)
-    note = f"{tier.spec.name} is prepared only when {', '.join(move.tier for move in moves)} has been released: room is short"
-    return after, placed, [note, *placed.notes]
+    return *place_tier(tier.spec, aim, tier.placement, released), False
 
 
 def _released(cluster: Cluster, moves: Iterable[Move]) -> Hosts:
