@@ -87,9 +87,8 @@ def _print_plan(result: Result) -> None:
         typer.echo(f"  {number}. {move.tier}: {before} → {_place(move.after.driver, move.after.slots)}")
     for note in plan.notes:
         typer.echo(f"  note: {note}")
-    typer.echo(
-        f"  predicted: about {plan.predicted_seconds:.0f} s in all, and in a tier's output a gap of about {plan.predicted_gap_seconds:g} s"
-    )
+    gap = f", and in a tier's output a gap of about {plan.predicted_gap_seconds:g} s" if plan.moves else ""
+    typer.echo(f"  predicted: about {plan.predicted_seconds:.0f} s in all{gap}")
 
 
 def _place(driver: str, slots: tuple[str, ...]) -> str:

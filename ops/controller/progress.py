@@ -5,9 +5,9 @@ from enum import StrEnum
 from ops.controller.view import View
 from ops.model.ids import ChangeId, Incarnation, TierName
 from ops.model.incarnation import State
-from ops.model.operation import ChangeRecord, Step
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Operation, Step
 from ops.model.resources import Frozen
-from ops.planning.pace import pace
+from ops.planning.pace import MOVES, Pace, pace, rest
 
 SLOW = 2.0
 """So many times the predicted time, and more than SLOW_SECONDS, is slow."""
@@ -46,7 +46,8 @@ class Progress(Frozen):
 
     def sentence(self, now: float) -> str:
         """Say it in a few words; what it waits for is said elsewhere."""
-        far = f"{self.handed_over} of {self.moves} tiers handed over, about {self.seconds_left:.0f} s left" if self.moves else ""
+        handed = f"{self.handed_over} of {self.moves} tiers handed over, " if self.moves else ""
+        far = f"{handed}about {self.seconds_left:.0f} s left" if self.moves or self.seconds_left else ""
         if self.verdict is Verdict.STUCK and self.waits_since is not None:
             how = f"STUCK: it has waited for the same thing for {now - self.waits_since:.0f} s; `sluice abort` goes back to what ran"
         elif self.verdict is Verdict.SLOW:
@@ -66,13 +67,15 @@ def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
     ready = sum(tier in view.tiers and _is_ready(view, change, tier) for tier in moves)
     waiting = next((seen for seen in view.operations.values() if seen.operation.change == identity), None)
     since = None if waiting is None else waiting.last_at or waiting.operation.posted_at
+    step = None if waiting is None else waiting.operation
+    learnt = pace(view.changes.values())
     return Progress(
         prepared=ready,
         handed_over=handed,
         moves=len(moves),
         seconds=now - change.started_at,
-        seconds_left=pace(view.changes.values()).seconds(len(moves) - ready, len(moves) - handed),
-        verdict=_verdict(change, None if waiting is None else waiting.operation.step, since, now),
+        seconds_left=learnt.seconds(len(moves) - ready, len(moves) - handed) + _rest(learnt, change, step, now),
+        verdict=_verdict(change, since, now, long=step is not None and (step.step in LONG or _gives_back(view))),
         waits_for=None if waiting is None else waiting.last,
         waits_since=since,
     )
@@ -86,9 +89,22 @@ def _is_ready(view: View, change: ChangeRecord, tier: TierName) -> bool:
     return seen.owner.owner == number or (report is not None and report.state in {State.READY, State.RUNNING})
 
 
-def _verdict(change: ChangeRecord, step: Step | None, since: float | None, now: float) -> Verdict:
-    if since is not None and now - since > (LONG_SECONDS if step in LONG else STUCK_SECONDS):
+def _rest(learnt: Pace, change: ChangeRecord, step: Operation | None, now: float) -> float:
+    """Return what is left besides the moves."""
+    if change.state is not ChangeState.ACTIVE or (change.spec.kind is ChangeKind.UPGRADE and not change.plan.moves):
+        return 0.0
+    so_far = now - step.posted_at if step is not None and step.step not in {*MOVES, Step.PREFLIGHT} else 0.0
+    return max(0.0, learnt.rest.get(change.spec.kind, 0.0) - rest(change) - so_far)
+
+
+def _gives_back(view: View) -> bool:
+    """Tell whether tasks of batch jobs are let finish in slots that have been taken back."""
+    return any(set(host.observed.batch) - set(host.assignment.batch) for host in view.hosts.values() if host.observed is not None)
+
+
+def _verdict(change: ChangeRecord, since: float | None, now: float, *, long: bool) -> Verdict:
+    if since is not None and now - since > (LONG_SECONDS if long else STUCK_SECONDS):
         return Verdict.STUCK
-    if now - change.started_at > max(SLOW_SECONDS, SLOW * change.plan.predicted_seconds) and step not in LONG:
+    if now - change.started_at > max(SLOW_SECONDS, SLOW * change.plan.predicted_seconds) and not long:
         return Verdict.SLOW
     return Verdict.ON_TIME

@@ -1,13 +1,16 @@
 """How long a change takes here: as long as the last ones did; before there were any, as long as was measured once. Pure."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from statistics import median
 
-from ops.model.operation import ChangeRecord, ChangeState, Step
+from ops.model.incarnation import TRIAL_SECONDS
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Step
 
 LAST = 10
 """So many changes are asked for their times, so that a prediction follows a site that grows."""
+MOVES = frozenset({Step.PREPARE, Step.CUT})
+"""The steps that take as long as there are moves."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,8 @@ class Pace:
     """One hand-over, from the decision to the confirmation. Unit: seconds."""
     gap: float = 0.5
     """The widest gap that a change leaves in a tier's output. Unit: seconds."""
+    rest: Mapping[ChangeKind, float] = field(default_factory=lambda: {ChangeKind.UPGRADE: TRIAL_SECONDS})
+    """What a change of each kind takes besides: a trial, a host that boots, workers that finish their tasks. Unit: seconds."""
 
     def seconds(self, to_prepare: int, to_hand_over: int) -> float:
         """Return how long so many of each take."""
@@ -28,20 +33,32 @@ class Pace:
 
 def pace(changes: Iterable[ChangeRecord]) -> Pace:
     """Learn it from what has been done."""
-    done = [
-        change
-        for change in changes
-        if change.state is ChangeState.DONE and change.plan.moves and {Step.PREPARE, Step.CUT} <= {*change.took}
-    ]
-    done = sorted(done, key=lambda change: change.started_at)[-LAST:]
+    ended = sorted((change for change in changes if change.state is ChangeState.DONE), key=lambda change: change.started_at)
+    rest = {**Pace().rest, **_rests(ended)}
+    done = [change for change in ended if change.plan.moves and {*change.took} >= MOVES][-LAST:]
     if not done:
-        return Pace()
+        return Pace(rest=rest)
     gaps = [gap for change in done if (gap := widest_gap(change)) is not None]
     return Pace(
         prepare=median(change.took[Step.PREPARE] / len(change.plan.moves) for change in done),
         cut=median(change.took[Step.CUT] / len(change.plan.moves) for change in done),
         gap=median(gaps) if gaps else Pace.gap,
+        rest=rest,
     )
+
+
+def rest(change: ChangeRecord) -> float:
+    """Return what a change has taken so far besides its moves."""
+    return sum(seconds for step, seconds in change.took.items() if step not in {*MOVES, Step.PREFLIGHT})
+
+
+def _rests(ended: list[ChangeRecord]) -> dict[ChangeKind, float]:
+    """Return the median of each kind; an upgrade that has moved nothing had no trial."""
+    by_kind: dict[ChangeKind, list[float]] = {}
+    for change in ended:
+        if change.plan.moves or change.spec.kind is not ChangeKind.UPGRADE:
+            by_kind.setdefault(change.spec.kind, []).append(rest(change))
+    return {kind: median(seconds[-LAST:]) for kind, seconds in by_kind.items()}
 
 
 def widest_gap(change: ChangeRecord) -> float | None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName, TierName
-from ops.model.incarnation import TRIAL_SECONDS, Placement
+from ops.model.incarnation import Placement
 from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan
 from ops.model.tier import TierSpec
 from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
@@ -45,7 +45,7 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
     """Plan one change; RefusedError names what is wrong and what to do. An empty plan says that there is nothing to do."""
     notes = list(check(spec, cluster))
     if spec.kind not in MOVING:
-        return Plan(notes=tuple(notes))
+        return Plan(notes=(effect(spec), *notes), predicted_seconds=cluster.pace.rest.get(spec.kind, 0.0))
     after = aftermath(spec, cluster)
     kept, moves, said = _fit(spec, after)
     said += _left_out(spec, after)
@@ -61,9 +61,28 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         batch_kept=kept,
         notes=tuple(notes),
         predicted_seconds=cluster.pace.seconds(len(moves), len(moves))
-        + (TRIAL_SECONDS if spec.kind is ChangeKind.UPGRADE and moves else 0.0),
+        + (cluster.pace.rest.get(spec.kind, 0.0) if moves or spec.kind is not ChangeKind.UPGRADE else 0.0),
         predicted_gap_seconds=cluster.pace.gap if moves else 0.0,
     )
+
+
+def effect(spec: ChangeSpec) -> str:
+    """Say what a change does that moves nothing."""
+    who = ", ".join(spec.workers) or spec.tier or ("any tier" if spec.kind is ChangeKind.PAUSE else "every tier that was paused")
+    match spec.kind:
+        case ChangeKind.PAUSE if spec.workers:
+            does = f"{who}: finishes its task and gets none until the tier is resumed; the others work on"
+        case ChangeKind.PAUSE:
+            does = f"nothing comes out of {who} until it is resumed; what comes in waits"
+        case ChangeKind.RESUME:
+            does = f"{who} goes on from where it stands"
+        case ChangeKind.CORDON:
+            does = f"nothing new is placed on {spec.host}; what runs there stays"
+        case ChangeKind.RETURN:
+            does = f"{spec.host} may be given work again"
+        case _:
+            does = f"{spec.host or 'every host that is lost'} is not waited for any more: what ran there is started elsewhere"
+    return does
 
 
 def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:

@@ -52,6 +52,22 @@ def test_what_it_took_is_kept_and_predicts_the_next_one(world):
     assert planned.predicted_seconds == pytest.approx(each * len(planned.moves))
 
 
+def test_what_is_left_of_a_reboot_tells_of_the_boot_too(world):
+    first = world.placement("entry").driver
+    before = world.begin("b1", kind=ChangeKind.REBOOT, host=first)
+    world.until(lambda: before.ended)
+    world.settle()
+    took = world.channel.read(paths.change("b1"), ChangeRecord).value.took
+    runbook = world.begin("b2", kind=ChangeKind.REBOOT, host=world.placement("entry").driver)
+    world.until(lambda: seen(world, "b2") is not None)
+    now, planned = seen(world, "b2"), world.channel.read(paths.change("b2"), ChangeRecord).value.plan
+    moves = planned.predicted_seconds - sum(took[step] for step in took if step not in {Step.PREFLIGHT, Step.PREPARE, Step.CUT})
+    assert moves > 0.0
+    assert now.seconds_left == pytest.approx(planned.predicted_seconds, abs=2.0)
+    world.until(lambda: runbook.ended)
+    assert seen(world, "b2").seconds_left == 0.0
+
+
 def test_one_that_waits_for_the_same_thing_for_long_is_stuck_and_says_for_what(world):
     host = world.placement("entry").driver
     before = world.begin("d1", kind=ChangeKind.DRAIN, host=host)

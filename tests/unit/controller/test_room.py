@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from simulation.world import RULES, World, host, tier
 
-from ops.model.assignment import HostState
+from ops.controller.progress import STUCK_SECONDS, Verdict, progress
+from ops.controller.view import look
+from ops.model.assignment import HostState, UnitState
 from ops.model.ids import BATCH
 from ops.model.operation import ChangeKind, Step
 from ops.model.share import Share
@@ -72,6 +74,20 @@ def test_a_raised_share_waits_for_as_few_of_batchs_tasks_as_will_do():
     assert world.now - began >= TASKS - 2
     world.settle()
     assert (slots(world, "counts"), len(lent(world))) == (2, 3), "the room of the old incarnation is lent again"
+
+
+def test_who_waits_for_batchs_tasks_is_not_called_stuck_for_as_long_as_they_may_take():
+    world = pipeline(host("h1", cpu=6.5), batch=(0, 3), counts=(1, 1))
+    for agent in world.agents.values():
+        agent.task_seconds = 2 * STUCK_SECONDS
+    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
+    verdicts = set()
+    while not runbook.ended:
+        world.tick()
+        if any(state is UnitState.STOPPING for agent in world.agents.values() for state, *_ in agent.units.values()):
+            verdicts.add(progress(look(world.channel), "s1", world.now).verdict)
+    assert runbook.ok, sentences(runbook)
+    assert verdicts == {Verdict.ON_TIME}
 
 
 def test_batch_keeps_its_minimum_and_the_refusal_says_what_is_free():

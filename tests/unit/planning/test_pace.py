@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.model.incarnation import Placement
+from ops.model.incarnation import TRIAL_SECONDS, Placement
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Move, Plan, Step
 from ops.planning.pace import LAST, Pace, pace, widest_gap
 
@@ -11,30 +11,41 @@ PLACE = Placement(driver="h1", slots=("h1",))
 TIMES = st.floats(0.1, 1000.0)
 
 
-def change(number, moves=1, prepare=10.0, cut=2.0, gaps=(), state=ChangeState.DONE):  # noqa: PLR0913, PLR0917 - what is asked of it
+def change(number, moves=1, prepare=10.0, cut=2.0, gaps=(), state=ChangeState.DONE, kind=ChangeKind.DRAIN, more=None):  # noqa: PLR0913, PLR0917 - what is asked of it
     return ChangeRecord(
         id=f"c{number}",
-        spec=ChangeSpec(kind=ChangeKind.DRAIN, host="h1"),
+        spec=ChangeSpec(kind=kind, host="h1"),
         plan=Plan(moves=tuple(Move(tier=f"t{index}", before=PLACE, after=PLACE) for index in range(moves))),
         state=state,
         by="test",
         started_at=float(number),
-        took={Step.PREPARE: prepare, Step.CUT: cut},
+        took={Step.PREPARE: prepare, Step.CUT: cut, **(more or {})},
         receipts={f"t{index}": {"gap_seconds": gap} for index, gap in enumerate(gaps)},
     )
 
 
 def test_before_anything_was_done_it_is_what_was_measured_once():
     assert pace([]) == Pace()
-    assert pace([change(1, moves=0), change(2, state=ChangeState.ABORTED), change(3, state=ChangeState.ACTIVE)]) == Pace()
+    assert pace([change(2, state=ChangeState.ABORTED), change(3, state=ChangeState.ACTIVE)]) == Pace()
+    assert pace([change(1, moves=0)]) == Pace(rest={**Pace().rest, ChangeKind.DRAIN: 0.0})
 
 
 def test_it_is_the_median_of_the_last_ones_for_each_move():
     found = pace(
         [change(1, moves=2, prepare=20.0, cut=8.0, gaps=(0.2, 0.4)), change(2, prepare=12.0, cut=3.0, gaps=(0.1,)), change(3, prepare=90.0)]
     )
-    assert found == Pace(prepare=12.0, cut=3.0, gap=0.25)
+    assert (found.prepare, found.cut, found.gap) == (12.0, 3.0, 0.25)
     assert found.seconds(2, 3) == 2 * 12.0 + 3 * 3.0
+
+
+def test_what_each_kind_takes_besides_its_moves_is_learnt_of_that_kind():
+    rebooted = [
+        change(number, kind=ChangeKind.REBOOT, more={Step.PREFLIGHT: 900.0, Step.REBOOT: seconds, Step.HEALTH: 5.0})
+        for number, seconds in enumerate([30.0, 50.0, 300.0])
+    ]
+    assert pace([]).rest == {ChangeKind.UPGRADE: TRIAL_SECONDS}
+    assert pace(rebooted).rest == {ChangeKind.UPGRADE: TRIAL_SECONDS, ChangeKind.REBOOT: 55.0}
+    assert pace([change(1, moves=0, kind=ChangeKind.UPGRADE)]).rest == pace([]).rest, "where nothing moved there was no trial"
 
 
 def test_what_was_long_ago_does_not_count():

@@ -18,7 +18,7 @@ from ops.planning.checker import violations
 from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved, overfull
 from ops.planning.layers import layers_after
 from ops.planning.placement import place, place_tier
-from ops.planning.plan import aftermath, plan
+from ops.planning.plan import aftermath, effect, plan
 from ops.planning.shares import Target, target
 from ops.planning.shortage import least
 from tests.unit.planning.clusters import clusters, host_of, spec_of
@@ -237,3 +237,16 @@ def test_the_checker_finds_what_a_planner_must_not_do():
     assert found == ["counts would have 1 slots instead of 2", "counts has to be at label:fast and would be on h2"]
     crowded = after.with_hosts({name: replace(host, used_memory=host.capacity.memory) for name, host in after.hosts.items()})
     assert "while counts is prepared: h1 holds" in violations(planned, crowded)[0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (ChangeSpec(kind=ChangeKind.PAUSE, tier="t0"), "nothing comes out of t0 until it is resumed; what comes in waits"),
+        (ChangeSpec(kind=ChangeKind.PAUSE), "nothing comes out of any tier until it is resumed; what comes in waits"),
+        (ChangeSpec(kind=ChangeKind.CORDON, host="h1"), "nothing new is placed on h1; what runs there stays"),
+        (ChangeSpec(kind=ChangeKind.RETURN, host="h1"), "h1 may be given work again"),
+    ],
+)
+def test_a_change_that_moves_nothing_says_what_it_does(spec, said):
+    assert effect(spec) == said
