@@ -132,6 +132,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         assert not (HostFolder(tmp_path, "h1").path / "network.json").exists()
         sweep(tmp_path)
     finally:
+        subprocess.run(["ip", "link", "del", here], check=False)  # with its space it would go too, but only some time later
         ip("netns", "del", space)
 
 
