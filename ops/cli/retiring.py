@@ -21,13 +21,18 @@ from ops.model.share import Layer
 from ops.model.trail import Entry, Outcome
 
 
-def retire(host: HostName, *, as_json: bool) -> None:
+def retire(host: HostName, *, dry_run: bool, as_json: bool) -> None:
     """Check that nobody needs it any more, and delete its nodes: with them goes what the channel knew of its agent's credential."""
     with open_channel() as channel:
         view = look(channel)
         why = refusal(view, host)
         if why is not None:
             raise WrongUsageError(why)
+        if dry_run:
+            print_json({"dry_run": True, "retires": host}) if as_json else typer.echo(
+                f"would take {host} off the channel: nothing needs it"
+            )
+            return
         nodes = (paths.host_record(host), paths.host(host), paths.observed(host), paths.assignment(host))
         try:
             take_off(channel, {path: view.versions.get(path) for path in nodes}, f"retire {host}")

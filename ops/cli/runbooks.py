@@ -17,7 +17,7 @@ Host = Annotated[str, typer.Argument(help="The host's name, as `sluice hosts` li
 Tier = Annotated[str, typer.Argument(help="The tier's name, as `sluice tiers` lists it.")]
 OneTier = Annotated[str | None, typer.Argument(metavar="[TIER]", help="The tier's name; without it, all of them.")]
 Deadline = Annotated[float, typer.Option(help="Seconds until the change is given up and undone.", min=1)]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; move nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; do nothing.")]
 Workers = Annotated[int, typer.Argument(help="How many workers, each of one quantum.", min=1, max=1000)]
 
 DEADLINE = 600.0
@@ -129,12 +129,12 @@ def return_(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = Fals
 
 
 @app.command(epilog="Example: sluice retire h4")
-def retire(host: Host, *, as_json: AsJson = False) -> None:
+def retire(host: Host, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Take a host off the channel for good: it was drained, or written off, and its agent is stopped."""
     from ops.cli.retiring import retire as carry_out  # noqa: PLC0415
     from ops.model.ids import HostName  # noqa: PLC0415
 
-    carry_out(HostName(host), as_json=as_json)
+    carry_out(HostName(host), dry_run=dry_run, as_json=as_json)
 
 
 @app.command("write-off", epilog="Example: sluice write-off h2")
@@ -319,27 +319,28 @@ def leave(*, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: As
 def abort(
     change: Annotated[str | None, typer.Argument(help="The change; without it, the one that is under way.")] = None,
     *,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Undo what a change has not finished, back to what ran before, and free the maintenance lock."""
     from ops.cli.aborting import abort as carry_out  # noqa: PLC0415
 
-    carry_out(change, as_json=as_json)
+    carry_out(change, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice start counts")
-def start(tier: Tier, *, as_json: AsJson = False) -> None:
+def start(tier: Tier, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Have a tier run; one that was given up after failures is tried again. Its DAG in Airflow watches it while a run of it is there."""
-    _want(tier, running=True, as_json=as_json)
+    _want(tier, running=True, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice stop counts")
-def stop(tier: Tier, *, as_json: AsJson = False) -> None:
+def stop(tier: Tier, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Stop a tier after a commit, until somebody starts it again: the run of its DAG in Airflow ends with it."""
-    _want(tier, running=False, as_json=as_json)
+    _want(tier, running=False, dry_run=dry_run, as_json=as_json)
 
 
-def _want(tier: str, *, running: bool, as_json: bool) -> None:
+def _want(tier: str, *, running: bool, dry_run: bool, as_json: bool) -> None:
     from ops import runbook  # noqa: PLC0415
     from ops.channel.trail import me  # noqa: PLC0415
     from ops.cli.connect import open_channel  # noqa: PLC0415
@@ -349,6 +350,12 @@ def _want(tier: str, *, running: bool, as_json: bool) -> None:
         if tier not in known:
             message = f"there is no tier {tier!r}; known tiers: {', '.join(known) or 'none is published yet'}"
             raise WrongUsageError(message)
+        if dry_run:
+            does = (
+                f"have {tier} run: it is placed where there is room" if running else f"stop {tier} after a commit, and take its slots away"
+            )
+            print_json({"dry_run": True, "tier": tier, "running": running}) if as_json else typer.echo(f"would {does}")
+            return
         wanted = runbook.want(channel, tier, by=me(), running=running, again=running)
     if as_json:
         print_json(wanted)
