@@ -328,6 +328,8 @@ def _check_workers(tier: TierNow, workers: list[UnitId], spec: ChangeSpec, clust
     if not left:
         message = f'tier "{name}": that would leave it without a worker; pause the tier: `sluice pause {name}`'
         raise RefusedError(message)
+    if not {*workers} <= {*tier.paused_workers}:
+        _check_left(tier, left, cluster)
     if tier.spec.mode is not Mode.REALTIME:
         return []
     partitions, threads = cluster.rules.partitions_of(tier.spec), left * tier.spec.quantum.threads
@@ -339,6 +341,24 @@ def _check_workers(tier: TierNow, workers: list[UnitId], spec: ChangeSpec, clust
         )
         raise RefusedError(message)
     return [f"{name} begins again on the workers that are left, some seconds without output, and so when they are woken"]
+
+
+def _check_left(tier: TierNow, left: int, cluster: Cluster) -> None:
+    """Refuse to leave a tier fewer workers at work than its budget and its minimum say: below that it is paused as a whole."""
+    name, share, allowed = tier.spec.name, target(tier.spec.name, cluster.rules).k, cluster.rules.budget.get(tier.spec.name)
+    if allowed is not None and share - left > allowed:
+        message = (
+            f'tier "{name}": {left} of its {share} workers would be at work, and budget.{name} lets {allowed} be away; pause the tier as a '
+            f"whole: `sluice pause {name}`, or raise budget.{name} in the site file"
+        )
+        raise RefusedError(message)
+    minimum = limits(name, cluster.rules).minimum
+    if left < minimum:
+        message = (
+            f'tier "{name}": {left} of its workers would be at work, below its minimum of {minimum}; pause the tier as a whole: '
+            f"`sluice pause {name}`, or lower shares.{name}.minimum in the site file"
+        )
+        raise RefusedError(message)
 
 
 def _running(tier: TierNow) -> Iterable[str]:

@@ -132,3 +132,37 @@ def test_a_worker_of_a_tier_that_is_paused_as_a_whole_is_refused(world):
     world.settle()
     refused = pause(world, "slot-counts-1-0")
     assert "counts is paused as a whole; `sluice resume counts` first" in sentence(refused, Step.PAUSE)
+
+
+def sparing(world, **rules):
+    """Have the site file say more of `counts`, which has 3 workers."""
+    shares = {**world.rules.shares, "counts": Share(minimum=rules.pop("minimum", 1), target=3, maximum=3)}
+    world.rules = replace(world.rules, shares=shares, **rules)
+
+
+def test_no_more_workers_are_paused_than_the_budget_lets_be_away(world):
+    sparing(world, budget={"counts": 1})
+    assert pause(world, "slot-counts-1-0").ok
+    refused = pause(world, "slot-counts-1-1", name="p2")
+    assert sentence(refused, Step.PREFLIGHT) == (
+        'tier "counts": 1 of its 3 workers would be at work, and budget.counts lets 1 be away; pause the tier as a whole: '
+        "`sluice pause counts`, or raise budget.counts in the site file"
+    )
+    assert world.owner("counts").paused_workers == ("slot-counts-1-0",)
+
+
+def test_one_that_is_paused_already_may_be_named_though_the_budget_was_lowered(world):
+    assert pause(world, "slot-counts-1-0").ok
+    sparing(world, budget={"counts": 0})
+    assert pause(world, "slot-counts-1-0", name="p2").ok
+    assert "budget.counts lets 0 be away" in sentence(pause(world, "slot-counts-1-1", name="p3"), Step.PREFLIGHT)
+
+
+def test_below_its_minimum_a_tier_is_paused_as_a_whole_only(world):
+    sparing(world, minimum=2)
+    assert pause(world, "slot-counts-1-0").ok
+    refused = pause(world, "slot-counts-1-1", name="p2")
+    assert "1 of its workers would be at work, below its minimum of 2; pause the tier as a whole" in sentence(refused, Step.PREFLIGHT)
+    whole = world.begin("p3", kind=ChangeKind.PAUSE, tier="counts")
+    world.settle()
+    assert whole.ok

@@ -175,6 +175,16 @@ def test_a_tier_that_has_fewer_than_its_budget_allows_is_not_held_where_it_is():
     assert [(len(move.after.slots), move.short) for move in planned.moves] == [(2, 2)]
 
 
+def test_what_a_tier_lacks_of_its_share_already_counts_when_its_workers_are_paused():
+    now = Placement(driver="h1", slots=("h1", "h1"))
+    tier = TierNow(spec_of("t"), now, workers=("slot-t-1-0", "slot-t-1-1"))
+    rules = Rules(shares={"t": Share(minimum=1, target=3, maximum=4)}, partitions=8, budget={"t": 1})
+    pause = ChangeSpec(kind=ChangeKind.PAUSE, workers=("slot-t-1-0",))
+    cluster = Cluster({"h1": host_of("h1")}, {"t": tier}, (), rules)
+    assert "1 of its 3 workers would be at work, and budget.t lets 1 be away" in refusal(pause, cluster)
+    assert not refusal(pause, replace(cluster, rules=replace(rules, budget={"t": 2})))
+
+
 def test_a_host_that_joins_is_drift_and_its_repair_moves_one_worker():
     spec = spec_of("t")
     placement, placed = place_tier(spec, Target(3), None, {name: host_of(name) for name in ("h1", "h2")})
