@@ -1,126 +1,247 @@
 """A second look at a plan, by other means than made it: nothing runs that this has not passed.
 
-It walks through the plan as it will be carried out and looks at every point at what the hosts hold.
+It reads shares and places by itself, and counts what the hosts hold at every point at which the plan is carried out (`walk`): a fault that
+it shared with the planner would pass both. Called by preflight, and by a hand-over that had to be planned again.
 """
 
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from ops.model.ids import BATCH, HostName
-from ops.model.operation import Move, Plan
-from ops.planning.cluster import Cluster, Hosts, holding, overfull
-from ops.planning.placement import fits
-from ops.planning.shares import limits, target
+from ops.model.assignment import HostState
+from ops.model.ids import BATCH, HostName, TierName
+from ops.model.incarnation import Placement
+from ops.model.operation import STEPS, ChangeKind, ChangeSpec, Move, Plan, Step
+from ops.model.share import Amount, Share, part
+from ops.model.tier import Mode, TierSpec
+from ops.planning.cluster import BURST_ZONE, Cluster, Host, Rules, TierNow
+from ops.planning.walk import Walk
+
+OWN = "the site's own hosts"
+_EMPTYING = frozenset({ChangeKind.DRAIN, ChangeKind.REBOOT})
+_WHOLE = frozenset({ChangeKind.SCALE, ChangeKind.BURST, ChangeKind.MIGRATE, ChangeKind.REPAIR})
+"""The kinds of change that are not done by halves."""
+_MAY_WAIT = frozenset({ChangeKind.SHIFT, ChangeKind.SETTLE, ChangeKind.REPAIR})
+"""The kinds of change that may leave a tier as it is for want of room, and say so."""
 
 
-def violations(plan: Plan, cluster: Cluster) -> list[str]:
-    """Name everything that the plan would break; `cluster` has the layers and host states that the change leads to."""
-    found = [problem for move in plan.moves for problem in _move_problems(move, cluster)]
-    hosts: Hosts = _without_returned(plan, cluster)
-    before = hosts
-    through: list[Move] = []
+@dataclass(frozen=True)
+class _Aim:
+    """What a tenant is to have, as the site file and the layers say it."""
+
+    slots: int
+    minimum: int
+    to: str | None
+    extra: int
+    extra_to: str | None
+
+
+def violations(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
+    """Name everything that the plan would break or leave undone; `cluster` has the layers and host states that the change leads to."""
+    if Step.CUT not in STEPS[spec.kind]:
+        return [f"a {spec.kind} moves nothing, and {move.tier} would move" for move in plan.moves]
+    strange = sorted({move.tier for move in plan.moves} - cluster.tiers.keys())
+    if strange or len({move.tier for move in plan.moves}) < len(plan.moves):
+        return [f"{', '.join(strange)} would move, and is no tier" if strange else "a tier would move twice"]
+    aims = {name: _aim(name, cluster.rules) for name in cluster.tiers}
+    found = _asked_problems(plan, spec, aims, cluster)
     for move in plan.moves:
-        spec = cluster.tiers[move.tier].spec
-        if not fits(spec, move.after, hosts) or _together(move, holding(hosts, spec, move.after), cluster):
-            for done in through:
-                if done.before is not None:
-                    hosts = holding(hosts, cluster.tiers[done.tier].spec, done.before, -1)
-            through = []
-        hosts = holding(hosts, spec, move.after)
-        through.append(move)
-        found.extend(
-            f"while {move.tier} is prepared: {problem}" for problem in [*overfull(hosts, before), *_together(move, hosts, cluster)]
-        )
-    found += _batch_problems(plan, cluster)
+        found += _move_problems(move, spec, aims[move.tier], cluster)
+    walk = Walk(plan, cluster)
+    for move in plan.moves:
+        found += walk.through(move)
+    found += [*_batch_problems(plan, spec, cluster), *walk.lending()]
     order = [cluster.tiers[move.tier].spec.distance for move in plan.moves]
     if order != sorted(order):
         found.append("the tiers are not moved nearest the pipeline's end first")
     return found
 
 
-def _without_returned(plan: Plan, cluster: Cluster) -> Hosts:
-    """Take away what batch holds and does not keep: no move begins before it is back."""
-    hosts = dict(cluster.hosts)
-    for name, count in (_given(plan, cluster) + Counter(cluster.returning)).items():
-        if name in hosts:
-            hosts[name] = hosts[name].holding(cluster.rules.batch_quantum, -count)
-    return hosts
+def _aim(tenant: str, rules: Rules) -> _Aim:
+    """Read what holds of a tenant: of each number and place the highest layer that speaks of it."""
+    share = rules.shares.get(tenant, Share())
+    low, aim, high = share.minimum, share.target, share.maximum
+    to, extra, extra_to = rules.locality.get(tenant), 0, None
+    for entry in sorted((entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer):
+        low = low if entry.minimum is None else entry.minimum
+        aim = aim if entry.target is None else entry.target
+        high = high if entry.maximum is None else entry.maximum
+        to = to if entry.to is None else entry.to
+        extra, extra_to = (entry.extra, entry.extra_to) if entry.extra else (extra, extra_to)
+
+    def slots(amount: Amount) -> int:
+        return amount if isinstance(amount, int) else part(amount, rules.wholes.get(tenant, 0))
+
+    most = max(slots(low), slots(high))
+    count = min(most, max(slots(low), slots(aim)))
+    return _Aim(count, slots(low), to, max(0, min(extra, most - count)), extra_to)
 
 
-def _given(plan: Plan, cluster: Cluster) -> Counter[HostName]:
-    return Counter(cluster.batch) - Counter(plan.batch_kept)
+def _is_at(host: Host, to: str | None) -> bool:
+    if to is None:
+        return host.zone != BURST_ZONE
+    kind, _, value = to.partition(":")
+    places = {"zone": (host.zone,), "rack": (host.rack,), "label": host.labels}
+    return value in places[kind] if value and kind in places else host.name == to
 
 
-def _batch_problems(plan: Plan, cluster: Cluster) -> list[str]:
-    share = target(BATCH, cluster.rules).slots if BATCH in cluster.rules.shares else 0
-    minimum = limits(BATCH, cluster.rules).minimum if share else 0
-    found: list[str] = []
-    if Counter(plan.batch_kept) - Counter(cluster.batch):
-        found.append("batch would keep slots that it does not have")
-    if max(len(plan.batch_slots), len(plan.batch_kept)) > share:
-        found.append(f"batch would have {max(len(plan.batch_slots), len(plan.batch_kept))} slots, and its share is {share}")
-    usable = sum(name in cluster.hosts and cluster.hosts[name].usable for name in cluster.batch)
-    lent = Counter(plan.batch_slots) - Counter(plan.batch_kept)
-    found += [f"batch would be on {name}, which is dedicated to others" for name in sorted(lent) if _is_for_others(BATCH, name, cluster)]
-    if len(plan.batch_kept) < min(minimum, usable):
-        found.append(f"batch would keep {len(plan.batch_kept)} slots, below its minimum of {minimum}")
-    short = [move.tier for move in plan.moves if move.short]
-    if short and len(plan.batch_kept) > minimum:
-        found.append(f"{', '.join(short)} would be short while batch keeps more than its minimum of {minimum}")
+def _serves(to: str | None, cluster: Cluster) -> bool:
+    """Tell whether a host at a place is up: elsewhere is better than nowhere."""
+    return any(host.state is HostState.UP and _is_at(host, to) for host in cluster.hosts.values())
+
+
+# -- what was asked
+
+
+def _asked_problems(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cluster: Cluster) -> list[str]:
+    """Name what the change is for and the plan does not do, and what it does and the change is not for."""
+    moves = {move.tier: move for move in plan.moves}
+    found = []
+    for name, tier in cluster.tiers.items():
+        if tier.placement is None or tier.failed:
+            found += [f"{name} would move, and {'was given up' if tier.failed else 'does not run'}"] if name in moves else []
+            continue
+        if spec.tier not in {None, name}:
+            found += [f"{name} would move, and the {spec.kind} is of {spec.tier}"] if name in moves else []
+            continue
+        lack = _lack(spec, tier, tier.placement, aims[name], cluster)
+        move = moves.get(name)
+        if move is None:
+            told = spec.kind in _MAY_WAIT and any(note.startswith(f"{name} ") for note in plan.notes)
+            more = spec.kind is not ChangeKind.REPAIR and len(tier.placement.slots) > aims[name].slots + aims[name].extra
+            found += [f"{name} would not move, and {lack}"] if lack is not None and (more or not told) else []
+        elif lack is None and not move.why:
+            found.append(f"{name} would move, and is as it is to be")
     return found
 
 
-def _move_problems(move: Move, cluster: Cluster) -> list[str]:
-    aim = target(move.tier, cluster.rules)
+def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: Cluster) -> str | None:
+    """Say what of a tier that runs is not as the change wants it."""
+    found: Iterable[str]
+    match spec.kind:
+        case ChangeKind.DRAIN | ChangeKind.REBOOT:
+            found = [f"is on {spec.host}"] if spec.host in now.hosts else []
+        case ChangeKind.LEAVE:
+            found = [f"is on {name}" for name in _burst(now, cluster)]
+        case ChangeKind.UPGRADE:
+            found = [f"runs {tier.release}"] if tier.release != spec.release else []
+        case ChangeKind.REPARTITION:
+            found = [f"is spread over {tier.partitions} partitions"] if tier.partitions != spec.partitions else []
+        case ChangeKind.MIGRATE:
+            found = _astray(now, aim, aim.extra, cluster)
+        case ChangeKind.REPAIR:
+            found = _breaches(tier.spec.name, now, aim, cluster)
+        case _:
+            found = _miscounted(now, aim, cluster)
+    return next(iter(found), None)
+
+
+def _breaches(name: TierName, now: Placement, aim: _Aim, cluster: Cluster) -> Iterable[str]:
+    """Say which of the rules that always hold a tier breaks as it is; whom it has to be separate from, the other may move."""
+    yield from _miscounted(now, aim, cluster)
+    yield from _astray(now, aim, aim.extra, cluster)
+    yield from (f"is {place}" for place in _foreign(name, now, cluster))
+    yield from (f"has {crowd}" for crowd in _crowds(name, now, cluster))
+
+
+def _burst(placement: Placement, cluster: Cluster) -> list[HostName]:
+    return sorted(name for name in placement.hosts if name in cluster.hosts and cluster.hosts[name].zone == BURST_ZONE)
+
+
+# -- where each tier goes
+
+
+def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> list[str]:
+    tier = cluster.tiers[move.tier]
     found: list[str] = []
-    if len(move.after.slots) + move.short != aim.k:
+    if move.before != tier.placement:
+        found.append(f"{move.tier} is not where the plan has it")
+    if move.short < 0 or (move.short and spec.kind in _WHOLE):
+        found.append(f"{move.tier} would be {move.short} slots short, and a {spec.kind} is done as a whole or not at all")
+    k = aim.slots + _extra(aim, cluster)
+    if len(move.after.slots) + move.short != k:
         short = f" ({move.short} fewer are said)" if move.short else ""
-        found.append(f"{move.tier} would have {len(move.after.slots)} slots instead of {aim.k}{short}")
+        found.append(f"{move.tier} would have {len(move.after.slots)} slots instead of {k}{short}")
     found += _budget_problems(move, cluster)
-    minimum = min(aim.slots, limits(move.tier, cluster.rules).minimum)
+    minimum = min(aim.slots, max(aim.minimum, _threaded(tier.spec, cluster.rules)))
     if move.short and aim.slots - move.short < minimum:
         found.append(f"{move.tier} would have {aim.slots - move.short} slots, below its minimum of {minimum}")
     for name in sorted(move.after.hosts):
         host = cluster.hosts.get(name)
-        if host is None or not host.usable:
+        if host is None or host.state is not HostState.UP:
             found.append(f"{move.tier} would be on {name}, which is {'unknown' if host is None else host.state}")
-        elif _is_for_others(move.tier, name, cluster):
-            found.append(f"{move.tier} would be on {name}, which is dedicated to others")
-    found += _crowds(move, cluster)
-    if aim.to is not None and any(host.usable and host.matches(aim.to) for host in cluster.hosts.values()):
-        astray = [name for name in move.after.slots if name in cluster.hosts and not cluster.hosts[name].matches(aim.to)]
-        if len(astray) > aim.extra:
-            found.append(f"{move.tier} has to be at {aim.to} and would be on {', '.join(sorted(set(astray)))}")
-    return found
+        elif spec.kind in _EMPTYING and name == spec.host:
+            found.append(f"{move.tier} would stay on {name}")
+    if spec.kind is ChangeKind.LEAVE:
+        found += [f"{move.tier} would stay on {name}, which is to be left" for name in _burst(move.after, cluster)]
+    found += [f"{move.tier} would be {place}" for place in _foreign(move.tier, move.after, cluster)]
+    found += [f"{move.tier} would have {crowd}" for crowd in _crowds(move.tier, move.after, cluster)]
+    extra = _extra(aim, cluster)
+    rest = (*_astray(move.after, aim, extra, cluster), *_beside(move.after, aim, extra, cluster))
+    return [*found, *(f"{move.tier} {problem}" for problem in rest)]
+
+
+def _extra(aim: _Aim, cluster: Cluster) -> int:
+    """Return how many slots of a burst a tier can have: none while no host is up there."""
+    return aim.extra if aim.extra and _serves(aim.extra_to, cluster) else 0
+
+
+def _threaded(spec: TierSpec, rules: Rules) -> int:
+    """Return how many workers hold a thread for each partition of a realtime tier; any other needs one worker."""
+    return -(-rules.partitions_of(spec) // spec.quantum.threads) if spec.mode is Mode.REALTIME else 1
+
+
+def _miscounted(now: Placement, aim: _Aim, cluster: Cluster) -> Iterable[str]:
+    if len(now.slots) not in {aim.slots + aim.extra, aim.slots + _extra(aim, cluster)}:
+        yield f"has {len(now.slots)} slots instead of {aim.slots + aim.extra}"
+
+
+def _foreign(tenant: str, placement: Placement, cluster: Cluster) -> Iterable[str]:
+    return (f"on {name}, which is dedicated to others" for name in sorted(placement.hosts) if _is_for_others(tenant, name, cluster))
 
 
 def _is_for_others(tenant: str, name: HostName, cluster: Cluster) -> bool:
     host = cluster.hosts.get(name)
-    places = [tenants for place, tenants in cluster.rules.dedicated.items() if host is not None and host.matches(place)]
+    places = [tenants for place, tenants in cluster.rules.dedicated.items() if host is not None and _is_at(host, place)]
     return bool(places) and not any(tenant in tenants for tenants in places)
 
 
-def _together(move: Move, hosts: Hosts, cluster: Cluster) -> list[str]:
-    """Name the hosts that the tier would share with one from which it has to be separate."""
-    found = []
-    for group in cluster.rules.separate:
-        for name in sorted(move.after.hosts & hosts.keys()) if move.tier in group else ():
-            others = (group & set(hosts[name].tiers)) - {move.tier}
-            if others:
-                found.append(f"{name} would hold {move.tier} beside {', '.join(sorted(others))}, from which it has to be separate")
-    return found
+def _crowds(tier: TierName, placement: Placement, cluster: Cluster) -> Iterable[str]:
+    """Count the workers in places that hold more of the tier's than they may."""
+    there = [cluster.hosts[name] for name in placement.slots if name in cluster.hosts]
+    for kind, most in cluster.rules.spread.get(tier) or ():
+        for place, count in sorted(Counter(_place(host, kind) for host in there).items()):
+            if most is not None and count > most:
+                yield f"{count} workers in {kind} {place}, and may have {most}"
 
 
-def _crowds(move: Move, cluster: Cluster) -> list[str]:
-    """Name the places that would hold more of the tier's workers than they may."""
-    found = []
-    for kind, most in cluster.rules.spread.get(move.tier) or ():
-        places = Counter(cluster.hosts[name].within(kind) for name in move.after.slots if name in cluster.hosts)
-        found += [
-            f"{move.tier} would have {count} workers in {kind} {place}, and may have {most}"
-            for place, count in sorted(places.items())
-            if most is not None and count > most
-        ]
-    return found
+def _place(host: Host, kind: str) -> str:
+    return {"host": host.name, "rack": f"{host.zone}/{host.rack or host.name}", "zone": host.zone}[kind]
+
+
+def _astray(placement: Placement, aim: _Aim, extra: int, cluster: Cluster) -> Iterable[str]:
+    """Say what is not where it has to be; so many workers may be elsewhere."""
+    hosts = cluster.hosts
+    to = aim.to if _serves(aim.to, cluster) else None
+    if placement.driver in hosts and not _is_at(hosts[placement.driver], to):
+        yield f"has to be at {to or OWN}, not with its driver on {placement.driver}"
+    away = [name for name in placement.slots if name in hosts and not _is_at(hosts[name], to)]
+    if len(away) > extra:
+        yield f"has to be at {to or OWN}, not on {', '.join(sorted(set(away)))}"
+
+
+def _beside(placement: Placement, aim: _Aim, extra: int, cluster: Cluster) -> Iterable[str]:
+    """Say what of a burst is not at its place."""
+    if not extra:
+        return
+    hosts = cluster.hosts
+    to = aim.to if _serves(aim.to, cluster) else None
+    there = [name for name in placement.slots if name in hosts and _is_at(hosts[name], aim.extra_to)]
+    lost = sorted(name for name in {*placement.slots} - {*there} if name in hosts and not _is_at(hosts[name], to))
+    if lost:
+        yield f"has to have its burst at {aim.extra_to}, not on {', '.join(lost)}"
+    elif len(there) < extra:
+        yield f"has to have {extra} workers at {aim.extra_to}, not {len(there)}"
 
 
 def _budget_problems(move: Move, cluster: Cluster) -> list[str]:
@@ -128,3 +249,44 @@ def _budget_problems(move: Move, cluster: Cluster) -> list[str]:
     if allowed is None or move.short <= allowed or len(move.after.slots) >= before:
         return []
     return [f"{move.tier} would be {move.short} slots short of its share, and its budget lets {allowed} be away"]
+
+
+# -- batch
+
+
+def _batch_problems(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
+    aim = _aim(BATCH, cluster.rules)
+    share, minimum = (aim.slots, aim.minimum) if BATCH in cluster.rules.shares else (0, 0)
+    kept, slots = len(plan.batch_kept), len(plan.batch_slots)
+    found: list[str] = []
+    if Counter(plan.batch_kept) - Counter(cluster.batch):
+        found.append("batch would keep slots that it does not have")
+    if Counter(plan.batch_kept) - Counter(plan.batch_slots):
+        found.append("batch would keep slots that it is not to have")
+    if max(slots, kept) > share:
+        found.append(f"batch would have {max(slots, kept)} slots, and its share is {share}")
+    if slots < share and not any("batch" in note for note in plan.notes):
+        found.append(f"batch would have {slots} slots instead of {share}, and nothing is said of it")
+    up = {name for name in cluster.batch if name in cluster.hosts and cluster.hosts[name].state is HostState.UP}
+    found += [f"batch would keep a slot on {name}, which is not up" for name in sorted({*plan.batch_kept} & {*cluster.batch} - up)]
+    if kept < min(minimum, sum(name in up for name in cluster.batch)):
+        found.append(f"batch would keep {kept} slots, below its minimum of {minimum}")
+    found += [
+        problem for name in sorted(Counter(plan.batch_slots) - Counter(plan.batch_kept)) for problem in _lent(name, spec, aim, cluster)
+    ]
+    short = [move.tier for move in plan.moves if move.short]
+    if short and kept > minimum:
+        found.append(f"{', '.join(short)} would be short while batch keeps more than its minimum of {minimum}")
+    return found
+
+
+def _lent(name: HostName, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> Iterable[str]:
+    """Say why batch may be lent no slot on a host."""
+    host = cluster.hosts.get(name)
+    to = aim.to if _serves(aim.to, cluster) else None
+    if host is None or host.state is not HostState.UP or (spec.kind in _EMPTYING and name == spec.host):
+        yield f"batch would be on {name}, which is {'unknown' if host is None else 'to take nothing new'}"
+    elif _is_for_others(BATCH, name, cluster):
+        yield f"batch would be on {name}, which is dedicated to others"
+    elif not _is_at(host, to):
+        yield f"batch has to be at {to or OWN}, not on {name}"

@@ -56,7 +56,7 @@ def _named(draft: Draft, spec: ChangeSpec) -> ChangeSpec:
 
 def check(planned: Plan, spec: ChangeSpec, now: Cluster) -> list[str]:
     """Have a plan looked at by the independent checker."""
-    return violations(planned, aftermath(spec, now))
+    return violations(planned, spec, aftermath(spec, now))
 
 
 def describe(planned: Plan) -> str:

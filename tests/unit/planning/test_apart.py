@@ -69,7 +69,7 @@ def test_no_plan_breaks_a_rule_and_the_checker_agrees(cluster, data):
         planned = plan(spec, cluster)
     except RefusedError:
         return
-    assert violations(planned, aftermath(spec, cluster)) == []
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
     assert broken({**placements(cluster), **{move.tier: move.after for move in planned.moves}}, cluster) == []
 
 
@@ -89,7 +89,7 @@ def test_a_repair_moves_what_breaks_new_rules_and_leaves_the_rest(cluster, rules
     cluster = replace(cluster, hosts=hosts, rules=rules)
     before = placements(cluster)
     planned = plan(ChangeSpec(kind=ChangeKind.REPAIR), cluster)
-    assert violations(planned, cluster) == []
+    assert violations(planned, ChangeSpec(kind=ChangeKind.REPAIR), cluster) == []
     for move in planned.moves:
         assert move.why
         assert move.after != move.before
@@ -155,7 +155,7 @@ def test_no_drain_leaves_a_tier_less_than_its_budget_allows(drawn):
         assert move.short <= allowed
         if move.short:
             few = move.model_copy(update={"short": allowed + 1})
-            assert any("its budget lets" in found for found in violations(Plan(moves=(few,)), aftermath(spec, cluster)))
+            assert any("its budget lets" in found for found in violations(Plan(moves=(few,)), spec, aftermath(spec, cluster)))
 
 
 @SETTINGS
@@ -277,7 +277,7 @@ def test_the_checker_finds_what_keeps_nothing_apart():
     hosts = holding(hosts, spec_of("t1"), Placement(driver="h2", slots=("h2",)))
     tiers = {"t0": TierNow(spec, now), "t1": TierNow(spec_of("t1"), Placement(driver="h2", slots=("h2",)))}
     wrong = Move(tier="t0", before=now, after=Placement(driver="h2", slots=("h2", "h3")))
-    assert violations(Plan(moves=(wrong,)), Cluster(dedicated(hosts, rules), tiers, (), rules)) == [
+    assert violations(Plan(moves=(wrong,)), ChangeSpec(kind=ChangeKind.REPAIR), Cluster(dedicated(hosts, rules), tiers, (), rules)) == [
         "t0 would be on h3, which is dedicated to others",
         "t0 would have 2 workers in rack onprem/r1, and may have 1",
         "while t0 is prepared: h2 would hold t0 beside t1, from which it has to be separate",

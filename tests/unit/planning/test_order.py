@@ -46,7 +46,7 @@ def test_a_tier_with_one_place_is_not_kept_from_it_by_one_that_has_two():
     planned = plan(DRAIN, cluster)
     assert {move.tier: move.after.hosts for move in planned.moves} == {"t0": {"h2"}, "t1": {"h1"}}
     assert [move.tier for move in planned.moves] == ["t0", "t1"], "they are handed over nearest the end first all the same"
-    assert violations(planned, aftermath(DRAIN, cluster)) == []
+    assert violations(planned, DRAIN, aftermath(DRAIN, cluster)) == []
 
 
 @st.composite

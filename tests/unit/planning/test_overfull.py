@@ -39,7 +39,7 @@ def test_no_plan_makes_it_worse_and_each_stands_up_to_its_check(drawn, data):
         planned = plan(spec, cluster)
     except RefusedError:
         return
-    assert violations(planned, aftermath(spec, cluster)) == []
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
     hosts = cluster.hosts
     for move in planned.moves:
         tier = cluster.tiers[move.tier].spec
@@ -59,7 +59,7 @@ def test_a_change_that_has_nothing_to_do_with_it_goes_through(drawn, data):
     except RefusedError:
         assume(False)  # noqa: FBT003
     assume(not any(full in placement.hosts for move in planned.moves for placement in (move.before, move.after)))
-    assert violations(planned, aftermath(spec, cluster)) == []
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
     assert [move.tier for move in plan(spec, cluster).moves] == [move.tier for move in planned.moves]
 
 
@@ -99,7 +99,7 @@ def test_other_hosts_are_drained_and_what_was_there_does_not_go_to_it(cluster):
     spec = ChangeSpec(kind=ChangeKind.DRAIN, host="h2")
     planned = plan(spec, cluster)
     assert [move.after.hosts for move in planned.moves] == [{"h3"}]
-    assert violations(planned, aftermath(spec, cluster)) == []
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
 
 
 def test_one_tier_is_enough_to_go(cluster):
@@ -124,5 +124,5 @@ def test_the_checker_finds_what_makes_it_worse(cluster):
     planned = plan(spec, cluster)
     (move,) = planned.moves
     there = move.model_copy(update={"after": Placement(driver="h1", slots=("h1",))})
-    found = violations(planned.model_copy(update={"moves": (there,)}), aftermath(spec, cluster))
+    found = violations(planned.model_copy(update={"moves": (there,)}), spec, aftermath(spec, cluster))
     assert any(problem.startswith("while t2 is prepared: h1 holds") for problem in found)

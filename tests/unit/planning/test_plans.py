@@ -58,7 +58,7 @@ def test_a_drain_leaves_nothing_on_the_host_and_is_never_over_capacity(cluster, 
         planned = plan(spec, cluster)
     except RefusedError:
         return
-    assert violations(planned, aftermath(spec, cluster)) == []
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
     moved = {move.tier: move.after for move in planned.moves}
     short = {move.tier: move.short for move in planned.moves}
     hosts = cluster.hosts
@@ -224,19 +224,23 @@ def test_when_room_is_too_short_to_double_all_the_rest_is_prepared_after_a_relea
     planned = plan(spec, cluster)
     assert [move.tier for move in planned.moves] == ["t0", "t1"]
     assert "t1 is prepared only when t0 has been released: room is short" in planned.notes
-    assert violations(planned, aftermath(spec, cluster)) == []
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
 
 
 def test_the_checker_finds_what_a_planner_must_not_do():
     cluster = running()
-    planned = plan(ChangeSpec(kind="migrate", tier="counts", to="label:fast"), cluster)
-    after = aftermath(ChangeSpec(kind="migrate", tier="counts", to="label:fast"), cluster)
+    spec = ChangeSpec(kind="migrate", tier="counts", to="label:fast")
+    planned, after = plan(spec, cluster), aftermath(spec, cluster)
     (move,) = planned.moves
     astray = move.model_copy(update={"after": Placement(driver="h2", slots=("h2",))})
-    found = violations(planned.model_copy(update={"moves": (astray,)}), after)
-    assert found == ["counts would have 1 slots instead of 2", "counts has to be at label:fast and would be on h2"]
+    found = violations(planned.model_copy(update={"moves": (astray,)}), spec, after)
+    assert found == [
+        "counts would have 1 slots instead of 2",
+        "counts has to be at label:fast, not with its driver on h2",
+        "counts has to be at label:fast, not on h2",
+    ]
     crowded = after.with_hosts({name: replace(host, used_memory=host.capacity.memory) for name, host in after.hosts.items()})
-    assert "while counts is prepared: h1 holds" in violations(planned, crowded)[0]
+    assert "while counts is prepared: h1 holds" in violations(planned, spec, crowded)[0]
 
 
 @pytest.mark.parametrize(

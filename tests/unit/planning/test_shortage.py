@@ -58,7 +58,7 @@ def test_every_tier_that_moves_has_its_minimum_and_none_is_short_while_batch_has
     except RefusedError:
         return
     after = aftermath(spec, cluster)
-    assert violations(planned, after) == []
+    assert violations(planned, spec, after) == []
     for move in planned.moves:
         assert len(move.after.slots) >= min(target(move.tier, after.rules).slots, limits(move.tier, after.rules).minimum)
         assert len(move.after.slots) == target(move.tier, after.rules).slots - move.short
@@ -242,20 +242,22 @@ def test_the_checker_finds_a_tier_below_its_minimum_and_one_that_is_short_while_
     hosts["h1"] = hosts["h1"].holding(SMALL, 2)
     shares = {"t": Share(minimum=2, target=4, maximum=8), BATCH: Share(minimum=1, target=2, maximum=8)}
     cluster = Cluster(hosts, {"t": TierNow(spec, placement)}, ("h1", "h1"), Rules(shares=shares, partitions=8, batch_quantum=SMALL))
-    planned = plan(ChangeSpec(kind=ChangeKind.SETTLE, tier="t"), cluster)
-    assert violations(planned, cluster) == []
+    settle = ChangeSpec(kind=ChangeKind.SETTLE, tier="t")
+    planned = plan(settle, cluster)
+    assert violations(planned, settle, cluster) == []
     (move,) = planned.moves
     few = move.model_copy(update={"after": Placement(driver="h1", slots=("h1",)), "short": 3})
-    assert violations(planned.model_copy(update={"moves": (few,)}), cluster) == [
+    assert violations(planned.model_copy(update={"moves": (few,)}), settle, cluster) == [
         "t would have 1 slots, below its minimum of 2",
         "t would be short while batch keeps more than its minimum of 1",
     ]
     silent = few.model_copy(update={"short": 0})
-    assert "t would have 1 slots instead of 4" in violations(planned.model_copy(update={"moves": (silent,)}), cluster)
-    assert violations(planned.model_copy(update={"batch_kept": (), "batch_slots": ()}), cluster) == [
-        "batch would keep 0 slots, below its minimum of 1"
+    assert "t would have 1 slots instead of 4" in violations(planned.model_copy(update={"moves": (silent,)}), settle, cluster)
+    assert violations(planned.model_copy(update={"batch_kept": (), "batch_slots": ()}), settle, cluster) == [
+        "batch would have 0 slots instead of 2, and nothing is said of it",
+        "batch would keep 0 slots, below its minimum of 1",
     ]
-    assert "batch would keep slots that it does not have" in violations(planned.model_copy(update={"batch_kept": ("h2",)}), cluster)
+    assert "batch would keep slots that it does not have" in violations(planned.model_copy(update={"batch_kept": ("h2",)}), settle, cluster)
 
 
 def test_a_shift_moves_a_tier_into_the_room_that_it_takes_back_from_batch():
@@ -272,4 +274,4 @@ def test_a_shift_moves_a_tier_into_the_room_that_it_takes_back_from_batch():
     planned = plan(day, cluster)
     assert [(len(move.after.slots), move.short) for move in planned.moves] == [(2, 0)]
     assert planned.batch_kept == ()
-    assert violations(planned, aftermath(day, cluster)) == []
+    assert violations(planned, day, aftermath(day, cluster)) == []

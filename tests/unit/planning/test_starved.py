@@ -28,7 +28,7 @@ def test_a_repair_leaves_no_tier_that_it_moves_where_it_is_starved_and_moves_not
     starved = {name: data.draw(st.frozensets(st.sampled_from(tiers))) for name, tiers in there.items() if tiers}
     cluster = starving(cluster, starved)
     planned = plan(REPAIR, cluster)
-    assert violations(planned, aftermath(REPAIR, cluster)) == []
+    assert violations(planned, REPAIR, aftermath(REPAIR, cluster)) == []
     bad = {name for name, tiers in starved.items() if tiers}
     for move in planned.moves:
         assert bad.isdisjoint(move.after.hosts)
