@@ -7,18 +7,20 @@ from ops.cli.figures import Figures
 from ops.cli.lines import DriverLine, HoldLine, HostLine, ShareLine, SlotLine, TierLine, WorkerLine
 from ops.controller.view import HostView, TierView, View
 from ops.controller.wholes import Wholes
-from ops.model.assignment import Unit, UnitKind, UnitObserved, UnitState
-from ops.model.ids import BATCH, Tenant, TierName
+from ops.model.assignment import HostFacts, Unit, UnitKind, UnitObserved, UnitState
+from ops.model.ids import BATCH, HostName, Tenant, TierName
 from ops.model.incarnation import State
 from ops.planning.cluster import Rules
 from ops.planning.shares import limits, target
 
+_NOT_READ = HostFacts(name=HostName("?"), address="?", zone="?", cpu=0, memory=0)
+"""What is shown of a host whose facts cannot be read."""
 _WORKER_STATES = {UnitState.STARTING: "starting", UnitState.STOPPING: "draining", UnitState.EXITED: "lost"}
 
 
 def hosts(view: View) -> list[HostLine]:
     """Describe every host that an agent has registered."""
-    return [_host(host) for host in view.hosts.values() if host.facts is not None]
+    return [_host(host) for host in view.hosts.values() if host.facts is not None or host.name in view.unread_hosts]
 
 
 def tiers(view: View, figures: Figures) -> list[TierLine]:
@@ -113,8 +115,7 @@ def _units(view: View) -> Iterator[tuple[HostView, Unit, UnitObserved | None]]:
 
 
 def _host(host: HostView) -> HostLine:
-    facts = host.facts
-    assert facts is not None  # noqa: S101  hosts() leaves the others out
+    facts = host.facts or _NOT_READ
     units = host.assignment.units
     return HostLine(
         name=host.name,

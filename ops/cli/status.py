@@ -41,7 +41,7 @@ def show(*, as_json: bool) -> None:
     except ChannelAwayError as error:
         away.append(f"{error}: nothing is decided until it is back; what runs goes on.")
     tiers = None if view is None else describe.tiers(view, figures)
-    left = [f"{view.left}."] if view is not None and view.left is not None else []
+    left = [] if view is None else [f"{said}." for said in view.troubles]
     notes = [*_notes(figures, tiers, time.time()), *outstayed(shares, time.time()), *left, *away]
     status = _status(view, tiers or [], shares, figures, notes)
     if as_json:

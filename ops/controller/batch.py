@@ -29,7 +29,8 @@ def keep(draft: Draft) -> None:
             sound = {number: host for number, host in fit.items() if host in draft.sound()}
             kept = _on(change.plan.batch_kept, sound)
             fit = {number: host for number, host in fit.items() if number in kept or number not in sound}
-    draft.batch = dict(list(fit.items())[: _limit(draft)])
+    known = not draft.view.unread_hosts  # else a share in per cent would be too small
+    draft.batch = dict(list(fit.items())[: _limit(draft)]) if known else fit
     _tell_gone(draft, now)
 
 

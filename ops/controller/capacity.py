@@ -33,8 +33,8 @@ def cluster(draft: Draft) -> Cluster:
             workers=workers,
             paused_workers=tuple(worker for worker in wanted.paused_workers if worker in workers),
         )
-    batch = tuple(sorted(draft.batch.values()))
-    return Cluster(draft.room, tiers, batch, draft.rules_now(), draft.pace, tuple(returning(draft)), draft.view.releases)
+    batch, view = tuple(sorted(draft.batch.values())), draft.view
+    return Cluster(draft.room, tiers, batch, draft.rules_now(), draft.pace, tuple(returning(draft)), view.releases, view.unread_releases)
 
 
 def returning(draft: Draft) -> list[HostName]:

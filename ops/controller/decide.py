@@ -66,10 +66,9 @@ def _sentence(draft: Draft, waits: list[str]) -> str:
     odd = [f"{name} {status.sentence}" for name, status in draft.statuses.items() if status.state is not TierState.RUNNING]
     starved = [f"{name} {status.starved.sentence}" for name, status in draft.statuses.items() if status.starved is not None]
     lost = [f"lost: {listed(sorted(draft.lost))}"] if draft.lost else []
-    left = [draft.view.left] if draft.view.left else []
     tiers = {*draft.view.tiers, *draft.view.unread}
     slips = unknown(draft.rules, draft.rules.shifts, tiers) if tiers else []
-    beside = "".join(f"; {part}" for part in (*lost, *starved, *draft.suspects, *left, *slips))
+    beside = "".join(f"; {part}" for part in (*lost, *starved, *draft.suspects, *draft.view.troubles, *slips))
     if odd:
         return f"{'; '.join(odd)}{beside}"
     return f"{len(draft.statuses)} tiers run, nothing is being changed{beside}" if draft.statuses else f"no tier is published yet{beside}"

@@ -199,7 +199,9 @@ class Draft:
         return frozenset(
             name
             for name, host in self.view.hosts.items()
-            if not host.live and name not in self.lost and host.facts is not None and host.facts.zone != BURST_ZONE
+            if not host.live
+            and name not in self.lost
+            and (host.facts.zone != BURST_ZONE if host.facts is not None else name in self.view.unread_hosts)
         )
 
     @cached_property

@@ -69,9 +69,14 @@ class Mirror:
 
         return cast("list[Read[M] | None]", self._once("value", paths, fetch))
 
+    @property
+    def refused(self) -> frozenset[str]:
+        """The nodes that did not parse when they were last read, and of which there is no good value to go by."""
+        return self._channel.refused - self._good.keys()
+
     def unreadable(self) -> list[str]:
-        """Name the nodes that do not parse, and of which there is no good value to go by."""
-        return [path for path in sorted(self._channel.refused - self._good.keys()) if self._channel.exists(path)]
+        """Name those of them that are still there."""
+        return [path for path in sorted(self.refused) if self._channel.exists(path)]
 
     def _keep(self, path: str, found: Any) -> Any:
         if found is not None:

@@ -13,6 +13,7 @@ from ops.controller.steps.preflight import preflight
 from ops.controller.steps.receipts import verify
 from ops.controller.steps.release import release
 from ops.controller.steps.trial import trial
+from ops.model.ids import HostName
 from ops.model.operation import CONTROLLER, STEPS, ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Result, Step
 from ops.model.sentence import listed
 from ops.planning.plan import MOVING
@@ -35,7 +36,6 @@ _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
 }
 ABANDONED_SECONDS = 3600.0
 """How long a change may be without a step: time for a person's approval, but a lost runbook must not lock everybody out for ever."""
-_NEED_NO_CHANGE = frozenset({Step.PREFLIGHT, Step.ABORT})
 
 
 def carry_out(draft: Draft) -> list[str]:
@@ -104,17 +104,33 @@ def _refused(draft: Draft, operation: Operation) -> str | None:
     """Say why a step cannot be carried out at all."""
     if operation.step not in (*STEPS[operation.spec.kind], Step.ABORT):
         return f"{operation.spec.kind} has no step {operation.step}; its steps are {', '.join(STEPS[operation.spec.kind])}"
-    if operation.step is Step.PREFLIGHT and (touched := _touched(draft, operation.spec)):
-        return _left_alone(draft, operation.spec, touched)
-    if operation.step in _NEED_NO_CHANGE:
-        return None
+    if operation.step is Step.PREFLIGHT:
+        return _cannot_begin(draft, operation.spec)
+    return None if operation.step is Step.ABORT else _cannot_go_on(draft, operation)
+
+
+def _cannot_begin(draft: Draft, spec: ChangeSpec) -> str | None:
+    """Say why a change cannot begin for what cannot be read: a tier that it touches, or what a host has that it names or may need."""
+    if touched := _touched(draft, spec):
+        return _left_alone(draft, spec, touched)
+    if spec.host in draft.view.unread_hosts:
+        return draft.view.unknown
+    if spec.kind in MOVING and draft.view.unread_hosts:
+        return f"a {spec.kind} takes room, and how much there is is not known: {draft.view.unknown}"
+    return None
+
+
+def _cannot_go_on(draft: Draft, operation: Operation) -> str | None:
+    """Say why a change cannot be gone on with."""
     change = draft.changes.get(operation.change)
     if change is None:
         return f"change {operation.change} has not begun; its preflight comes first"
     if change.state is not ChangeState.ACTIVE:
         return f"change {operation.change} has ended: it is {change.state}; begin another one"
     unread = sorted(name for name in draft.view.unread if _concerns(change, name))
-    return f"{listed(unread)} cannot be read any more" if unread else None
+    if unread:
+        return f"{listed(unread)} cannot be read any more"
+    return draft.view.unknown if any(_is_on(change, name) for name in draft.view.unread_hosts) else None
 
 
 def _touched(draft: Draft, spec: ChangeSpec) -> list[str]:
@@ -135,6 +151,11 @@ def _left_alone(draft: Draft, spec: ChangeSpec, touched: list[str]) -> str:
     return (
         f"{why}: {draft.view.left}. Hosts can be cordoned, returned and written off meanwhile, and other tiers paused and resumed by name"
     )
+
+
+def _is_on(change: ChangeRecord, host: HostName) -> bool:
+    """Tell whether a change is about a host, or places something there."""
+    return host == change.spec.host or any(host in move.after.hosts for move in change.plan.moves)
 
 
 def _concerns(change: ChangeRecord, tier: str) -> bool:

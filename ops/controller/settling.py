@@ -30,7 +30,7 @@ def follow(draft: Draft) -> list[str]:
     drifted = drifting.due(draft)
     for ended in [name for name in draft.results if name in draft.view.operations]:
         _go_on(draft, draft.view.operations[ended].operation)
-    if draft.posted or draft.braked or draft.view.unread or _own_under_way(draft):
+    if draft.posted or draft.braked or draft.view.unread or draft.view.unread_hosts or _own_under_way(draft):
         return []
     active = [change.id for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
     for identity, spec, reason in chain(_ended(draft), () if active else chain(_short(draft), _repairs(draft, drifted))):

@@ -28,6 +28,11 @@ MENDED_BY = (
     "else publish again, write it anew with zkCli, or delete it and what it said is forgotten"
 )
 """What to do about a node that cannot be read."""
+_HOST_MENDED_BY = "start its agent again, which writes it anew; where a newer version has written it, upgrade the controllers"
+_RELEASE_MENDED_BY = (
+    "where a newer version has written it, upgrade the controllers; "
+    "else delete it with zkCli, and `python -m pipeline.publish` writes it anew"
+)
 
 
 class Reader(Protocol):
@@ -47,6 +52,10 @@ class Reader(Protocol):
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
         """Tell whether there is a node at `path`."""
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The nodes that did not parse when they were last read, and of which there is no good value."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,24 @@ class View:
     """Tiers of which a node is there and cannot be read, and which it is: it is damaged, or a newer version has written it."""
     strange: tuple[OperationId, ...] = ()
     """Likewise operations that wait for their result."""
+    unread_hosts: Mapping[HostName, str] = field(default_factory=dict)
+    """Hosts whose facts are there and cannot be read, and the node: what runs there goes on, and how much room there is nobody knows."""
+    unread_releases: Mapping[str, str] = field(default_factory=dict)
+    """Likewise releases, and what to say of each."""
     versions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def troubles(self) -> list[str]:
+        """Say what cannot be read, and what to do."""
+        return [said for said in (self.left, self.unknown, *self.unread_releases.values()) if said is not None]
+
+    @property
+    def unknown(self) -> str | None:
+        """Say of which hosts it is not known what they have, and what to do; None when all can be read."""
+        if not self.unread_hosts:
+            return None
+        hosts, nodes = (listed(sorted(names)) for names in (self.unread_hosts, self.unread_hosts.values()))
+        return f"what {hosts} has cannot be read: what runs there goes on, and nothing new goes there; {nodes}: {_HOST_MENDED_BY}"
 
     @property
     def left(self) -> str | None:
@@ -151,10 +177,14 @@ def look(reader: Reader) -> View:
     operations = {OperationId(name): _operation(at, name) for name in waiting}
     begun = [ChangeId(name) for name in at.names("/changes") if paths.change(name) != paths.LOCK]
     changes = {name: at.value(paths.change(name), ChangeRecord) for name in begun}
+    hosts = {host.name: host for host in _hosts(at)}
+    releases = {name: at.value(paths.release(name), Release) for name in at.names(paths.RELEASES)}
+    refused = reader.refused
     return View(
         tiers={name: tier for name, tier in tiers.items() if isinstance(tier, TierView)},
         unread={name: node for name, node in tiers.items() if isinstance(node, str)},
-        hosts={host.name: host for host in _hosts(at)},
+        hosts=hosts,
+        unread_hosts={name: node for name, host in hosts.items() if host.facts is None and (node := paths.host(name)) in refused},
         operations={name: operation for name, operation in operations.items() if operation is not None},
         strange=tuple(name for name, operation in operations.items() if at.is_unread(paths.operation(name), operation)),
         changes={name: change for name, change in changes.items() if change is not None},
@@ -162,7 +192,8 @@ def look(reader: Reader) -> View:
         used=frozenset({*begun, *(change_of_step(OperationId(name)) for name in posted)}),
         lock=at.value(paths.LOCK, MaintenanceLock),
         layers=at.value(paths.LAYERS, Layers) or Layers(),
-        releases=_releases(at),
+        releases={name: release for name, release in releases.items() if release is not None},
+        unread_releases={name: _unread_release(name) for name in releases if paths.release(name) in refused},
         status=at.value(paths.CONTROLLER_STATUS, ControllerStatus),
         holds=at.value(paths.HOLDS, Holds) or Holds(),
         versions=at.versions,
@@ -170,7 +201,7 @@ def look(reader: Reader) -> View:
 
 
 def rests_on(path: str) -> bool:
-    """Tell whether every decision rests on a node, for it speaks of hosts or of all tiers; those of one tier are `View.unread`'s."""
+    """Tell whether every decision rests on a node: what else cannot be read, of one tier, host or release, is among `View.troubles`."""
     root, *below = path[1:].split("/")
     return path in {paths.LAYERS, paths.LOCK, paths.HOLDS} or root == "assignments" or (root == "hosts" and below[-1] == paths.RECORD)
 
@@ -197,9 +228,8 @@ def _tier(at: _Look, name: str) -> TierView | str:
     )
 
 
-def _releases(at: _Look) -> dict[str, Release]:
-    found = {name: at.value(paths.release(name), Release) for name in at.names(paths.RELEASES)}
-    return {name: release for name, release in found.items() if release is not None}
+def _unread_release(name: str) -> str:
+    return f"release {name} cannot be read; {paths.release(name)}: {_RELEASE_MENDED_BY}"
 
 
 def _hosts(at: _Look) -> Iterable[HostView]:

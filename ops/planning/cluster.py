@@ -202,6 +202,8 @@ class Cluster:
     returning: tuple[HostName, ...] = ()
     """Where slots that batch gives back are still there: their tasks go on for a while. The hosts hold them until then."""
     releases: Mapping[str, Release] = field(default_factory=dict)
+    unread_releases: Mapping[str, str] = field(default_factory=dict)
+    """Those that are there and cannot be read, and what is to be said of each."""
 
     def end_first(self) -> list[TierNow]:
         """Return the tiers nearest the pipeline's end first: the order of stops and cuts."""

@@ -136,6 +136,7 @@ def _check_migrate(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
 def _check_upgrade(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     tier = _tier_of(spec, cluster)
     name = tier.spec.name
+    _refuse_unread([spec.release], cluster)
     if spec.release is None or spec.release not in cluster.releases:
         known = ", ".join(sorted(cluster.releases, key=number_of)) or "none, `python -m pipeline.publish` makes one"
         message = f"there is no release {spec.release or 'yet'}; known releases: {known}"
@@ -147,6 +148,8 @@ def _check_upgrade(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         raise RefusedError(message)
     if tier.release == spec.release:
         return [f"{name} runs {spec.release} already"]
+    if tier.placement is not None:
+        _refuse_unread((now.release for now in (tier, *cluster.end_first())), cluster)
     before = None if tier.release is None else cluster.shape(name, tier.release)
     if before is None:
         return [f"{name} runs no release that is known: nothing could be compared, and there is no way back", *_running(tier)]
@@ -166,6 +169,13 @@ def _check_upgrade(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         f"where both codes put it out, during the hand-over, a table that adds up counts it twice"
     )
     return [*wrong, *([note] if spread else ()), *_running(tier)]
+
+
+def _refuse_unread(releases: Iterable[str | None], cluster: Cluster) -> None:
+    """Refuse what would rest on a release that is there and cannot be read."""
+    for release in releases:
+        if release is not None and (said := cluster.unread_releases.get(release)) is not None:
+            raise RefusedError(said)
 
 
 def _check_repartition(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:

@@ -15,18 +15,25 @@ class MemoryChannel:
         self.made = {}
         self.writes = 0
         self.below = {}
+        self.refused = frozenset()
+        """What did not parse when it was last read."""
 
     def read(self, path, model, **_watch):
         found = self.nodes.get(path)
         if found is None:
+            if path in self.refused:
+                self.refused -= {path}
             return None
         data, version, parsed = found
         if type(parsed) is not model:
             try:
                 parsed = model.model_validate_json(data, extra="allow")
             except ValidationError:
+                self.refused |= {path}
                 return None
             self.nodes[path] = (data, version, parsed)
+        if path in self.refused:
+            self.refused -= {path}
         return Read(parsed, version, self.made[path])
 
     def read_many(self, many, model, **_watch):

@@ -105,6 +105,13 @@ def test_a_host_is_told_with_what_runs_there_and_what_prepares_beside_it() -> No
     assert status._runs(line, []) == ", ".join((*line.drivers, *line.slots))
 
 
+def test_a_host_of_which_nothing_can_be_read_is_told_all_the_same() -> None:
+    seen = replace(view(replace(host("h1", DRIVER, FIRST), facts=None)), unread_hosts={HostName("h1"): "/hosts/h1"})
+    (line,) = describe.hosts(seen)
+    assert (line.name, line.zone, line.state, line.slots, line.drivers) == ("h1", "?", "up", (FIRST.id,), (DRIVER.id,))
+    assert not describe.hosts(replace(seen, unread_hosts={}))
+
+
 def test_workers_are_as_their_host_their_slot_and_their_driver_are() -> None:
     def state(seen: View) -> str:
         return describe.tiers(seen, Figures())[0].workers[0].state

@@ -95,6 +95,23 @@ def test_a_new_leader_leaves_a_tier_that_it_cannot_read_as_it_is_and_looks_after
     assert "cannot be read" not in leader.status.sentence
 
 
+def test_a_new_leader_places_nothing_on_a_host_of_which_it_cannot_read_what_it_has_and_one_with_a_good_value_goes_by_that(world):
+    old = Leader(world)
+    old.go_on(1)
+    world.channel.damage(paths.host("h2"))
+    old.go_on()
+    assert "cannot be read" not in old.status.sentence
+    there = world.assigned("h2")
+    assert there
+    new = Leader(world)
+    new.go_on()
+    assert f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {paths.host('h2')}: " in new.status.sentence
+    assert world.assigned("h2") == there
+    world.channel.mend(paths.host("h2"))
+    new.go_on()
+    assert "cannot be read" not in new.status.sentence
+
+
 @pytest.mark.parametrize("of", ["its fence", "its host"])
 def test_a_good_value_of_before_holds_until_it_has_to_be_written_over(world, of):
     path = paths.owner("counts") if of == "its fence" else paths.assignment(world.placement("counts").driver)

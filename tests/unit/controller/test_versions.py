@@ -12,6 +12,7 @@ from ops.model import paths
 from ops.model.assignment import HostState
 from ops.model.incarnation import State
 from ops.model.operation import ChangeKind, Result, Step
+from ops.model.share import Share
 
 ADDED = "of_next"
 
@@ -223,3 +224,118 @@ def test_a_lost_host_with_workers_of_a_tier_that_cannot_be_read_is_written_off_f
         world.tick()
     assert [unit for unit in world.assigned(host) if unit.tenant == "counts"] == there
     assert {unit.tenant for unit in world.assigned(host)} == {"counts"}
+
+
+def unread(world, host="h2"):
+    """Have the channel hold of a host what nobody can read; return what was there."""
+    good = world.channel.nodes[paths.host(host)]
+    world.channel.nodes[paths.host(host)] = ('{"cpu": "of the next version"}', good[1] + 1, None)
+    return good
+
+
+def everything(world):
+    return {name: world.assigned(name) for name in world.agents}
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "why"),
+    [
+        (ChangeKind.DRAIN, {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
+        (ChangeKind.CORDON, {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
+        (ChangeKind.RETURN, {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
+        (ChangeKind.DRAIN, {"host": "h1"}, "a drain takes room, and how much there is is not known: what h2 has cannot be read"),
+        (
+            ChangeKind.SCALE,
+            {"tier": "enrich", "k": 3},
+            "a scale takes room, and how much there is is not known: what h2 has cannot be read",
+        ),
+    ],
+)
+def test_a_change_that_names_a_host_of_which_nothing_can_be_read_or_needs_room_is_refused_with_that_reason(world, kind, what, why):
+    unread(world)
+    before = everything(world)
+    runbook = world.begin("c1", kind=kind, **what)
+    world.until(lambda: runbook.ended)
+    sentence = runbook.results[Step.PREFLIGHT].sentence
+    assert sentence.startswith(why)
+    assert f"{paths.host('h2')}: start its agent again, which writes it anew" in sentence
+    assert everything(world) == before
+
+
+def test_beside_a_host_of_which_nothing_can_be_read_the_rest_goes_on_and_its_agent_mends_it(world):
+    unread(world)
+    there = world.assigned("h2")
+    assert there
+    for number, (kind, what) in enumerate([(ChangeKind.CORDON, {"host": "h1"}), (ChangeKind.RETURN, {"host": "h1"})]):
+        runbook = world.begin(f"c{number}", kind=kind, **what)
+        world.until(lambda runbook=runbook: runbook.ended)
+        assert runbook.ok, runbook.results
+    for _ in range(30):
+        world.tick()
+    assert world.assigned("h2") == there
+    assert f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {paths.host('h2')}" in world.sentences[-1]
+    world.channel.delete(paths.live("h2"))
+    world.agents["h2"].register()
+    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    world.settle()
+    assert drain.ok, drain.results
+    assert "cannot be read" not in world.sentences[-1]
+    world.check_settled()
+
+
+def test_a_host_that_becomes_unreadable_in_the_middle_of_its_change_ends_it(world):
+    drain = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    world.until(lambda: world.next_driver("counts") is not None)
+    good = unread(world, drain.spec.host)
+    world.until(lambda: drain.ended)
+    assert f"what {drain.spec.host} has cannot be read" in " ".join(result.sentence for result in drain.results.values())
+    world.channel.nodes[paths.host(drain.spec.host)] = good
+    world.settle()
+    world.check_settled()
+
+
+def test_nothing_is_given_back_or_brought_to_its_share_while_per_cents_are_of_an_unknown_whole(world):
+    shares = {**world.rules.shares, "batch": Share(minimum=0, target="17%", maximum="100%"), "enrich": Share(minimum=1, target="9%")}
+    world.rules = replace(world.rules, shares=shares)
+    world.settle()
+    lent, slots = sum(unit.tenant == "batch" for name in world.agents for unit in world.assigned(name)), world.placement("enrich").slots
+    assert (lent, len(slots)) == (4, 2)
+    good = unread(world)
+    for _ in range(25):
+        world.tick()
+    assert world.channel.children("/operations") == []
+    assert sum(unit.tenant == "batch" for name in world.agents for unit in world.assigned(name)) == lent
+    assert world.placement("enrich").slots == slots
+    world.channel.nodes[paths.host("h2")] = good
+    world.settle()
+    assert world.channel.children("/changes") == []
+
+
+def test_beside_a_host_of_which_nothing_can_be_read_the_controller_begins_no_change_of_its_own(world):
+    scaled = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=3, until=world.wall() + 300)
+    world.settle()
+    assert scaled.ok, scaled.results
+    good, posted = unread(world), world.channel.children("/operations")
+    world.now += 400
+    for _ in range(10):
+        world.tick()
+    assert world.channel.children("/operations") == posted
+    world.channel.nodes[paths.host("h2")] = good
+    world.until(lambda: len(world.placement("enrich").slots) == 2)
+
+
+@pytest.mark.parametrize(("garbled", "asked"), [("r2-b", "r2-b"), ("r1-a", "r2-b")])
+def test_a_release_that_cannot_be_read_is_not_said_to_be_none(world, garbled, asked):
+    world.publish("r1-a")
+    up = world.begin("u0", kind=ChangeKind.UPGRADE, tier="enrich", release="r1-a")
+    world.settle()
+    assert up.ok, up.results
+    world.publish("r2-b")
+    _, version, _ = world.channel.nodes[paths.release(garbled)]
+    world.channel.nodes[paths.release(garbled)] = ('{"tiers": "of the next version"}', version + 1, None)
+    runbook = world.begin("u1", kind=ChangeKind.UPGRADE, tier="enrich", release=asked)
+    world.settle()
+    assert runbook.results[Step.PREFLIGHT].sentence.startswith(
+        f"release {garbled} cannot be read; /releases/{garbled}: where a newer version"
+    )
+    assert f"release {garbled} cannot be read" in world.sentences[-1]
