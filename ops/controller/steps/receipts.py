@@ -13,6 +13,9 @@ from ops.model.sentence import listed
 GAP_SECONDS = 10.0
 """How long gaps are waited for. A driver tells its own 4 s after it is level, or with its first batch; never where nothing comes out."""
 
+HANGS_SECONDS = 60.0
+"""An old incarnation that has not ended so long after its tier was handed over hangs, and is taken away."""
+
 
 def verify(draft: Draft, operation: Operation) -> Outcome:
     """Compare the receipts of every hand-over of this change."""
@@ -22,8 +25,12 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
     for tier, numbers in change.receipts.items():
         if numbers.get("new") != draft.owners[tier].owner:
             return Failed(f"{tier} has not been handed over to {numbers.get('new')}; its cut comes first")
-        found = _compare(draft, tier, Incarnation(numbers["old"]), Incarnation(numbers["new"]))
+        old = Incarnation(numbers["old"])
+        found = _compare(draft, tier, old, Incarnation(numbers["new"]))
         if isinstance(found, Waiting):
+            if draft.age(operation.posted_at) > min(HANGS_SECONDS, operation.deadline_seconds / 2) and _hangs(draft, tier, old):
+                draft.retire(tier, old)
+                draft.tell(f"{tier}: incarnation {old} has not ended since it was handed over, and is taken away; {numbers['new']} runs on")
             return found
         checked[tier] = found
         wrong.extend(found["wrong"])
@@ -46,6 +53,11 @@ def _is_untold(draft: Draft, tier: TierName, found: dict[str, Any]) -> bool:
     """Tell whether an incarnation that runs may still tell the gap that it left."""
     said = vitals.report(draft, tier, Incarnation(found["new"]))
     return found.get("gap_seconds") is None and said is not None and said.state is State.RUNNING
+
+
+def _hangs(draft: Draft, tier: TierName, old: Incarnation) -> bool:
+    """Tell whether an incarnation that was to stop is still there."""
+    return old != draft.owners[tier].owner and not vitals.gone(draft, tier, old)
 
 
 def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -> Waiting | dict[str, Any]:

@@ -8,7 +8,7 @@ from simulation.world import World, host, tier
 
 from ops.model import paths
 from ops.model.assignment import Assignment, HostRecord, HostState
-from ops.model.incarnation import IncarnationReport, State
+from ops.model.incarnation import IncarnationReport, Phase, State
 from ops.model.operation import ChangeKind, Step
 from ops.model.share import Share
 from ops.model.status import ControllerStatus
@@ -53,6 +53,23 @@ def test_when_a_host_is_drained_its_tiers_run_elsewhere_and_it_is_empty(world):
     world.settle()
     assert back.ok, sentences(back)
     assert world.host_state(drained) is HostState.UP
+
+
+def test_an_old_driver_that_hangs_when_it_should_stop_is_taken_away_and_the_drain_goes_on(world):
+    drained = world.placement("entry").driver
+    old = world.driver("entry")
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+    world.until(lambda: world.owner("entry").phase is Phase.CUT)
+    old.stuck = True
+    world.until(lambda: runbook.ended)
+    assert runbook.ok, sentences(runbook)
+    assert "1 left no receipt (it did not end by itself); 2 went on from what was committed" in sentences(runbook)[Step.VERIFY]
+    assert any(
+        "entry: incarnation 1 has not ended since it was handed over, and is taken away; 2 runs on" in said for said in world.sentences
+    )
+    world.settle()
+    assert not world.agents[drained].units
+    world.check_settled()
 
 
 def test_a_reboot_drains_reboots_and_gives_the_host_back(world):
