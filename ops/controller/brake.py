@@ -20,7 +20,7 @@ def engage(draft: Draft) -> None:
     before = () if draft.view.status is None else draft.view.status.braked
     if draft.braked and not before:
         draft.tell(sentence(draft))
-    elif before and not draft.braked:
+    elif before and not draft.braked and not set(before).intersection(unknown(draft)):
         draft.tell(f"the brake is off: {listed(before)} came back, or were written off")
 
 
@@ -30,6 +30,12 @@ def sentence(draft: Draft) -> str:
         f"BRAKE: {len(draft.braked)} hosts are lost at once ({listed(sorted(draft.braked))}); what is on them is moved nowhere until their "
         "agents are back, or `sluice write-off` says that they will not be"
     )
+
+
+def unknown(draft: Draft) -> list[HostName]:
+    """Name the hosts that are away and not lost yet: a controller that has just taken office counts anew, and holds nothing until then."""
+    away = (name for name, host in draft.view.hosts.items() if not host.live and name not in draft.lost)
+    return sorted(name for name in away if not draft.records[name].written_off)
 
 
 def _forget_returned(draft: Draft) -> None:

@@ -142,6 +142,8 @@ class World:
         self.absences = Absences(8.0, self.clock)
         self.ages = Ages(self.clock)
         self.settled = None
+        self.doubts = True
+        """Whether what is taken as settled is looked into all the same."""
         self.runbooks = []
         self.owners = {}
         self.sentences = []
@@ -191,7 +193,9 @@ class World:
         self.ages.note(stamps(view))
         moment = Moment(now=self.wall(), lost=self.absences.lost(view), rules=self.rules, ages=self.ages.known(), settled=self.settled)
         decision = decide(view, moment)
-        assert decision == decide(view, replace(moment, settled=None)), "what has not changed since all was right is right"
+        assert not self.doubts or decision == decide(view, replace(moment, settled=None)), (
+            "what has not changed since all was right is right"
+        )
         if not decision.writes:
             self.settled = view
         return view, decision

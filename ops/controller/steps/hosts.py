@@ -1,5 +1,6 @@
 """The steps that concern hosts: cordon, reboot, health, return and write-off."""
 
+from ops.controller import brake
 from ops.controller.draft import Draft
 from ops.controller.steps.ending import end
 from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
@@ -88,6 +89,10 @@ def give_back(draft: Draft, operation: Operation) -> Outcome:
 def write_off(draft: Draft, operation: Operation) -> Outcome:
     """Hold a lost host to be gone, or all that the brake holds; the next pass has what was on them go on elsewhere."""
     names = sorted(draft.braked) if operation.spec.host is None else [operation.spec.host]
+    if not names and (away := brake.unknown(draft)):
+        return Waiting(
+            f"waiting until it is known whether the brake holds {listed(away)}, whose {'agent is' if len(away) == 1 else 'agents are'} away"
+        )
     living = [name for name in names if (seen := draft.host(name)) is not None and seen.live]
     if living or not names:
         end(draft, operation.change, ChangeState.DONE)

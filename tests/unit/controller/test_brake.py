@@ -1,10 +1,16 @@
 """The brake: many hosts lost at once keep what is on them, until they are back or a person writes them off."""
 
+from dataclasses import replace
+
 import pytest
 from simulation.world import HOSTS, RULES, World, host
 
+from ops.controller import brake
+from ops.controller.draft import Draft, Moment
+from ops.controller.view import look
 from ops.model.operation import ChangeKind, Step
 from ops.model.share import Share
+from ops.model.status import ControllerStatus
 
 MANY = (*HOSTS, *(host(f"h{number}") for number in range(4, 11)))
 WIDE = {name: Share(minimum=1, target=4, maximum=8) for name in ("entry", "enrich", "counts", "outbound")}
@@ -90,6 +96,31 @@ def test_a_person_writes_all_of_them_off(world):
     world.settle()
     lose(world, *used(world)[:5])
     assert "BRAKE" in world.sentences[-1], "what came back is not written off any more"
+
+
+def test_what_a_person_writes_off_is_written_off_by_a_controller_that_has_just_taken_office(world):
+    lost = used(world)[:5]
+    lose(world, *lost)
+    runbook = world.begin("w1", kind=ChangeKind.WRITE_OFF)
+    world.until(lambda: runbook.current is Step.WRITE_OFF)
+    world.absences.forget()
+    world.tick()
+    assert "whether the brake holds" in world.sentences[-1]
+    assert f"{', '.join(sorted(lost))}, whose agents are away" in world.sentences[-1]
+    world.until(lambda: runbook.ended)
+    assert runbook.results[Step.WRITE_OFF].sentence.startswith(f"{', '.join(sorted(lost))} are written off")
+    world.settle()
+    assert not {*used(world)} & {*lost}
+
+
+def test_a_controller_that_has_just_taken_office_does_not_say_that_the_brake_is_off():
+    world = World(hosts=MANY)
+    view = replace(look(world.channel), status=ControllerStatus(leader="c1", epoch=1, at=0.0, sentence="", braked=("h1", "h2")))
+    away = {name: replace(each, live=name not in {"h1", "h2"}) for name, each in view.hosts.items()}
+    for hosts, told in ((away, []), (view.hosts, ["the brake is off: h1, h2 came back, or were written off"])):
+        draft = Draft(replace(view, hosts=hosts), Moment(now=0.0, lost=frozenset(), rules=RULES))
+        brake.engage(draft)
+        assert draft.events == told
 
 
 def test_writing_off_makes_sense_for_lost_hosts_only(world):
