@@ -11,6 +11,9 @@ from pydantic import BeforeValidator, model_validator
 from ops.model.ids import Tenant
 from ops.model.resources import Frozen
 
+_FINE = 10**6
+"""The whole by which per cents are compared: parts of one, too."""
+
 _PER_CENT = re.compile(r"^(\d+(?:\.\d+)?)\s*%$")
 
 
@@ -46,26 +49,41 @@ class Layer(IntEnum):
     PERSON = 4
 
 
+def _in_order(minimum: Amount | None, target: Amount | None, maximum: Amount | None) -> None:
+    """Refuse a number above one that bounds it; a number of slots and a per cent cannot be compared without the hosts."""
+    bounds = {"minimum": minimum, "maximum": maximum}, {"minimum": minimum, "target": target}, {"target": target, "maximum": maximum}
+    for (low, less), (high, more) in (pair.items() for pair in bounds):
+        if less is None or more is None or isinstance(less, int) is not isinstance(more, int):
+            continue
+        if part(less, _FINE) > part(more, _FINE):
+            message = f"its {low} of {less} is above its {high} of {more}; lower {low}, or raise {high}"
+            raise ValueError(message)
+
+
 class Share(Frozen):
-    """A tenant's slots: never below minimum, never above maximum, target in between."""
+    """A tenant's slots: never below minimum, never above maximum, target in between. What is not said gives way to what is."""
 
     minimum: Amount = 1
+    """If not said: 1, or less where target or maximum are."""
     target: Amount = 1
+    """If not said: 1, or the nearest within minimum and maximum."""
     maximum: Amount = 16
-    """Where minimum or target are per cents, it is 100% if not said."""
+    """If not said: 16, or more where minimum or target are; 100% where one of these is a per cent."""
 
     @model_validator(mode="before")
     @classmethod
-    def _all_of_it(cls, said: Any) -> Any:
-        relative = isinstance(said, dict) and any(str(said.get(key, "")).strip().endswith("%") for key in ("minimum", "target"))
-        return {"maximum": "100%", **said} if relative else said
+    def _giving_way(cls, said: Any) -> Any:
+        if not isinstance(said, dict):
+            return said
+        relative = any(str(said.get(key, "")).strip().endswith("%") for key in ("minimum", "target"))
+        numbers = {key: int(str(amount)) for key, amount in said.items() if str(amount).strip().isdecimal()}
+        aim = min(max(1, numbers.get("minimum", 1)), numbers.get("maximum", math.inf))
+        most = "100%" if relative else max(16, *numbers.values(), 0)
+        return {"minimum": min(1, *numbers.values(), 1), "target": aim, "maximum": most, **said}
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        alike = isinstance(self.minimum, int) is isinstance(self.maximum, int)
-        if alike and part(self.minimum, 100) > part(self.maximum, 100):
-            message = f"its minimum of {self.minimum} is above its maximum of {self.maximum}"
-            raise ValueError(message)
+        _in_order(self.minimum, self.target, self.maximum)
         return self
 
 
@@ -80,6 +98,11 @@ class Numbers(Frozen):
     @classmethod
     def _target_alone(cls, said: Any) -> Any:
         return said if isinstance(said, dict | Numbers) else {"target": said}
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        _in_order(self.minimum, self.target, self.maximum)
+        return self
 
 
 class Setting(StrEnum):

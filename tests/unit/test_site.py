@@ -46,6 +46,19 @@ def refused(path: Path) -> str:
             f"pipeline: p\nhosts: [{LINKED}, {LINKED.replace('h1', 'h2')}]",
             ": hosts: eth0 at 127.0.1.1 is the network of more than one host; leave the key out of all but one of them",
         ),
+        *(
+            (f"pipeline: p\nhosts: []\nshares: {{t: {said}}}", f": shares.t: its {why}; lower ")
+            for said, why in (
+                ("{target: 20, maximum: 16}", "target of 20 is above its maximum of 16"),
+                ("{minimum: 3, target: 2}", "minimum of 3 is above its target of 2"),
+                ("{minimum: 3, maximum: 2}", "minimum of 3 is above its maximum of 2"),
+                ("{minimum: 20.5%, target: 20.2%}", "minimum of 20.5% is above its target of 20.2%"),
+            )
+        ),
+        (
+            "pipeline: p\nhosts: []\nshifts: {night: {schedule: '0 22 * * *', shares: {t: {minimum: 6, maximum: 2}}}}",
+            ": shifts.night.shares.t: its minimum of 6 is above its maximum of 2; lower minimum, or raise maximum",
+        ),
         ("- pipeline", ": expected keys such as `pipeline:` and `hosts:`, found list"),
     ],
 )
@@ -53,6 +66,24 @@ def test_what_makes_no_sense_is_refused_by_its_key(tmp_path: Path, text: str, wh
     path = tmp_path / "site.yaml"
     path.write_text(text)
     assert refused(path).startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("{target: 20}", (1, 20, 20)),
+        ("{minimum: 3}", (3, 3, 16)),
+        ("{target: 0, maximum: 2}", (0, 0, 2)),
+        ("{maximum: 0}", (0, 0, 0)),
+        ("{target: 80%, maximum: 20}", (1, "80%", 20)),
+        ("{}", (1, 1, 16)),
+    ],
+)
+def test_what_a_share_does_not_say_gives_way_to_what_it_says(tmp_path: Path, said: str, meant: tuple[int | str, ...]) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(f"pipeline: p\nhosts: []\nshares: {{t: {said}}}")
+    share = load(path).shares["t"]
+    assert (share.minimum, share.target, share.maximum) == meant
 
 
 @pytest.mark.parametrize("schedule", ["0 22 * * *", "*/5 8-18 * * mon-fri", "0 0 29 2 *"])

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -141,10 +142,10 @@ def test_a_number_with_an_end_holds_even_where_it_is_the_usual_one():
 some = st.none() | st.integers(0, 20)
 
 
-@given(st.lists(st.builds(Numbers, target=some, minimum=some, maximum=some), max_size=4))
+@given(st.lists(st.builds(SimpleNamespace, target=some, minimum=some, maximum=some), max_size=4))
 def test_minimum_and_maximum_are_said_in_layers_too_and_always_hold(said):
     layers = zip(Layer, said, strict=False)
-    made = Layers(entries=tuple(LayerEntry(tenant="t", layer=layer, owner="x", at=0.0, **dict(numbers)) for layer, numbers in layers))
+    made = Layers(entries=tuple(LayerEntry(tenant="t", layer=layer, owner="x", at=0.0, **vars(numbers)) for layer, numbers in layers))
     rules = Rules(shares={"t": Share(minimum=2, target=3, maximum=9)}, layers=made)
     within = limits("t", rules)
     assert within.minimum == ([2] + [numbers.minimum for numbers in said if numbers.minimum is not None])[-1]
