@@ -209,15 +209,40 @@ def nowhere(site: Site) -> list[str]:
     ]
 
 
+class _TwiceError(Exception):
+    """A key is there twice in one mapping, where YAML would let the last one win."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads YAML in which each key is said once."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """Look at the keys before those of `<<` are put among them."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            line, name = key.start_mark.line + 1, key.value
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if name in lines:
+                message = f"line {line}: {name} is said a second time (first in line {lines[name]}); leave one of them out"
+                raise _TwiceError(message)
+            lines[name] = line
+        return node
+
+
 def load(path: Path) -> Site:
     """Read and check the site file."""
     try:
-        raw: Any = yaml.safe_load(path.read_bytes())
+        raw: Any = yaml.load(path.read_bytes(), _Loader)  # noqa: S506 - it is a SafeLoader
     except FileNotFoundError as error:
         message = f"{path}: there is no such file; copy site.yaml from the repository, or name yours with SLUICE_SITE"
         raise SiteError(message) from error
     except OSError as error:
         message = f"{path} cannot be read by user {os.geteuid()}: {error.strerror}"
+        raise SiteError(message) from error
+    except _TwiceError as error:
+        message = f"{path}: {error}"
         raise SiteError(message) from error
     except yaml.YAMLError as error:
         message = f"{path}: not YAML: {error}"

@@ -105,6 +105,15 @@ def test_a_place_where_no_host_is_is_said(tmp_path: Path) -> None:
     ]
 
 
+def test_a_key_that_is_said_twice_is_refused_with_its_line_and_one_that_is_merged_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text("pipeline: p\nhosts: []\nshares:\n  t: {target: 1}\n  u: {target: 1}\n  t: {target: 2}\n")
+    assert refused(path) == ": line 6: t is said a second time (first in line 4); leave one of them out"
+    merged = "t: &t {target: 2, maximum: 4}\n  u: &u {<<: *t, target: 3}\n  v: {<<: *u, target: 4}"
+    path.write_text(f"pipeline: p\nhosts: []\nshares:\n  {merged}\n")
+    assert [share.target for share in load(path).shares.values()] == [2, 3, 4]
+
+
 def test_what_is_no_text_or_cannot_be_read_is_refused_too(tmp_path: Path) -> None:
     path = tmp_path / "site.yaml"
     path.write_bytes(b"pipeline: \xff\xfe")
