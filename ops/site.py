@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator
 from ops.model.resources import Capacity, Frozen, Link, Quantum
 from ops.model.share import Numbers, Share
 from ops.model.spread import Spread
+from ops.wrong import explain
 
 
 class SiteError(Exception):
@@ -32,10 +33,14 @@ Place = Annotated[str, AfterValidator(_place)]
 """`zone:z`, `rack:r`, `label:l` or a host's name."""
 
 
+HOST_NAME = r"^[a-z][a-z0-9-]*$"
+"""What a host may be called, be it in the site file or not."""
+
+
 class HostConfig(Frozen):
     """One host."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
+    name: str = Field(pattern=HOST_NAME)
     address: str
     zone: str = "onprem"
     rack: str | None = None
@@ -253,8 +258,4 @@ def load(path: Path) -> Site:
     try:
         return Site.model_validate(raw)
     except ValidationError as error:
-        lines = [
-            f"{path}: {'.'.join(str(part) for part in item['loc'] if part != '[key]')}: {item['msg'].removeprefix('Value error, ')}"
-            for item in error.errors()
-        ]
-        raise SiteError("\n".join(lines)) from error
+        raise SiteError("\n".join(f"{path}: {line}" for line in explain(error, Site))) from error

@@ -70,6 +70,7 @@ def spec_of(kind: Kind, words: list[str], **more: object) -> "ChangeSpec":
     from pydantic import ValidationError  # noqa: PLC0415
 
     from ops.model.operation import ChangeSpec  # noqa: PLC0415
+    from ops.wrong import explain  # noqa: PLC0415
 
     needs, may = _NEEDS.get(kind, ()), _MAY_NAME.get(kind, ())
     if not len(needs) <= len(words) <= len(needs + may):
@@ -79,8 +80,7 @@ def spec_of(kind: Kind, words: list[str], **more: object) -> "ChangeSpec":
     try:
         return ChangeSpec.model_validate({"kind": kind.value, **dict(zip(needs + may, words, strict=False)), **more})
     except ValidationError as error:
-        wrong = error.errors()[0]
-        message = f"{kind.value}: {'.'.join(str(part) for part in wrong['loc'])}: {wrong['msg'].removeprefix('Value error, ')}"
+        message = f"{kind.value}: {explain(error, ChangeSpec)[0]}"
         raise WrongUsageError(message) from error
 
 

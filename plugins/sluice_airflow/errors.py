@@ -7,8 +7,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import ValidationError
 
 from ops.channel import ChannelAwayError, ConflictError, NotAllowedError
+from ops.model.operation import ChangeSpec
 from ops.site import SiteError
 from ops.until import UntilError
+from ops.wrong import explain
 
 
 class StepFailedError(AirflowFailException):
@@ -54,8 +56,6 @@ def kinds() -> Iterator[None]:
         message = f"the form cannot be used: until: {error}. Nothing was posted; trigger the runbook again with this field put right"
         raise UnusableFormError(message) from error
     except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in error.errors()
-        )
+        wrong = "; ".join(explain(error, ChangeSpec))
         message = f"the form cannot be used: {wrong}. Nothing was posted; trigger the runbook again with these fields put right"
         raise UnusableFormError(message) from error

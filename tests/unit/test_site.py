@@ -40,7 +40,7 @@ def refused(path: Path) -> str:
         ),
         (
             f"pipeline: p\nhosts: [{HOST[:-1]}, network: {{interface: eth0, mbit: 1}}}}]",
-            ": hosts.0.network.mbit: Input should be greater than or equal to 10",
+            ": hosts.0.network.mbit: Input should be greater than or equal to 10; it is 1",
         ),
         (
             f"pipeline: p\nhosts: [{LINKED}, {LINKED.replace('h1', 'h2')}]",
@@ -58,6 +58,14 @@ def refused(path: Path) -> str:
         (
             "pipeline: p\nhosts: []\nshifts: {night: {schedule: '0 22 * * *', shares: {t: {minimum: 6, maximum: 2}}}}",
             ": shifts.night.shares.t: its minimum of 6 is above its maximum of 2; lower minimum, or raise maximum",
+        ),
+        (
+            "pipeline: p\nhosts: []\nshares: {t: {minimun: 2}}",
+            ": shares.t.minimun: there is no such key, did you mean minimum? known here: maximum, minimum, target",
+        ),
+        (
+            f"pipeline: p\nhosts: [{HOST[:-1]}, colour: red}}]",
+            ": hosts.0.colour: there is no such key; known here: address, capacity, labels, name, network, rack, zone",
         ),
         ("- pipeline", ": expected keys such as `pipeline:` and `hosts:`, found list"),
     ],
@@ -112,6 +120,13 @@ def test_a_key_that_is_said_twice_is_refused_with_its_line_and_one_that_is_merge
     merged = "t: &t {target: 2, maximum: 4}\n  u: &u {<<: *t, target: 3}\n  v: {<<: *u, target: 4}"
     path.write_text(f"pipeline: p\nhosts: []\nshares:\n  {merged}\n")
     assert [share.target for share in load(path).shares.values()] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("said", ["alerts: {webhook: 7391}", "s3: {endpoint: 's3://me:7391@minio'}", "password: 7391"])
+def test_what_may_be_secret_is_not_repeated(tmp_path: Path, said: str) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(f"pipeline: p\nhosts: []\n{said}")
+    assert "7391" not in refused(path)
 
 
 def test_what_is_no_text_or_cannot_be_read_is_refused_too(tmp_path: Path) -> None:
