@@ -5,7 +5,6 @@ A default that changed from one parse to the next would make a new version of th
 
 import json
 import os
-import re
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -37,15 +36,15 @@ def tiers() -> tuple[str, ...]:
 
 
 def host() -> Param:
-    """Ask for a host of the site, or one that was burst to."""
+    """Ask for a host: one of the site file, one that was burst to, or one that has joined. Preflight refuses those that there are not."""
     names = [known.name for known in the_site().hosts]
     return Param(
         NOTSET,
         type="string",
         title="Host",
-        pattern=f"^({'|'.join(re.escape(name) for name in names)}|ec2-[0-9a-f]{{8}})$",
+        pattern=site.HOST_NAME,
         examples=names,
-        description=f"One of {', '.join(names)}, or a burst host such as ec2-0a1b2c3d.",
+        description=f"One of {', '.join(names)}, a burst host such as ec2-0a1b2c3d, or one that has joined; `sluice hosts` lists them.",
     )
 
 

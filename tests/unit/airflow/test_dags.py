@@ -121,12 +121,14 @@ def test_forms_have_their_fields_and_a_deadline_and_a_dry_run_everywhere(bag):
             params.validate()
 
 
-def test_the_form_names_the_hosts_that_there_are(bag):
+def test_the_form_names_the_hosts_of_the_site_file_and_takes_those_that_have_joined(bag):
     params = copy.deepcopy(bag.dags["drain_host"].params)
-    for good in ("h1", "ec2-0a1b2c3d"):
+    assert params.get_param("host").schema["examples"] == ["h1", "h2", "h3"]
+    for good in ("h1", "ec2-0a1b2c3d", "joined-later"):
         params["host"] = good
-    with pytest.raises(ParamValidationError, match=r"h1\|h2\|h3"):
-        params["host"] = "nowhere"
+    for wrong in ("", "H1", "h1 h2", "zone:onprem"):
+        with pytest.raises(ParamValidationError):
+            params["host"] = wrong
 
 
 def test_a_tier_is_scaled_to_a_number_or_to_a_part_of_the_cluster(bag):
