@@ -221,7 +221,7 @@ class _TwiceError(Exception):
 class _Loader(yaml.SafeLoader):
     """Reads YAML in which each key is said once."""
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Look at the keys before those of `<<` are put among them."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
