@@ -87,7 +87,7 @@ def shares(view: View, rules: Rules) -> list[ShareLine]:
                 extra=holds.extra,
                 where=where,
                 layer=holds.layer.name.lower(),
-                by=holds.owner,
+                by=holds.owner if holds.bound is None else f"{holds.owner} (its {holds.bound})",
                 since=holds.since,
                 until=holds.until,
                 held=held,

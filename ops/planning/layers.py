@@ -8,6 +8,8 @@ from ops.model.share import Layer, LayerEntry, Layers, Setting
 from ops.planning.cluster import BURST_ZONE, Rules
 from ops.planning.shares import over, target, with_entry, without_entry, without_layer
 
+PLANNED = "plan"
+"""Who sets a number that is only planned with yet."""
 ANYWHERE = "anywhere"
 """Migrating there takes a person's locality back."""
 

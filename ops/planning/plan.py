@@ -12,7 +12,7 @@ from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan
 from ops.model.tier import TierSpec
 from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
 from ops.planning.drift import drift, evened, without_starving
-from ops.planning.layers import layers_after
+from ops.planning.layers import PLANNED, layers_after
 from ops.planning.lending import giving_back, keepable, lend
 from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import check, is_burst
@@ -94,7 +94,7 @@ def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:
 
 def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     """Return the cluster under the layers and the host state that this change leads to; nothing has moved in it yet."""
-    after = cluster.with_layers(layers_after(spec, cluster.rules, "plan", 0.0))
+    after = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0))
     if spec.kind in {ChangeKind.DRAIN, ChangeKind.REBOOT} and spec.host is not None and spec.host in after.hosts:
         after = after.with_state(spec.host, HostState.DRAINING)
     return after.with_hosts(without_starving(after.hosts)) if spec.kind is ChangeKind.REPAIR else after

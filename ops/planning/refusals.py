@@ -9,11 +9,12 @@ from ops.model.named import unknown
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.release import number_of
 from ops.model.sentence import listed
+from ops.model.share import LayerEntry
 from ops.model.tier import Mode
 from ops.planning.cluster import BURST_ZONE, Cluster, Hosts, RefusedError, TierNow
 from ops.planning.compatible import problems
-from ops.planning.layers import burst_of, layers_after
-from ops.planning.shares import limits, slots_of, target
+from ops.planning.layers import PLANNED, burst_of, layers_after
+from ops.planning.shares import bounded_by, cause, limits, slots_of, target
 
 STORES_PER_THREAD = 16
 """Each partition of each operator is a store of its own in an executor's memory; a number much larger is a slip of the keyboard."""
@@ -116,7 +117,7 @@ def _check_migrate(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     if spec.to is None:
         message = "migrate needs a place: a host's name, zone:…, rack:…, label:… or `anywhere`"
         raise RefusedError(message)
-    aim = target(tier.spec.name, cluster.with_layers(layers_after(spec, cluster.rules, "plan", 0.0)).rules)
+    aim = target(tier.spec.name, cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0)).rules)
     matching = [host for host in cluster.hosts.values() if host.matches(aim.to)]
     if not matching:
         hosts = cluster.hosts.values()
@@ -214,7 +215,7 @@ def _check_scale(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     if low is not None and high is not None and low > high:
         message = f"a minimum of {low} is above a maximum of {high}"
         raise RefusedError(message)
-    after = cluster.with_layers(layers_after(spec, cluster.rules, "plan", 0.0))
+    after = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0))
     if spec.tenant == BATCH:
         _check_share(BATCH, slots, slots, after)
         return notes
@@ -267,12 +268,22 @@ def _check_share(tenant: str, base: int, k: int, cluster: Cluster) -> None:
             raise RefusedError(message)
         return
     share = limits(tenant, cluster.rules)
+    lowest, highest = bounded_by(tenant, cluster.rules)
     if base < share.minimum:
-        message = f"{who}: {base} is below its minimum of {share.minimum}; ask for more, or lower shares.{tenant}.minimum in the site file"
+        message = f"{who}: {base} is below its minimum of {share.minimum}; ask for more, or {_way('lower', 'minimum', lowest, tenant)}"
         raise RefusedError(message)
     if k > share.maximum:
-        message = f"{who}: {k} is above its maximum of {share.maximum}; ask for less, or raise shares.{tenant}.maximum in the site file"
+        message = f"{who}: {k} is above its maximum of {share.maximum}; ask for less, or {_way('raise', 'maximum', highest, tenant)}"
         raise RefusedError(message)
+
+
+def _way(verb: str, bound: str, by: LayerEntry | None, tenant: str) -> str:
+    """Say where a minimum or maximum can be changed: where it was set."""
+    if by is None:
+        return f"{verb} shares.{tenant}.{bound} in the site file"
+    if by.owner == PLANNED:
+        return f"{verb} the {bound} that is asked for with it"
+    return f"say another {bound} with it: {by.owner} set this one"
 
 
 def _check_shift(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
@@ -285,11 +296,11 @@ def _check_shift(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         if tenant != BATCH and tenant not in cluster.tiers:
             message = f'shift "{spec.shift}" speaks of "{tenant}", which is neither a tier nor batch; correct shifts.{spec.shift}.shares'
             raise RefusedError(message)
-    rules = cluster.with_layers(layers_after(spec, cluster.rules, "plan", 0.0)).rules
+    rules = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0)).rules
     return [
-        f"{tenant} stays at {target(tenant, rules).slots}: {target(tenant, rules).owner} set it, above a shift's {numbers.target}"
+        f"{tenant} has {holds.slots}, not the shift's {numbers.target}: {cause(holds)}"
         for tenant, numbers in shares.items()
-        if numbers.target is not None and target(tenant, rules).slots != slots_of(tenant, numbers.target, rules)
+        if numbers.target is not None and (holds := target(tenant, rules)).slots != slots_of(tenant, numbers.target, rules)
     ]
 
 

@@ -29,6 +29,8 @@ class Target:
     owner: str = "the site file"
     since: float | None = None
     until: float | None = None
+    bound: str | None = None
+    """`minimum` or `maximum`, where that decides: then its owner, since and until are here; of one of the site file, what it bounds."""
     amount: Amount = 0
     """What it said, in slots or per cent."""
     spread: Spread | None = None
@@ -82,6 +84,14 @@ def _said(tenant: str, rules: Rules) -> list[LayerEntry]:
     return sorted((entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer)
 
 
+def bounded_by(tenant: str, rules: Rules) -> tuple[LayerEntry | None, LayerEntry | None]:
+    """Return who set the minimum and the maximum that hold; None for the site file."""
+    entries = _said(tenant, rules)
+    minimum = next((entry for entry in reversed(entries) if entry.minimum is not None), None)
+    maximum = next((entry for entry in reversed(entries) if entry.maximum is not None), None)
+    return minimum, maximum
+
+
 def target(tenant: str, rules: Rules) -> Target:
     """Resolve one tenant: the highest layer that speaks of a thing wins; minimum and maximum always hold."""
     within, amount = limits(tenant, rules), rules.shares.get(tenant, Share()).target
@@ -94,8 +104,22 @@ def target(tenant: str, rules: Rules) -> Target:
             found = replace(found, to=entry.to)
         if entry.extra:
             found = replace(found, extra=entry.extra, extra_to=entry.extra_to)
-    slots = within.hold(slots_of(tenant, amount, rules))
+    asked = slots_of(tenant, amount, rules)
+    slots = within.hold(asked)
+    if slots != asked:
+        minimum, maximum = bounded_by(tenant, rules)
+        bound, by = ("minimum", minimum) if slots > asked else ("maximum", maximum)
+        found = replace(found, bound=bound)
+        if by is not None:
+            found = replace(found, layer=by.layer, owner=by.owner, since=by.at, until=by.until)
+        elif found.layer is not Layer.BASE:
+            found = replace(found, bound=f"{bound} of the site file")
     return replace(found, slots=slots, amount=amount, extra=max(0, min(found.extra, within.maximum - slots)))
+
+
+def cause(holds: Target) -> str:
+    """Say why a tenant has the number that it has: who set it, or what bounds it."""
+    return f"{holds.owner} set it" if holds.bound is None else f"that is its {holds.bound}, by {holds.owner}"
 
 
 def with_entry(layers: Layers, entry: LayerEntry) -> Layers:

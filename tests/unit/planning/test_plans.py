@@ -147,7 +147,10 @@ def running(k=2, **more):
         ({"kind": "scale", "tier": "sums", "k": 1}, 'there is no tier "sums"; known tiers: counts'),
         ({"kind": "scale", "tier": "counts", "k": 0}, "0 is below its minimum of 1"),
         ({"kind": "scale", "tier": "counts", "k": 5}, "5 is above its maximum of 4; ask for less, or raise shares.counts.maximum"),
-        ({"kind": "scale", "tier": "counts", "k": 1, "minimum": 2}, "1 is below its minimum of 2"),
+        (
+            {"kind": "scale", "tier": "counts", "k": 1, "minimum": 2},
+            "1 is below its minimum of 2; ask for more, or lower the minimum that is asked for with it",
+        ),
         ({"kind": "scale", "tier": "counts", "k": 2, "minimum": 3, "maximum": 2}, "a minimum of 3 is above a maximum of 2"),
         ({"kind": "scale", "tier": "counts", "k": 4}, "its input has 3 partitions, so 1 of 4 workers would read nothing"),
         (

@@ -15,7 +15,7 @@ from ops.model.resources import Capacity, Quantum
 from ops.model.share import Layer, LayerEntry, Layers, Numbers, Setting, Share, part
 from ops.planning.cluster import TOLERANCE, Rules
 from ops.planning.layers import layers_after
-from ops.planning.shares import Limits, limits, target, wholes, with_entry, without_entry
+from ops.planning.shares import Limits, cause, limits, target, wholes, with_entry, without_entry
 
 capacities = st.lists(st.builds(Capacity, cpu=st.floats(0.5, 64), memory=st.integers(128, 65536)), max_size=8)
 quanta = st.builds(Quantum, cpu=st.floats(0.1, 4), memory=st.integers(64, 4096), threads=st.integers(1, 8))
@@ -159,6 +159,18 @@ def test_a_shift_may_say_some_of_the_numbers_and_gives_all_of_them_back():
     assert (limits("t", night).minimum, target("t", night).slots) == (1, 1)
     assert layers_after(ChangeSpec(kind="shift", shift="day"), night, "anna", 2.0) == Layers()
     assert Numbers.model_validate("80%") == Numbers(target="80%")
+
+
+def test_a_number_that_a_bound_decides_is_the_word_of_who_set_the_bound():
+    entry = LayerEntry(tenant="t", layer=Layer.SCHEDULE, minimum=4, owner="shift night", at=1.0, until=9.0)
+    rules = Rules(shares={"t": Share(minimum=1, target=2, maximum=6)}, layers=Layers(entries=(entry,)))
+    found = target("t", rules)
+    assert (found.slots, found.layer, found.owner, found.since, found.until) == (4, Layer.SCHEDULE, "shift night", 1.0, 9.0)
+    assert cause(found) == "that is its minimum, by shift night"
+    above = LayerEntry(tenant="t", layer=Layer.PERSON, target=9, owner="anna", at=2.0)
+    found = target("t", replace(rules, layers=Layers(entries=(above,))))
+    assert (found.slots, found.owner, found.bound) == (6, "anna", "maximum of the site file")
+    assert target("t", replace(rules, layers=Layers())).bound is None
 
 
 def test_a_person_says_a_minimum_and_a_maximum_with_the_number_until_the_next_number():
