@@ -9,7 +9,14 @@ from ops.model.operation import ChangeKind
 from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
 
-FORM = {"tier": forms.tenant(), "k": forms.amount(), "minimum": forms.minimum(), "maximum": forms.maximum(), "until": forms.until()}
+FORM = {
+    "tier": forms.tenant(),
+    "k": forms.amount(),
+    "minimum": forms.minimum(),
+    "maximum": forms.maximum(),
+    "layer": forms.layer(),
+    "until": forms.until(),
+}
 
 with runbook("scale_tier", doc=__doc__, params=FORM) as dag:
     carry_out(ChangeKind.SCALE, **{field: f"{{{{ params.{field} }}}}" for field in FORM})

@@ -10,8 +10,9 @@ from ops.controller.wholes import Wholes
 from ops.model.assignment import HostFacts, Unit, UnitKind, UnitObserved, UnitState
 from ops.model.ids import BATCH, HostName, Tenant, TierName
 from ops.model.incarnation import State
+from ops.model.share import Layer
 from ops.planning.cluster import Rules
-from ops.planning.shares import limits, target
+from ops.planning.shares import Target, limits, target
 
 _NOT_READ = HostFacts(name=HostName("?"), address="?", zone="?", cpu=0, memory=0)
 """What is shown of a host whose facts cannot be read."""
@@ -87,13 +88,20 @@ def shares(view: View, rules: Rules) -> list[ShareLine]:
                 extra=holds.extra,
                 where=where,
                 layer=holds.layer.name.lower(),
-                by=holds.owner if holds.bound is None else f"{holds.owner} (its {holds.bound})",
+                by=_by(holds),
                 since=holds.since,
                 until=holds.until,
                 held=held,
             )
         )
     return lines
+
+
+def _by(holds: Target) -> str:
+    """Say who set what holds; of tools and maintenance, as such, and where a bound decides, which."""
+    beside = [holds.layer.name.lower()] if holds.layer in {Layer.AUTOSCALER, Layer.MAINTENANCE} else []
+    beside += [] if holds.bound is None else [f"its {holds.bound}"]
+    return f"{holds.owner} ({', '.join(beside)})" if beside else holds.owner
 
 
 def aim(share: ShareLine) -> str:

@@ -18,6 +18,8 @@ def subject(spec: ChangeSpec) -> str:
         words.append(f"k={spec.k}")
     if spec.partitions is not None:
         words.append(f"partitions={spec.partitions}")
+    if spec.layer is not None:
+        words.append(f"layer={spec.layer}")
     words += [f"→ {place}" for place in (spec.to, spec.release) if place is not None]
     if spec.until is not None:
         words.append(f"until {clock(spec.until)}")

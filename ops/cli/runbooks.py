@@ -166,6 +166,10 @@ def scale(  # noqa: PLR0913 - each is a choice of the caller
     ] = None,
     minimum: Annotated[str | None, typer.Option(metavar="K", help="And never fewer, instead of the site file's minimum.")] = None,
     maximum: Annotated[str | None, typer.Option(metavar="K", help="And never more, instead of the site file's maximum.")] = None,
+    layer: Annotated[
+        str | None,
+        typer.Option(metavar="LAYER", help="Whose word it is: autoscaler, below maintenance, below person, which it is if not said."),
+    ] = None,
     deadline: Deadline = DEADLINE,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -173,7 +177,7 @@ def scale(  # noqa: PLR0913 - each is a choice of the caller
     """Give a tier k workers, or batch k slots; without --for and --until it stays so until somebody changes it."""
     from ops.cli.change import carry_out  # noqa: PLC0415
 
-    spec = spec_of(Kind.SCALE, [tenant, k], minimum=minimum, maximum=maximum, until=_ending(lasting, until))
+    spec = spec_of(Kind.SCALE, [tenant, k], minimum=minimum, maximum=maximum, layer=layer, until=_ending(lasting, until))
     carry_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 

@@ -38,5 +38,13 @@ def _outcome(operation: Operation, result: Result) -> Outcome | None:
 
 
 def _write(draft: Draft, change: ChangeId, spec: ChangeSpec, by: str, outcome: Outcome, sentence: str = "") -> Write:  # noqa: PLR0913, PLR0917 - an entry's fields
-    entry = Entry(at=draft.now, by=by, layer=layer_of(spec.kind, by), what=what_of(spec), change=change, outcome=outcome, sentence=sentence)
+    entry = Entry(
+        at=draft.now,
+        by=by,
+        layer=layer_of(spec.kind, by, spec.layer),
+        what=what_of(spec),
+        change=change,
+        outcome=outcome,
+        sentence=sentence,
+    )
     return Write(paths.trail(Role.CONTROLLER, f"{change}.{outcome}.{draft.now * 1000:.0f}"), entry, None)

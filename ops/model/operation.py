@@ -6,7 +6,7 @@ posting one twice is the same as posting it once.
 
 from collections import Counter
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -120,6 +120,8 @@ class ChangeSpec(Frozen):
     """Over how many partitions the state of a tier is to be spread."""
     shift: str | None = None
     """A shift's name in the site file: `night` or `day`."""
+    layer: Literal["autoscaler", "maintenance", "person"] | None = None
+    """Whose word a number is; None: a person's."""
     until: float | None = None
     """Until when a number is to hold; None: until somebody changes it."""
 

@@ -37,10 +37,12 @@ class Entry(Frozen):
 _MAINTENANCE = frozenset({ChangeKind.CORDON, ChangeKind.DRAIN, ChangeKind.RETURN, ChangeKind.REBOOT, ChangeKind.WRITE_OFF})
 
 
-def layer_of(kind: ChangeKind, by: str) -> str | None:
-    """Return the layer that a change of this kind comes from; None for the controller's own."""
+def layer_of(kind: ChangeKind, by: str, said: str | None = None) -> str | None:
+    """Return the layer that a change of this kind comes from, or said to come from; None for the controller's own."""
     if by == CONTROLLER:
         return None
+    if said is not None:
+        return said
     if kind in _MAINTENANCE:
         return Layer.MAINTENANCE.name.lower()
     return (Layer.SCHEDULE if kind is ChangeKind.SHIFT else Layer.PERSON).name.lower()
@@ -49,5 +51,9 @@ def layer_of(kind: ChangeKind, by: str) -> str | None:
 def what_of(spec: ChangeSpec) -> str:
     """Say what is wanted: `scale enrich k=3`."""
     named = [str(word) for word in (spec.host, spec.tier, spec.shift) if word is not None]
-    said = [f"{key}={value}" for key in ("k", "minimum", "maximum", "to", "release", "until") if (value := getattr(spec, key)) is not None]
+    said = [
+        f"{key}={value}"
+        for key in ("k", "minimum", "maximum", "to", "release", "layer", "until")
+        if (value := getattr(spec, key)) is not None
+    ]
     return " ".join([spec.kind, *named, *said])

@@ -48,12 +48,14 @@ def _person(spec: ChangeSpec, by: str, now: float) -> LayerEntry:
 
 def _scaled(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
     """Set the number; one that the layers below give anyway is taken back, so that shifts hold again, unless it is to hold for a time."""
-    below = without_entry(rules.layers, spec.tenant, Layer.PERSON, Setting.TARGET)
+    layer = Layer.PERSON if spec.layer is None else Layer[spec.layer.upper()]
+    others = without_entry(rules.layers, spec.tenant, layer, Setting.TARGET)
+    below = Layers(entries=tuple(entry for entry in others.entries if entry.layer < layer))
     limits = {"minimum": spec.minimum, "maximum": spec.maximum}
     usual = spec.until is None and set(limits.values()) == {None} and spec.k == target(spec.tenant, replace(rules, layers=below)).slots
     if usual:
-        return below
-    return with_entry(below, _person(spec, by, now).model_copy(update={"target": spec.k, "until": spec.until, **limits}))
+        return others
+    return with_entry(others, _person(spec, by, now).model_copy(update={"layer": layer, "target": spec.k, "until": spec.until, **limits}))
 
 
 def _left(layers: Layers) -> Layers:

@@ -222,6 +222,9 @@ def _check_scale(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     tier = _tier_of(spec, cluster)
     extra = target(tier.spec.name, cluster.rules).extra
     _check_k(tier, slots, slots + extra, after)
+    holds = target(tier.spec.name, after.rules)
+    if holds.slots != slots:
+        notes.append(f"{tier.spec.name} has {holds.slots}, not {slots}, for now: {cause(holds)}")
     return [*notes, *_running(tier)]
 
 

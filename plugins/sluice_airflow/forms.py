@@ -135,6 +135,18 @@ def maximum() -> Param:
     return _amount("", "Maximum", f"^({_AMOUNT})?$", "And never more, as long as k holds. Empty: as it is.")
 
 
+def layer() -> Param:
+    """Ask whose word a number is."""
+    words = ["person", "maintenance", "autoscaler"]
+    return Param(
+        "person",
+        type="string",
+        title="Layer",
+        enum=words,
+        description="Whose word it is; a person goes before maintenance, and that before an autoscaler.",
+    )
+
+
 def _amount(default: Any, title: str, pattern: str, description: str) -> Param:
     return Param(
         default,

@@ -44,7 +44,7 @@ FORMS = {
     "write_off_host": {"host"},
     "reboot_host": {"host"},
     "migrate_tier": {"tier", "to"},
-    "scale_tier": {"tier", "k", "minimum", "maximum", "until"},
+    "scale_tier": {"tier", "k", "minimum", "maximum", "layer", "until"},
     "repair_drift": {"tier"},
     "upgrade_tier": {"tier", "release"},
     "repartition_tier": {"tier", "partitions"},

@@ -34,6 +34,9 @@ def test_a_change_is_there_when_it_begins_and_when_it_ends_with_who_and_which_la
     world.settle()
     assert [entry.outcome for entry in entries(world, change="s1")] == [Outcome.BEGUN, Outcome.DONE]
     assert {(entry.by, entry.layer, entry.what) for entry in entries(world)} == {("test", "person", "scale enrich k=3")}
+    world.begin("s2", kind=ChangeKind.SCALE, tier="enrich", k=2, layer="autoscaler")
+    world.settle()
+    assert {entry.layer for entry in entries(world, change="s2")} == {"autoscaler"}
     world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
     world.settle()
     assert [(entry.layer, entry.what) for entry in entries(world, change="d1", outcome=Outcome.DONE)] == [("maintenance", "drain h1")]

@@ -173,6 +173,23 @@ def test_a_number_that_a_bound_decides_is_the_word_of_who_set_the_bound():
     assert target("t", replace(rules, layers=Layers())).bound is None
 
 
+def test_an_autoscaler_speaks_above_shifts_and_below_a_person_and_takes_its_word_back_with_the_usual_number():
+    night = LayerEntry(tenant="t", layer=Layer.SCHEDULE, target=2, owner="shift night", at=0.0)
+    rules = Rules(shares={"t": Share(minimum=1, target=1, maximum=8)}, layers=Layers(entries=(night,)))
+
+    def scaled(k, by, **more):
+        nonlocal rules
+        rules = replace(rules, layers=layers_after(ChangeSpec(kind="scale", tier="t", k=k, **more), rules, by, 1.0))
+        return target("t", rules).slots, target("t", rules).owner
+
+    assert scaled(4, "keda", layer="autoscaler") == (4, "keda")
+    assert scaled(6, "anna") == (6, "anna")
+    assert scaled(5, "keda", layer="autoscaler") == (6, "anna")
+    assert scaled(5, "anna") == (5, "keda"), "a person who says what holds below takes the own word back"
+    assert scaled(2, "keda", layer="autoscaler") == (2, "shift night")
+    assert rules.layers.entries == (night,)
+
+
 def test_a_person_says_a_minimum_and_a_maximum_with_the_number_until_the_next_number():
     rules = Rules(shares={"t": Share(minimum=1, target=2, maximum=4)})
     said = replace(rules, layers=layers_after(ChangeSpec(kind="scale", tier="t", k=2, minimum=2, maximum=6), rules, "anna", 1.0))
