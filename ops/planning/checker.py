@@ -110,7 +110,7 @@ def _asked_problems(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cl
             told = spec.kind in _MAY_WAIT and any(note.startswith(f"{name} ") for note in plan.notes)
             more = spec.kind is not ChangeKind.REPAIR and len(tier.placement.slots) > aims[name].slots + aims[name].extra
             found += [f"{name} would not move, and {lack}"] if lack is not None and (more or not told) else []
-        elif lack is None and not move.why:
+        elif lack is None and not move.why and aims[name].extra == _extra(aims[name], cluster):  # else nobody can have its number right
             found.append(f"{name} would move, and is as it is to be")
     return found
 
@@ -128,7 +128,7 @@ def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: C
         case ChangeKind.REPARTITION:
             found = [f"is spread over {tier.partitions} partitions"] if tier.partitions != spec.partitions else []
         case ChangeKind.MIGRATE:
-            found = _astray(now, aim, aim.extra, cluster)
+            found = _astray(now, aim, aim.extra, cluster, gone=True)
         case ChangeKind.REPAIR:
             found = _breaches(tier.spec.name, now, aim, cluster)
         case _:
@@ -173,7 +173,8 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
         elif spec.kind in _EMPTYING and name == spec.host:
             found.append(f"{move.tier} would stay on {name}")
     if spec.kind is ChangeKind.LEAVE:
-        found += [f"{move.tier} would stay on {name}, which is to be left" for name in _burst(move.after, cluster)]
+        meant = {name for name in move.after.hosts & cluster.hosts.keys() if aim.to is not None and _is_at(cluster.hosts[name], aim.to)}
+        found += [f"{move.tier} would stay on {name}, which is to be left" for name in _burst(move.after, cluster) if name not in meant]
     found += [f"{move.tier} would be {place}" for place in _foreign(move.tier, move.after, cluster)]
     found += [f"{move.tier} would have {crowd}" for crowd in _crowds(move.tier, move.after, cluster)]
     extra = _extra(aim, cluster)
@@ -219,13 +220,13 @@ def _place(host: Host, kind: str) -> str:
     return {"host": host.name, "rack": f"{host.zone}/{host.rack or host.name}", "zone": host.zone}[kind]
 
 
-def _astray(placement: Placement, aim: _Aim, extra: int, cluster: Cluster) -> Iterable[str]:
-    """Say what is not where it has to be; so many workers may be elsewhere."""
+def _astray(placement: Placement, aim: _Aim, extra: int, cluster: Cluster, *, gone: bool = False) -> Iterable[str]:
+    """Say what is not where it has to be; so many workers may be elsewhere, and what is on unknown hosts is if they are `gone`."""
     hosts = cluster.hosts
     to = aim.to if _serves(aim.to, cluster) else None
-    if placement.driver in hosts and not _is_at(hosts[placement.driver], to):
+    if not _is_at(hosts[placement.driver], to) if placement.driver in hosts else gone:
         yield f"has to be at {to or OWN}, not with its driver on {placement.driver}"
-    away = [name for name in placement.slots if name in hosts and not _is_at(hosts[name], to)]
+    away = [name for name in placement.slots if (not _is_at(hosts[name], to) if name in hosts else gone)]
     if len(away) > extra:
         yield f"has to be at {to or OWN}, not on {', '.join(sorted(set(away)))}"
 

@@ -113,6 +113,13 @@ def test_a_change_that_only_says_what_may_be_placed_moves_nothing_whatever_batch
         assert found(planned, spec, cluster, moves=(moved,)) == [f"a {kind} moves nothing, and t would move"]
 
 
+def test_a_tier_of_which_a_part_was_on_a_host_that_is_gone_may_be_moved_to_its_place():
+    cluster = cluster_of(t=Placement(driver="h3", slots=("h3", "h4")))
+    without = cluster.with_hosts({name: host for name, host in cluster.hosts.items() if name != "h3"})
+    planned, *_ = made(replace(without, batch=("h4",)), kind=ChangeKind.MIGRATE, tier="t", to="h4")
+    assert [move.after.hosts for move in planned.moves] == [{"h4"}]
+
+
 def drained(rules=RULES, **hosts):
     """Return the drain of h2, where t has a worker."""
     return made(cluster_of(rules, {**HOSTS, **hosts}, t=T), kind=ChangeKind.DRAIN, host="h2")
@@ -187,6 +194,18 @@ def test_nothing_stays_on_burst_hosts_that_are_left():
     planned, spec, cluster = made(cluster_of(t=ON_BURST), kind=ChangeKind.LEAVE)
     stays = changed(planned, driver="e2")
     assert "t would stay on e2, which is to be left" in found(planned, spec, cluster, moves=stays)
+
+
+def test_a_tier_that_the_site_file_puts_on_burst_hosts_does_not_keep_the_others_there():
+    rules = replace(RULES, locality={"u": "zone:ec2"})
+    planned, _, _ = made(cluster_of(rules, t=ON_BURST, u=Placement(driver="e2", slots=("e2",))), kind=ChangeKind.LEAVE)
+    assert {move.tier: {HOSTS[name].zone for name in move.after.hosts} for move in planned.moves} == {"t": {"onprem"}, "u": {"ec2"}}
+
+
+def test_a_tier_whose_burst_cannot_be_had_holds_up_no_shift():
+    hosts = {name: replace(host, state=HostState.LOST) if host.zone == "ec2" else host for name, host in HOSTS.items()}
+    shift = replace(RULES, layers=BURST, shifts={"night": {"u": Numbers(target=2)}})
+    made(cluster_of(shift, hosts, t=T, u=U), kind=ChangeKind.SHIFT, shift="night")
 
 
 @pytest.mark.parametrize(
