@@ -57,10 +57,9 @@ def test_when_a_host_is_drained_its_tiers_run_elsewhere_and_it_is_empty(world):
 
 def test_an_old_driver_that_hangs_when_it_should_stop_is_taken_away_and_the_drain_goes_on(world):
     drained = world.placement("entry").driver
-    old = world.driver("entry")
     runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
     world.until(lambda: world.owner("entry").phase is Phase.CUT)
-    old.stuck = True
+    world.driver("entry", 1).stuck = True
     world.until(lambda: runbook.ended)
     assert runbook.ok, sentences(runbook)
     assert "1 left no receipt (it did not end by itself); 2 went on from what was committed" in sentences(runbook)[Step.VERIFY]
