@@ -110,7 +110,7 @@ def test_a_peak_moves_nothing():
 
 
 def test_where_all_are_starved_nothing_is_moved_and_that_is_said():
-    world = site(tenants=("counts", "enrich"), slots=5)
+    world = site(tenants=("counts", "enrich"), slots=4)
     for name in ("counts", "enrich"):
         starve(world, *world.agents, tenant=name)
     pass_time(world, 10 * STARVED_SECONDS)
