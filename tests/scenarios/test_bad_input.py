@@ -67,13 +67,19 @@ def test_bad_records_are_quarantined_with_the_reason_and_good_ones_flow(live: Li
 
 def test_an_unknown_host_in_the_form_is_refused_and_nothing_moves(live: Live) -> None:
     before = {name: tier["incarnation"] for name, tier in live.tiers().items()}
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        live.trigger("drain_host", host="nowhere")
-    assert refused.value.code == 400
-    said = refused.value.read().decode()
-    assert "nowhere" in said
-    assert "h1|h2|h3" in said, "the answer names the hosts that there are"
+    run = live.trigger("drain_host", host="nowhere")
+    assert live.finish("drain_host", run, 120) == "failed"
+    assert live.steps("drain_host", run)["preflight"] == "failed", "nothing is begun"
+    said = live.log_of_failed("drain_host", run)
+    assert 'there is no host "nowhere"; known hosts: h1, h2, h3' in said.replace('\\"', '"'), said
     assert {name: tier["incarnation"] for name, tier in live.tiers().items()} == before
+
+
+def test_what_is_no_name_of_a_host_is_refused_by_the_form_itself(live: Live) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        live.trigger("drain_host", host="h1 h2")
+    assert refused.value.code == 400
+    assert "h1 h2" in refused.value.read().decode()
 
 
 def test_a_wrong_key_in_the_site_file_is_named(live: Live, tmp_path: Path) -> None:

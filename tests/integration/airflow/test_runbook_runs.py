@@ -83,5 +83,5 @@ def test_a_host_is_cordoned_and_drift_repaired_as_the_forms_say(zookeeper):
         '{"kind":"cordon","host":"h2"}': ["preflight", "cordon"],
         '{"kind":"repair","tier":"counts"}': ["preflight", "prepare", "cut", "verify", "release"],
         '{"kind":"repair"}': ["preflight"],
-        '{"kind":"scale","tier":"counts","k":3,"minimum":2,"maximum":4}': ["preflight"],
+        '{"kind":"scale","tier":"counts","k":3,"minimum":2,"maximum":4,"layer":"person"}': ["preflight"],
     }
