@@ -20,9 +20,14 @@ WINDOW = 31
 HISTORY = 1_000
 """Looks over which it is known what had come by then: half an hour."""
 UNEVEN = 2.0
-"""A partition is named when so many times its equal part of all that waits is in it."""
+"""A partition is named when so many times its equal part of all that waits is in it,"""
+MOST = 0.8
+"""or so much of all: of two partitions neither can have twice its part without having all."""
 HOT = 0.2
-"""A key is named when it is so much of a sample."""
+"""A key is named when it is so much of what waits, as samples of its partitions tell."""
+
+Keys = Mapping[int, Sequence[bytes | None]]
+"""Those of some records that wait, by partition."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,7 @@ class Behind:
         self._came.clear()
         self._over, self.lags, self.pressure = {}, {}, None
 
-    def look(
-        self, look: Look, read: Callable[[], int | None], keys: Callable[[str], Sequence[bytes | None]], *, metered: bool = False
-    ) -> None:
+    def look(self, look: Look, read: Callable[[], int | None], keys: Callable[[str], Keys], *, metered: bool = False) -> None:
         """Take a look. Who lets in by measure was held back: it is behind because of that, and presses nobody.
 
         `read` returns the sum of the next offsets that the tier will read, as far as it knows; it is asked only when the tier seems far
@@ -99,20 +102,21 @@ class Behind:
         then = max((at for at, came in self._came if came <= read), default=-inf)
         return Lag(records=max(0, self._came[-1][1] - read), seconds=round(now - then, 1))
 
-    def _pressure(self, look: Look, stream: str, keys: Callable[[str], Sequence[bytes | None]]) -> Pressure:
+    def _pressure(self, look: Look, stream: str, keys: Callable[[str], Keys]) -> Pressure:
         first = self._looks[0]
         seconds = look.now - first.now
         came, done = (
             sum(now - then.get(name, now) for name, now in last.items() if split(name)[0] == stream)
             for last, then in ((look.ends, first.ends), (look.positions, first.positions))
         )
+        waits = waiting(look, stream)
         return Pressure(
             stream=stream,
             lag=self.lags[stream],
             since=self._over[stream][1],
             rate_in=round(came / seconds, 1) if seconds > 0 else None,
             rate_done=round(done / seconds, 1) if seconds > 0 else None,
-            hot=", ".join(filter(None, (uneven(waiting(look, stream)), hot(keys(stream))))),
+            hot=", ".join(filter(None, (uneven(waits), hot(waits, keys(stream))))),
         )
 
 
@@ -129,17 +133,21 @@ def uneven(waits: Mapping[int, int]) -> str:
         return ""
     partition = max(waits, key=lambda each: (waits[each], -each))
     part = waits[partition] / total
-    return f"{part:.0%} of it is in partition {partition} of {len(waits)}" if part * len(waits) >= UNEVEN else ""
+    return f"{part:.0%} of it is in partition {partition} of {len(waits)}" if part >= min(MOST, UNEVEN / len(waits)) else ""
 
 
-def hot(keys: Sequence[bytes | None]) -> str:
-    """Name the key that far too many of some records have."""
-    known = Counter(key for key in keys if key is not None)
-    if not known:
+def hot(waits: Mapping[int, int], keys: Keys) -> str:
+    """Name the key that far too much of what waits has: each partition's sample counts by what waits there."""
+    total = sum(waits.get(partition, 0) for partition, sample in keys.items() if sample)
+    parts: dict[bytes, float] = {}
+    for partition, sample in keys.items():
+        for key, count in Counter(key for key in sample if key is not None).items():
+            parts[key] = parts.get(key, 0.0) + waits.get(partition, 0) * count / len(sample)
+    if not parts or not total:
         return ""
-    key, count = known.most_common(1)[0]
-    part = count / len(keys)
-    return f"key {key[:60].decode(errors='replace')!r} has {part:.0%} of {len(keys)} records that were looked at" if part >= HOT else ""
+    key = max(parts, key=lambda each: (parts[each], each))
+    part, looked = parts[key] / total, sum(map(len, keys.values()))
+    return f"key {key[:60].decode(errors='replace')!r} has {part:.0%} of it, as {looked} records tell" if part >= HOT else ""
 
 
 def _lag(look: Look, stream: str) -> Lag:

@@ -141,8 +141,9 @@ class Progress:
         now = time.time()
         return {name: now - at / 1000 for name, at in self._streams.stamps(old).items()} if old else {}
 
-    def _keys(self, stream: str) -> list[bytes | None]:
-        return self._streams.keys({name: offset for name, offset in self._positions.items() if split(name)[0] == stream}, KEYS)
+    def _keys(self, stream: str) -> dict[int, list[bytes | None]]:
+        places = {name: offset for name, offset in self._positions.items() if split(name)[0] == stream}
+        return {split(name)[1]: keys for name, keys in self._streams.keys(places, KEYS).items()}
 
     def _by_output(self, began: dict[str, int]) -> None:
         """A stream tells by its last records how far its tier is."""

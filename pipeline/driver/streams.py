@@ -118,9 +118,12 @@ class Streams:
         """Return when the record at each of these places was put there (epoch ms)."""
         return {name(str(each.topic()), each.partition() or 0): each.timestamp()[1] for each in self._first(places, 1)}
 
-    def keys(self, places: dict[str, int], count: int) -> list[bytes | None]:
+    def keys(self, places: dict[str, int], count: int) -> dict[str, list[bytes | None]]:
         """Return the keys of about so many records of each partition, from these places on."""
-        return [each.key() for each in self._first(places, count)]
+        found: dict[str, list[bytes | None]] = {}
+        for each in self._first(places, count):
+            found.setdefault(name(str(each.topic()), each.partition() or 0), []).append(each.key())
+        return found
 
     def _first(self, places: dict[str, int], count: int) -> Iterator[Message]:
         """Yield at most `count` records of each partition from its place on; those that are there in time."""

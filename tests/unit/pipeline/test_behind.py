@@ -15,7 +15,7 @@ def unknown():
 
 
 def nobody(_stream):
-    return []
+    return {}
 
 
 def look(now, ends, positions, wait=0.0):
@@ -81,18 +81,34 @@ def test_what_the_output_does_not_tell_is_not_held_against_it(behind):
 
 def test_the_partition_in_which_it_waits_is_named(behind):
     ends = dict.fromkeys(("hits/0", "hits/1", "hits/2", "hits/3"), 10_000)
-    behind.look(look(0, ends, ends | {"hits/2": 100}), unknown, lambda _: [b"a"] * 9 + [b"b"])
-    assert behind.pressure.hot == "100% of it is in partition 2 of 4, key 'a' has 90% of 10 records that were looked at"
+    behind.look(look(0, ends, ends | {"hits/2": 100}), unknown, lambda _: {2: [b"a"] * 9 + [b"b"]})
+    assert behind.pressure.hot == "100% of it is in partition 2 of 4, key 'a' has 90% of it, as 10 records tell"
+
+
+@pytest.mark.parametrize("count", [2, 4, 6, 8, 64])
+def test_a_key_that_fills_its_partition_is_named_however_many_there_are(count):
+    waits = dict.fromkeys(range(count), 100) | {1: 100_000}
+    samples = {partition: [b"%d" % number for number in range(partition, partition + 100)] for partition in range(count)} | {
+        1: [b"who"] * 500
+    }
+    assert uneven(waits).endswith(f"of it is in partition 1 of {count}")
+    assert hot(waits, samples).startswith("key 'who' has ")
+
+
+def test_of_two_partitions_one_is_named_when_most_of_it_waits_there():
+    assert uneven({0: 95_000, 1: 5_000}) == "95% of it is in partition 0 of 2"
+    assert not uneven({0: 70, 1: 30})
 
 
 def test_nothing_is_named_where_all_are_alike():
     assert not uneven({0: 10, 1: 11, 2: 9})
     assert not uneven({0: 1000})
     assert not uneven({})
-    assert not hot([bytes([number]) for number in range(100)])
-    assert not hot([None] * 100)
-    assert not hot([])
-    assert hot([None] * 70 + [b"who"] * 30).startswith("key 'who' has 30%")
+    assert not hot({0: 100}, {0: [bytes([number]) for number in range(100)]})
+    assert not hot({0: 100}, {0: [None] * 100})
+    assert not hot({0: 100}, {})
+    assert not hot({0: 0, 1: 900}, {0: [b"done"] * 100, 1: [bytes([number]) for number in range(100)]}), "nothing waits where it is"
+    assert hot({0: 900}, {0: [None] * 70 + [b"who"] * 30}) == "key 'who' has 30% of it, as 100 records tell"
 
 
 def test_a_clock_that_jumps_makes_nobody_late(behind):
