@@ -14,16 +14,8 @@ from pydantic import AfterValidator, Field, ValidationError
 from ops.brokers import OTHERS, BrokersError, brokers, signed
 from ops.model.access import Credential, Role, Tls, id_of
 from ops.model.resources import Frozen
+from ops.model.spark import SPARK_SECURITY
 from ops.model.streams import User
-
-SPARK_SECURITY = {
-    "spark.authenticate": "true",
-    "spark.network.crypto.enabled": "true",
-    "spark.network.crypto.authEngineVersion": "2",
-    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
-    "spark.network.crypto.saslFallback": "false",
-}
-"""Spark's settings wherever there is a secret: nobody without it is spoken to, and nothing is said in the clear."""
 
 
 class EndpointsError(Exception):

@@ -3,8 +3,8 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from ops.endpoints import SPARK_SECURITY
 from ops.java import JAVA, STARTED_OFTEN, cache
+from ops.model.spark import SPARK_SECURITY
 
 SECRET = "_SPARK_AUTH_SECRET"  # noqa: S105 - its name
 """Where a Worker, and each executor that it starts, finds the secret: everybody may read a command line."""

@@ -4,9 +4,9 @@ import json
 import shutil
 import urllib.request
 
-from ops.endpoints import SPARK_SECURITY
 from ops.files import write_private
 from ops.java import JAVA
+from ops.model.spark import SPARK_SECURITY
 from ops.platform import jvm
 from ops.platform.layout import ADDRESS, Layout
 from ops.platform.service import NotReadyError, Program, Service

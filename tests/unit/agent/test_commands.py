@@ -5,9 +5,9 @@ from pathlib import Path
 
 from ops import spark
 from ops.agent.commands import Installation, command, environment
-from ops.endpoints import SPARK_SECURITY
 from ops.model.assignment import HostFacts, UnitKind
 from ops.model.ids import HostName
+from ops.model.spark import SPARK_SECURITY
 from tests.unit.agent.test_reconcile import driver, slot
 
 FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=1, memory=1000)
