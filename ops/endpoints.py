@@ -5,6 +5,7 @@ this machine's processes in the channel.
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +17,11 @@ from ops.model.access import Credential, Role, Tls, id_of
 from ops.model.resources import Frozen
 from ops.model.spark import SPARK_SECURITY
 from ops.model.streams import User
+from ops.wrong import explain
 
 
-class EndpointsError(Exception):
-    """The endpoints file cannot be used; the message says which key and why."""
+class EndpointsError(ValueError):
+    """The endpoints file, or an address, cannot be used; the message says which and why."""
 
 
 class AirflowEndpoint(Frozen):
@@ -68,11 +70,20 @@ def _checked(kafka: str) -> str:
 def ensemble(zookeeper: str) -> str:
     """Check an address of ZooKeeper."""
     try:
-        collect_hosts(zookeeper)
-    except ValueError as error:
-        message = f"{zookeeper!r}: write it like z1:2181,z2:2181,z3:2181/sluice/hits"
-        raise ValueError(message) from error
+        servers, _ = collect_hosts(zookeeper)
+    except ValueError:
+        servers = []
+    if not all(host for host, _ in servers) or not servers:
+        message = f"{zookeeper!r} is no address of ZooKeeper: write it like z1:2181,z2:2181,z3:2181/sluice/hits"
+        raise EndpointsError(message)
     return zookeeper
+
+
+def _of_postgres(url: str) -> str:
+    if not re.match(r"postgres(ql)?://\S", url):
+        message = "write it like postgresql://USER:PASSWORD@HOST:5432/sluice"  # what was written may hold the password
+        raise EndpointsError(message)
+    return url
 
 
 class Endpoints(Frozen):
@@ -82,7 +93,7 @@ class Endpoints(Frozen):
     """`host:port`, several with commas; with TLS and users as `ops/brokers.py` says. Who asks is added by `kafka_as`."""
     zookeeper: Annotated[str, AfterValidator(ensemble)]
     """`host:port/chroot`, several servers with commas."""
-    postgres: str
+    postgres: Annotated[str, AfterValidator(_of_postgres)]
     """A libpq URL with the password in it."""
     airflow: AirflowEndpoint
     spark: str
@@ -112,7 +123,10 @@ class Endpoints(Frozen):
 
     def credential(self, role: Role) -> Credential | None:
         """Return what proves a role in the channel, as far as it is here; None in a channel that is open to all."""
-        return None if self.access is None else self.access.credential(role)
+        if self.access is None:
+            return None
+        refuse_unreadable(self.access.tls)
+        return self.access.credential(role)
 
     def needed(self, role: Role) -> Credential | None:
         """Return it for a process that is of no use without; EndpointsError where there is none."""
@@ -124,6 +138,14 @@ class Endpoints(Frozen):
             )
             raise EndpointsError(message)
         return found
+
+
+def refuse_unreadable(tls: Tls | None) -> None:
+    """Name a file of TLS that is not to be read here: of the attempt to speak without it, all that is heard is that nobody answers."""
+    for key, kept in ({} if tls is None else {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}).items():
+        if kept is not None and not os.access(kept, os.R_OK):
+            message = f"access.tls.{key}: {kept} is not there, or not for user {os.geteuid()}: copy it there, or correct the path"
+            raise EndpointsError(message)
 
 
 def home() -> Path:
@@ -145,8 +167,7 @@ def load() -> Endpoints:
         message = f"{path} does not exist: start the platform with `make up`, or name the site's file in SLUICE_ENDPOINTS"
         raise FileNotFoundError(message) from error
     except ValidationError as error:
-        wrong = [("".join(f"{part}: " for part in item["loc"]), item["msg"].removeprefix("Value error, ")) for item in error.errors()]
-        raise EndpointsError("\n".join(f"{path}: {key}{why}" for key, why in wrong)) from error
+        raise EndpointsError("\n".join(f"{path}: {line}" for line in explain(error, Endpoints))) from error
     except OSError as error:
         message = f"{path} cannot be read by user {os.geteuid()}: {error.strerror}"
         raise EndpointsError(message) from error

@@ -10,10 +10,11 @@ import secrets
 import tempfile
 import time
 from pathlib import Path
+from typing import Annotated
 
 import structlog
 from cryptography.fernet import Fernet, InvalidToken
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 
 from ops import endpoints
 from ops.brokers import brokers, signed
@@ -37,7 +38,7 @@ class JoinError(Exception):
 class Token(Frozen):
     """The token file: a secret until it was used."""
 
-    zookeeper: str
+    zookeeper: Annotated[str, AfterValidator(endpoints.ensemble)]
     tls: Tls | None = None
     name: str
     key: str
@@ -88,10 +89,11 @@ def join(file: Path) -> None:
         message = f"{file} is not there, and neither is {endpoints.file()}: `sluice token` makes a token"
         raise JoinError(message)
     try:
-        token = Token.model_validate_json(file.read_text())
+        token = Token.model_validate_json(file.read_bytes())
     except (ValidationError, OSError) as error:
         message = f"{file} is no token that can be read by user {os.geteuid()}: `sluice token` makes one"
         raise JoinError(message) from error
+    endpoints.refuse_unreadable(token.tls)
     bundle, where = _take(token)
     write_private(endpoints.file(), bundle.endpoints)
     for role, password in bundle.credentials.items():
@@ -113,7 +115,7 @@ def _take(token: Token) -> tuple[Bundle, endpoints.Access]:
         raise JoinError(gone)
     try:
         bundle = Bundle.model_validate_json(Fernet(token.key).decrypt(found.value.data.encode()))
-    except InvalidToken as error:
+    except (InvalidToken, ValueError) as error:
         message = "this token does not open what waits for it in the channel: `sluice token` makes another"
         raise JoinError(message) from error
     access = endpoints.Endpoints.model_validate_json(bundle.endpoints).access

@@ -37,11 +37,28 @@ HOST_NAME = r"^[a-z][a-z0-9-]*$"
 """What a host may be called, be it in the site file or not."""
 
 
+_ADDRESS = r"[A-Za-z0-9:][A-Za-z0-9:._-]*"
+
+
+def _named(said: str) -> str:
+    if not re.match(HOST_NAME, said):
+        message = f"{said!r} is no name of a host: write small letters, digits and -, a letter first, such as h4"
+        raise ValueError(message)
+    return said
+
+
+def _reachable(said: str) -> str:
+    if not re.fullmatch(_ADDRESS, said):
+        message = f"{said!r} is no address: write the one that other hosts reach it by, such as 10.0.0.4 or h4.example.com"
+        raise ValueError(message)
+    return said
+
+
 class HostConfig(Frozen):
     """One host."""
 
-    name: str = Field(pattern=HOST_NAME)
-    address: str
+    name: Annotated[str, AfterValidator(_named)]
+    address: Annotated[str, AfterValidator(_reachable)]
     zone: str = "onprem"
     rack: str | None = None
     """What it shares with other hosts of its zone and may lose together with them, such as a switch. Default: nothing."""
@@ -85,7 +102,7 @@ class ShiftConfig(Frozen):
     def _known(cls, name: str) -> str:
         try:
             ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError) as error:
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
             message = f"{name!r} is no time zone: write it like Europe/Bucharest"
             raise ValueError(message) from error
         return name
@@ -96,10 +113,10 @@ class Alerts(Frozen):
 
     email_to: tuple[str, ...] = ()
     email_from: str = "sluice@localhost"
-    smtp: str | None = None
+    smtp: str | None = Field(default=None, pattern=r"^[^\s/]+:\d+$")
     """`host:port` of an SMTP server."""
-    webhook: str | None = None
-    """A URL that takes a JSON POST."""
+    webhook: str | None = Field(default=None, pattern=r"^https?://\S+$")
+    """A URL that takes a JSON POST: `https://chat.example/hooks/1`."""
 
 
 class Ec2Config(Frozen):
@@ -123,7 +140,7 @@ class S3Config(Frozen):
 class Site(Frozen):
     """The whole file."""
 
-    pipeline: str
+    pipeline: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
     """The Python module that declares the tiers, such as `pipeline.hits`."""
     hosts: tuple[HostConfig, ...]
     shares: dict[str, Share] = Field(default_factory=dict)
@@ -148,7 +165,7 @@ class Site(Frozen):
     """How long the tasks in a batch slot that a tier needs may go on; what is left then is ended. Unit: seconds. Default: two minutes, in
     which most tasks end by themselves. Agents read it when they start."""
     batch_quantum: Quantum = Quantum(cpu=1, memory=1024, threads=2)
-    partitions: int = Field(default=4, ge=1)
+    partitions: int = Field(default=4, ge=1, le=1000)
     """Partitions of each stream that the platform creates."""
     checkpoints: str | None = None
     """Where tiers with state keep their checkpoints: in a bucket, `s3a://bucket/folder`. None: below the home that all hosts share."""
@@ -234,6 +251,13 @@ class _Loader(yaml.SafeLoader):
                 raise _TwiceError(message)
             lines[name] = line
         return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - as YAML's own
+        """Say where a value is that its form promises and that is none, such as 2020-99-99."""
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:
+            raise yaml.constructor.ConstructorError(None, None, f"{node.value!r} cannot be read: {error}", node.start_mark) from error
 
 
 def load(path: Path) -> Site:

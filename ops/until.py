@@ -59,4 +59,8 @@ def _moment(text: str, zone: tzinfo | None) -> datetime:
 
 def _placed(naive: datetime, zone: tzinfo | None) -> datetime:
     """Read a clock where it hangs; the machine's own zone knows when its summer begins."""
-    return naive.astimezone() if zone is None else naive.replace(tzinfo=zone)
+    try:
+        return naive.astimezone() if zone is None else naive.replace(tzinfo=zone)
+    except (ValueError, OverflowError) as error:
+        message = f"{naive:%Y-%m-%d %H:%M} is at the end of all calendars: name a time to come, such as 2h or 06:00"
+        raise UntilError(message) from error

@@ -13,8 +13,16 @@ from pydantic_core import ErrorDetails
 
 _SHOWN = 40
 """Characters of a value that are repeated; a longer one is not what a person mistyped."""
-_SECRET = re.compile(r"webhook|smtp|email|endpoint|password|secret|token|credential", re.IGNORECASE)
+_SECRET = re.compile(r"webhook|smtp|email|endpoint|postgres|password|secret|token|credential", re.IGNORECASE)
 """Keys whose value may hold an address with a password, or is nobody else's business."""
+
+_LIST, _KEYS = "write a list, such as [a, b]", "write keys and values below it"
+_FORMS = {
+    **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), _LIST),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _KEYS),
+    "path_type": "write the path of a file or folder",
+}
+"""What pydantic says in the words of Python's types."""
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> list[str]:
@@ -28,8 +36,8 @@ def _line(item: ErrorDetails, model: type[BaseModel]) -> str:
     if item["type"] == "extra_forbidden" and path:
         said = _unknown(str(path[-1]), sorted(_at(model, path[:-1]).model_fields))
     elif item["type"] != "value_error":
-        said += _value(item["input"], path)
-    return f"{'.'.join(str(part) for part in path)}: {said}"
+        said = _FORMS.get(item["type"], said) + _value(item["input"], path)
+    return ": ".join(filter(None, (".".join(str(part) for part in path), said)))
 
 
 def _unknown(key: str, known: list[str]) -> str:

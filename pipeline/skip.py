@@ -70,6 +70,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (SkipError, endpoints.EndpointsError, site.SiteError, declare.DeclarationError, ConflictError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
+    except FileNotFoundError as error:
+        sys.stderr.write(f"{error}\n")
+        return AWAY
     except (StreamError, KafkaException, psycopg.Error, ChannelAwayError) as error:
         sys.stderr.write(f"a service does not answer: {error}\n")
         return AWAY

@@ -57,7 +57,6 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--host", required=True, help="the host's name, as in the site file")
     parser.add_argument(
         "--zookeeper",
-        type=endpoints.ensemble,
         help="host:port/chroot of a channel that is open to all; without it, the endpoints file's, which its drivers use in any case",
     )
     parser.add_argument("--address", help="for a host that is not in the site file: the address that its slots listen at")
@@ -164,7 +163,7 @@ def main(words: list[str] | None = None) -> int:
         site_file = site_path()
         site = load_site(site_file)
         facts = facts_from(arguments) if arguments.address else facts_of(arguments.host, site, site_file)
-        serve(facts, site_file, site, arguments.zookeeper)
+        serve(facts, site_file, site, arguments.zookeeper and endpoints.ensemble(arguments.zookeeper))
     except (*REFUSED, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG_USAGE

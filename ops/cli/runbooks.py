@@ -16,7 +16,7 @@ app = typer.Typer()
 Host = Annotated[str, typer.Argument(help="The host's name, as `sluice hosts` lists it.")]
 Tier = Annotated[str, typer.Argument(help="The tier's name, as `sluice tiers` lists it.")]
 OneTier = Annotated[str | None, typer.Argument(metavar="[TIER]", help="The tier's name; without it, all of them.")]
-Deadline = Annotated[float, typer.Option(help="Seconds until the change is given up and undone.", min=1)]
+Deadline = Annotated[float, typer.Option(help="Seconds until the change is given up and undone.", min=1, max=604_800)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; do nothing.")]
 Workers = Annotated[int, typer.Argument(help="How many workers, each of one quantum.", min=1, max=1000)]
 

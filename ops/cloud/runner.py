@@ -25,7 +25,7 @@ from ops.cloud.machines import Machine, Machines
 from ops.model import paths
 from ops.model.access import Role
 from ops.planning.cluster import BURST_ZONE
-from ops.site import Ec2Config
+from ops.site import Ec2Config, SiteError
 from ops.site import load as load_site
 
 log = structlog.get_logger()
@@ -148,7 +148,11 @@ def main() -> int:
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     signal.signal(signal.SIGINT, lambda *_: ending.set())
-    site = load_site(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
+    try:
+        site = load_site(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
+    except SiteError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     runner = Runner(endpoints.home(), site.ec2)
     while not ending.is_set():
         runner.step()

@@ -36,16 +36,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="ops.controller", description=__doc__)
     parser.add_argument("--site", type=Path, default=Path(os.environ.get("SLUICE_SITE", "site.yaml")), help="the site file")
     parser.add_argument("--name", default=f"{socket.gethostname()}-{os.getpid()}", help="how this controller is called in logs and status")
-    parser.add_argument(
-        "--zookeeper", type=endpoints.ensemble, help="host:port/chroot of a channel that is open to all; without it, the endpoints file's"
-    )
+    parser.add_argument("--zookeeper", help="host:port/chroot of a channel that is open to all; without it, the endpoints file's")
     parser.add_argument("--metrics", type=where_to_listen, default="127.0.0.1:0", help="host:port of its figures; port 0: a free one")
     parser.add_argument("--lost-seconds", type=float, default=LOST_SECONDS, help="how long an agent may be away before its host is lost")
     options = parser.parse_args()
     try:
         book = Rulebook(options.site)
         where = None if options.zookeeper else endpoints.load()
-        address, credential = (options.zookeeper, None) if where is None else (where.zookeeper, where.needed(Role.CONTROLLER))
+        address, credential = (
+            (endpoints.ensemble(options.zookeeper), None) if where is None else (where.zookeeper, where.needed(Role.CONTROLLER))
+        )
     except (site.SiteError, endpoints.EndpointsError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -34,8 +34,11 @@ class Rulebook:
         """Look for ever, and tell when other rules hold."""
         while True:
             time.sleep(LOOK_SECONDS)
-            if self.look():
-                changed()
+            try:
+                if self.look():
+                    changed()
+            except Exception:
+                log.exception("the site file could not be looked at: the one before it holds", path=str(self._path))
 
     def look(self) -> bool:
         """Read the file anew when it has changed and is the same as at the last look; tell whether other rules hold."""

@@ -9,6 +9,9 @@ _SIZE = re.compile(r"^(\d+)\s*([mg])i?b?$", re.IGNORECASE)
 
 
 def _mebibytes(value: object) -> object:
+    if isinstance(value, bool):
+        message = f"memory {value!r} is not a size: write it like 700m or 2g"
+        raise ValueError(message)  # noqa: TRY004 - pydantic says a ValueError's words
     if isinstance(value, str):
         match = _SIZE.match(value.strip())
         if match is None:

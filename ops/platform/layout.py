@@ -13,7 +13,7 @@ from base64 import urlsafe_b64encode
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from ops import spark
 from ops.files import write_private
@@ -178,7 +178,11 @@ class Layout:
     def secrets(self) -> Secrets:
         """Read the secrets, made at the first call."""
         path = self.home / "secrets.json"
-        found = Secrets.model_validate_json(path.read_text()) if path.exists() else Secrets()
+        try:
+            found = Secrets.model_validate_json(path.read_bytes()) if path.exists() else Secrets()
+        except ValidationError as error:
+            message = f"{path} is damaged: put a copy of it back; without one, `make clean` begins anew, and takes the data with it"
+            raise PlatformError(message) from error
         if not path.exists() or found.model_fields_set < Secrets.model_fields.keys():  # a new version has one more
             write_private(path, found.model_dump_json())
         return found

@@ -62,12 +62,10 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda *_: stop.set())
     try:
         return _cancel(chosen) if chosen.cancel is not None else _replay(chosen, stop)
-    except (
-        ReplayError, FileNotFoundError, endpoints.EndpointsError, site.SiteError, declare.DeclarationError, releases.ChangedError
-    ) as error:  # fmt: skip
+    except (ReplayError, endpoints.EndpointsError, site.SiteError, declare.DeclarationError, releases.ChangedError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
-    except BrokenOffError as error:
+    except (BrokenOffError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return AWAY
     except (StreamError, KafkaException, psycopg.Error, ChannelAwayError, ConflictError) as error:

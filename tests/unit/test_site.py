@@ -67,6 +67,23 @@ def refused(path: Path) -> str:
             f"pipeline: p\nhosts: [{HOST[:-1]}, colour: red}}]",
             ": hosts.0.colour: there is no such key; known here: address, capacity, labels, name, network, rack, zone",
         ),
+        ("pipeline: p\nhosts: []\npartitions: !!int four", ": not YAML: 'four' cannot be read: "),
+        ("pipeline: p\nhosts: []\nrepair_seconds: 2020-99-99", ": not YAML: '2020-99-99' cannot be read: month must be in 1..12"),
+        (
+            "pipeline: p\nhosts: []\nshifts: {night: {schedule: 0 22 * * *, timezone: Europe}}",
+            ": shifts.night.timezone: 'Europe' is no time zone",
+        ),
+        ("pipeline: ''\nhosts: []", ": pipeline: "),
+        ("pipeline: p\nhosts: []\npartitions: 999999999", ": partitions: Input should be less than or equal to 1000; it is 999999999"),
+        ("pipeline: p\nhosts: []\nreboot: systemctl", ": reboot: write a list, such as [a, b]; it is 'systemctl'"),
+        ("pipeline: p\nhosts: []\nalerts: {smtp: mail}", ": alerts.smtp: "),
+        ("pipeline: p\nhosts: []\nalerts: {webhook: 'ftp://x'}", ": alerts.webhook: "),
+        (
+            f"pipeline: p\nhosts: [{HOST.replace('127.0.1.1', 'no address!')}]",
+            ": hosts.0.address: 'no address!' is no address: write the one",
+        ),
+        (f"pipeline: p\nhosts: [{HOST.replace('h1', 'H 1')}]", ": hosts.0.name: 'H 1' is no name of a host: write small letters"),
+        (f"pipeline: p\nhosts: [{HOST.replace('1g', 'true')}]", ": hosts.0.capacity.memory: memory True is not a size"),
         ("- pipeline", ": expected keys such as `pipeline:` and `hosts:`, found list"),
     ],
 )

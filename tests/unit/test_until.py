@@ -50,6 +50,7 @@ def test_a_clock_means_the_same_hour_on_the_day_after_summer_has_ended():
         ("06:00+02:00", "write the date too"),
         ("noon", "is no time: write 2h, 06:00 or 2026-11-22T06:00"),
         ("25:00", "is no time"),
+        ("0001-01-01T00:00", "past: name a time to come"),
         ("", "is no time"),
         ("-2h", "is no time"),
     ],
@@ -66,3 +67,8 @@ def test_a_clock_is_within_the_day_to_come(now, clock):
     end = ending(clock.isoformat(), now, UTC)
     assert timedelta(0) < end - now <= timedelta(days=1)
     assert end.time() == clock
+
+
+def test_a_time_before_all_calendars_is_refused_where_the_machines_zone_is_asked():
+    with pytest.raises(UntilError, match="name a time to come"):
+        ending("0001-01-01T00:00", NOW, None)

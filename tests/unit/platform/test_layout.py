@@ -50,6 +50,13 @@ def test_the_socket_of_supervisord_is_short_enough_wherever_the_home_is(where: L
     assert deep.socket != replace(deep, home=deep.home / "other").socket
 
 
+def test_damaged_secrets_are_named_and_not_made_anew(where: Layout) -> None:
+    where.home.mkdir(parents=True, exist_ok=True)
+    (where.home / "secrets.json").write_bytes(b'{"postgres": \xff')
+    with pytest.raises(PlatformError, match=r"secrets\.json is damaged: put a copy of it back"):
+        where.secrets()
+
+
 def test_secrets_are_made_once_are_long_and_only_their_owner_reads_them(where: Layout) -> None:
     first = where.secrets()
     assert where.secrets() == first
