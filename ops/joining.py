@@ -18,12 +18,13 @@ from pydantic import AfterValidator, ValidationError
 
 from ops import endpoints
 from ops.brokers import brokers, signed
-from ops.channel import Channel, ConflictError, Write
+from ops.channel import Channel, ConflictError, Write, trail
 from ops.files import write_private
 from ops.model import paths
 from ops.model.access import Credential, Role, Tls
 from ops.model.resources import Frozen
 from ops.model.streams import User
+from ops.model.trail import Entry, Outcome
 
 log = structlog.get_logger()
 
@@ -77,7 +78,8 @@ def make(where: endpoints.Endpoints, seconds: float) -> Token:
             before = channel.read(paths.joining(old), Sealed)
             if before is None or before.value.until < time.time():
                 channel.delete(paths.joining(old))
-        channel.create(paths.joining(name), sealed)
+        told = Entry(at=time.time(), by=trail.me(), what=f"token {name} for a host that joins", outcome=Outcome.DONE)
+        channel.multi([Write(paths.joining(name), sealed, None), trail.write(Role.OPERATOR, told)])
     return Token(zookeeper=where.zookeeper, tls=where.access.tls, name=name, key=key.decode())
 
 

@@ -1,19 +1,21 @@
 """`sluice access` and `sluice token`: credentials, the access lists of a tree, and how a host gets its own. For the admin."""
 
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
 
 from ops import endpoints, joining
-from ops.channel import Channel, tree
+from ops.channel import Channel, trail, tree
 from ops.cli.ending import FAILED, OK, WrongUsageError
 from ops.cli.output import print_json
 from ops.cli.retiring import take_off
 from ops.files import write_private
 from ops.model import paths
 from ops.model.access import Role
+from ops.model.trail import Entry, Outcome
 from ops.platform import credentials
 from ops.until import UntilError, ending
 
@@ -41,6 +43,9 @@ def apply(*, as_json: bool) -> None:
     """Give every node of the tree the access list that it is to have."""
     with _open() as channel:
         mended = tree.apply(channel.kazoo)
+        if mended:
+            told = Entry(at=time.time(), by=trail.me(), what=f"access lists of {mended} nodes", outcome=Outcome.DONE)
+            channel.multi([trail.write(Role.OPERATOR, told)])
     if as_json:
         print_json({"mended": mended})
     else:

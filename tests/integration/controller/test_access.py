@@ -389,6 +389,7 @@ def test_a_host_joins_with_a_token_once_and_serves_with_what_it_got(place, admin
     sealed = admin.kazoo.get(paths.joining(name))[0].decode()
     assert token.key not in sealed
     assert secret not in sealed
+    assert f"token {name} for a host that joins" in {each.entry.what for each in trail.waiting(admin)}
 
     known.unlink()  # a bare host has the same paths, and nothing there
     shutil.rmtree(users)
