@@ -61,6 +61,11 @@ def _print(figures: Figures, stands: list[str]) -> None:
         "The audit has not seen a record yet: it looks a few seconds after `make up`; `sluice logs audit` tells more.",
     )
     for line in figures.audit:
+        if line.unseen:
+            typer.echo(
+                f"{line.tier}: {line.unseen} of its records were no longer in their stream when the audit came to them, and nobody knows "
+                f"whether any is lost; `sluice logs audit` says which. Give the stream a longer retention (retention.ms)."
+            )
         if line.unknown:
             typer.echo(f"{line.tier} delivers at most once: up to {line.unknown} of its records may be lost, and were not sent again.")
     for loss in figures.losses[:SHOWN]:
@@ -85,4 +90,6 @@ def verdict(line: Audited, lost: int) -> str:
     """Say it in a word."""
     if lost:
         return "LOST"
-    return "balanced" if line.judges else "leaves records out on purpose: not judged"
+    if not line.judges:
+        return "leaves records out on purpose: not judged"
+    return f"balanced, but for {line.unseen} that were gone" if line.unseen else "balanced"

@@ -15,6 +15,7 @@ QUERY = (
 )
 AUDIT = (
     "select tier, sum(once)::bigint as once, sum(again)::bigint as again, bool_and(judges) as judges,"
+    " sum(unseen)::bigint as unseen,"
     " extract(epoch from max(at))::float8 as at, extract(epoch from max(complete))::float8 as complete,"
     " coalesce(max(sent.lost), 0)::bigint as unknown"
     " from audit left join frontier using (tier)"
@@ -46,6 +47,8 @@ class Audited(Frozen):
     at: float
     complete: float | None = None
     """Everything that arrived before this moment has gone through the tier; None while nobody knows."""
+    unseen: int = 0
+    """Records that were no longer in their stream when the audit came to them: nobody knows whether they are lost."""
     unknown: int = 0
     """Records that it has sent, at most once, and of which nobody knows whether they were taken."""
 

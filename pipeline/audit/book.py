@@ -19,6 +19,10 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'audit' AND column_name = 'first_lost') THEN"
         " ALTER TABLE audit DROP COLUMN IF EXISTS lost, DROP COLUMN first_lost; END IF; END $$"
     ),
+    sql.SQL(  # what was gone before it was looked at was passed over in silence
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'audit' AND column_name = 'unseen') THEN"
+        " ALTER TABLE audit ADD COLUMN unseen bigint NOT NULL DEFAULT 0; END IF; END $$"
+    ),
     sql.SQL("CREATE TABLE IF NOT EXISTS frontier (tier text PRIMARY KEY, complete timestamptz NOT NULL)"),
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS losses (number bigserial PRIMARY KEY, tier text NOT NULL, place text NOT NULL, records bigint NOT NULL,"
@@ -42,6 +46,8 @@ class Line:
     ahead: list[tuple[int, int]] = field(default_factory=list)
     judges: bool = True
     """Whether what is missing is lost; not so where a tier leaves records out on purpose."""
+    unseen: int = 0
+    """So many were no longer in their stream when it was their turn to be looked at: nobody knows whether they are lost."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +75,10 @@ class Book(Connected):
 
     def load(self, tier: str) -> Page:
         """Return what is remembered of a tier."""
-        found = self.open().execute("SELECT partition, judged, once, again, ahead, judges FROM audit WHERE tier = %s", (tier,))
+        found = self.open().execute("SELECT partition, judged, once, again, ahead, judges, unseen FROM audit WHERE tier = %s", (tier,))
         lines = {
-            partition: Line(judged, once, again, [(begin, end) for begin, end in ahead], judges)
-            for partition, judged, once, again, ahead, judges in found.fetchall()
+            partition: Line(judged, once, again, [(begin, end) for begin, end in ahead], judges, unseen)
+            for partition, judged, once, again, ahead, judges, unseen in found.fetchall()
         }
         read = self.open().execute("SELECT source, position FROM audit_read WHERE tier = %s", (tier,)).fetchall()
         return Page(lines, dict(read))
@@ -82,12 +88,12 @@ class Book(Connected):
         connection = self.open()
         with connection.transaction(), connection.cursor() as cursor:
             cursor.executemany(
-                "INSERT INTO audit (tier, partition, judged, once, again, ahead, judges)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (tier, partition) DO UPDATE SET"
-                " (judged, once, again, ahead, judges, at) = (excluded.judged, excluded.once, excluded.again,"
-                " excluded.ahead, excluded.judges, clock_timestamp())",
+                "INSERT INTO audit (tier, partition, judged, once, again, ahead, judges, unseen)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (tier, partition) DO UPDATE SET"
+                " (judged, once, again, ahead, judges, unseen, at) = (excluded.judged, excluded.once, excluded.again,"
+                " excluded.ahead, excluded.judges, excluded.unseen, clock_timestamp())",
                 [
-                    (tier, partition, line.judged, line.once, line.again, json.dumps(line.ahead), line.judges)
+                    (tier, partition, line.judged, line.once, line.again, json.dumps(line.ahead), line.judges, line.unseen)
                     for partition, line in page.lines.items()
                 ],
             )

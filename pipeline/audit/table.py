@@ -5,6 +5,7 @@ Of a tier with state the table has no row of a record's own: its batches are hel
 
 from dataclasses import dataclass
 
+import structlog
 from psycopg import sql
 
 from pipeline import origins
@@ -12,6 +13,8 @@ from pipeline.audit.book import Book, Line, Missing
 from pipeline.declare import Tier
 from pipeline.driver.streams import Streams, split
 from pipeline.sinks.table import Latest, Once
+
+log = structlog.get_logger()
 
 BATCHES = 30
 """The most of one look, so that a backlog does not become one huge look."""
@@ -133,6 +136,7 @@ class TableAudit:
         if any(entry.rows_in > entry.read for entry in entries):
             return self._count(entries, name)
         given = self._given(entries)
+        self._pass_over(entries)
         missing = self._absent(given, name)
         if missing and any(entry.quarantined for entry in entries):
             missing -= self._aside(entries)
@@ -143,6 +147,28 @@ class TableAudit:
         where = f"in batches {entries[0].batch} to {entries[-1].batch}"
         sentence = f"{count} records that {self._tier.name} was given {where} are not in {table.name}"
         return [Missing(first, count, f"{sentence}; the first may be {first}; they are still in the stream")]
+
+    def _pass_over(self, entries: list[Entry]) -> None:
+        """Count and say what was no longer in the input when it was read here: of that nobody knows."""
+        if self._tier.inputs[0].columns is None:
+            return  # the names are made of places, and nothing was read
+        oldest = self._streams.bounds([stream.name for stream in self._tier.inputs]).oldest
+        for entry in entries:
+            for partition, end in entry.ends.items():
+                first = entry.begins.get(partition, 0)
+                gone = min(end, oldest.get(partition, first)) - first
+                if gone <= 0:
+                    continue
+                self._page.lines[partition].unseen += gone
+                log.warning(
+                    "what a batch was given was gone before it was looked for in the table: nobody knows whether records are lost; "
+                    "give the stream a longer retention",
+                    tier=self._tier.name,
+                    batch=entry.batch,
+                    partition=partition,
+                    records=gone,
+                    before=first + gone,
+                )
 
     def _newest(self, table: sql.Identifier) -> list[Missing]:
         """Of a tier with state, hold the last batch against itself and the table, where nothing has taken its rows' place yet."""

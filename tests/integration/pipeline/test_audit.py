@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ops import endpoints, runbook
@@ -408,3 +408,26 @@ def test_what_was_put_out_while_nobody_looked_is_read_in_steps_and_judged_alike(
     assert len(reached) > 5
     assert reached == sorted(reached)
     assert [each.place for each in lost] == ["raw/2:777"]
+
+
+def test_what_retention_took_before_it_was_looked_at_is_neither_balanced_nor_lost(lab: Lab) -> None:
+    """One record that has expired hid all others of a look."""
+    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    for made in admin.create_topics([NewTopic("expiring", num_partitions=1, replication_factor=-1)]).values():
+        made.result()
+    sink = Once("expired", {"id": "text"})
+    tier = replace(PIPELINE.tier("outbound"), name="late", inputs=(declare.Stream("expiring", "id string"),), sink=sink)
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for statement in sink.statements():
+            connection.execute(statement)
+    with closing(begun(lab, tier)) as auditor, closing(Ledger(lab.where.postgres, "late", 1, sink)) as ledger:
+        kafka.put("expiring", "enrich/9", "hits/0", range(100), now, partitions=1)
+        left_out = rows(offset for offset in range(100) if offset not in {5, 70})
+        ledger.write(Batch({"expiring/0": 0}, {"expiring/0": 100}), replace(left_out, columns={"id": left_out.origins}), epoch=1)
+        with psycopg.connect(lab.where.postgres, autocommit=True) as connection:  # its writer counts what it has dropped
+            connection.execute("UPDATE ledger SET rows_out = 100, filtered = 0 WHERE tier = 'late'")
+        for deleted in admin.delete_records([TopicPartition("expiring", 0, 20)]).values():
+            deleted.result()
+        (missing,) = auditor.look()
+    assert (missing.records, missing.place) == (1, "expiring/0:70")
+    assert lab.ask("SELECT unseen FROM audit WHERE tier = 'late'") == [(20,)]

@@ -121,6 +121,7 @@ LOSS = Found(number=3, tier="entry", place="raw/0:7", records=2, sentence="2 rec
         (Figures(audit=(BALANCED,), losses=(LOSS,)), FAILED, "`sluice audit --settle 3`"),
         (Figures(losses=(LOSS,)), FAILED, "2 records are nowhere"),  # of a tier that is not declared any more
         (Figures(audit=(BALANCED.model_copy(update={"judges": False}),)), 0, "on purpose"),
+        (Figures(audit=(BALANCED.model_copy(update={"unseen": 4}),)), 0, "entry: 4 of its records were no longer in their stream"),
         (Figures(audit=(BALANCED.model_copy(update={"at": LONG_AGO}),)), FAILED, "has not looked at entry for a minute"),
     ],
 )
