@@ -7,6 +7,7 @@ from ops import endpoints
 from ops.cli.ending import PlatformAwayError
 from ops.model.incarnation import TierProgress
 from ops.model.resources import Frozen
+from ops.model.status import Check
 
 CONNECT_SECONDS = 2
 QUERY = (
@@ -15,7 +16,7 @@ QUERY = (
 )
 AUDIT = (
     "select tier, sum(once)::bigint as once, sum(again)::bigint as again, bool_and(judges) as judges,"
-    " sum(unseen)::bigint as unseen,"
+    " sum(unseen)::bigint as unseen, max(checked) as checked,"
     " extract(epoch from max(at))::float8 as at, extract(epoch from max(complete))::float8 as complete,"
     " coalesce(max(sent.lost), 0)::bigint as unknown"
     " from audit left join frontier using (tier)"
@@ -44,6 +45,7 @@ class Audited(Frozen):
     again: int
     """Records that came out of one that had come out before: replays, or one that was made several."""
     judges: bool
+    checked: Check = Check.RECORDS
     at: float
     complete: float | None = None
     """Everything that arrived before this moment has gone through the tier; None while nobody knows."""

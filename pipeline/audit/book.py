@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from psycopg import sql
 
-from ops.model.status import Loss
+from ops.model.status import Check, Loss
 from pipeline.postgres import Connected
 
 STATEMENTS: tuple[sql.SQL, ...] = (
@@ -22,6 +22,10 @@ STATEMENTS: tuple[sql.SQL, ...] = (
     sql.SQL(  # what was gone before it was looked at was passed over in silence
         "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'audit' AND column_name = 'unseen') THEN"
         " ALTER TABLE audit ADD COLUMN unseen bigint NOT NULL DEFAULT 0; END IF; END $$"
+    ),
+    sql.SQL(  # whatever was looked at was called balanced
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'audit' AND column_name = 'checked') THEN"
+        " ALTER TABLE audit ADD COLUMN checked text NOT NULL DEFAULT 'records'; END IF; END $$"
     ),
     sql.SQL("CREATE TABLE IF NOT EXISTS frontier (tier text PRIMARY KEY, complete timestamptz NOT NULL)"),
     sql.SQL(
@@ -67,7 +71,8 @@ class Page:
     lines: dict[str, Line] = field(default_factory=dict)
     """By input partition, `stream/partition`."""
     read: dict[str, int] = field(default_factory=dict)
-    """How far each source was read: an output's partition, or the ledger."""
+    """How far each source was read: an output's partition, the ledger, or what was added up."""
+    checked: Check = Check.RECORDS
 
 
 class Book(Connected):
@@ -88,13 +93,13 @@ class Book(Connected):
         connection = self.open()
         with connection.transaction(), connection.cursor() as cursor:
             cursor.executemany(
-                "INSERT INTO audit (tier, partition, judged, once, again, ahead, judges, unseen)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (tier, partition) DO UPDATE SET"
-                " (judged, once, again, ahead, judges, unseen, at) = (excluded.judged, excluded.once, excluded.again,"
-                " excluded.ahead, excluded.judges, excluded.unseen, clock_timestamp())",
+                "INSERT INTO audit (tier, partition, judged, once, again, ahead, judges, unseen, checked)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (tier, partition) DO UPDATE SET"
+                " (judged, once, again, ahead, judges, unseen, checked, at) = (excluded.judged, excluded.once, excluded.again,"
+                " excluded.ahead, excluded.judges, excluded.unseen, excluded.checked, clock_timestamp())",
                 [
-                    (tier, partition, line.judged, line.once, line.again, json.dumps(line.ahead), line.judges, line.unseen)
-                    for partition, line in page.lines.items()
+                    (tier, place, line.judged, line.once, line.again, json.dumps(line.ahead), line.judges, line.unseen, page.checked)
+                    for place, line in page.lines.items()
                 ],
             )
             cursor.executemany(

@@ -8,19 +8,33 @@ from dataclasses import dataclass
 import structlog
 from psycopg import sql
 
+from ops.model.status import Check
 from pipeline import origins
 from pipeline.audit.book import Book, Line, Missing
 from pipeline.declare import Tier
 from pipeline.driver.streams import Streams, split
-from pipeline.sinks.table import Latest, Once
+from pipeline.sinks.sink import Sink
+from pipeline.sinks.table import Latest, Once, Totals
 
 log = structlog.get_logger()
 
 BATCHES = 30
 """The most of one look, so that a backlog does not become one huge look."""
 LEDGER = "ledger"
+ADDED = "added up"
+"""How much had been added up in the table at the last look."""
+BY = "added up by"
+"""The last batch that had added to it then."""
 ASIDE_MS = 5 * 60_000
 """Bad records are put aside within this time before their batch is in the ledger, however the clocks of Kafka and PostgreSQL differ."""
+
+
+ADDED_UP = (
+    "SELECT added, (SELECT coalesce(max(batch), -1) FROM ledger WHERE tier = %(tier)s),"
+    " (SELECT coalesce(sum(rows_out), 0)::bigint FROM ledger WHERE tier = %(tier)s AND batch > %(before)s)"
+    " FROM added_up WHERE name = %(table)s"
+)
+"""One statement, so that the table and the ledger are those of one commit. Rows that were folded lie before the last look."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,7 @@ class TableAudit:
         self._streams = streams
         self._book = book
         self._page = book.load(tier.name)
+        self._page.checked = _checked(tier.sink)
 
     def look(self) -> list[Missing]:
         """Judge the batches since the last look, and return what is newly lost."""
@@ -77,6 +92,8 @@ class TableAudit:
         if entries:
             lost += self._look_up(entries)
             self._page.read[LEDGER] = entries[-1].batch
+        if isinstance(self._tier.sink, Totals) and self._tier.sink.counted:
+            lost += self._add_up(self._tier.sink, entries)
         self._book.save(self._tier.name, self._page, lost)
         return lost
 
@@ -189,6 +206,29 @@ class TableAudit:
             lost.append(Missing(entry.first, -late, sentence))
         return lost
 
+    def _add_up(self, table: Totals, entries: list[Entry]) -> list[Missing]:
+        """Hold what has been added up since the last look against the rows of the batches since then, both as of one moment.
+
+        What was there before, was settled, or a person takes out with its key is not concerned.
+        """
+        tier, read = self._tier.name, self._page.read
+        before = read.get(BY, -1)
+        found = self._book.open().execute(ADDED_UP, {"table": table.name, "tier": tier, "before": before}).fetchone()
+        self._page.checked = Check.BATCHES if found is None else Check.SUMS
+        if found is None:  # it is not published yet that it is to be noted
+            return []
+        added, last, wrote = found
+        grown = added - read.get(ADDED, added)
+        known = BY in read and last >= before  # else a person has deleted its rows, and the numbers begin again
+        read[ADDED], read[BY] = added, last
+        if not known or grown == wrote:
+            return []
+        place = entries[0].first if entries else next((f"{name}:{line.judged}" for name, line in self._page.lines.items()), table.name)
+        batches = f"batches {before + 1} to {last} of {tier} wrote {wrote} rows" if last > before else f"no batch of {tier} wrote rows"
+        what = f"{batches}, and {' + '.join(table.counted)} of {table.name} grew by {grown}"
+        why = "rows are missing" if grown < wrote else "rows were counted twice"
+        return [Missing(place, abs(wrote - grown), f"{what}: {why}, or somebody has changed it by hand")]
+
     def _absent(self, given: dict[str, str], table: sql.Identifier) -> set[str]:
         query = sql.SQL("SELECT given FROM unnest(%s::text[]) AS given WHERE NOT EXISTS (SELECT FROM {} WHERE origin = given)").format(
             table
@@ -226,6 +266,13 @@ class TableAudit:
         places = {split(partition): begin for partition, begin, _ in reversed(spans)}
         found = self._streams.read(places, {partition: end for partition, _, end in spans})
         return {origins.later(inputs, split(seen.place.rpartition(":")[0])[0], seen.origin): seen.place for seen in found}
+
+
+def _checked(sink: Sink | None) -> Check:
+    """Tell what can be looked at: a service's rows cannot be, nor those that were added up, but for how much that is."""
+    if isinstance(sink, Once):
+        return Check.RECORDS
+    return Check.LAST if isinstance(sink, Latest) else Check.BATCHES
 
 
 def _place(place: str) -> tuple[str, int]:
