@@ -4,15 +4,18 @@ And what publishing does to tiers that are not declared any more, which the audi
 """
 
 import json
+import subprocess
+import sys
 import time
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Event, Thread
 from typing import Any
 
 import psycopg
 import pytest
+import structlog
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
@@ -36,7 +39,7 @@ from pipeline.sinks.ledger import Batch, Counts, Ledger
 from pipeline.sinks.marks import Marks
 from pipeline.sinks.sink import Rows, Written
 from pipeline.sinks.table import Once, Totals
-from tests.lab import Lab
+from tests.lab import ROOT, Lab, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -550,3 +553,46 @@ def test_what_retention_took_before_it_was_looked_at_is_neither_balanced_nor_los
         (missing,) = auditor.look()
     assert (missing.records, missing.place) == (1, "expiring/0:70")
     assert lab.ask("SELECT unseen FROM audit WHERE tier = 'late'") == [(20,)]
+
+
+def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> None:
+    """By the audit as it runs, where tiers' supervision sees it: of a stream, of a table's rows, of totals."""
+    with psycopg.connect(lab.where.postgres) as connection:
+        connection.execute("TRUNCATE delivered, campaign_counts, ledger, tier_epochs, marks, audit, audit_read, frontier, losses")
+    kafka, tiers, told = Kafka(lab.where), ("enrich", "outbound", "counts"), dict[str, float]()
+    with closing(Streams(lab.where.kafka)) as streams, auditing(lab), Channel(lab.where.zookeeper) as channel:
+        looked = "SELECT count(DISTINCT tier) FROM audit_read WHERE tier IN ('enrich', 'outbound', 'counts')"
+        until("the audit has looked at all three", lambda: lab.ask(looked) == [(3,)])
+        first, begins = streams.bounds(["hits"]).ends["hits/3"], streams.bounds(["enriched"]).ends
+        kafka.fill("hits", first + COUNT + 2, partition=3)
+        begun = time.monotonic()
+        put = [first + each for each in range(COUNT + 1) if each != 7777]
+        kafka.put("enriched", "enrich/40", "hits/3", put, time.time())
+        batch = Batch(begins, streams.bounds(["enriched"]).ends)
+        lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({f"0:{put[4321]}"}))
+        with closing(Ledger(lab.where.postgres, "outbound", 1, lossy)) as ledger:
+            ledger.write(batch, rows(put), epoch=1)
+        with closing(Ledger(lab.where.postgres, "counts", 1, dropping(f"0:{put[99]}"))) as ledger:
+            ledger.write(batch, hits(put), epoch=1)
+        while len(told) < len(tiers) and time.monotonic() < begun + 60:
+            kafka.put("enriched", "enrich/40", "hits/3", [put[-1] + 1], time.time())  # the tier goes on, once in a while
+            told |= {tier: time.monotonic() - begun for tier in tiers if tier not in told and channel.exists(paths.loss(tier))}
+            time.sleep(0.2)
+        said = {tier: loss.value.sentence for tier in tiers if (loss := channel.read(paths.loss(tier), Loss)) is not None}
+    structlog.get_logger().info("told after seconds", **told)
+    assert told.keys() == set(tiers), f"told within a minute: {told}"
+    assert f"offsets {put[7776] + 1};" in said["enrich"]
+    assert "1 records that outbound was given" in said["outbound"]
+    assert "wrote 10000 rows, and views + clicks + buys of campaign_counts grew by 9999" in said["counts"]
+
+
+@contextmanager
+def auditing(lab: Lab) -> Iterator[None]:
+    """Run the audit as the platform does."""
+    with (lab.home / "audit.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-m", "pipeline.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0, (lab.home / "audit.log").read_text()
