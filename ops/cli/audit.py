@@ -11,10 +11,18 @@ from ops.cli.ending import FAILED, PlatformAwayError
 from ops.cli.figures import Audited, Figures, read_figures, settle
 from ops.cli.output import ago, print_json, print_table
 from ops.model.access import Role
+from ops.model.status import Check
 from ops.model.trail import Entry, Outcome
 
 STANDS_SECONDS = 60.0
 """The audit looks every few seconds; after so long it is said that it does not."""
+VERDICTS = {
+    Check.RECORDS: "balanced",
+    Check.SUMS: "balanced by its sums",
+    Check.LAST: "batches follow on each other; of its rows, the last one's are looked at",
+    Check.BATCHES: "batches follow on each other; its rows are not looked at",
+}
+"""What may be said of a tier of which nothing is lost."""
 SHOWN = 10
 """The most losses on one screen; with --json all are told."""
 
@@ -27,11 +35,11 @@ def show(settled: int | None, *, as_json: bool) -> None:
         raise PlatformAwayError(figures.missing)
     now = time.time()
     stands = [line.tier for line in figures.audit if now - line.at > STANDS_SECONDS]
-    lost = sorted({loss.tier for loss in figures.losses})
+    losing = sorted({loss.tier for loss in figures.losses})
     if as_json:
-        tiers = [{**line.model_dump(mode="json"), "lost": figures.lost(line.tier)} for line in figures.audit]
+        tiers = [{**line.model_dump(mode="json"), "lost": lost, "verdict": verdict(line, lost)} for line, lost in _lines(figures)]
         print_json(
-            {"ok": not lost and not stands, "lost": lost, "stands": stands, "settled": done, "tiers": tiers, "losses": figures.losses}
+            {"ok": not losing and not stands, "lost": losing, "stands": stands, "settled": done, "tiers": tiers, "losses": figures.losses}
         )
     else:
         if settled is not None:
@@ -39,7 +47,7 @@ def show(settled: int | None, *, as_json: bool) -> None:
                 f"Settled: {done} losses up to number {settled}." if done else f"There was no loss up to number {settled} to settle."
             )
         _print(figures, stands)
-    if lost or stands:
+    if losing or stands:
         raise typer.Exit(FAILED)
 
 
@@ -61,6 +69,11 @@ def _print(figures: Figures, stands: list[str]) -> None:
         "The audit has not seen a record yet: it looks a few seconds after `make up`; `sluice logs audit` tells more.",
     )
     for line in figures.audit:
+        if line.unseen:
+            typer.echo(
+                f"{line.tier}: {line.unseen} of its records were no longer in their stream when the audit came to them, and nobody knows "
+                f"whether any is lost; `sluice logs audit` says which. Give the stream a longer retention (retention.ms)."
+            )
         if line.unknown:
             typer.echo(f"{line.tier} delivers at most once: up to {line.unknown} of its records may be lost, and were not sent again.")
     for loss in figures.losses[:SHOWN]:
@@ -82,7 +95,10 @@ def _moment(complete: float | None) -> str | None:
 
 
 def verdict(line: Audited, lost: int) -> str:
-    """Say it in a word."""
+    """Say it in a few words, and no more than was looked at."""
     if lost:
         return "LOST"
-    return "balanced" if line.judges else "leaves records out on purpose: not judged"
+    if not line.judges:
+        return "leaves records out on purpose: not judged"
+    found = VERDICTS[line.checked]
+    return f"{found}, but for {line.unseen} that were gone" if line.unseen else found

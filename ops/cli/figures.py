@@ -7,6 +7,7 @@ from ops import endpoints
 from ops.cli.ending import PlatformAwayError
 from ops.model.incarnation import TierProgress
 from ops.model.resources import Frozen
+from ops.model.status import Check
 
 CONNECT_SECONDS = 2
 QUERY = (
@@ -15,6 +16,7 @@ QUERY = (
 )
 AUDIT = (
     "select tier, sum(once)::bigint as once, sum(again)::bigint as again, bool_and(judges) as judges,"
+    " sum(unseen)::bigint as unseen, max(checked) as checked,"
     " extract(epoch from max(at))::float8 as at, extract(epoch from max(complete))::float8 as complete,"
     " coalesce(max(sent.lost), 0)::bigint as unknown"
     " from audit left join frontier using (tier)"
@@ -43,9 +45,12 @@ class Audited(Frozen):
     again: int
     """Records that came out of one that had come out before: replays, or one that was made several."""
     judges: bool
+    checked: Check = Check.RECORDS
     at: float
     complete: float | None = None
     """Everything that arrived before this moment has gone through the tier; None while nobody knows."""
+    unseen: int = 0
+    """Records that were no longer in their stream when the audit came to them: nobody knows whether they are lost."""
     unknown: int = 0
     """Records that it has sent, at most once, and of which nobody knows whether they were taken."""
 

@@ -50,6 +50,19 @@ class TierStatus(Frozen):
     """It is behind too far; what is upstream of it is held back."""
 
 
+class Check(StrEnum):
+    """What the audit holds against what a tier was given, beside its batches against each other."""
+
+    RECORDS = "records"
+    """Each record: it is in a stream, or a row of the table is of its name."""
+    SUMS = "sums"
+    """What has been added up in a table against the rows of the batches."""
+    LAST = "last"
+    """The rows of the last batch only."""
+    BATCHES = "batches"
+    """Nothing else: of what is written nobody looks at anything."""
+
+
 class Loss(Frozen):
     """`tiers/<name>/loss`: what the audit found missing of a tier last, there until a person settles it."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from psycopg import sql
 
-from ops.model.status import Loss
+from ops.model.status import Check, Loss
 from pipeline.postgres import Connected
 
 STATEMENTS: tuple[sql.SQL, ...] = (
@@ -18,6 +18,14 @@ STATEMENTS: tuple[sql.SQL, ...] = (
     sql.SQL(  # they became rows of `losses`
         "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'audit' AND column_name = 'first_lost') THEN"
         " ALTER TABLE audit DROP COLUMN IF EXISTS lost, DROP COLUMN first_lost; END IF; END $$"
+    ),
+    sql.SQL(  # what was gone before it was looked at was passed over in silence
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'audit' AND column_name = 'unseen') THEN"
+        " ALTER TABLE audit ADD COLUMN unseen bigint NOT NULL DEFAULT 0; END IF; END $$"
+    ),
+    sql.SQL(  # whatever was looked at was called balanced
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'audit' AND column_name = 'checked') THEN"
+        " ALTER TABLE audit ADD COLUMN checked text NOT NULL DEFAULT 'records'; END IF; END $$"
     ),
     sql.SQL("CREATE TABLE IF NOT EXISTS frontier (tier text PRIMARY KEY, complete timestamptz NOT NULL)"),
     sql.SQL(
@@ -42,6 +50,8 @@ class Line:
     ahead: list[tuple[int, int]] = field(default_factory=list)
     judges: bool = True
     """Whether what is missing is lost; not so where a tier leaves records out on purpose."""
+    unseen: int = 0
+    """So many were no longer in their stream when it was their turn to be looked at: nobody knows whether they are lost."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,8 @@ class Page:
     lines: dict[str, Line] = field(default_factory=dict)
     """By input partition, `stream/partition`."""
     read: dict[str, int] = field(default_factory=dict)
-    """How far each source was read: an output's partition, or the ledger."""
+    """How far each source was read: an output's partition, the ledger, or what was added up."""
+    checked: Check = Check.RECORDS
 
 
 class Book(Connected):
@@ -69,10 +80,10 @@ class Book(Connected):
 
     def load(self, tier: str) -> Page:
         """Return what is remembered of a tier."""
-        found = self.open().execute("SELECT partition, judged, once, again, ahead, judges FROM audit WHERE tier = %s", (tier,))
+        found = self.open().execute("SELECT partition, judged, once, again, ahead, judges, unseen FROM audit WHERE tier = %s", (tier,))
         lines = {
-            partition: Line(judged, once, again, [(begin, end) for begin, end in ahead], judges)
-            for partition, judged, once, again, ahead, judges in found.fetchall()
+            partition: Line(judged, once, again, [(begin, end) for begin, end in ahead], judges, unseen)
+            for partition, judged, once, again, ahead, judges, unseen in found.fetchall()
         }
         read = self.open().execute("SELECT source, position FROM audit_read WHERE tier = %s", (tier,)).fetchall()
         return Page(lines, dict(read))
@@ -82,13 +93,13 @@ class Book(Connected):
         connection = self.open()
         with connection.transaction(), connection.cursor() as cursor:
             cursor.executemany(
-                "INSERT INTO audit (tier, partition, judged, once, again, ahead, judges)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (tier, partition) DO UPDATE SET"
-                " (judged, once, again, ahead, judges, at) = (excluded.judged, excluded.once, excluded.again,"
-                " excluded.ahead, excluded.judges, clock_timestamp())",
+                "INSERT INTO audit (tier, partition, judged, once, again, ahead, judges, unseen, checked)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (tier, partition) DO UPDATE SET"
+                " (judged, once, again, ahead, judges, unseen, checked, at) = (excluded.judged, excluded.once, excluded.again,"
+                " excluded.ahead, excluded.judges, excluded.unseen, excluded.checked, clock_timestamp())",
                 [
-                    (tier, partition, line.judged, line.once, line.again, json.dumps(line.ahead), line.judges)
-                    for partition, line in page.lines.items()
+                    (tier, place, line.judged, line.once, line.again, json.dumps(line.ahead), line.judges, line.unseen, page.checked)
+                    for place, line in page.lines.items()
                 ],
             )
             cursor.executemany(

@@ -27,10 +27,17 @@ class Coverage:
     """How many offsets have come out."""
     again: int = 0
     """How many records came out of an offset that had one already: replays, or one record that was made several."""
+    unseen: int = 0
+    """How many offsets were passed over, for what came out of them was gone before anybody looked."""
 
     def begin(self, offset: int) -> None:
         """Judge nothing before an offset; what was found stays."""
         self.judged, self.ahead = offset, set()
+
+    def pass_over(self, offset: int) -> None:
+        """Judge nothing from here to an offset: what came out in between can no longer be read."""
+        self.unseen += max(0, offset - self.judged) - sum(self.judged <= each < offset for each in self.ahead)
+        self.begin(offset)
 
     def add(self, offset: int) -> None:
         """Note a record that was made of an offset."""

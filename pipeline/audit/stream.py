@@ -3,10 +3,14 @@
 import math
 import time
 
+import structlog
+
 from pipeline.audit.book import Book, Line, Missing, Page
 from pipeline.audit.coverage import Claims, Coverage, ranges
 from pipeline.declare import Tier
 from pipeline.driver.streams import Seen, Streams, split
+
+log = structlog.get_logger()
 
 BEFORE_MS = 30_000
 """How far the first look goes back: more than what a claim is about, so that nothing is judged of which a part lies before it."""
@@ -57,9 +61,14 @@ class StreamAudit:
         safe = self._claims.settled()
         for partition, offsets in out.items():
             if partition not in self._found:
-                found = self._found[partition] = self._before.pop(partition, Coverage(0))
+                known = self._before.pop(partition, None)
+                found = self._found[partition] = known or Coverage(0)
                 # of a first look only what a run claims is whole: of the rest, a part may lie before what was read
-                found.begin(safe.get(partition, max(offsets)) + 1 if fresh else min(offsets))
+                first = safe.get(partition, max(offsets)) + 1 if fresh else min(offsets)
+                if known is None:
+                    found.begin(first)
+                else:
+                    self._pass_over(partition, first)
             for offset in offsets:
                 self._found[partition].add(offset)
         lost = [missing for partition, offset in safe.items() for missing in self._judge(partition, offset)]
@@ -84,6 +93,20 @@ class StreamAudit:
     def _mine(self, seen: Seen) -> bool:
         """A quarantine belongs to the stream, whoever of its readers found the record bad."""
         return seen.out.tier == self._tier.name
+
+    def _pass_over(self, partition: str, first: int) -> None:
+        """Go on from an offset where what came out before it can no longer be read, and say how many are not judged."""
+        found, before = self._found[partition], self._found[partition].unseen
+        found.pass_over(first)
+        if (gone := found.unseen - before) > 0:
+            log.warning(
+                "what came out was gone before it was looked at: nobody knows whether records are lost; "
+                "give the streams a longer retention",
+                tier=self._tier.name,
+                partition=partition,
+                records=gone,
+                before=first,
+            )
 
     def _judge(self, partition: str, safe: int) -> list[Missing]:
         found = self._found.get(partition)
@@ -118,9 +141,9 @@ class StreamAudit:
 
     def _line(self, partition: str) -> Line:
         found = self._found[partition]
-        return Line(found.judged, found.once, found.again, ranges(found.ahead), not self._tier.filters)
+        return Line(found.judged, found.once, found.again, ranges(found.ahead), not self._tier.filters, found.unseen)
 
 
 def _coverage(line: Line) -> Coverage:
     ahead = {offset for first, last in line.ahead for offset in range(first, last + 1)}
-    return Coverage(line.judged, ahead, line.once, line.again)
+    return Coverage(line.judged, ahead, line.once, line.again, line.unseen)

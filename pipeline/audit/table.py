@@ -5,19 +5,36 @@ Of a tier with state the table has no row of a record's own: its batches are hel
 
 from dataclasses import dataclass
 
+import structlog
 from psycopg import sql
 
+from ops.model.status import Check
 from pipeline import origins
 from pipeline.audit.book import Book, Line, Missing
 from pipeline.declare import Tier
 from pipeline.driver.streams import Streams, split
-from pipeline.sinks.table import Latest, Once
+from pipeline.sinks.sink import Sink
+from pipeline.sinks.table import Latest, Once, Totals
+
+log = structlog.get_logger()
 
 BATCHES = 30
 """The most of one look, so that a backlog does not become one huge look."""
 LEDGER = "ledger"
+ADDED = "added up"
+"""How much had been added up in the table at the last look."""
+BY = "added up by"
+"""The last batch that had added to it then."""
 ASIDE_MS = 5 * 60_000
 """Bad records are put aside within this time before their batch is in the ledger, however the clocks of Kafka and PostgreSQL differ."""
+
+
+ADDED_UP = (
+    "SELECT added, (SELECT coalesce(max(batch), -1) FROM ledger WHERE tier = %(tier)s),"
+    " (SELECT coalesce(sum(rows_out), 0)::bigint FROM ledger WHERE tier = %(tier)s AND batch > %(before)s)"
+    " FROM added_up WHERE name = %(table)s"
+)
+"""One statement, so that the table and the ledger are those of one commit. Rows that were folded lie before the last look."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +74,7 @@ class TableAudit:
         self._streams = streams
         self._book = book
         self._page = book.load(tier.name)
+        self._page.checked = _checked(tier.sink)
 
     def look(self) -> list[Missing]:
         """Judge the batches since the last look, and return what is newly lost."""
@@ -74,6 +92,8 @@ class TableAudit:
         if entries:
             lost += self._look_up(entries)
             self._page.read[LEDGER] = entries[-1].batch
+        if isinstance(self._tier.sink, Totals) and self._tier.sink.counted:
+            lost += self._add_up(self._tier.sink, entries)
         self._book.save(self._tier.name, self._page, lost)
         return lost
 
@@ -133,6 +153,7 @@ class TableAudit:
         if any(entry.rows_in > entry.read for entry in entries):
             return self._count(entries, name)
         given = self._given(entries)
+        self._pass_over(entries)
         missing = self._absent(given, name)
         if missing and any(entry.quarantined for entry in entries):
             missing -= self._aside(entries)
@@ -143,6 +164,28 @@ class TableAudit:
         where = f"in batches {entries[0].batch} to {entries[-1].batch}"
         sentence = f"{count} records that {self._tier.name} was given {where} are not in {table.name}"
         return [Missing(first, count, f"{sentence}; the first may be {first}; they are still in the stream")]
+
+    def _pass_over(self, entries: list[Entry]) -> None:
+        """Count and say what was no longer in the input when it was read here: of that nobody knows."""
+        if self._tier.inputs[0].columns is None:
+            return  # the names are made of places, and nothing was read
+        oldest = self._streams.bounds([stream.name for stream in self._tier.inputs]).oldest
+        for entry in entries:
+            for partition, end in entry.ends.items():
+                first = entry.begins.get(partition, 0)
+                gone = min(end, oldest.get(partition, first)) - first
+                if gone <= 0:
+                    continue
+                self._page.lines[partition].unseen += gone
+                log.warning(
+                    "what a batch was given was gone before it was looked for in the table: nobody knows whether records are lost; "
+                    "give the stream a longer retention",
+                    tier=self._tier.name,
+                    batch=entry.batch,
+                    partition=partition,
+                    records=gone,
+                    before=first + gone,
+                )
 
     def _newest(self, table: sql.Identifier) -> list[Missing]:
         """Of a tier with state, hold the last batch against itself and the table, where nothing has taken its rows' place yet."""
@@ -162,6 +205,29 @@ class TableAudit:
             sentence = f"the state of {self._tier.name} has taken in {-late} records more than batch {entry.batch} was given"
             lost.append(Missing(entry.first, -late, sentence))
         return lost
+
+    def _add_up(self, table: Totals, entries: list[Entry]) -> list[Missing]:
+        """Hold what has been added up since the last look against the rows of the batches since then, both as of one moment.
+
+        What was there before, was settled, or a person takes out with its key is not concerned.
+        """
+        tier, read = self._tier.name, self._page.read
+        before = read.get(BY, -1)
+        found = self._book.open().execute(ADDED_UP, {"table": table.name, "tier": tier, "before": before}).fetchone()
+        self._page.checked = Check.BATCHES if found is None else Check.SUMS
+        if found is None:  # it is not published yet that it is to be noted
+            return []
+        added, last, wrote = found
+        grown = added - read.get(ADDED, added)
+        known = BY in read and last >= before  # else a person has deleted its rows, and the numbers begin again
+        read[ADDED], read[BY] = added, last
+        if not known or grown == wrote:
+            return []
+        place = entries[0].first if entries else next((f"{name}:{line.judged}" for name, line in self._page.lines.items()), table.name)
+        batches = f"batches {before + 1} to {last} of {tier} wrote {wrote} rows" if last > before else f"no batch of {tier} wrote rows"
+        what = f"{batches}, and {' + '.join(table.counted)} of {table.name} grew by {grown}"
+        why = "rows are missing" if grown < wrote else "rows were counted twice"
+        return [Missing(place, abs(wrote - grown), f"{what}: {why}, or somebody has changed it by hand")]
 
     def _absent(self, given: dict[str, str], table: sql.Identifier) -> set[str]:
         query = sql.SQL("SELECT given FROM unnest(%s::text[]) AS given WHERE NOT EXISTS (SELECT FROM {} WHERE origin = given)").format(
@@ -200,6 +266,13 @@ class TableAudit:
         places = {split(partition): begin for partition, begin, _ in reversed(spans)}
         found = self._streams.read(places, {partition: end for partition, _, end in spans})
         return {origins.later(inputs, split(seen.place.rpartition(":")[0])[0], seen.origin): seen.place for seen in found}
+
+
+def _checked(sink: Sink | None) -> Check:
+    """Tell what can be looked at: a service's rows cannot be, nor those that were added up, but for how much that is."""
+    if isinstance(sink, Once):
+        return Check.RECORDS
+    return Check.LAST if isinstance(sink, Latest) else Check.BATCHES
 
 
 def _place(place: str) -> tuple[str, int]:

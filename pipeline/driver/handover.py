@@ -37,6 +37,7 @@ class Handover:
                 **brokers(kafka).client,
                 "group.id": LOOKERS,
                 "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",  # the record before the end may have expired, and what comes after it is looked for
                 "fetch.wait.max.ms": 20,
                 "log_level": 2,
             }

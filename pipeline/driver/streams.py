@@ -66,6 +66,7 @@ class Streams:
                 "group.id": LOOKERS,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",  # from what retention has taken on to what is left; the default would be its end
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
                 "fetch.wait.max.ms": 50,
                 "log_level": 2,
@@ -115,7 +116,7 @@ class Streams:
         return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
 
     def stamps(self, places: dict[str, int]) -> dict[str, int]:
-        """Return when the record at each of these places was put there (epoch ms)."""
+        """Return when the record at each of these places was put there (epoch ms); where it is gone, the next one that is left."""
         return {name(str(each.topic()), each.partition() or 0): each.timestamp()[1] for each in self._first(places, 1)}
 
     def keys(self, places: dict[str, int], count: int) -> dict[str, list[bytes | None]]:
@@ -126,7 +127,7 @@ class Streams:
         return found
 
     def _first(self, places: dict[str, int], count: int) -> Iterator[Message]:
-        """Yield at most `count` records of each partition from its place on; those that are there in time."""
+        """Yield at most `count` records of each partition from its place on, of those that are left; those that are there in time."""
         left = dict.fromkeys(places, count)
         self._consumer.assign([TopicPartition(*split(place), offset) for place, offset in places.items()])
         deadline = time.monotonic() + SECONDS
@@ -135,7 +136,7 @@ class Streams:
                 place = name(str(message.topic()), message.partition() or 0)
                 if message.error() is not None:
                     left.pop(place, None)
-                elif place in left:
+                elif place in left and (message.offset() or 0) >= places[place]:
                     yield message
                     left[place] -= 1
                     if not left[place]:
@@ -170,7 +171,10 @@ class Streams:
         return set(range(first, min(end, oldest))) | {message.offset() or 0 for message in there}
 
     def _through(self, starts: dict[tuple[str, int], int], ends: dict[str, int]) -> Iterator[Message]:
-        """Yield every record that lies from `starts` up to `ends`."""
+        """Yield every record that lies from `starts` up to `ends`, of those that are left.
+
+        A stream that was made anew meanwhile is read from its beginning: none of that was asked for.
+        """
         left = {key for key, offset in starts.items() if offset < ends[name(*key)]}
         if not left:
             return
@@ -187,7 +191,7 @@ class Streams:
                 key = (message.topic(), message.partition())
                 if self._is_end(message) or (message.error() is None and message.offset() >= ends[name(*key)] - 1):
                     left.discard(key)
-                if message.error() is None and message.offset() < ends[name(*key)]:
+                if message.error() is None and starts[key] <= message.offset() < ends[name(*key)]:
                     yield message
         self._consumer.unassign()
 

@@ -15,6 +15,7 @@ CAMPAIGN_COUNTS = Totals(
     "campaign_counts",
     {"campaign": "text", "window_start": "timestamptz", "views": "bigint", "clicks": "bigint", "buys": "bigint"},
     key=("campaign", "window_start"),
+    counted=("views", "clicks", "buys"),
 )
 
 

@@ -63,6 +63,7 @@ STATEMENTS: tuple[sql.Composable, ...] = (
         " rate_in float8 NOT NULL, rate_out float8 NOT NULL, lag bigint NOT NULL, latency_ms float8,"
         " slots jsonb NOT NULL, details jsonb NOT NULL)"
     ),
+    sql.SQL("CREATE TABLE IF NOT EXISTS added_up (name text PRIMARY KEY, added bigint NOT NULL DEFAULT 0)"),
     sql.SQL("CREATE TABLE IF NOT EXISTS archived (name text PRIMARY KEY, batch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now())"),
     sql.SQL(  # where a file ended was known to its writer alone
         "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'archived' AND column_name = 'upto') THEN"

@@ -12,9 +12,12 @@ from typing import Any, ClassVar
 import psycopg
 from psycopg import sql
 
+from pipeline.declare import DeclarationError
 from pipeline.postgres import index
 from pipeline.sinks.marks import Marks, first_seen
 from pipeline.sinks.sink import Rows, Sink, Written
+
+WHOLE = ("smallint", "integer", "int", "bigint")
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,17 @@ class Totals(Table):
     """Numbers added up by key."""
 
     key: tuple[str, ...] = field(default=())
+    counted: tuple[str, ...] = field(default=())
+    """Columns of whole numbers to which, together, each row adds one: PostgreSQL notes how much that becomes, and the audit holds it
+    against the ledger. Without them nobody looks at what has become of the rows."""
+
+    def __post_init__(self) -> None:
+        """Refuse to count by what is no number."""
+        if wrong := [name for name in self.counted if name in self.key or self.columns.get(name, "").lower() not in WHOLE]:
+            message = (
+                f'sink "{self.name}": counted names {", ".join(wrong)}; name columns of type {", ".join(WHOLE)} that are not in its key'
+            )
+            raise DeclarationError(message)
 
     @property
     def keys(self) -> Sequence[str]:
@@ -84,7 +98,44 @@ class Totals(Table):
     def statements(self) -> list[sql.Composed]:
         """Make the key the primary one."""
         key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
-        return self._define([sql.SQL("PRIMARY KEY ({})").format(key)])
+        return [*self._define([sql.SQL("PRIMARY KEY ({})").format(key)]), *(self._noted() if self.counted else [])]
+
+    def _noted(self) -> list[sql.Composed]:
+        """Have PostgreSQL note by how much the counted columns grow, whoever writes: nobody has to add the whole table up to know."""
+        each = sql.SQL(" + ").join(sql.SQL("coalesce({}, 0)::bigint").format(sql.Identifier(name)) for name in self.counted)
+        table, noted = sql.Identifier(self.name), sql.Identifier(f"{self.name}_added_up")
+        name, changed = sql.Literal(self.name), sql.SQL("(SELECT coalesce(sum({}), 0) FROM {})")
+        statements = [
+            sql.SQL("INSERT INTO added_up (name) VALUES ({}) ON CONFLICT DO NOTHING").format(name),
+            sql.SQL(
+                "CREATE OR REPLACE FUNCTION {noted}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                " UPDATE added_up SET added = added + {new} WHERE name = {name};"
+                " IF TG_OP = 'UPDATE' THEN UPDATE added_up SET added = added - {old} WHERE name = {name}; END IF;"
+                " RETURN NULL; END $$"
+            ).format(
+                noted=noted,
+                name=name,
+                new=changed.format(each, sql.SQL("rows_after")),
+                old=changed.format(each, sql.SQL("rows_before")),
+            ),
+        ]
+        for event, rows in (("INSERT", "NEW TABLE AS rows_after"), ("UPDATE", "OLD TABLE AS rows_before NEW TABLE AS rows_after")):
+            trigger = f"{self.name}_added_up_{event.lower()}"
+            statements.append(
+                sql.SQL(  # as with ALTER TABLE: only where there is something to do
+                    "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = {}::regclass AND tgname = {}) THEN"
+                    " CREATE TRIGGER {} AFTER {} ON {} REFERENCING {} FOR EACH STATEMENT EXECUTE FUNCTION {}(); END IF; END $$"
+                ).format(
+                    sql.Literal(table.as_string()),
+                    sql.Literal(trigger),
+                    sql.Identifier(trigger),
+                    sql.SQL(event),
+                    table,
+                    sql.SQL(rows),
+                    noted,
+                )
+            )
+        return statements
 
     def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
         """Add up what was not seen before; null adds nothing."""

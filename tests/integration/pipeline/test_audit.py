@@ -4,20 +4,25 @@ And what publishing does to tiers that are not declared any more, which the audi
 """
 
 import json
+import subprocess
+import sys
 import time
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
+import structlog
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ops import endpoints, runbook
 from ops.channel import Channel
+from ops.cli.audit import verdict
+from ops.cli.figures import read_figures
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.incarnation import TierWanted
@@ -28,12 +33,13 @@ from pipeline.audit.__main__ import Auditor
 from pipeline.declare import Tier
 from pipeline.driver.positions import SETTLED_MS
 from pipeline.driver.streams import Streams
+from pipeline.hits.counts import CAMPAIGN_COUNTS
 from pipeline.hits.outbound import DELIVERED
 from pipeline.sinks.ledger import Batch, Counts, Ledger
 from pipeline.sinks.marks import Marks
 from pipeline.sinks.sink import Rows, Written
-from pipeline.sinks.table import Once
-from tests.lab import Lab
+from pipeline.sinks.table import Once, Totals
+from tests.lab import ROOT, Lab, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -274,6 +280,102 @@ def test_a_replay_writes_batches_of_the_tier_that_move_nothing_and_are_held_agai
             assert "batch 3 of outbound wrote 2 rows, and 1 are in the table" in missing.sentence
 
 
+@dataclass(frozen=True)
+class Dropping(Totals):
+    """A writer that adds up all rows but one, and counts them all."""
+
+    drops: frozenset[str] = frozenset()
+
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+        kept = rows.only([number for number, origin in enumerate(rows.origins) if origin not in self.drops])
+        return Written(super().write(cursor, kept, batch, marks, halt).new + len(rows) - len(kept))
+
+
+def dropping(origin: str) -> Dropping:
+    sink = CAMPAIGN_COUNTS
+    return Dropping(sink.name, sink.columns, sink.key, sink.counted, drops=frozenset({origin}))
+
+
+def hits(offsets: Iterable[int]) -> Rows:
+    """Return what counts adds up for a view and some clicks."""
+    names = [f"0:{offset}" for offset in offsets]
+    kinds = [offset % 3 == 0 for offset in offsets]
+    added = {"views": [int(view) for view in kinds], "clicks": [int(not view) for view in kinds], "buys": [0] * len(names)}
+    return Rows({"campaign": ["a"] * len(names), "window_start": ["2026-01-01"] * len(names), **added}, names, ["0"] * len(names))
+
+
+def verdict_of(lab: Lab, tier: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("SLUICE_ENDPOINTS", str(lab.home / "endpoints.json"))
+    figures = read_figures()
+    return next(verdict(line, figures.lost(tier)) for line in figures.audit if line.tier == tier)
+
+
+def test_totals_that_grow_by_other_than_their_rows_are_told_whatever_was_there_or_is_folded(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = PIPELINE.tier("counts")
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection, closing(Auditor((counts,), lab.where)) as auditor:
+        connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, marks, audit, audit_read, losses")
+        connection.execute("INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 70, 7, 0)")  # before anybody looked
+        assert auditor.look() == []
+        done = iter(range(0, 10 * COUNT, COUNT))
+        at = -COUNT
+
+        def write(sink: Totals, owner: int) -> list[str]:
+            nonlocal at
+            at = next(done)
+            with closing(Ledger(lab.where.postgres, "counts", owner, sink)) as ledger:
+                ledger.write(Batch({"enriched/0": at}, {"enriched/0": at + COUNT}), hits(range(at, at + COUNT)), epoch=owner)
+            return [missing.sentence for missing in auditor.look()]
+
+        assert write(CAMPAIGN_COUNTS, 1) == []
+        assert verdict_of(lab, "counts", monkeypatch) == "balanced by its sums"
+        (said,) = write(dropping("0:14321"), 2)
+        assert said == (
+            "batches 1 to 1 of counts wrote 10000 rows, and views + clicks + buys of campaign_counts grew by 9999: rows are missing, "
+            "or somebody has changed it by hand"
+        )
+        assert [count for _, count in losses(lab, "counts")] == [1]
+        assert write(CAMPAIGN_COUNTS, 3) == [], "it is told once"
+        connection.execute("UPDATE ledger SET batch = 2, rows_in = 30000, rows_out = 30000, ends = ends WHERE batch = 2")
+        connection.execute("DELETE FROM ledger WHERE batch < 2")  # as it is folded
+        connection.execute("DELETE FROM campaign_counts")  # what is old is taken out
+        assert write(CAMPAIGN_COUNTS, 4) == []
+        with closing(Auditor((counts,), lab.where)) as later:
+            assert later.look() == [], "the book remembers"
+        connection.execute("UPDATE campaign_counts SET buys = buys + 3")
+        (missing,) = auditor.look()
+        assert missing.records == 3
+        assert missing.sentence.startswith(
+            "no batch of counts wrote rows, and views + clicks + buys of campaign_counts grew by 3: rows were"
+        )
+
+
+def test_totals_are_compared_as_of_one_commit_while_they_are_written(lab: Lab) -> None:
+    tier = replace(PIPELINE.tier("counts"), name="busy", sink=replace(CAMPAIGN_COUNTS, name="busy_counts"))
+    assert isinstance(tier.sink, Totals)
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for statement in tier.sink.statements() * 2:  # published again
+            connection.execute(statement)
+    over, at = Event(), 0
+
+    def write() -> None:
+        nonlocal at
+        with closing(Ledger(lab.where.postgres, "busy", 1, tier.sink)) as ledger:  # type: ignore[arg-type]
+            while not over.is_set():
+                ledger.write(Batch({"enriched/0": at}, {"enriched/0": at + 7}), hits(range(at, at + 7)), epoch=1)
+                at += 7
+
+    writer = Thread(target=write)
+    with closing(begun(lab, tier)) as auditor:
+        writer.start()
+        found = [missing for _ in range(50) for missing in auditor.look()]
+        over.set()
+        writer.join()
+    assert found == []
+    assert at > 7 * 50
+
+
 def test_batches_that_do_not_follow_on_each_other_and_records_that_go_nowhere_are_told(lab: Lab) -> None:
     Kafka(lab.where).fill("enriched", 20)
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
@@ -286,6 +388,7 @@ def test_batches_that_do_not_follow_on_each_other_and_records_that_go_nowhere_ar
         auditor = begun(lab, counts)
         connection.execute(insert, (0, '{"enriched/0": 0}', '{"enriched/0": 10}', 10, 10, 0))
         connection.execute(insert, (1, '{"enriched/0": 15}', '{"enriched/0": 20}', 5, 4, 1))
+        connection.execute("INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 14, 0, 0)")
     said = [missing.sentence for missing in auditor.look()]
     assert "batch 1 of counts begins with offset 15 of enriched/0, the one before it ended at 10: 5 records were skipped" in said[0]
     assert "was given 5 records and 1 of them went nowhere" in said[1]
@@ -326,7 +429,8 @@ def test_where_a_sender_uses_transactions_only_records_are_missed(lab: Lab) -> N
         kafka.put("hits", "entry/8", "raw/0", [first + 15], now + SETTLED_MS / 1000 + 1)
         (missing,) = auditor.look()
     assert f"1 records of raw/0 were read by entry and have not come out: offsets {first + 12};" in missing.sentence
-    counts = replace(PIPELINE.tier("counts"), name="direct", inputs=PIPELINE.tier("entry").inputs)
+    uncounted = replace(CAMPAIGN_COUNTS, counted=())
+    counts = replace(PIPELINE.tier("counts"), name="direct", inputs=PIPELINE.tier("entry").inputs, sink=uncounted)
     insert = (
         "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
         " VALUES ('direct', 1, %s, %s, %s, %s, %s, %s, 0, 0)"
@@ -408,3 +512,87 @@ def test_what_was_put_out_while_nobody_looked_is_read_in_steps_and_judged_alike(
     assert len(reached) > 5
     assert reached == sorted(reached)
     assert [each.place for each in lost] == ["raw/2:777"]
+
+
+def test_what_came_out_and_was_gone_before_it_was_looked_at_is_neither_balanced_nor_lost(lab: Lab) -> None:
+    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    for made in admin.create_topics([NewTopic("passing", num_partitions=1, replication_factor=-1)]).values():
+        made.result()
+    tier = replace(PIPELINE.tier("entry"), name="passing", outputs=(declare.Stream("passing", "id string"),))
+    with closing(begun(lab, tier)) as auditor:
+        kafka.put("passing", "passing/1", "raw/1", range(10), now, partitions=1)
+        assert auditor.look() == []
+        kafka.put("passing", "passing/1", "raw/1", range(10, 100), now, partitions=1)
+        for deleted in admin.delete_records([TopicPartition("passing", 0, 80)]).values():
+            deleted.result()
+        assert auditor.look() == []
+        kafka.put("passing", "passing/1", "raw/1", range(100, 104), now, partitions=1)
+        assert auditor.look() == []
+        assert auditor._audits["passing"].done() == {"raw/1": 104}
+    assert lab.ask("SELECT unseen FROM audit WHERE tier = 'passing'") == [(90,)]
+
+
+def test_what_retention_took_before_it_was_looked_at_is_neither_balanced_nor_lost(lab: Lab) -> None:
+    """One record that has expired hid all others of a look."""
+    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    for made in admin.create_topics([NewTopic("expiring", num_partitions=1, replication_factor=-1)]).values():
+        made.result()
+    sink = Once("expired", {"id": "text"})
+    tier = replace(PIPELINE.tier("outbound"), name="late", inputs=(declare.Stream("expiring", "id string"),), sink=sink)
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for statement in sink.statements():
+            connection.execute(statement)
+    with closing(begun(lab, tier)) as auditor, closing(Ledger(lab.where.postgres, "late", 1, sink)) as ledger:
+        kafka.put("expiring", "enrich/9", "hits/0", range(100), now, partitions=1)
+        left_out = rows(offset for offset in range(100) if offset not in {5, 70})
+        ledger.write(Batch({"expiring/0": 0}, {"expiring/0": 100}), replace(left_out, columns={"id": left_out.origins}), epoch=1)
+        with psycopg.connect(lab.where.postgres, autocommit=True) as connection:  # its writer counts what it has dropped
+            connection.execute("UPDATE ledger SET rows_out = 100, filtered = 0 WHERE tier = 'late'")
+        for deleted in admin.delete_records([TopicPartition("expiring", 0, 20)]).values():
+            deleted.result()
+        (missing,) = auditor.look()
+    assert (missing.records, missing.place) == (1, "expiring/0:70")
+    assert lab.ask("SELECT unseen FROM audit WHERE tier = 'late'") == [(20,)]
+
+
+def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> None:
+    """By the audit as it runs, where tiers' supervision sees it: of a stream, of a table's rows, of totals."""
+    with psycopg.connect(lab.where.postgres) as connection:
+        connection.execute("TRUNCATE delivered, campaign_counts, ledger, tier_epochs, marks, audit, audit_read, frontier, losses")
+    kafka, tiers, told = Kafka(lab.where), ("enrich", "outbound", "counts"), dict[str, float]()
+    with closing(Streams(lab.where.kafka)) as streams, auditing(lab), Channel(lab.where.zookeeper) as channel:
+        looked = "SELECT count(DISTINCT tier) FROM audit_read WHERE tier IN ('enrich', 'outbound', 'counts')"
+        until("the audit has looked at all three", lambda: lab.ask(looked) == [(3,)])
+        first, begins = streams.bounds(["hits"]).ends["hits/3"], streams.bounds(["enriched"]).ends
+        kafka.fill("hits", first + COUNT + 2, partition=3)
+        begun = time.monotonic()
+        put = [first + each for each in range(COUNT + 1) if each != 7777]
+        kafka.put("enriched", "enrich/40", "hits/3", put, time.time())
+        batch = Batch(begins, streams.bounds(["enriched"]).ends)
+        lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({f"0:{put[4321]}"}))
+        with closing(Ledger(lab.where.postgres, "outbound", 1, lossy)) as ledger:
+            ledger.write(batch, rows(put), epoch=1)
+        with closing(Ledger(lab.where.postgres, "counts", 1, dropping(f"0:{put[99]}"))) as ledger:
+            ledger.write(batch, hits(put), epoch=1)
+        while len(told) < len(tiers) and time.monotonic() < begun + 60:
+            kafka.put("enriched", "enrich/40", "hits/3", [put[-1] + 1], time.time())  # the tier goes on, once in a while
+            told |= {tier: time.monotonic() - begun for tier in tiers if tier not in told and channel.exists(paths.loss(tier))}
+            time.sleep(0.2)
+        said = {tier: loss.value.sentence for tier in tiers if (loss := channel.read(paths.loss(tier), Loss)) is not None}
+    structlog.get_logger().info("told after seconds", **told)
+    assert told.keys() == set(tiers), f"told within a minute: {told}"
+    assert f"offsets {put[7776] + 1};" in said["enrich"]
+    assert "1 records that outbound was given" in said["outbound"]
+    assert "wrote 10000 rows, and views + clicks + buys of campaign_counts grew by 9999" in said["counts"]
+
+
+@contextmanager
+def auditing(lab: Lab) -> Iterator[None]:
+    """Run the audit as the platform does."""
+    with (lab.home / "audit.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-m", "pipeline.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0, (lab.home / "audit.log").read_text()

@@ -25,6 +25,7 @@ from ops.model.ids import TierName
 from ops.model.incarnation import TierProgress
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.pressure import Hold, Holds
+from ops.model.status import Check
 from ops.platform.layout import PlatformError
 from ops.site import SiteError
 
@@ -121,6 +122,9 @@ LOSS = Found(number=3, tier="entry", place="raw/0:7", records=2, sentence="2 rec
         (Figures(audit=(BALANCED,), losses=(LOSS,)), FAILED, "`sluice audit --settle 3`"),
         (Figures(losses=(LOSS,)), FAILED, "2 records are nowhere"),  # of a tier that is not declared any more
         (Figures(audit=(BALANCED.model_copy(update={"judges": False}),)), 0, "on purpose"),
+        (Figures(audit=(BALANCED.model_copy(update={"checked": Check.BATCHES}),)), 0, "its rows are not looked at"),
+        (Figures(audit=(BALANCED.model_copy(update={"checked": Check.SUMS}),)), 0, "balanced by its sums"),
+        (Figures(audit=(BALANCED.model_copy(update={"unseen": 4}),)), 0, "entry: 4 of its records were no longer in their stream"),
         (Figures(audit=(BALANCED.model_copy(update={"at": LONG_AGO}),)), FAILED, "has not looked at entry for a minute"),
     ],
 )

@@ -87,3 +87,14 @@ def test_a_partition_with_a_record_now_and_then_is_judged_while_its_run_goes_on(
             claims.add(PutOut("entry/1", "raw/1", at // (2 * FORGET_MS), at))
         safe |= claims.settled()
     assert safe["raw/1"] == 3, "all but the last, of which nothing can be said yet"
+
+
+@given(out=OFFSETS, gone=st.integers(0, 45))
+def test_what_is_passed_over_is_neither_lost_nor_out(out: list[int], gone: int) -> None:
+    one = Coverage(0)
+    for offset in out:
+        one.add(offset)
+    judged, known = one.judged, set(out)
+    one.pass_over(gone)
+    assert one.unseen == len(set(range(judged, gone)) - known)
+    assert one.judge(max(gone - 1, 0)) == ([0] if gone == 0 else [])

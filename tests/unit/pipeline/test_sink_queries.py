@@ -1,5 +1,6 @@
 """The query of a tier with a sink when something is not as it should be: what it waits for, and what it ends for. Without Spark."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ops.model.tier import Kind
-from pipeline.declare import Stream, Tier
+from pipeline.declare import DeclarationError, Stream, Tier
 from pipeline.driver import into_sink
 from pipeline.driver.engine import Setting
 from pipeline.driver.into_sink import IntoSink, NamesakesError, refuse_namesakes
@@ -130,3 +131,9 @@ def test_what_a_sink_takes_for_replays_is_refused_where_one_record_became_severa
         refuse_namesakes(each)
     with pytest.raises(NamesakesError, match=r"made 2 records of hits/0:7, .*dropDuplicates"):
         refuse_namesakes(rows(("hits/0:6", "0:2"), ("hits/0:7", "0:3"), ("hits/0:7", "0:3")))
+
+
+@pytest.mark.parametrize("counted", [("who",), ("n", "nowhere")])
+def test_rows_are_counted_by_whole_numbers_only(counted: tuple[str, ...]) -> None:
+    with pytest.raises(DeclarationError, match=f'sink "sums": counted names {counted[-1]}; name columns of type smallint, '):
+        replace(SUMS, counted=counted)

@@ -1,0 +1,93 @@
+"""What retention has taken from a stream while nobody looked: what is left is read, on librdkafka's own broker in this process."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+
+from ops.model.tier import Kind
+from pipeline.audit.book import Line, Page
+from pipeline.audit.table import Entry, TableAudit
+from pipeline.declare import Stream, Tier
+from pipeline.driver.handover import Handover
+from pipeline.driver.streams import Streams
+from pipeline.sinks.table import Once
+
+COUNT = 300
+LARGE = 200
+"""So many are large: the broker keeps some megabytes of a partition, so a part of them goes."""
+PLACE = "out/0"
+TIER = Tier("load", Kind.OUTBOUND, (Stream("out", "id string"),), lambda out: out, sink=Once("loaded", {"id": "text"}))
+
+
+class Expired(NamedTuple):
+    """A stream of one partition whose beginning is gone."""
+
+    producer: Producer
+    kafka: str
+    streams: Streams
+    oldest: int
+
+    def put(self, offset: int, size: int = 10, by: str = "load/1") -> None:
+        headers = {"from": f"in/0:{offset}", "by": by, "t0": "1", "origin": f"0:{offset}"}
+        self.producer.produce("out", b"x" * size, partition=0, headers=[(key, value.encode()) for key, value in headers.items()])
+        self.producer.flush(10)
+
+
+@pytest.fixture
+def expired() -> Iterator[Expired]:
+    producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0})
+    broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
+    with closing(Streams(f"{broker.host}:{broker.port}")) as streams:
+        streams._counts["out"] = 1  # the broker makes four partitions, and one is used
+        made = Expired(producer, f"{broker.host}:{broker.port}", streams, 0)
+        for offset in range(COUNT):
+            made.put(offset, 40_000 if offset < LARGE else 10)
+        bounds = streams.bounds(["out"])
+        assert 0 < bounds.oldest[PLACE] < bounds.ends[PLACE] == COUNT
+        yield made._replace(oldest=bounds.oldest[PLACE])
+
+
+@pytest.mark.parametrize("more", [0, 1, 50])
+def test_what_is_left_is_read_however_far_back_it_is_asked_for(expired: Expired, more: int) -> None:
+    left = list(range(expired.oldest, COUNT))
+    assert [seen.out.offset for seen in expired.streams.last(["out"], {PLACE: COUNT}, before=len(left) + more)] == left
+    assert expired.streams.stamps({PLACE: expired.oldest - more}).keys() == {PLACE}
+
+
+def test_a_stream_that_is_shorter_than_it_was_gives_nothing(expired: Expired) -> None:
+    assert list(expired.streams.read({("out", 0): COUNT + 5}, {PLACE: COUNT + 9})) == []
+    assert expired.streams.stamps({PLACE: COUNT + 5}) == {}
+
+
+def test_a_hand_over_is_watched_where_the_record_before_the_end_has_expired(expired: Expired) -> None:
+    ends = {PLACE: expired.oldest}  # so it was when the run began: all before is gone, and what comes after it is there
+    handover = Handover(expired.kafka, ends, "load/1", {"in/0": expired.oldest}, {"in/0": COUNT})
+    try:
+        for _ in range(100):
+            if handover.passed():
+                break
+            handover._level.wait(0.1)
+        assert handover.passed(), "the new run has put all out that there was"
+    finally:
+        handover.stop()
+        handover._thread.join(10)
+
+
+def audit(expired: Expired) -> TableAudit:
+    made = TableAudit(TIER, expired.streams, SimpleNamespace(load=lambda _tier: Page({PLACE: Line(0)})))  # type: ignore[arg-type]
+    made._absent = lambda given, _table: set(given) & {"0:250"}  # type: ignore[method-assign]
+    return made
+
+
+@pytest.mark.parametrize("gone", [0, 1, 40])
+def test_what_is_left_is_held_against_the_table_and_of_the_rest_it_is_said_that_nobody_looked(expired: Expired, gone: int) -> None:
+    looked, first = audit(expired), expired.oldest - gone
+    (missing,) = looked._look_up([Entry(1, {PLACE: first}, {PLACE: COUNT}, COUNT - first, COUNT - first, 0, 0, 0.0)])
+    assert (missing.records, missing.place) == (1, "out/0:250")
+    assert looked._page.lines[PLACE].unseen == gone
+    assert looked._look_up([Entry(2, {PLACE: 0}, {PLACE: 20}, 20, 20, 0, 0, 0.0)]) == [], "nobody knows of a loss"
+    assert looked._page.lines[PLACE].unseen == gone + 20
