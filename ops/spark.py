@@ -34,7 +34,8 @@ def path_of_tiers(shared: Path) -> str:
     """Return the class path of a driver, the connector before Spark's own jars: in the very order that executors have."""
     spark = home()
     first = sorted((spark / "jars").glob("slf4j-api-*.jar"))
-    return ":".join([connector(shared), f"{spark}/conf", *map(str, first), f"{spark}/jars/*"])
+    kafka = connector(shared)
+    return ":".join([*([kafka] if kafka else []), f"{spark}/conf", *map(str, first), f"{spark}/jars/*"])
 
 
 def cache_of_tiers(shared: Path) -> Path:

@@ -11,7 +11,7 @@ from pipeline.absorbing import UNMATCHED, absorbed, joins, output_mode
 from pipeline.declare import DeclarationError, Tier
 from pipeline.driver.failure import plainly
 from pipeline.grouping import All
-from pipeline.lineage import INDEX, transformed
+from pipeline.lineage import INDEX, business, transformed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +49,7 @@ def check_tier(session: "SparkSession", tier: Tier) -> bool:
     made = transformed(session.createDataFrame([], KAFKA), tier)
     one_for_one = check(made, tier)
     _check_names(made, tier)
+    _check_columns(made, tier)
     return one_for_one
 
 
@@ -157,6 +158,19 @@ def _check_names(made: "DataFrame", tier: Tier) -> None:
         message = (
             f'tier "{tier.name}": its transform makes several records of one ({several[0].generator().prettyName()}) under one name, and '
             f'all but the first would be dropped as replays; return a column "{INDEX}" that counts them (posexplode gives one)'
+        )
+        raise DeclarationError(message)
+
+
+def _check_columns(made: "DataFrame", tier: Tier) -> None:
+    """Refuse rows that lack a column of the tier's sink."""
+    if tier.sink is None:
+        return
+    own = business(made, tier)
+    if missing := [name for name in tier.sink.columns if name not in own]:
+        message = (
+            f'tier "{tier.name}": its sink "{tier.sink.name}" takes {", ".join(missing)}, its transform returns {", ".join(own)}; '
+            f"return a column for each of the sink's"
         )
         raise DeclarationError(message)
 

@@ -1,8 +1,9 @@
 """`python -m pipeline.publish [--check]`: make a pipeline known. Run at every start of the platform and after every change of the pipeline.
 
-Validates the pipeline that the site file names; then writes its tiers to the channel, its streams to Kafka, its tables to PostgreSQL.
-New code becomes a release, which no tier runs before it is upgraded to it. Tiers that are not declared any more are stopped.
-All of it is idempotent. Exit codes: 0 done, 1 the pipeline or the site file is wrong, 2 a service does not answer.
+Validates the pipeline that the site file names, new code with every tier's transform; then writes its tiers to the channel, its streams to
+Kafka, its tables to PostgreSQL. New code becomes a release, which no tier runs before it is upgraded to it. Tiers that are not declared any
+more are stopped. All of it is idempotent. Exit codes: 0 done, 1 the pipeline or the site file is wrong, or there is no Spark to check it
+with, 2 a service does not answer.
 """
 
 import argparse
@@ -25,9 +26,8 @@ from ops.model.named import unknown
 from ops.model.streams import User
 from ops.model.tier import TierSpec
 from ops.model.trail import Entry, Outcome
-from pipeline import declare, grants, releases, tables, topics
+from pipeline import declare, grants, releases, tables, topics, validation
 from pipeline.shapes import shapes
-from pipeline.state_plans import operators
 
 WRONG = 1
 AWAY = 2
@@ -40,8 +40,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.publish", description="Make the site's pipeline known: tiers, streams, tables."
     )
-    parser.add_argument("--check", action="store_true", help="validate only; nothing is written")
-    only_check = parser.parse_args(arguments).check
+    parser.add_argument("--check", action="store_true", help="validate only: say of each tier whether it is valid; nothing is published")
+    parser.add_argument("--declared", action="store_true", help="with --check: how tiers are declared alone, which needs no Spark")
+    chosen = parser.parse_args(arguments)
+    if chosen.declared and not chosen.check:
+        parser.error("--declared goes with --check")
     try:
         settings = site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
         pipeline = declare.load(settings.pipeline)
@@ -49,13 +52,13 @@ def main(arguments: list[str] | None = None) -> int:
     except (site.SiteError, declare.DeclarationError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
-    if only_check:
-        sys.stdout.write(f"{settings.pipeline}: {', '.join(tier.name for tier in pipeline.tiers)}: valid\n")
-        sys.stdout.writelines(f"{line}\n" for line in site.nowhere(settings))
-        return 0
     try:
+        if chosen.check:
+            return _check(settings, pipeline, declared=chosen.declared)
         said = list(_publish(endpoints.load(), settings, pipeline))
-    except (FileNotFoundError, endpoints.EndpointsError, declare.DeclarationError, releases.ChangedError) as error:
+    except (
+        FileNotFoundError, endpoints.EndpointsError, declare.DeclarationError, releases.ChangedError, validation.UncheckedError
+    ) as error:  # fmt: skip
         sys.stderr.write(f"{error}\n")
         return WRONG
     except (topics.TopicError, ChannelAwayError, ConflictError) as error:
@@ -68,13 +71,42 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _check(settings: site.Site, pipeline: declare.Pipeline, *, declared: bool) -> int:
+    """Say of every tier whether it is valid."""
+    if declared:
+        sys.stdout.write(f"{settings.pipeline}: {', '.join(tier.name for tier in pipeline.tiers)}: declared soundly\n")
+        wrong = []
+    else:
+        found = validation.validate(pipeline, validation.home(), settings.pipeline)
+        sys.stdout.writelines(f'tier "{tier.name}": valid\n' for tier in pipeline.tiers if tier.name not in found.wrong)
+        wrong = found.sentences()
+    sys.stdout.writelines(f"{line}\n" for line in site.nowhere(settings))
+    sys.stdout.flush()
+    sys.stderr.writelines(f"{sentence}\n" for sentence in wrong)
+    return WRONG if wrong else 0
+
+
+def _sound(home: Path, module: str, pipeline: declare.Pipeline) -> dict[str, tuple[str, ...]]:
+    """Return what tiers of new code hold in Spark, and nothing of code that is a release; refuse it where a tier is wrong."""
+    if releases.same(home, module) is not None:
+        return {}
+    found = validation.noted(home, module) or validation.validate(pipeline, home, module)
+    if found.wrong:
+        sentences = "\n".join(found.sentences())
+        message = f"{sentences}\nnothing is published: mend what is named, and publish again"
+        raise declare.DeclarationError(message)
+    return dict(found.holds)
+
+
 def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.Pipeline) -> Iterable[str]:
     """Write everything, and say what."""
+    hashed = releases.digest(releases.source(settings.pipeline))
+    holds = _sound(where.home, settings.pipeline, pipeline)
     kafka = where.kafka_as(User.PUBLISHER)
     new = topics.create(kafka, pipeline, settings.partitions)
     granted = grants.grant(kafka, pipeline)
     filled = tables.create(where.postgres, pipeline)
-    release, is_new = releases.keep(where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, operators(pipeline)))
+    release, is_new = releases.keep(where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, holds), hashed)
     counts = topics.partitions(kafka)
     specs = [
         spec.model_copy(update={"release": release.name, "partitions": sum(counts[name] for name in spec.inputs)})

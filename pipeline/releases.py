@@ -35,7 +35,10 @@ def folder(home: Path) -> Path:
 
 def source(module: str) -> Path:
     """Return the package's folder, or the module's file, that a release of `module` is a copy of."""
-    spec = find_spec(module)
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:  # what it is in
+        spec = None
     if spec is None or spec.origin is None:
         message = f"pipeline {module!r}: it has no files of its own to make a release of"
         raise DeclarationError(message)
@@ -64,13 +67,28 @@ def known(home: Path) -> list[Release]:
     return sorted((Release.model_validate_json(text, extra="allow") for text in said), key=lambda each: each.number)
 
 
-def keep(home: Path, module: str, now: float, shapes: Callable[[], dict[TierName, TierShape]]) -> tuple[Release, bool]:
-    """Return the release of the code as it is now, and whether it is a new one; `shapes` is asked only then."""
+def same(home: Path, module: str) -> Release | None:
+    """Return the release of the code as it is now, if there is one."""
+    return _of(known(home), module, digest(source(module)))
+
+
+def _of(there: Iterable[Release], module: str, hashed: str) -> Release | None:
+    return next((release for release in there if (release.module, release.digest) == (module, hashed)), None)
+
+
+def keep(
+    home: Path, module: str, now: float, shapes: Callable[[], dict[TierName, TierShape]], checked: str | None = None
+) -> tuple[Release, bool]:
+    """Return the release of the code as it is now, and whether it is a new one; `shapes` is asked only then.
+
+    Code that is no longer what was `checked`, as its hash tells, is not kept.
+    """
     code = source(module)
     there, hashed = known(home), digest(code)
-    for release in there:
-        if (release.module, release.digest) == (module, hashed):
-            return release, False
+    if checked not in {None, hashed}:
+        raise ChangedError(_changed(code))
+    if (found := _of(there, module, hashed)) is not None:
+        return found, False
     number = max((release.number for release in there), default=0) + 1
     release = Release(name=f"r{number}-{hashed[:DIGITS]}", module=module, digest=hashed, published_at=now, tiers=shapes())
     folder(home).mkdir(parents=True, exist_ok=True)
@@ -81,8 +99,7 @@ def keep(home: Path, module: str, now: float, shapes: Callable[[], dict[TierName
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
         if digest(partial / CODE / code.name) != hashed:
-            message = f"{code} was changed while it was published; publish again"
-            raise ChangedError(message)
+            raise ChangedError(_changed(code))
         (partial / SAID).write_text(release.model_dump_json(indent=1))
         partial.chmod(0o755)
         partial.rename(folder(home) / release.name)
@@ -93,6 +110,10 @@ def keep(home: Path, module: str, now: float, shapes: Callable[[], dict[TierName
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return release, True
+
+
+def _changed(code: Path) -> str:
+    return f"{code} was changed while it was published; publish again"
 
 
 def state_of(home: Path, name: str, tier: str) -> tuple[str, ...] | None:

@@ -18,10 +18,11 @@ ASIDE = re.compile(r"\s+(not\s+null|comment\s+(['\"]).*\2)\s*$", re.IGNORECASE |
 
 def shapes(pipeline: Pipeline, operators: Mapping[str, tuple[str, ...]]) -> dict[TierName, TierShape]:
     """Return the shape of each tier; `operators` are what those with state hold."""
-    return {TierName(tier.name): _shape(tier, operators.get(tier.name, ())) for tier in pipeline.tiers}
+    return {TierName(tier.name): shape(tier, operators.get(tier.name, ())) for tier in pipeline.tiers}
 
 
-def _shape(tier: Tier, operators: tuple[str, ...]) -> TierShape:
+def shape(tier: Tier, operators: tuple[str, ...]) -> TierShape:
+    """Return the shape of one tier; DeclarationError where a stream's columns cannot be read."""
     sink, state = tier.sink, tier.state
     return TierShape(
         inputs=tuple(_stream(stream) for stream in tier.inputs),

@@ -3,16 +3,14 @@
 Spark compares the types of what a store holds, but only when a query begins on the checkpoint, and never what a window's width is.
 """
 
-import os
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from pipeline.absorbing import NAME
-from pipeline.declare import Pipeline, Tier
+from pipeline.declare import Tier
 from pipeline.operators import state_plan
 
 WITHIN = "DeduplicateWithinWatermark"
@@ -24,20 +22,6 @@ WINDOW = re.compile(
     re.DOTALL,
 )
 """What Spark makes of a window, which is many lines of it. Unit of its numbers: microseconds."""
-
-
-def operators(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
-    """Return what each tier with state holds; Spark is started for them alone."""
-    tiers = [tier for tier in pipeline.tiers if tier.state is not None]
-    if not tiers:
-        return {}
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", value=False).config("spark.driver.host", "127.0.0.1")
-    session = builder.config("spark.log.level", "ERROR").getOrCreate()
-    try:
-        return {tier.name: held(session, tier) for tier in tiers}
-    finally:
-        session.stop()
 
 
 def held(session: SparkSession, tier: Tier) -> tuple[str, ...]:

@@ -237,6 +237,10 @@ class Lab:
         return int(rows), int(ids)
 
 
+VALIDATED: dict[str | None, str] = {}
+"""What was noted of each pipeline that was found valid: the next home of it need not try its transforms again."""
+
+
 def kill_services(home: Path) -> None:
     """End a home's services at once: told to end, a JVM first keeps its class data for a next start, which these have not."""
     with suppress(FileNotFoundError, psutil.NoSuchProcess):
@@ -272,7 +276,11 @@ def opened(
             subprocess.run([*services, "jars"], env=env, cwd=ROOT, check=True)
             file = home / "endpoints.json"
             file.write_text(json.dumps({**json.loads(file.read_text()), "kafka": kafka}))
+        note = home / "validated.json"
+        if pipeline in VALIDATED:
+            note.write_text(VALIDATED[pipeline])
         subprocess.run([sys.executable, "-m", "pipeline.publish"], env=env, cwd=ROOT, check=True)
+        VALIDATED[pipeline] = note.read_text()
         where = endpoints.Endpoints.model_validate_json((home / "endpoints.json").read_text())
         with Channel(where.zookeeper, where.credential(Role.ADMIN)) as channel:
             lab = Lab(home, env, where, channel)

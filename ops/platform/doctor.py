@@ -68,7 +68,7 @@ def _site(where: Layout) -> Iterator[Finding]:
     yield Finding("site", Verdict.OK, f"{where.site}: {found.pipeline} on {len(found.hosts)} hosts")
     for line in site.nowhere(found):
         yield Finding("site", Verdict.NOTE, line, "mend it, unless hosts that are not in the file are to join there")
-    command = [str(where.python), "-m", "pipeline.publish", "--check"]
+    command = [str(where.python), "-m", "pipeline.publish", "--check", "--declared"]
     environment = sluice.settings(where)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode == 0:

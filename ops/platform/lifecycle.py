@@ -48,6 +48,7 @@ def catalogue(where: Layout, *, users: bool) -> tuple[list[Service], list[Step]]
     others = [
         fetch_step(where),
         airflow.migration(where),
+        sluice.validating(where),
         sluice.publishing(where),
         flowing.supervising(where, (*supervised, "pipeline"), patience),
         flowing.running(where, patience),

@@ -35,6 +35,17 @@ def settings(where: Layout) -> dict[str, str]:
     return dict(os.environ) | environment(where) | of_home
 
 
+def validating(where: Layout) -> Step:
+    """Return the step that tries the transforms of new code, which takes a Spark, while the services that publishing needs come up."""
+
+    def act(halt: threading.Event) -> str:
+        command = [str(where.python), "-m", "pipeline.validation"]
+        run_to_end(command, settings(where), where.logs / "validation.log", halt, PUBLISH_SECONDS)
+        return "every tier's transform is valid"
+
+    return Step("transforms", act)
+
+
 def publishing(where: Layout) -> Step:
     """Return the step that makes the pipeline's streams and tables and publishes its tiers."""
 
@@ -43,7 +54,7 @@ def publishing(where: Layout) -> Step:
         run_to_end(command, settings(where), where.logs / "publish.log", halt, PUBLISH_SECONDS)
         return "streams, tables and tiers are there"
 
-    return Step("pipeline", act, needs=("zookeeper", "kafka", "postgres"))
+    return Step("pipeline", act, needs=("zookeeper", "kafka", "postgres", "transforms"))
 
 
 def clear_class_data(where: Layout) -> None:

@@ -12,6 +12,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from ops import spark
 from ops.java import BUSY, JAVA, STARTED_OFTEN, cached, leaving
@@ -93,17 +94,21 @@ def java_options(*, busy: bool = False) -> str:
     return shlex.join([*CHOSEN, *(BUSY if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}"])
 
 
-def launch(heap: int, shared: Path, leaves: Path | None = None) -> Jvm:
+def launch(heap: int, shared: Path, leaves: Path | None = None, says: IO[bytes] | None = None) -> Jvm:
     """Start a driver's, with `heap` MiB, from the cache of tiers, or to leave one; it needs to know nothing of tier or incarnation.
 
-    What it has on its class path is below the folder that all hosts share.
+    What it has on its class path is below the folder that all hosts share. What it says goes where this process's words go, or into `says`.
     """
     starts = cached(spark.cache_of_tiers(shared)) if leaves is None else leaving(leaves)
     folder = tempfile.TemporaryDirectory(prefix="sluice-jvm-")
     options = [*AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options()), *starts]
     command = [str(JAVA), *options, "-cp", spark.path_of_tiers(shared), SERVER]
     environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(_where_it_tells(folder.name)), "SPARK_HOME": str(spark.home())}
-    return Jvm(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE), folder)
+    try:
+        return Jvm(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=says, stderr=says), folder)
+    except OSError:
+        folder.cleanup()
+        raise
 
 
 def _where_it_tells(folder: str) -> Path:

@@ -1,7 +1,7 @@
 """`python -m pipeline.replay TIER … | --resume NUMBER | --cancel NUMBER`: take records through a tier again. Called by `sluice replay`.
 
 The process is the replay's incarnation: it reads, transforms and writes by itself. Exit codes: 0 done, 1 it cannot be done so,
-2 a service does not answer, 130 ended before it was done.
+3 a service does not answer, 130 ended before it was done.
 """
 
 import argparse

@@ -23,7 +23,7 @@ RATE = 100
 def publish(live: Live, tmp_path: Path) -> Iterator[Callable[..., str]]:
     """Publish the shipped pipeline with some words changed; afterwards every tier runs what is shipped again."""
 
-    def changed(**files: dict[str, str]) -> str:
+    def changed(*, refused: str | None = None, **files: dict[str, str]) -> str:
         checkout = tmp_path / "checkout"
         shutil.rmtree(checkout, ignore_errors=True)
         for name in ("ops", "pipeline"):
@@ -37,6 +37,11 @@ def publish(live: Live, tmp_path: Path) -> Iterator[Callable[..., str]]:
         done = subprocess.run(
             [sys.executable, "-m", "pipeline.publish"], env=live.env, cwd=checkout, capture_output=True, text=True, check=False
         )
+        if refused is not None:
+            assert done.returncode == 1, done.stdout
+            assert refused in done.stderr
+            assert "nothing is published" in done.stderr
+            return ""
         assert done.returncode == 0, done.stderr
         found = re.search(r"release (r\d+-[0-9a-f]+)", done.stdout)
         assert found is not None, done.stdout
@@ -112,10 +117,18 @@ def test_code_that_fails_on_a_record_is_left_again(live: Live, publish: Callable
 
 def test_code_that_cannot_be_planned_or_that_others_cannot_read_changes_nothing(live: Live, publish: Callable[..., str]) -> None:
     before = live.tiers()["enrich"]
+    gone = live.home / "gone"
     with Load(live, RATE) as load:
-        publish(enrich={'joined.select("id", ': 'joined.select("nothing", "id", '})
-        steps = upgrade(live, "enrich")
-        assert "nothing" in steps["prepare"]["sentence"]
+        publish(refused='tier "enrich": its transform fails', enrich={'joined.select("id", ': 'joined.select("nothing", "id", '})
+        # where it was published it could be planned, and where its driver runs it cannot
+        fails = f"    if files(__package__).joinpath({str(gone)!r}).is_file():\n        raise ValueError(UNKNOWN)\n"
+        publish(enrich={"    booked =": f"{fails}    booked ="})
+        gone.touch()
+        try:
+            steps = upgrade(live, "enrich")
+        finally:
+            gone.unlink()
+        assert "ValueError: unknown" in steps["prepare"]["sentence"]
         assert steps["abort"]["ok"]
         publish(__init__={'f"{HIT}, campaign string"': 'f"{HIT}, campaign bigint"'})
         assert "reads column campaign as string (it is bigint there)" in upgrade(live, "enrich")["preflight"]["sentence"]

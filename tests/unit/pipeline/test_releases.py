@@ -109,6 +109,16 @@ def test_a_release_that_was_changed_or_is_gone_is_not_run(tmp_path, shop):
         releases.load(tmp_path, "r9-0")
 
 
+def test_code_that_is_no_longer_what_was_checked_is_not_kept(tmp_path, shop):
+    checked = releases.digest(releases.source("shop"))
+    assert releases.same(tmp_path, "shop") is None
+    (shop / "words.py").write_text("WORD = 'other'\n")
+    with pytest.raises(releases.ChangedError, match="was changed while it was published; publish again"):
+        releases.keep(tmp_path, "shop", 1.0, dict, checked)
+    kept, _ = releases.keep(tmp_path, "shop", 1.0, dict, releases.digest(releases.source("shop")))
+    assert releases.same(tmp_path, "shop") == kept
+
+
 def test_old_releases_are_removed_unless_something_uses_them(tmp_path, shop):
     for number in range(releases.KEEP + 3):
         (shop / "words.py").write_text(f"WORD = {number}\n")
