@@ -1,4 +1,4 @@
-"""How a pipeline is declared: streams, tiers, and the sinks at its end. Pure, so that publishing needs no Spark session.
+"""How a pipeline is declared: streams, tiers, and the sinks at its end. Pure, so that who reads it needs no Spark session.
 
 A tier's transform gets plain business columns and one struct column `lineage`, and returns the same: the platform reads, parses, stamps
 and writes around it. Four columns have a meaning of their own when a transform returns them:

@@ -135,7 +135,7 @@ def load(home: Path, name: str) -> Pipeline:
 
     Spark's Python workers would find the other under that name, so they get the code with what refers to it.
     """
-    from pyspark import cloudpickle  # noqa: PLC0415 — publishing needs no Spark
+    from pyspark import cloudpickle  # noqa: PLC0415 — publishing code that is known needs no Spark
 
     at = folder(home) / name
     try:

@@ -74,8 +74,10 @@ def main() -> int:
     except (site.SiteError, DeclarationError, UncheckedError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
-    sys.stderr.writelines(f"{sentence}\n" for sentence in found.sentences())
-    return WRONG if found.wrong else 0
+    if not found.wrong:
+        return 0
+    sys.stderr.writelines(f"{sentence}\n" for sentence in [*found.sentences(), "nothing is published: mend what is named, and start again"])
+    return WRONG
 
 
 def home() -> Path:
@@ -148,7 +150,8 @@ def _check(session: "SparkSession", tier: Tier) -> tuple[str, ...]:
     except DeclarationError:
         raise
     except Exception as error:
-        message = f"its transform fails at {_place_of(error)}: {plainly(error).splitlines()[0].rstrip(';')}"
+        said = plainly(error).partition("\n")[0].rstrip(";")
+        message = f"its transform fails at {_place_of(error)}: {said}"
         raise DeclarationError(message) from error
 
 
@@ -171,7 +174,11 @@ def _session(shared: Path) -> Iterator["SparkSession"]:
         except (ImportError, OSError, RuntimeError) as error:  # no Java, or no Spark
             raise UncheckedError(_missing(str(error))) from error
         try:
-            session = open_session("local[1]", SETTINGS, process)
+            try:
+                session = open_session("local[1]", SETTINGS, process)
+            except Exception as error:
+                said = _last(words) if isinstance(error, JvmError) else ""
+                raise UncheckedError(_missing(said or str(error))) from error
             session.sparkContext.setLogLevel("ERROR")
             logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # Spark's, which says all of an error again
             try:
@@ -182,12 +189,9 @@ def _session(shared: Path) -> Iterator["SparkSession"]:
                     session.stop()
                     session.sparkContext._gateway.shutdown()  # noqa: SLF001 — there is no public way to end the JVM
             if ended:
-                message = (
-                    f"Spark ended while it checked the tiers, so nothing is known of them ({_last(words)}); free memory, and try again"
-                )
+                said = _last(words)
+                message = f"Spark ended while it checked the tiers, so nothing is known of them ({said}); free memory, and try again"
                 raise UncheckedError(message)
-        except JvmError as error:
-            raise UncheckedError(_missing(_last(words) or str(error))) from error
         finally:
             _end(process)
 

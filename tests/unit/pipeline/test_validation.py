@@ -112,7 +112,7 @@ def test_a_start_with_code_that_is_known_starts_no_spark(spark, home, monkeypatc
 def test_a_start_with_a_wrong_tier_names_it(spark, capsys):
     spark.wrong = {"entry": DeclarationError('tier "entry": Sort cannot run')}
     assert validation.main() == 1
-    assert capsys.readouterr().err == 'tier "entry": Sort cannot run\n'
+    assert capsys.readouterr().err == 'tier "entry": Sort cannot run\nnothing is published: mend what is named, and start again\n'
 
 
 def test_a_module_that_is_not_there_is_named(home, capsys):
