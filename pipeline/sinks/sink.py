@@ -14,6 +14,11 @@ from pipeline.sinks.marks import Marks
 class SinkAwayError(Exception):
     """The sink takes nothing now; the batch is tried again."""
 
+    def __init__(self, message: str, wait: float = 0.0) -> None:
+        """Say why, and for how long it asks to be left alone (seconds)."""
+        super().__init__(message)
+        self.wait = wait
+
 
 @dataclass(frozen=True)
 class Rows:
