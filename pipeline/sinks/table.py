@@ -4,6 +4,7 @@
 high-water mark for each path (`pipeline.sinks.marks`). `Latest` keeps the newest row of each key, for tiers with state.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Event
@@ -16,6 +17,16 @@ from pipeline.postgres import index
 from pipeline.sinks.marks import Marks, first_seen
 from pipeline.sinks.sink import Rows, Sink, Written
 
+LENGTH = re.compile(r"\s*\([^)]*\)")
+OF_LENGTH_ONE = dict.fromkeys(("char", "character", "nchar", "national char", "national character"), "bpchar") | {"bit": '"bit"'}
+"""Types that have a length where none is said, and what PostgreSQL calls them without."""
+
+
+def loose(kind: str) -> str:
+    """Return a type without its length: a cast to it cuts nothing, so what is too long is for the column to refuse. Pure."""
+    bare = " ".join(LENGTH.sub("", kind).split())
+    return OF_LENGTH_ONE.get(bare.lower(), bare)
+
 
 @dataclass(frozen=True)
 class Table(Sink):
@@ -24,10 +35,22 @@ class Table(Sink):
     transactional: ClassVar[bool] = True
 
     def _typed(self) -> sql.Composed:
-        return sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(kind + "[]") for kind in self.columns.values())
+        return sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(loose(kind) + "[]") for kind in self.columns.values())
 
     def _names(self) -> sql.Composed:
         return sql.SQL(", ").join(sql.Identifier(name) for name in self.columns)
+
+    @staticmethod
+    def _upsert(cursor: psycopg.Cursor[Any], statement: sql.Composed, columns: Sequence[Sequence[Any]]) -> None:
+        """Write rows by their keys: at once, or one after the other where keys that differ here are one there.
+
+        So it is with a number that its column rounds, or with spaces at the end of a text in a `char(n)`.
+        """
+        try:
+            with cursor.connection.transaction():
+                cursor.execute(statement, [list(column) for column in columns])
+        except psycopg.errors.CardinalityViolation:
+            cursor.executemany(statement, [[[value] for value in row] for row in zip(*columns, strict=True)])
 
     def _define(self, more: Sequence[sql.Composable]) -> list[sql.Composed]:
         table = sql.Identifier(self.name)
@@ -112,7 +135,7 @@ class Totals(Table):
                 key=sql.SQL(", ").join(sql.Identifier(name) for name in self.key),
                 added=sql.SQL(", ").join(added),
             )
-            cursor.execute(upsert, [lists[name] for name in self.columns])
+            self._upsert(cursor, upsert, [lists[name] for name in self.columns])
         return Written(len(new))
 
 

@@ -22,7 +22,7 @@ from pipeline.sinks.archive import Archive
 from pipeline.sinks.ledger import Batch, Ledger, MovedError
 from pipeline.sinks.quarantine import Quarantine, QuarantineError
 from pipeline.sinks.sink import Rows
-from pipeline.sinks.table import Once, Totals
+from pipeline.sinks.table import Once, Table, Totals
 from tests.lab import Lab
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
@@ -117,6 +117,40 @@ def test_null_adds_nothing(lab: Lab) -> None:
     with closing(Ledger(lab.where.postgres, "sums_of_null", 1, sums)) as ledger:
         ledger.write(batch(0, 3), Rows({"who": ["a", "a", "b"], "n": [1, None, None]}, ["0:0", "0:1", "0:2"], ["0"] * 3), epoch=1)
     assert lab.ask("select who, n from sums_of_null order by who") == [("a", 1), ("b", 0)]
+
+
+def made(lab: Lab, table: Table) -> Table:
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for statement in table.statements():
+            connection.execute(statement)
+    return table
+
+
+def test_what_is_too_long_for_its_column_is_refused_not_cut(lab: Lab) -> None:
+    kinds = {"a": "varchar(3)", "b": "char(3)", "c": "CHARACTER VARYING (3)", "d": "character", "e": "bit(3)", "f": "numeric(4, 1)"}
+    table = made(lab, Once("short", kinds))
+    fits = {"a": "abc", "b": "ab", "c": "abc", "d": "a", "e": "101", "f": 1.26}
+    spoilt = [fits | {name: value} for name, value in {"a": "abcd", "b": "abcd", "c": "abcd", "d": "ab", "e": "1011", "f": 99999}.items()]
+    given = [fits, *spoilt, fits]
+    names = [f"0:{number}" for number in range(len(given))]
+    rows = Rows({name: [row[name] for row in given] for name in kinds}, names, ["0"] * len(names))
+    with closing(Ledger(lab.where.postgres, "short", 1, table)) as ledger:
+        refused = ledger.refused(rows)
+        assert sorted(refused) == [1, 2, 3, 4, 5, 6]
+        assert refused[1] == "value too long for type character varying(3)"
+        assert refused[6] == "numeric field overflow"
+        ledger.write(batch(0, 2), rows.only([0, 7]), epoch=1)
+    found = lab.ask("select a, b, c, d, e::text, f::text from short")
+    assert found == [("abc", "ab ", "abc", "a", "101", "1.3")] * 2, "a number is rounded, as PostgreSQL does"
+
+
+def test_keys_that_are_one_in_postgresql_are_one_row(lab: Lab) -> None:
+    """A `char(n)` knows no spaces at its end."""
+    who = {"who": ["a", "a ", "b"], "n": [1, 2, 4]}
+    sums = made(lab, Totals("sums_of_short", {"who": "char(3)", "n": "bigint"}, key=("who",)))
+    with closing(Ledger(lab.where.postgres, sums.name, 1, sums)) as ledger:
+        assert ledger.write(batch(0, 3), Rows(who, ["0:0", "0:1", "0:2"], ["0"] * 3), epoch=1).rows_out == 3
+    assert lab.ask("select who, n from sums_of_short order by who") == [("a  ", 3), ("b  ", 4)]
 
 
 def test_marks_of_what_was_taken_up_from_quarantine_are_asked_for_and_not_kept(lab: Lab) -> None:
