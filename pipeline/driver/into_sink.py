@@ -406,7 +406,7 @@ class IntoSink(Engine):
     def _count(self, counts: Counts, arrived: list[int], now: float) -> None:
         flow, commits = self._setting.flow, self._commits
         flow.records_out = raised(flow.records_out, {self._sink.name: counts.written})
-        flow.quarantined += counts.quarantined
+        flow.quarantined += counts.quarantined + counts.refused
         commits.filtered += counts.filtered
         commits.replays += counts.replays
         commits.late += counts.late

@@ -39,6 +39,17 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Unfit:
+    """In the place of a value that Python has no word for: a time of the year 10000, a text that is not UTF-8."""
+
+    why: str
+
+    def __str__(self) -> str:
+        """Say so where the row is kept."""
+        return self.why
+
+
+@dataclass(frozen=True)
 class Written:
     """What came of a batch's rows; all others were replays."""
 
