@@ -129,6 +129,7 @@ class Life:
 
     def _hold(self, state: State) -> None:
         receipt = self._halt() if state is State.RUNNING else None
+        self._follow.note(away=None)  # it waits for nothing but its turn
         self._follow.enter(State.PAUSED, stopped_at=receipt)
         self._engine.rest()
 
