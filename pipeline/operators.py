@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
+from pyspark.sql.types import IntegralType
 
 from ops.model.tier import Mode
 from pipeline.absorbing import UNMATCHED, absorbed, joins, output_mode
 from pipeline.declare import DeclarationError, Tier
 from pipeline.driver.failure import plainly
-from pipeline.grouping import All
+from pipeline.grouping import All, Direct
 from pipeline.lineage import INDEX, business, transformed
 
 if TYPE_CHECKING:
@@ -50,7 +51,22 @@ def check_tier(session: "SparkSession", tier: Tier) -> bool:
     one_for_one = check(made, tier)
     _check_names(made, tier)
     _check_columns(made, tier)
+    _check_directions(made, tier)
     return one_for_one
+
+
+def _check_directions(made: "DataFrame", tier: Tier) -> None:
+    """Refuse a partition's number that is none: Spark would fail at a text while it runs, and cut 1.5 to 1 in silence."""
+    for stream in tier.outputs:
+        if isinstance(stream.grouping, Direct):
+            column = made.schema[stream.grouping.column]
+            if not isinstance(column.dataType, IntegralType):
+                kind = column.dataType.simpleString()
+                message = (
+                    f'tier "{tier.name}": "{stream.name}" is directed by the column {column.name}, which is {kind} and no whole number; '
+                    f'cast it in the transform: F.col("{column.name}").cast("int")'
+                )
+                raise DeclarationError(message)
 
 
 def state_plan(session: "SparkSession", tier: Tier) -> "DataFrame":

@@ -197,7 +197,7 @@ class IncarnationReport(Frozen):
     """Wall clock of the last change of state, for people; or of when what it had waited for was back."""
     pid: int
     away: str | None = None
-    """What it waits for before it can begin: Kafka, or PostgreSQL."""
+    """What it waits for: before it can begin, Kafka or PostgreSQL; while it runs, its sink, as long as that takes nothing."""
     caught_up: bool = False
     """Its output is level with the owner's, or its first batch is written: beside an owner, it has taken over."""
     started_from: Receipt | None = None

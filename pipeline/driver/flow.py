@@ -68,6 +68,8 @@ class Flow:
     """It is behind too far; None likewise."""
     metered: bool = False
     """It was held back, and lets records in batch by batch."""
+    away: str | None = None
+    """Why the sink, or what a batch needs besides, takes nothing now; None likewise."""
     unread: str | None = None
     """Why it does not read partitions that were added."""
     state: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -185,6 +185,7 @@ class IntoSink(Engine):
         if last is not None:
             refuse_shorter(last.ends, bounds.ends, f"when its records may be taken for new, {self._anew(last)}")
         self._held.clear()
+        setting.flow.away = None
         self._error, self._turn, self._waits_since = None, False, None
         self._read, self._done = begins, begins
         self._query = self._start(begins, self._take, records=self._most)
@@ -349,9 +350,12 @@ class IntoSink(Engine):
                 raise  # it would be refused for ever
             except (*AWAY, SinkAwayError) as error:
                 self._commits.retries += 1
-                log.warning("the sink is away; the batch is tried again", begins=batch.begins, error=plainly(error))
-                self._held.wait(AWAY_SECONDS)
+                wait = max(AWAY_SECONDS, error.wait if isinstance(error, SinkAwayError) else 0.0)
+                away = self._setting.flow.away = plainly(error)
+                log.warning("the sink is away; the batch is tried again", begins=batch.begins, error=away, seconds=wait)
+                self._held.wait(wait)
             else:
+                self._setting.flow.away = None
                 if self._doubt:
                     self._held.wait(AWAY_SECONDS)
                 if part == rest:
@@ -402,7 +406,7 @@ class IntoSink(Engine):
     def _count(self, counts: Counts, arrived: list[int], now: float) -> None:
         flow, commits = self._setting.flow, self._commits
         flow.records_out = raised(flow.records_out, {self._sink.name: counts.written})
-        flow.quarantined += counts.quarantined
+        flow.quarantined += counts.quarantined + counts.refused
         commits.filtered += counts.filtered
         commits.replays += counts.replays
         commits.late += counts.late

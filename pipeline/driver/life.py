@@ -129,6 +129,7 @@ class Life:
 
     def _hold(self, state: State) -> None:
         receipt = self._halt() if state is State.RUNNING else None
+        self._follow.note(away=None)  # it waits for nothing but its turn
         self._follow.enter(State.PAUSED, stopped_at=receipt)
         self._engine.rest()
 
@@ -194,4 +195,4 @@ class Life:
             self._follow.note(gap_seconds=round(gap, 3))
         if self._flow.looked is not None:
             self._follow.note(measured=True, pressure=self._flow.pressure)
-        self._follow.note(metered=self._flow.metered, unread=self._flow.unread)
+        self._follow.note(metered=self._flow.metered, unread=self._flow.unread, away=self._flow.away)

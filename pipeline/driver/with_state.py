@@ -20,7 +20,7 @@ from pipeline.driver.repartition import repartition
 from pipeline.driver.streams import Bounds
 from pipeline.driver.vouched import Vouched
 from pipeline.sinks.ledger import Batch, Last
-from pipeline.sinks.sink import Absorbed, Rows
+from pipeline.sinks.sink import Absorbed, Rows, Unfit
 from pipeline.sinks.table import Latest
 
 if TYPE_CHECKING:
@@ -52,6 +52,31 @@ def older(endings: Sequence[Last], damaged: Sequence[int]) -> Sequence[Last]:
     return [each for each in endings if each.number < min(damaged, default=each.number + 1)]
 
 
+def values(column: pa.ChunkedArray) -> list[Any]:
+    """Return what is in a column; a value that Python has no word for is `Unfit`, and does not stop the tier."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        return [_value(each) for each in column]
+
+
+def _value(each: pa.Scalar) -> Any:
+    try:
+        return each.as_py()
+    except (ValueError, OverflowError) as error:
+        return Unfit(f"{_raw(each)} is no value that its table takes: {error}")
+
+
+def _raw(each: pa.Scalar) -> str:
+    """Tell it from others all the same: it may be a key."""
+    try:
+        return str(each.cast(pa.string()).as_py())
+    except UnicodeDecodeError:
+        return str(each.cast(pa.binary()).as_py().decode(errors="backslashreplace"))
+    except pa.ArrowException:
+        return "what is in it"
+
+
 class Changes:
     """The newest row of each key that is not written yet."""
 
@@ -62,7 +87,7 @@ class Changes:
 
     def take(self, rows: pa.Table) -> None:
         """Put what a batch has changed in the place of what is older."""
-        columns = [rows.column(name).to_pylist() for name in self._sink.columns]
+        columns = [values(rows.column(name)) for name in self._sink.columns]
         at = [list(self._sink.columns).index(name) for name in self._sink.key]
         for row in zip(*columns, strict=True):
             self._rows[tuple(row[index] for index in at)] = row

@@ -5,12 +5,12 @@ header `Idempotency-Key` is the record's name for ever, so a service that knows 
 sends nothing again that the service may have taken (decision record 0027).
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ import structlog
 from psycopg import sql
 
 from pipeline.declare import DeclarationError
+from pipeline.sinks.json import as_json
 from pipeline.sinks.marks import Marks, first_seen
 from pipeline.sinks.sink import Rows, Sink, SinkAwayError, Written
 
@@ -35,12 +36,20 @@ GIVE_UP_SECONDS = 20.0
 """After so long without an answer that lasts, the batch is given back and tried again from its beginning."""
 WAITS = (0.1, 5.0)
 """Between two tries, first and at most. Unit: seconds."""
+MOST_SECONDS = 3600.0
+"""So long a service is left alone at most, when it asks for it: it may have meant a time of day, or nothing at all."""
 BUSY = frozenset({425, 429})
 """Answers that mean: not now, and this was not taken. So does 503, when it says for how long (`Retry-After`)."""
-ASTRAY = frozenset({307, 308, 401, 405, 407})
-"""Answers that no record is to blame for (the address has moved, the token has expired): not now, and this was not taken."""
+ASTRAY = frozenset({*range(300, 400), 401, 403, 404, 405, 407, 421, 426})
+"""Answers that no record is to blame for (the address has moved, the token has expired): not now, and this was not taken.
+
+To wait is told, and loses nothing; to refuse would empty the stream. A sink whose service means the record by one says so (`refuses`)."""
 UNSURE = frozenset({408, 409})
 """Answers of the 400s that mean: not now; of those, and of the 500s, nobody knows whether the record was taken."""
+
+
+NEVER_REFUSES = BUSY | {401, 407, 408}
+"""Answers of the 300s and 400s that are about who asks, or when, and so never about a record."""
 
 
 class Fate(Enum):
@@ -90,12 +99,23 @@ class Post(Sink):
 
     url: str
     token_file: str | None = None
-    """A file with the bearer token."""
+    """A file with the bearer token; it is read for each batch."""
+    refuses: frozenset[int] = frozenset()
+    """Answers by which this service means the record itself, though most others do not: 404 where no such user is known, 409 where it has
+    another one of that name. Such a record is kept aside, and the tier goes on."""
 
     def __post_init__(self) -> None:
-        """Refuse what nothing can be sent to."""
+        """Refuse what nothing can be sent to, and answers that say nothing of a record."""
         if not self.url.startswith(("http://", "https://")):
             message = f'sink "{self.name}": {self.url!r} is no http(s) address'
+            raise DeclarationError(message)
+        wrong = sorted(status for status in self.refuses if status in NEVER_REFUSES or status not in range(300, 500))
+        if wrong:
+            others = ", ".join(map(str, sorted(NEVER_REFUSES)))
+            message = (
+                f'sink "{self.name}": refuses has {", ".join(map(str, wrong))}, by which no service means a record; '
+                f"name answers of the 300s and 400s, none of {others}"
+            )
             raise DeclarationError(message)
 
     def statements(self) -> list[sql.Composed]:
@@ -110,19 +130,21 @@ class Post(Sink):
     def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
         """Send what is new, and again until it is taken or refused."""
         new = first_seen(marks, rows.paths, rows.origins)
-        patience, away = Patience(halt, time.monotonic() + GIVE_UP_SECONDS), Event()
+        patience = Patience(halt, time.monotonic() + GIVE_UP_SECONDS)
+        failed: list[Answer] = []
 
         def send(client: httpx.Client, row: int) -> Answer:
-            if halt.is_set() or away.is_set():
-                message = f"the rest of a batch is not sent to {self.url}: it is away, or the tier is to hold"
-                raise SinkAwayError(message)
+            if halt.is_set() or failed:
+                return Answer(row, Fate.NOT_YET, "it was not sent: the tier was to hold")
             answer = self._send(client, rows, row, patience, OPEN)
             if answer.fate in OPEN:
-                away.set()
-            return self._settled(answer)
+                failed.append(answer)
+            return answer
 
         with self._client() as client:
             answers = _by_lanes(rows, new, partial(send, client))
+        if lacking := failed or [answer for answer in answers if answer.fate in OPEN]:
+            raise self._away(max(lacking, key=lambda answer: answer.wait))
         refused = self._keep(cursor, rows, batch, answers)
         return Written(len(new) - refused, refused)
 
@@ -141,7 +163,9 @@ class Post(Sink):
 
         with self._client() as client:
             first = Patience(halt, time.monotonic() + GIVE_UP_SECONDS)
-            answers = [self._settled(self._send(client, rows, row, first, unsent), Fate.UNKNOWN) for row in new[:1]]
+            answers = [self._send(client, rows, row, first, unsent) for row in new[:1]]
+            if answers and answers[0].fate is Fate.NOT_YET:
+                raise self._away(answers[0])
             answers += _by_lanes(rows, new[1:], partial(send, client))
         lost = [answer for answer in answers if answer.fate in OPEN]
         if lost:
@@ -157,8 +181,8 @@ class Post(Sink):
         token = {} if self.token_file is None else {"Authorization": f"Bearer {Path(self.token_file).read_text().strip()}"}
         return httpx.Client(timeout=ANSWER_SECONDS, headers={"Content-Type": "application/json", **token})
 
-    def _body(self, rows: Rows, row: int) -> str:
-        return json.dumps({name: _sayable(rows.columns[name][row]) for name in self.columns}, default=str)
+    def _record(self, rows: Rows, row: int) -> dict[str, Any]:
+        return {name: rows.columns[name][row] for name in self.columns}
 
     def _send(self, client: httpx.Client, rows: Rows, row: int, patience: Patience, again: frozenset[Fate]) -> Answer:
         """Send a record until what becomes of it is none of those, or it may be waited no longer."""
@@ -175,20 +199,17 @@ class Post(Sink):
     def _post(self, client: httpx.Client, rows: Rows, row: int) -> Answer:
         key = {"Idempotency-Key": f"{self.name}:{rows.origins[row]}"}
         try:
-            answer = client.post(self.url, content=self._body(rows, row), headers=key)
+            answer = client.post(self.url, content=as_json(self._record(rows, row)), headers=key)
         except httpx.RequestError as error:  # an answer that cannot be decoded is one, too
             unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
             return Answer(row, Fate.NOT_YET if unsent else Fate.UNKNOWN, f"{type(error).__name__}: {error}")
-        fate = _fate(answer)
-        said = answer.text[:1000].replace("\0", "") if fate is Fate.REFUSED else f"it answers {answer.status_code}"
-        return Answer(row, fate, said, answer.status_code, _asked_for(answer))
+        fate = _fate(answer, self.refuses)
+        said = answer.text[:1000].replace("\0", "") if fate is Fate.REFUSED else _why(answer.status_code)
+        return Answer(row, fate, said, answer.status_code, asked_for(answer.headers.get("Retry-After", ""), time.time()))
 
-    def _settled(self, answer: Answer, *also: Fate) -> Answer:
-        """Return an answer that is one; any other gives the batch back."""
-        if answer.fate in {Fate.TAKEN, Fate.REFUSED, *also}:
-            return answer
-        message = f"{self.url} takes no records of {self.name}: {answer.said}"
-        raise SinkAwayError(message)
+    def _away(self, answer: Answer) -> SinkAwayError:
+        """Give the batch back: this was not taken."""
+        return SinkAwayError(f"{self.url} takes no records of {self.name}: {answer.said}", answer.wait)
 
     def _keep(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, answers: Iterable[Answer]) -> int:
         """Keep what was refused, with the answers; return how many they are."""
@@ -197,14 +218,9 @@ class Post(Sink):
             sql.SQL("INSERT INTO {} (origin, record, status, answer, batch) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING").format(
                 self._refused
             ),
-            [(rows.origins[each.row], self._body(rows, each.row), each.status, each.said, batch) for each in refusals],
+            [(rows.origins[each.row], as_json(self._record(rows, each.row), nul=""), each.status, each.said, batch) for each in refusals],
         )
         return len(refusals)
-
-
-def _sayable(value: Any) -> Any:
-    """Put null in the place of what JSON has no word for."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _by_lanes(rows: Rows, new: Sequence[int], send: Callable[[int], Answer]) -> list[Answer]:
@@ -216,15 +232,29 @@ def _by_lanes(rows: Rows, new: Sequence[int], send: Callable[[int], Answer]) -> 
         return [answer for lane in pool.map(lambda lane: [send(row) for row in lane], lanes.values()) for answer in lane]
 
 
-def _fate(answer: httpx.Response) -> Fate:
+def _fate(answer: httpx.Response, refuses: frozenset[int]) -> Fate:
     if answer.is_success:
         return Fate.TAKEN
-    if answer.status_code in BUSY | ASTRAY or (answer.status_code == httpx.codes.SERVICE_UNAVAILABLE and "Retry-After" in answer.headers):
+    status = answer.status_code
+    if status in refuses:
+        return Fate.REFUSED
+    if status in BUSY | ASTRAY or (status == httpx.codes.SERVICE_UNAVAILABLE and "Retry-After" in answer.headers):
         return Fate.NOT_YET
-    return Fate.UNKNOWN if answer.status_code in UNSURE or answer.is_server_error else Fate.REFUSED
+    return Fate.UNKNOWN if status in UNSURE or answer.is_server_error else Fate.REFUSED
 
 
-def _asked_for(answer: httpx.Response) -> float:
-    """Return for how long the service asks to be left alone, when it does."""
-    asked = answer.headers.get("Retry-After", "")
-    return float(asked) if asked.isdigit() else 0.0
+def _why(status: int) -> str:
+    """Say what a service answers that has not taken a record, and what a person can do about it."""
+    if status not in ASTRAY:
+        return f"it answers {status}"
+    mend = f"it answers {status}, for which no record is to blame: mend the sink's address or its token"
+    return mend if status in NEVER_REFUSES else f"{mend}, or, if it means the record, add {status} to the sink's `refuses`"
+
+
+def asked_for(said: str, now: float) -> float:
+    """Return for how long a service asks to be left alone by its `Retry-After`, at most an hour; 0 when it does not. Pure."""
+    try:
+        seconds = float(said) if said.isdecimal() else parsedate_to_datetime(said).timestamp() - now
+    except (ValueError, OverflowError):
+        return 0.0
+    return min(max(seconds, 0.0), MOST_SECONDS)

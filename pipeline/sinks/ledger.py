@@ -168,6 +168,8 @@ class Counts(NamedTuple):
     """At most once: it is not known whether they were taken."""
     written: int
     """Rows that the sink got: those out, or of a tier with state those that have changed."""
+    refused: int = 0
+    """Of a tier with state: rows that its table does not take, and keeps aside. They are no records, so the ledger does not have them."""
 
 
 @dataclass
@@ -399,7 +401,7 @@ class Ledger(Connected):
         cursor.execute(
             "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays,"
             " late, lost, written, replay) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (self.tier, self.incarnation, number, json.dumps(batch.begins), json.dumps(batch.ends), *counts, replay),
+            (self.tier, self.incarnation, number, json.dumps(batch.begins), json.dumps(batch.ends), *counts[:-1], replay),
         )
 
 
@@ -415,7 +417,7 @@ def _absorbed(batch: Batch, absorbed: Absorbed, written: Written) -> Counts:
     """Count a batch of a tier with state: `out` is what the state has taken in, less what it let go of without a partner."""
     late = batch.records - absorbed.taken - absorbed.replays
     kept = absorbed.taken - absorbed.unmatched
-    return Counts(batch.records, kept, absorbed.unmatched, 0, absorbed.replays, late, 0, written.new)
+    return Counts(batch.records, kept, absorbed.unmatched, 0, absorbed.replays, late, 0, written.new, written.refused)
 
 
 def _raised(known: Marks, marks: Marks) -> Marks:

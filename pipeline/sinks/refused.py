@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from pipeline.sinks.ledger import Ledger
     from pipeline.sinks.sink import Rows
 
-REFUSED = (psycopg.DataError, psycopg.IntegrityError)
-"""What it says of a value: out of range for its column, no JSON or no UUID, or against a constraint that somebody has put on the table."""
+REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
+"""What it says of a value: out of range for its column, no JSON or no UUID, against a constraint that somebody has put on the table, or too
+long for an index."""
 
 
 class RefusedError(Exception):

@@ -14,6 +14,11 @@ from pipeline.sinks.marks import Marks
 class SinkAwayError(Exception):
     """The sink takes nothing now; the batch is tried again."""
 
+    def __init__(self, message: str, wait: float = 0.0) -> None:
+        """Say why, and for how long it asks to be left alone (seconds)."""
+        super().__init__(message)
+        self.wait = wait
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -31,6 +36,17 @@ class Rows:
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.origins)
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """In the place of a value that Python has no word for: a time of the year 10000, a text that is not UTF-8."""
+
+    why: str
+
+    def __str__(self) -> str:
+        """Say so where the row is kept."""
+        return self.why
 
 
 @dataclass(frozen=True)

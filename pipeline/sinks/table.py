@@ -4,18 +4,34 @@
 high-water mark for each path (`pipeline.sinks.marks`). `Latest` keeps the newest row of each key, for tiers with state.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, ClassVar
 
 import psycopg
+import structlog
 from psycopg import sql
 
 from pipeline.declare import DeclarationError
 from pipeline.postgres import index
+from pipeline.sinks.json import as_json
 from pipeline.sinks.marks import Marks, first_seen
-from pipeline.sinks.sink import Rows, Sink, Written
+from pipeline.sinks.refused import refused
+from pipeline.sinks.sink import Rows, Sink, Unfit, Written
+
+log = structlog.get_logger()
+
+LENGTH = re.compile(r"\s*\([^)]*\)")
+OF_LENGTH_ONE = dict.fromkeys(("char", "character", "nchar", "national char", "national character"), "bpchar") | {"bit": '"bit"'}
+"""Types that have a length where none is said, and what PostgreSQL calls them without."""
+
+
+def loose(kind: str) -> str:
+    """Return a type without its length: a cast to it cuts nothing, so what is too long is for the column to refuse. Pure."""
+    bare = " ".join(LENGTH.sub("", kind).split())
+    return OF_LENGTH_ONE.get(bare.lower(), bare)
 
 WHOLE = ("smallint", "integer", "int", "bigint")
 
@@ -27,10 +43,22 @@ class Table(Sink):
     transactional: ClassVar[bool] = True
 
     def _typed(self) -> sql.Composed:
-        return sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(kind + "[]") for kind in self.columns.values())
+        return sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(loose(kind) + "[]") for kind in self.columns.values())
 
     def _names(self) -> sql.Composed:
         return sql.SQL(", ").join(sql.Identifier(name) for name in self.columns)
+
+    @staticmethod
+    def _upsert(cursor: psycopg.Cursor[Any], statement: sql.Composed, columns: Sequence[Sequence[Any]]) -> None:
+        """Write rows by their keys: at once, or one after the other where keys that differ here are one there.
+
+        So it is with a number that its column rounds, or with spaces at the end of a text in a `char(n)`.
+        """
+        try:
+            with cursor.connection.transaction():
+                cursor.execute(statement, [list(column) for column in columns])
+        except psycopg.errors.CardinalityViolation:
+            cursor.executemany(statement, [[[value] for value in row] for row in zip(*columns, strict=True)])
 
     def _define(self, more: Sequence[sql.Composable]) -> list[sql.Composed]:
         table = sql.Identifier(self.name)
@@ -163,13 +191,17 @@ class Totals(Table):
                 key=sql.SQL(", ").join(sql.Identifier(name) for name in self.key),
                 added=sql.SQL(", ").join(added),
             )
-            cursor.execute(upsert, [lists[name] for name in self.columns])
+            self._upsert(cursor, upsert, [lists[name] for name in self.columns])
         return Written(len(new))
 
 
 @dataclass(frozen=True)
 class Latest(Table):
-    """The newest row of each key: the results of a tier with state (decision record 0016)."""
+    """The newest row of each key: the results of a tier with state (decision record 0016).
+
+    A row that it does not take is of no one record that could go to quarantine; it is kept in the table `<name>_refused`, the newest of
+    each key, and the key has its older row still.
+    """
 
     replaces: ClassVar[bool] = True
 
@@ -180,13 +212,52 @@ class Latest(Table):
         """Make the key the primary one, and keep the batch that each row is of."""
         key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
         more = [sql.SQL("batch bigint NOT NULL"), sql.SQL("PRIMARY KEY ({})").format(key)]
-        return [*self._define(more), index(f"{self.name}_batch", self.name, "(batch)")]
+        kept = sql.SQL(  # by the key's hash: it may be what is too long
+            "CREATE TABLE IF NOT EXISTS {} (key text PRIMARY KEY, record jsonb NOT NULL, reason text NOT NULL, batch bigint NOT NULL,"
+            " refused_at timestamptz NOT NULL DEFAULT clock_timestamp())"
+        ).format(self._refused)
+        return [*self._define(more), index(f"{self.name}_batch", self.name, "(batch)"), kept]
 
     def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
-        """Put each row in the place of the one before it."""
+        """Put each row that can be written in the place of the one before it, and keep the others."""
         del marks, halt
+        given = list(zip(*(rows.columns[name] for name in self.columns), strict=True))
+        why = {row: str(each) for row, values in enumerate(given) for each in values if isinstance(each, Unfit)}
+        statement = self._replace(batch)
+
+        def write(some: Sequence[int]) -> None:
+            if some:
+                with cursor.connection.transaction():
+                    self._upsert(cursor, statement, list(zip(*(given[row] for row in some), strict=True)))
+
+        why |= refused([row for row in range(len(given)) if row not in why], write)
+        self._keep(cursor, [(dict(zip(self.columns, given[row], strict=True)), said) for row, said in why.items()], batch)
+        # keys that are one here may be several rows of those given
+        cursor.execute(sql.SQL("SELECT count(*) FROM {} WHERE batch = %s").format(sql.Identifier(self.name)), (batch,))
+        (there,) = cursor.fetchone() or (0,)
+        return Written(int(there), len(why))
+
+    @property
+    def _refused(self) -> sql.Identifier:
+        return sql.Identifier(f"{self.name}_refused")
+
+    def _keep(self, cursor: psycopg.Cursor[Any], refusals: Sequence[tuple[dict[str, Any], str]], batch: int) -> None:
+        if not refusals:
+            return
+        log.warning(
+            "rows are not taken by their table: they are kept aside, and their keys have the rows from before",
+            table=self.name, kept=f"{self.name}_refused", rows=len(refusals), reason=refusals[0][1],
+        )  # fmt: skip
+        keep = sql.SQL(
+            "INSERT INTO {} (key, record, reason, batch) VALUES (md5(%s::text), %s, %s, %s) ON CONFLICT (key) DO UPDATE"
+            " SET record = excluded.record, reason = excluded.reason, batch = excluded.batch, refused_at = excluded.refused_at"
+        ).format(self._refused)
+        keys = [as_json({name: record[name] for name in self.key}) for record, _ in refusals]
+        cursor.executemany(keep, [(key, as_json(record, nul=""), said, batch) for key, (record, said) in zip(keys, refusals, strict=True)])
+
+    def _replace(self, batch: int) -> sql.Composed:
         others = [name for name in (*self.columns, "batch") if name not in self.key]
-        upsert = sql.SQL(
+        return sql.SQL(
             "INSERT INTO {table} ({names}, batch) SELECT given.*, {batch} FROM unnest({typed}) AS given"
             " ON CONFLICT ({key}) DO UPDATE SET {replaced}"
         ).format(
@@ -197,5 +268,3 @@ class Latest(Table):
             key=sql.SQL(", ").join(sql.Identifier(name) for name in self.key),
             replaced=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others),
         )
-        cursor.execute(upsert, [list(rows.columns[name]) for name in self.columns])
-        return Written(cursor.rowcount)

@@ -1,5 +1,6 @@
 """A transform that cannot run in its tier's mode is refused before anything runs, naming the operator."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from ops.model.tier import Kind, Mode
 from pipeline import declare, origins
 from pipeline.declare import DeclarationError, Stream, Tier
-from pipeline.grouping import All, Fields
+from pipeline.grouping import All, Direct, Fields
 from pipeline.joins import joined
 from pipeline.lineage import incoming, set_aside_by, taken_up
 from pipeline.operators import check_tier
@@ -79,6 +80,17 @@ def test_a_join_with_a_table_that_every_worker_has_is_taken(session: SparkSessio
 def test_a_way_that_the_transform_does_not_tell_is_refused(session: SparkSession, outputs: tuple[Stream, ...], message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         check_tier(session, replace(tier(lambda hits: hits), outputs=outputs))
+
+
+@pytest.mark.parametrize("kind", ["tinyint", "int", "bigint", "string", "double", "decimal(3,1)", "boolean"])
+def test_a_partition_is_a_whole_number(session: SparkSession, kind: str) -> None:
+    made = replace(tier(lambda hits: hits.withColumn("place", F.col("n").cast(kind))), outputs=(Stream("out", grouping=Direct("place")),))
+    if kind.endswith("int"):
+        check_tier(session, made)
+    else:
+        message = rf'tier "mine": "out" is directed by the column place, which is {re.escape(kind)} and no whole number; cast it'
+        with pytest.raises(DeclarationError, match=message):
+            check_tier(session, made)
 
 
 KAFKA_ROW = (

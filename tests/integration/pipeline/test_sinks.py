@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from pipeline.sinks import archive as archives
 from pipeline.sinks.archive import Archive
 from pipeline.sinks.ledger import Batch, Ledger, MovedError
 from pipeline.sinks.quarantine import Quarantine, QuarantineError
-from pipeline.sinks.sink import Rows
-from pipeline.sinks.table import Once, Totals
+from pipeline.sinks.sink import Absorbed, Rows, Unfit
+from pipeline.sinks.table import Latest, Once, Table, Totals
 from tests.lab import Lab
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
@@ -117,6 +118,92 @@ def test_null_adds_nothing(lab: Lab) -> None:
     with closing(Ledger(lab.where.postgres, "sums_of_null", 1, sums)) as ledger:
         ledger.write(batch(0, 3), Rows({"who": ["a", "a", "b"], "n": [1, None, None]}, ["0:0", "0:1", "0:2"], ["0"] * 3), epoch=1)
     assert lab.ask("select who, n from sums_of_null order by who") == [("a", 1), ("b", 0)]
+
+
+def made(lab: Lab, table: Table) -> Table:
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for statement in table.statements():
+            connection.execute(statement)
+    return table
+
+
+def test_what_is_too_long_for_its_column_is_refused_not_cut(lab: Lab) -> None:
+    kinds = {"a": "varchar(3)", "b": "char(3)", "c": "CHARACTER VARYING (3)", "d": "character", "e": "bit(3)", "f": "numeric(4, 1)"}
+    table = made(lab, Once("short", kinds))
+    fits = {"a": "abc", "b": "ab", "c": "abc", "d": "a", "e": "101", "f": 1.26}
+    spoilt = [fits | {name: value} for name, value in {"a": "abcd", "b": "abcd", "c": "abcd", "d": "ab", "e": "1011", "f": 99999}.items()]
+    given = [fits, *spoilt, fits]
+    names = [f"0:{number}" for number in range(len(given))]
+    rows = Rows({name: [row[name] for row in given] for name in kinds}, names, ["0"] * len(names))
+    with closing(Ledger(lab.where.postgres, "short", 1, table)) as ledger:
+        refused = ledger.refused(rows)
+        assert sorted(refused) == [1, 2, 3, 4, 5, 6]
+        assert refused[1] == "value too long for type character varying(3)"
+        assert refused[6] == "numeric field overflow"
+        ledger.write(batch(0, 2), rows.only([0, 7]), epoch=1)
+    found = lab.ask("select a, b, c, d, e::text, f::text from short")
+    assert found == [("abc", "ab ", "abc", "a", "101", "1.3")] * 2, "a number is rounded, as PostgreSQL does"
+
+
+def test_keys_that_are_one_in_postgresql_are_one_row(lab: Lab) -> None:
+    """A `char(n)` knows no spaces at its end."""
+    who = {"who": ["a", "a ", "b"], "n": [1, 2, 4]}
+    sums = made(lab, Totals("sums_of_short", {"who": "char(3)", "n": "bigint"}, key=("who",)))
+    with closing(Ledger(lab.where.postgres, sums.name, 1, sums)) as ledger:
+        assert ledger.write(batch(0, 3), Rows(who, ["0:0", "0:1", "0:2"], ["0"] * 3), epoch=1).rows_out == 3
+    assert lab.ask("select who, n from sums_of_short order by who") == [("a  ", 3), ("b  ", 4)]
+
+
+def test_rows_of_a_state_that_their_table_refuses_are_kept_aside_and_all_others_written(lab: Lab) -> None:
+    kinds = {"who": "text", "n": "smallint", "doc": "jsonb", "at": "timestamptz"}
+    table = made(lab, Latest("kept", kinds, key=("who",)))
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        connection.execute("alter table kept add constraint short check (length(doc::text) < 6)")
+    long, when = (
+        "".join(chr(33 + each * each % 90) + chr(0x4E00 + each * 37 % 20000) for each in range(3000)),
+        datetime(2026, 3, 1, tzinfo=UTC),
+    )
+    bad = [
+        (None, 1, "{}", when),
+        ("a\0b", 1, "{}", when),
+        (long, 1, "{}", when),
+        ("b", 40000, "{}", when),
+        ("c", 1, "[40000]", when),
+        ("d", 1, "{so", when),
+        ("e", 1, "{}", Unfit("+10000-01-01 is no value that its table takes")),
+    ]
+    good = [(f"user-{number}", number, "{}", when) for number in range(20)]
+
+    def write(*rows: tuple[Any, ...]) -> tuple[int, int, int, int]:
+        begin = ledger.number + 1
+        given = Rows(dict(zip(kinds, zip(*rows, strict=True), strict=True)), [], [])
+        counts = ledger.write(batch(begin, begin + 1), given, epoch=1, absorbed=Absorbed(1))
+        return counts.rows_in, counts.rows_out, counts.written, counts.refused
+
+    with closing(Ledger(lab.where.postgres, "kept", 1, table)) as ledger:
+        assert write(("b", 7, "{}", when)) == (1, 1, 1, 0)
+        assert write(*good[:10], *bad, *good[10:]) == (1, 1, 20, 7)
+        assert write(*bad) == (1, 1, 0, 7)
+    assert lab.ask("select count(*), sum(n) filter (where who = 'b') from kept") == [(21, 7)], "it has its older row"
+    found = dict(lab.ask("select coalesce(record ->> 'who', 'none'), reason from kept_refused where batch = 2"))
+    begins = {
+        "none": 'null value in column "who"',
+        "ab": "PostgreSQL text fields cannot contain NUL",
+        long: "index row ",
+        "b": "smallint out of range",
+        "c": 'new row for relation "kept" violates check constraint "short"',
+        "d": "invalid input syntax for type json",
+        "e": "+10000-01-01 is no value that its table takes",
+    }
+    assert {who: why[: len(begins[who])] for who, why in found.items()} == begins
+
+
+def test_keys_of_a_state_that_are_one_in_postgresql_are_counted_as_one_row(lab: Lab) -> None:
+    table = made(lab, Latest("kept_short", {"who": "char(3)", "n": "bigint"}, key=("who",)))
+    with closing(Ledger(lab.where.postgres, "kept_short", 1, table)) as ledger:
+        counts = ledger.write(batch(0, 1), Rows({"who": ["a", "a "], "n": [1, 2]}, [], []), epoch=1, absorbed=Absorbed(1))
+    assert (counts.written, counts.refused) == (1, 0)
+    assert lab.ask("select who, n from kept_short") == [("a  ", 2)]
 
 
 def test_marks_of_what_was_taken_up_from_quarantine_are_asked_for_and_not_kept(lab: Lab) -> None:

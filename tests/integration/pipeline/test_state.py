@@ -153,3 +153,22 @@ def test_a_join_gives_each_result_once_and_for_all_though_it_moves(
     left_out = {"inner": len(unsold) + len(orphans), "left": len(orphans), "right": len(unsold)}[how]
     assert set(lab.ask(f"select id, buy from {tier}")) == pairs | alone  # noqa: S608 — a name of this test's own
     assert equation(lab, tier) == feed.equation("hits", "buys", filtered=left_out)
+
+
+def test_a_row_that_its_table_refuses_is_kept_aside_and_the_tier_goes_on(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+    runs, tier = begin("summed", 20), PIPELINE.tier("summed")
+    with closing(Auditor((tier,), lab.where)) as auditor:
+        engine = runs.start(20)
+        feed.put("hits", [{"id": feed.number, "who": "nobody\0", "at": feed.begun + feed.number * 10}])
+        feed.number += 1
+        feed.hits(100)
+        runs.level(engine)
+        assert auditor.look() == []
+        engine.hold()
+    said = sums(feed.given["hits"])
+    refused = said.pop(("nobody\0",))
+    assert table(lab, "sums", 1) == said
+    (kept,) = lab.ask("select record ->> 'who', record -> 'hits', record -> 'ids', reason from sums_refused")
+    assert kept == ("nobody", *refused, "PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    assert engine._setting.flow.quarantined == 1
+    assert equation(lab, "summed") == feed.equation("hits")

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ import pytest
 from pipeline.declare import DeclarationError
 from pipeline.sinks import http
 from pipeline.sinks.http import Post
+from pipeline.sinks.json import as_json
 from pipeline.sinks.marks import Marks
 from pipeline.sinks.sink import Rows, SinkAwayError, Written
 
@@ -29,6 +31,8 @@ class Service(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.got: list[tuple[str, dict[str, Any], str | None]] = []
         self.answers: dict[str, list[int]] = {}
+        self.after: str | None = None
+        """What each answer but a good one says in `Retry-After`."""
         self.because = b"because"
         self.seconds = 0.0
         """So long each answer takes."""
@@ -58,6 +62,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         said = self.server.because if status != 200 else b""
         self.send_response(status)
+        if status != 200 and self.server.after is not None:
+            self.send_header("Retry-After", self.server.after)
         self.send_header("Content-Length", str(len(said)))
         self.end_headers()
         self.wfile.write(said)
@@ -129,19 +135,99 @@ def test_what_will_never_be_taken_is_kept_with_the_answer(service: Service) -> N
     assert kept == [("0:2", '{"n": 2}', 422, "because", 7)]
 
 
-@pytest.mark.parametrize("status", [401, 405, 307])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 401, 403, 404, 405, 407, 421, 426])
 def test_records_are_not_to_blame_for_a_token_or_an_address(service: Service, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.3)
     service.answers = {"crm:0:1": [status] * 100}
-    with pytest.raises(SinkAwayError, match=f"takes no records of crm: it answers {status}"):
+    with pytest.raises(SinkAwayError, match=f"takes no records of crm: it answers {status}.* mend the sink's address or its token"):
         write(Post("crm", {"n": "bigint"}, service.url), rows("0:1"))
+
+
+@pytest.mark.parametrize("status", [403, 404, 409])
+def test_a_service_may_mean_the_record_by_an_answer(service: Service, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.3)
+    service.answers = {"crm:0:2": [status]}
+    sink = Post("crm", {"n": "bigint"}, service.url, refuses=frozenset({status}))
+    assert write(sink, rows("0:1", "0:2", "0:3")) == (Written(2, refused=1), [("0:2", '{"n": 2}', status, "because", 7)])
+
+
+def test_what_it_waits_for_says_how_to_have_the_record_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.3)
+    service.answers = {"crm:0:1": [404] * 100}
+    with pytest.raises(SinkAwayError, match="or, if it means the record, add 404 to the sink's `refuses`"):
+        write(Post("crm", {"n": "bigint"}, service.url), rows("0:1"))
+
+
+@pytest.mark.parametrize("status", [200, 401, 407, 408, 425, 429, 500])
+def test_an_answer_that_is_never_about_a_record_cannot_refuse_one(status: int) -> None:
+    with pytest.raises(DeclarationError, match=f'sink "crm": refuses has {status}, by which no service means a record; name answers'):
+        Post("crm", {}, "http://crm.local", refuses=frozenset({status, 404}))
+
+
+def test_whoever_is_asked_for_quiet_says_so_and_sends_no_more(service: Service) -> None:
+    service.after = "60"
+    service.answers = {f"crm:{path}:1": [429] * 100 for path in range(16)}
+    begun = time.monotonic()
+    with pytest.raises(SinkAwayError, match="it answers 429") as away:
+        write(Post("crm", {"n": "bigint"}, service.url), rows(*(f"{path}:1" for path in range(16))))
+    assert away.value.wait == 60
+    assert time.monotonic() - begun < 5
+    assert len(service.got) <= http.LANES
+    with pytest.raises(SinkAwayError) as away:
+        once(Post("crm", {"n": "bigint"}, service.url), rows("0:1", "1:1"))
+    assert away.value.wait == 60
+
+
+def test_at_most_once_quiet_for_ever_is_an_hour_and_ends_with_the_tier(service: Service) -> None:
+    halt, service.after = threading.Event(), "99999999999"
+    service.answers = {"bell:0:2": [429] * 100}
+    threading.Timer(0.5, halt.set).start()
+    assert once(Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2"), halt=halt) == Written(1, lost=1)
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        ("99999999999", 3600.0),
+        ("9" * 400, 3600.0),
+        ("Wed, 21 Oct 2026 07:28:30 GMT", 30.0),
+        ("Wed, 21 Oct 2026 07:27:00 GMT", 0.0),
+        ("Wed, 21 Oct 2126 07:28:00 GMT", 3600.0),
+        ("Wed, 21 Oct 99999 07:28:00 GMT", 0.0),
+        ("Mon, 01 Jan 0001 00:00:00 +2359", 0.0),
+        ("²", 0.0),
+        ("soon", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_quiet_is_asked_for_in_seconds_or_up_to_a_date(said: str, seconds: float) -> None:
+    assert http.asked_for(said, datetime(2026, 10, 21, 7, 28, tzinfo=UTC).timestamp()) == seconds
+
+
+@pytest.mark.parametrize(
+    ("value", "sent", "kept"),
+    [
+        ([float("nan"), 1.5], "[null, 1.5]", "[null, 1.5]"),
+        ({"x": float("inf")}, '{"x": null}', '{"x": null}'),
+        (["a\0b", "\\u0000"], r'["a\u0000b", "\\u0000"]', r'["ab", "\\u0000"]'),
+        ([("a", -float("inf"))], '[["a", null]]', '[["a", null]]'),
+        ([{"deep": [b"\x00ab"]}], '[{"deep": ["AGFi"]}]', '[{"deep": ["AGFi"]}]'),
+        (b"\x00ab", '"AGFi"', '"AGFi"'),
+    ],
+)
+def test_json_has_a_word_for_all_that_is_in_a_row_however_deep(value: Any, sent: str, kept: str) -> None:
+    assert as_json({"n": value}) == f'{{"n": {sent}}}'
+    assert as_json({"n": value}, nul="") == f'{{"n": {kept}}}'
 
 
 def test_what_is_kept_is_what_postgresql_takes(service: Service) -> None:
     service.answers, service.because = {"crm:0:1": [422]}, b"no\0thing"
-    given = Rows({"n": [float("nan")], "m": [float("inf")], "k": [1.5]}, ["0:1"], ["0"])
-    _, kept = write(Post("crm", {"n": "float8", "m": "float8", "k": "float8"}, service.url), given)
-    assert kept == [("0:1", '{"n": null, "m": null, "k": 1.5}', 422, "nothing", 7)]
+    given = Rows({"n": [float("nan")], "m": [{"x": float("inf")}], "k": [["a\0b"]]}, ["0:1"], ["0"])
+    _, kept = write(Post("crm", {"n": "float8", "m": "jsonb", "k": "jsonb"}, service.url), given)
+    assert kept == [("0:1", '{"n": null, "m": {"x": null}, "k": ["ab"]}', 422, "nothing", 7)]
+    assert service.got[0][1] == {"n": None, "m": {"x": None}, "k": ["a\0b"]}
 
 
 def once(sink: Post, given: Rows, marks: Marks | None = None, halt: threading.Event | None = None) -> Written:

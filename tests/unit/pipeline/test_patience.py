@@ -48,7 +48,7 @@ class Keeps(Told):
         super().enter(state, stopped_at=stopped_at)
 
     def note(self, **changes):
-        if "away" in changes:
+        if changes.get("away", self.report.away) != self.report.away:
             self.said.append(changes["away"])
         super().note(**changes)
 
@@ -67,7 +67,7 @@ def test_it_waits_for_what_it_cannot_run_without(tmp_path, error):
     log, follow = [], Keeps(*[Directive.RUN] * 4)
     assert live(follow, Away(log, error, error), tmp_path) == 0
     told = "Kafka is away" if isinstance(error, StreamError) else "PostgreSQL: OperationalError: no"
-    assert follow.said == [told, told, State.RUNNING, None, State.STOPPED]
+    assert follow.said == [told, State.RUNNING, None, State.STOPPED]
     assert log == ["run", "hold"]
 
 
@@ -80,7 +80,7 @@ def test_a_standby_warms_up_when_it_is_back(tmp_path):
 def test_who_is_given_the_tier_while_it_waits_to_warm_up_runs_cold(tmp_path):
     log, follow = [], Keeps(Directive.STANDBY, Directive.RUN, Directive.RUN)
     assert live(follow, Away(log, StreamError("away"), StreamError("away")), tmp_path) == 0
-    assert follow.said == [State.WARMING, "away", State.READY, "away", State.RUNNING, None, State.STOPPED]
+    assert follow.said == [State.WARMING, "away", State.READY, State.RUNNING, None, State.STOPPED]
     assert log == ["run", "hold"]
 
 
@@ -88,6 +88,13 @@ def test_it_ends_when_it_is_told_to_while_it_waits(tmp_path):
     follow = Keeps(Directive.RUN)
     assert live(follow, Away([], StreamError("away")), tmp_path) == 0
     assert follow.said == ["away", State.STOPPED]
+
+
+def test_one_that_runs_says_what_its_sink_lacks_until_it_is_held(tmp_path):
+    flow, follow = Flow(), Keeps(*[Directive.RUN] * 3, Directive.HOLD)
+    flow.away = "crm takes no records: it answers 403"
+    assert Life(follow, Query([]), InternalStates(tmp_path, Hooks()), flow, Workers()).live() == 0
+    assert follow.said == [State.RUNNING, flow.away, None, State.PAUSED, State.STOPPED]
 
 
 def test_a_stream_that_is_not_there_is_not_waited_for(tmp_path):

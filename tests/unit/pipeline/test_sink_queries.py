@@ -1,5 +1,6 @@
 """The query of a tier with a sink when something is not as it should be: what it waits for, and what it ends for. Without Spark."""
 
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,10 +13,11 @@ from ops.model.tier import Kind
 from pipeline.declare import DeclarationError, Stream, Tier
 from pipeline.driver import into_sink
 from pipeline.driver.engine import Setting
-from pipeline.driver.into_sink import IntoSink, NamesakesError, refuse_namesakes
+from pipeline.driver.into_sink import HeldError, IntoSink, NamesakesError, refuse_namesakes
 from pipeline.driver.positions import GoneError
 from pipeline.driver.streams import Bounds, NoStreamError, StreamError
 from pipeline.sinks.ledger import Batch, Last
+from pipeline.sinks.sink import SinkAwayError
 from pipeline.sinks.table import Totals
 
 SUMS = Totals("sums", {"who": "text", "n": "bigint"}, key=("who",))
@@ -96,6 +98,26 @@ def test_what_the_database_will_never_take_is_not_tried_for_ever(monkeypatch: py
     monkeypatch.setattr(into_sink, "AWAY_SECONDS", 0.01)
     with pytest.raises(psycopg.errors.ProgramLimitExceeded):
         made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
+
+
+def test_a_service_is_left_alone_for_as_long_as_it_asks_and_a_hold_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, waits = query(), list[float]()
+    asked = [SinkAwayError("crm takes no records: it answers 429", wait) for wait in (0.0, 60.0)]
+
+    def refuse(*_: object) -> None:
+        raise asked.pop(0)
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if not asked:
+            made._held.set()
+
+    monkeypatch.setattr(made, "_write", refuse)
+    monkeypatch.setattr(made, "_held", SimpleNamespace(wait=wait, set=(held := threading.Event()).set, is_set=held.is_set))
+    with pytest.raises(HeldError):
+        made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
+    assert waits == [into_sink.AWAY_SECONDS, 60.0]
+    assert made._setting.flow.away == "crm takes no records: it answers 429"
 
 
 def test_where_records_are_gone_it_says_how_to_go_on() -> None:
