@@ -26,8 +26,14 @@ class Commands(TyperGroup):
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except (typer.Exit, typer.Abort, typer.TyperException):
-            raise
+        except (typer.Exit, typer.Abort, typer.TyperException) as ended:
+            option = getattr(ended, "option_name", "")
+            if not option[1:2].isdigit():
+                raise
+            typer.echo(
+                f"{option} would be a number below 0, and none is that; `sluice {ctx.invoked_subcommand} --help` says what is", err=True
+            )
+            raise typer.Exit(WRONG_USAGE) from None
         except BrokenPipeError:
             sys.stderr.close()
             raise typer.Exit(OK) from None

@@ -17,6 +17,7 @@ from ops.model.ids import HostName
 from ops.model.operation import CONTROLLER, STEPS, ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Result, Step
 from ops.model.sentence import listed
 from ops.planning.plan import MOVING
+from ops.runbook import GRACE_SECONDS
 
 _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.PREFLIGHT: preflight,
@@ -35,7 +36,8 @@ _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.ABORT: abort,
 }
 ABANDONED_SECONDS = 3600.0
-"""How long a change may be without a step: time for a person's approval, but a lost runbook must not lock everybody out for ever."""
+"""How long a change may be without a step, before its deadline: time for a person's approval, but a lost runbook must not lock everybody
+out for ever."""
 
 
 def carry_out(draft: Draft) -> list[str]:
@@ -82,12 +84,21 @@ def _idle(draft: Draft) -> list[str]:
     for change in list(draft.changes.values()):
         if change.state is not ChangeState.ACTIVE or change.id in posted:
             continue
-        if draft.age(change.stepped_at) > ABANDONED_SECONDS:
-            undo(draft, change.id, CONTROLLER)
-            draft.tell(f"change {change.id} is aborted: no step was posted for {ABANDONED_SECONDS / 60:.0f} min, and it held the lock")
-        else:
+        lost = _lost(draft, change)
+        if lost is None:
             said.append(f"{change.id} waits for its next step")
+        else:
+            undo(draft, change.id, CONTROLLER)
+            draft.tell(f"change {change.id} is aborted: {lost}, and it held the lock")
     return said
+
+
+def _lost(draft: Draft, change: ChangeRecord) -> str | None:
+    """Say why nobody will go on with a change that no step is posted for; None while somebody may."""
+    deadline = change.deadline_seconds
+    if deadline is not None and draft.age(change.started_at) > deadline + GRACE_SECONDS:
+        return f"its deadline passed {GRACE_SECONDS:.0f} s ago, no step is posted"
+    return f"no step was posted for {ABANDONED_SECONDS / 60:.0f} min" if draft.age(change.stepped_at) > ABANDONED_SECONDS else None
 
 
 def _outcome(draft: Draft, operation: Operation) -> Outcome:

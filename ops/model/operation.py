@@ -194,6 +194,8 @@ class ChangeRecord(Frozen):
     """How long each of its steps has taken so far. Unit: seconds."""
     stepped_at: float = 0.0
     """When one of its steps last got its result: a change that nobody goes on with is aborted after a while."""
+    deadline_seconds: float | None = None
+    """How long it may take from `started_at` on, as who asked for it has said: then whoever carries it out has given up. None: not said."""
 
 
 class Operation(Frozen):

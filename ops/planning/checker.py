@@ -275,10 +275,28 @@ def _batch_problems(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]
     found += [
         problem for name in sorted(Counter(plan.batch_slots) - Counter(plan.batch_kept)) for problem in _lent(name, spec, aim, cluster)
     ]
-    short = [move.tier for move in plan.moves if move.short]
+    short = [move.tier for move in plan.moves if move.short and _could_have_more(move.tier, plan, cluster)]
     if short and kept > minimum:
         found.append(f"{', '.join(short)} would be short while batch keeps more than its minimum of {minimum}")
     return found
+
+
+def _could_have_more(name: TierName, plan: Plan, cluster: Cluster) -> bool:
+    """Tell whether a tier may be where batch keeps a slot, and would have room for one there, beside all that moves, without batch's."""
+    quantum, of_batch, to = cluster.tiers[name].spec.quantum, cluster.rules.batch_quantum, _aim(name, cluster.rules).to
+    to = to if _serves(to, cluster) else None
+    for at in {*plan.batch_kept} & cluster.hosts.keys():
+        host = cluster.hosts[at]
+        cpu, memory, back = host.used_cpu, host.used_memory, [*cluster.batch, *cluster.returning].count(at)
+        for move in plan.moves:
+            spec, slots = cluster.tiers[move.tier].spec, move.after.slots.count(at)
+            cpu += spec.quantum.cpu * slots + spec.driver.cpu * (move.after.driver == at)
+            memory += spec.quantum.memory * slots + spec.driver.memory * (move.after.driver == at)
+        cpu, memory = cpu - of_batch.cpu * back + quantum.cpu, memory - of_batch.memory * back + quantum.memory
+        fits = cpu <= host.capacity.cpu and memory <= host.capacity.memory
+        if fits and _is_at(host, to) and not _is_for_others(name, at, cluster):
+            return True
+    return False
 
 
 def _lent(name: HostName, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> Iterable[str]:

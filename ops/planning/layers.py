@@ -72,6 +72,6 @@ def _expired(spec: ChangeSpec, layers: Layers) -> Layers:
 def _shifted(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
     layers = without_layer(rules.layers, Layer.SCHEDULE)
     for tenant, numbers in rules.shifts.get(spec.shift or "", {}).items():
-        owner = f"shift {spec.shift} ({by})"
+        owner = f"shift {spec.shift}" + ("" if by == PLANNED else f" ({by})")
         layers = with_entry(layers, LayerEntry(tenant=Tenant(tenant), layer=Layer.SCHEDULE, owner=owner, at=now, **dict(numbers)))
     return layers

@@ -13,7 +13,7 @@ from ops.model.tier import TierSpec
 from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
 from ops.planning.drift import drift, evened, without_starving
 from ops.planning.layers import PLANNED, layers_after
-from ops.planning.lending import giving_back, keepable, lend
+from ops.planning.lending import giving_back, keepable, lend, yielding
 from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import check, is_burst
 from ops.planning.shares import Target, limits, target
@@ -39,6 +39,8 @@ EXACT = frozenset({ChangeKind.SCALE, ChangeKind.BURST, ChangeKind.MIGRATE, Chang
 """The kinds of change that say how many and where: what does not fit of them is refused, not done by halves."""
 FORCED = frozenset({ChangeKind.DRAIN, ChangeKind.REBOOT, ChangeKind.LEAVE})
 """The kinds of change in which tiers have to go from where they are, even with less."""
+WHOLE = Fraction(1)
+"""All of what its share is beyond its minimum, for each tier that moves."""
 
 
 def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
@@ -105,32 +107,40 @@ def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list
     staying = keepable(cluster, (aim.to for aim in _moving(spec, cluster).values()))
     floor = min(len(staying), limits(BATCH, cluster.rules).minimum)
 
-    def taking(more: int) -> tuple[list[Move], list[str]]:
-        return _moves(spec, giving_back(cluster, staying[: floor + more]))
+    def taking(more: int, level: Fraction = WHOLE) -> tuple[list[Move], list[str]]:
+        return _moves(spec, giving_back(cluster, staying[: floor + more]), level)
 
     try:
         more, (moves, notes) = most(len(staying) - floor, taking)
     except RefusedError:
         if spec.kind in EXACT:
             raise
-        return staying[:floor], *_smaller(spec, giving_back(cluster, staying[:floor]))
-    if floor + more < len(staying):
-        notes.append(f"batch gives back {len(staying) - floor - more} slot(s), after {cluster.rules.reclaim_seconds:g} s at most")
-    return staying[: floor + more], moves, notes
+        level = _level(spec, giving_back(cluster, staying[:floor]))
+        more, (moves, notes) = most(len(staying) - floor, lambda more: taking(more, level))
+        notes += [
+            f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer than its share: room is short" for move in _short(moves)
+        ]
+    kept = yielding(staying[: floor + more], floor, _short(moves), moves, cluster)
+    if len(kept) < len(staying):
+        notes.append(f"batch gives back {len(staying) - len(kept)} slot(s), after {cluster.rules.reclaim_seconds:g} s at most")
+    return kept, moves, notes
 
 
-def _smaller(spec: ChangeSpec, cluster: Cluster) -> tuple[list[Move], list[str]]:
-    """Give every tier that moves its minimum, and the same part of what it would have beyond, as large as there is room for."""
+def _short(moves: Iterable[Move]) -> list[Move]:
+    return [move for move in moves if move.short]
+
+
+def _level(spec: ChangeSpec, cluster: Cluster) -> Fraction:
+    """Return how much of what it would have beyond its minimum every tier that moves can be given: the same part, the largest that fits."""
     moving = _moving(spec, cluster)
     steps = max([1, *(aim.slots for aim in moving.values())])
     try:
-        _, (moves, notes) = most(steps - 1, lambda step: _moves(spec, cluster, Fraction(step, steps)))
+        step, _ = most(steps - 1, lambda step: _moves(spec, cluster, Fraction(step, steps)))
     except RefusedError as refused:
         needs = ", ".join(_need(cluster.tiers[name], aim, cluster) for name, aim in moving.items())
         message = f"there is no room for the minimum of each tier that moves ({needs}) beside what runs: {refused}"
         raise RefusedError(message) from refused
-    short = [f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer than its share" for move in moves if move.short]
-    return moves, [*notes, *(f"{said}: room is short" for said in short)]
+    return Fraction(step, steps)
 
 
 def _need(tier: TierNow, aim: Target, cluster: Cluster) -> str:
@@ -146,7 +156,7 @@ def _moving(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, Target]:
     return {name: aim for name, aim in aims.items() if has_to_move(spec, cluster.tiers[name], aim, cluster)}
 
 
-def _moves(spec: ChangeSpec, cluster: Cluster, level: Fraction = Fraction(1)) -> tuple[list[Move], list[str]]:
+def _moves(spec: ChangeSpec, cluster: Cluster, level: Fraction = WHOLE) -> tuple[list[Move], list[str]]:
     """Place the next incarnation of every tier that has to move, nearest the end first; who finds no room so chooses before the others."""
     order = cluster.end_first()
     try:

@@ -216,6 +216,11 @@ def _check_scale(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         message = f"a minimum of {low} is above a maximum of {high}"
         raise RefusedError(message)
     after = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0))
+    lowest = limits(spec.tenant, after.rules).minimum
+    if high is not None and high < lowest:
+        way = _way("lower", "minimum", bounded_by(spec.tenant, after.rules)[0], spec.tenant)
+        message = f"{_who(spec.tenant)}: a maximum of {high} is below its minimum of {lowest}; ask for more, or {way}"
+        raise RefusedError(message)
     if spec.tenant == BATCH:
         _check_share(BATCH, slots, slots, after)
         return notes
@@ -264,20 +269,25 @@ def _check_k(tier: TierNow, base: int, k: int, cluster: Cluster) -> None:
 
 def _check_share(tenant: str, base: int, k: int, cluster: Cluster) -> None:
     """Refuse a number outside the share."""
-    who = tenant if tenant == BATCH else f'tier "{tenant}"'
-    if tenant not in cluster.rules.shares:
-        if tenant == BATCH:
-            message = "batch has no share; name it below shares: in the site file"
-            raise RefusedError(message)
-        return
+    who = _who(tenant)
+    if tenant == BATCH and tenant not in cluster.rules.shares:
+        message = "batch has no share; name it below shares: in the site file"
+        raise RefusedError(message)
     share = limits(tenant, cluster.rules)
     lowest, highest = bounded_by(tenant, cluster.rules)
     if base < share.minimum:
-        message = f"{who}: {base} is below its minimum of {share.minimum}; ask for more, or {_way('lower', 'minimum', lowest, tenant)}"
+        way = _way("lower", "minimum", lowest, tenant)
+        if base == 0 and tenant != BATCH:
+            way = f"`sluice pause {tenant}` has it stand still, `sluice stop {tenant}` takes its workers away"
+        message = f"{who}: {base} is below its minimum of {share.minimum}; ask for more, or {way}"
         raise RefusedError(message)
     if k > share.maximum:
         message = f"{who}: {k} is above its maximum of {share.maximum}; ask for less, or {_way('raise', 'maximum', highest, tenant)}"
         raise RefusedError(message)
+
+
+def _who(tenant: str) -> str:
+    return tenant if tenant == BATCH else f'tier "{tenant}"'
 
 
 def _way(verb: str, bound: str, by: LayerEntry | None, tenant: str) -> str:

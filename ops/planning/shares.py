@@ -14,6 +14,9 @@ from ops.model.share import Amount, Layer, LayerEntry, Layers, Setting, Share, p
 from ops.model.spread import Spread
 from ops.planning.cluster import Rules, whole_quanta
 
+OF_SITE = " of the site file"
+"""After what it bounds, where that is not the word of a layer."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -113,13 +116,15 @@ def target(tenant: str, rules: Rules) -> Target:
         if by is not None:
             found = replace(found, layer=by.layer, owner=by.owner, since=by.at, until=by.until)
         elif found.layer is not Layer.BASE:
-            found = replace(found, bound=f"{bound} of the site file")
+            found = replace(found, bound=f"{bound}{OF_SITE}")
     return replace(found, slots=slots, amount=amount, extra=max(0, min(found.extra, within.maximum - slots)))
 
 
 def cause(holds: Target) -> str:
     """Say why a tenant has the number that it has: who set it, or what bounds it."""
-    return f"{holds.owner} set it" if holds.bound is None else f"that is its {holds.bound}, by {holds.owner}"
+    if holds.bound is None:
+        return f"{holds.owner} set it"
+    return f"that is its {holds.bound}" if holds.bound.endswith(OF_SITE) else f"that is its {holds.bound}, by {holds.owner}"
 
 
 def with_entry(layers: Layers, entry: LayerEntry) -> Layers:

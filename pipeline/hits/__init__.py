@@ -19,11 +19,13 @@ HITS = Stream("hits", HIT)
 ENRICHED = Stream("enriched", f"{HIT}, campaign string", Fields("campaign"))
 
 SLOT = Quantum(cpu=1, memory=750, threads=4)
+TO_THE_WORLD = SLOT.model_copy(update={"io": 300, "network": 300})
+"""A slot of a tier that talks to others: who waits for it is not to wait behind what only processes."""
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
 PIPELINE = Pipeline(
     tiers=(
-        Tier("entry", Kind.ENTRY, (RAW,), checked, outputs=(HITS,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+        Tier("entry", Kind.ENTRY, (RAW,), checked, outputs=(HITS,), mode=Mode.REALTIME, quantum=TO_THE_WORLD, driver=DRIVER),
         Tier("enrich", Kind.PROCESSING, (HITS,), with_campaign, outputs=(ENRICHED,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
         Tier(
             "counts",
@@ -36,7 +38,14 @@ PIPELINE = Pipeline(
             driver=DRIVER,
         ),
         Tier(
-            "outbound", Kind.OUTBOUND, (ENRICHED,), deliverable, sink=DELIVERED, delivery=Delivery.EXACTLY_ONCE, quantum=SLOT, driver=DRIVER
+            "outbound",
+            Kind.OUTBOUND,
+            (ENRICHED,),
+            deliverable,
+            sink=DELIVERED,
+            delivery=Delivery.EXACTLY_ONCE,
+            quantum=TO_THE_WORLD,
+            driver=DRIVER,
         ),
     )
 )

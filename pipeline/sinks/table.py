@@ -33,6 +33,7 @@ def loose(kind: str) -> str:
     bare = " ".join(LENGTH.sub("", kind).split())
     return OF_LENGTH_ONE.get(bare.lower(), bare)
 
+
 WHOLE = ("smallint", "integer", "int", "bigint")
 
 

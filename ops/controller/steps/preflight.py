@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, MaintenanceLock, Operation, Plan
+from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeSpec, ChangeState, MaintenanceLock, Operation, Plan
 from ops.model.sentence import listed
 from ops.planning.checker import violations
 from ops.planning.cluster import Cluster, RefusedError
@@ -41,9 +41,15 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
         by=operation.by,
         started_at=draft.now,
         stepped_at=draft.now,
+        deadline_seconds=_left(draft, operation),
     )
     draft.lock = MaintenanceLock(change=operation.change, by=operation.by, since=draft.now)
     return Done(f"planned: {describe(planned)}", details)
+
+
+def _left(draft: Draft, operation: Operation) -> float | None:
+    """Return how long the change may take: its first step is posted with the whole deadline, of which it may have waited for some."""
+    return None if operation.by == CONTROLLER else max(0.0, operation.deadline_seconds - draft.age(operation.posted_at))
 
 
 def _named(draft: Draft, spec: ChangeSpec) -> ChangeSpec:

@@ -161,6 +161,13 @@ def test_what_is_no_amount_is_refused_with_how_to_write_one(runner: CliRunner, a
     assert done.stderr == f"scale: k: {amount!r} {why}\n"
 
 
+def test_a_number_below_0_is_not_taken_for_an_option(runner: CliRunner) -> None:
+    done = runner.invoke(app, ["scale", "entry", "-1"])
+    assert done.exit_code == WRONG_USAGE
+    assert done.stderr == "-1 would be a number below 0, and none is that; `sluice scale --help` says what is\n"
+    assert "No such option: --maximim" in runner.invoke(app, ["scale", "entry", "1", "--maximim", "2"]).stderr
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

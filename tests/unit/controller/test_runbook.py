@@ -9,7 +9,7 @@ from simulation.world import World
 from ops import runbook
 from ops.channel import ChannelAwayError
 from ops.model import paths
-from ops.model.operation import ChangeKind, ChangeSpec, Step
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, Step
 
 
 class Away(MemoryChannel):
@@ -36,6 +36,12 @@ def world(monkeypatch):
     clock = SimpleNamespace(sleep=lambda _seconds: simulated.tick(), time=simulated.clock, monotonic=simulated.clock)
     monkeypatch.setattr(runbook, "time", clock)  # not the module's own functions: other threads use them
     return simulated
+
+
+def test_a_change_is_told_the_whole_of_its_deadline(world):
+    runbook.run(world.channel, "d1", ChangeSpec(kind=ChangeKind.CORDON, host="h1"), by="cli:anna", deadline=90.0)
+    deadline = world.channel.read(paths.change("d1"), ChangeRecord).value.deadline_seconds
+    assert 85.0 < deadline <= 90.0
 
 
 def test_a_change_is_carried_out_step_by_step_and_told(world):

@@ -7,6 +7,7 @@ import pytest
 from ops.model.tier import Delivery, Kind, Mode, Standby
 from pipeline.declare import DeclarationError, Pipeline, State, Stream, Tier, load
 from pipeline.grouping import Shuffle
+from pipeline.hits import PIPELINE
 from pipeline.sinks.http import Post
 from pipeline.sinks.table import Latest, Once
 
@@ -21,6 +22,16 @@ BACK = Stream("back", "id string", rounds=3)
 
 def same(records):
     return records
+
+
+def test_the_tiers_of_the_shipped_pipeline_that_talk_to_the_world_weigh_more_than_those_that_process():
+    weights = {
+        tier.kind: {(each.quantum.io, each.quantum.network) for each in PIPELINE.tiers if each.kind is tier.kind} for tier in PIPELINE.tiers
+    }
+    (processing,) = weights.pop(Kind.PROCESSING)
+    assert weights == {kind: {(3 * processing[0], 3 * processing[1])} for kind in (Kind.ENTRY, Kind.OUTBOUND)}
+    sizes = {(tier.quantum.cpu, tier.quantum.memory, tier.quantum.threads) for tier in PIPELINE.tiers}
+    assert len(sizes) == 1, "one size, so slots go where there is room for any of them"
 
 
 def tier(name="first", inputs=(A,), **more):

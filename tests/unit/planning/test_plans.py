@@ -145,7 +145,10 @@ def running(k=2, **more):
         ({"kind": "drain", "host": "h9"}, 'there is no host "h9"; known hosts: h1, h2, h3'),
         ({"kind": "drain"}, "drain needs a host; known hosts: h1, h2, h3"),
         ({"kind": "scale", "tier": "sums", "k": 1}, 'there is no tier "sums"; known tiers: counts'),
-        ({"kind": "scale", "tier": "counts", "k": 0}, "0 is below its minimum of 1"),
+        (
+            {"kind": "scale", "tier": "counts", "k": 0},
+            "0 is below its minimum of 1; ask for more, or `sluice pause counts` has it stand still, `sluice stop counts` takes",
+        ),
         ({"kind": "scale", "tier": "counts", "k": 5}, "5 is above its maximum of 4; ask for less, or raise shares.counts.maximum"),
         (
             {"kind": "scale", "tier": "counts", "k": 1, "minimum": 2},
@@ -166,6 +169,39 @@ def test_a_refusal_names_the_thing_and_what_to_do(spec, reason):
     with pytest.raises(RefusedError) as refused:
         plan(ChangeSpec(**spec), running())
     assert reason in str(refused.value)
+
+
+def test_a_tier_without_a_share_is_refused_no_workers_at_all_and_more_than_there_are_by_default():
+    cluster = running()
+    shares = {"batch": cluster.rules.shares["batch"]}
+    cluster = replace(cluster, rules=replace(cluster.rules, shares=shares, partitions=32))
+    with pytest.raises(RefusedError, match=r'tier "counts": 0 is below its minimum of 1; ask for more, or `sluice pause counts`'):
+        plan(ChangeSpec(kind="scale", tier="counts", k=0), cluster)
+    with pytest.raises(RefusedError, match=r"17 is above its maximum of 16; ask for less, or raise shares.counts.maximum in the site file"):
+        plan(ChangeSpec(kind="scale", tier="counts", k=17), cluster)
+
+
+def test_a_maximum_below_the_minimum_of_another_layer_is_refused_and_names_both():
+    cluster = running()
+    shares = {"counts": Share(minimum=2, target=2, maximum=4), "batch": Share(minimum=1, target=1, maximum=2)}
+    cluster = replace(cluster, rules=replace(cluster.rules, shares=shares))
+    said = "a maximum of 1 is below its minimum of 2; ask for more, or lower shares.counts.minimum in the site file"
+    with pytest.raises(RefusedError, match=f'^tier "counts": {said}$'):
+        plan(ChangeSpec(kind="scale", tier="counts", k=2, maximum=1), cluster)
+    with pytest.raises(RefusedError, match=r"^batch: a maximum of 0 is below its minimum of 1; "):
+        plan(ChangeSpec(kind="scale", tier="batch", k=1, maximum=0), cluster)
+
+
+def test_where_the_site_file_bounds_a_shift_the_note_names_it_and_nobody_who_only_plans():
+    cluster = running()
+    shifts = {"night": {"counts": Numbers(target=9)}, "eve": {"counts": Numbers(target=1, minimum=1, maximum=2)}}
+    cluster = replace(cluster, rules=replace(cluster.rules, shifts=shifts))
+    notes = plan(ChangeSpec(kind="shift", shift="night"), cluster).notes
+    assert "counts has 4, not the shift's 9: that is its maximum of the site file" in notes
+    person = LayerEntry(tenant="counts", layer=Layer.PERSON, target=3, owner="anna", at=0.0)
+    cluster = replace(cluster, rules=replace(cluster.rules, layers=Layers(entries=(person,))))
+    notes = plan(ChangeSpec(kind="shift", shift="eve"), cluster).notes
+    assert "counts has 2, not the shift's 1: that is its maximum, by shift eve" in notes
 
 
 def test_a_quantum_that_no_host_can_hold_is_refused_with_the_numbers():

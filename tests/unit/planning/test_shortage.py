@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ops.model.ids import BATCH
 from ops.model.incarnation import Placement
 from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.resources import Capacity
+from ops.model.resources import Capacity, Quantum
 from ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
 from ops.model.tier import Mode
 from ops.planning.checker import violations
@@ -19,7 +19,7 @@ from ops.planning.placement import place_tier
 from ops.planning.plan import aftermath, plan
 from ops.planning.shares import Target, limits, target
 from ops.planning.shortage import lacking, least, most, place_lost, place_most, why_not
-from tests.unit.planning.clusters import SMALL, crowded, host_of, spec_of
+from tests.unit.planning.clusters import SMALL, crowded, dedicated, host_of, spec_of
 
 SETTINGS = settings(max_examples=80)
 
@@ -51,7 +51,7 @@ def crowded_with_a_change(draw):
 
 @SETTINGS
 @given(crowded_with_a_change())
-def test_every_tier_that_moves_has_its_minimum_and_none_is_short_while_batch_has_more_than_its_own(drawn):
+def test_every_tier_that_moves_has_its_minimum_and_none_is_short_of_what_batch_has_above_its_own(drawn):
     spec, cluster = drawn
     try:
         planned = plan(spec, cluster)
@@ -64,8 +64,13 @@ def test_every_tier_that_moves_has_its_minimum_and_none_is_short_while_batch_has
         assert len(move.after.slots) == target(move.tier, after.rules).slots - move.short
         if move.short:
             assert spec.kind is not ChangeKind.SCALE, "a person's number is not done by halves"
-            assert len(planned.batch_kept) <= limits(BATCH, after.rules).minimum
             assert any(f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer" in note for note in planned.notes)
+
+    if any(move.short for move in planned.moves):
+        rules = cluster.rules
+        few = rules.shares[BATCH].model_copy(update={"target": rules.shares[BATCH].minimum})
+        without = plan(spec, replace(cluster, rules=replace(rules, shares={**rules.shares, BATCH: few})))
+        assert [(move.tier, move.short) for move in without.moves] == [(move.tier, move.short) for move in planned.moves]
 
 
 @SETTINGS
@@ -258,6 +263,67 @@ def test_the_checker_finds_a_tier_below_its_minimum_and_one_that_is_short_while_
         "batch would keep 0 slots, below its minimum of 1",
     ]
     assert "batch would keep slots that it does not have" in violations(planned.model_copy(update={"batch_kept": ("h2",)}), settle, cluster)
+
+
+def short_beside_batch(**more):
+    """Have a tier that can only have three of its four slots once its host is drained, and batch on a host of another zone."""
+    spec = spec_of("t")
+    placement = Placement(driver="h2", slots=("h2",) * 4)
+    hosts = {"h1": host_of("h1", cpu=4, zone="a"), "h2": host_of("h2", zone="a"), "h3": host_of("h3", cpu=4, zone="b")}
+    hosts = holding(hosts, spec, placement)
+    hosts["h3"] = hosts["h3"].holding(SMALL, 3)
+    shares = {"t": Share(minimum=1, target=4, maximum=8), BATCH: Share(minimum=0, target=3, maximum=4)}
+    rules = Rules(shares=shares, partitions=8, batch_quantum=SMALL, **more)
+    return ChangeSpec(kind=ChangeKind.DRAIN, host="h2"), Cluster(hosts, {"t": TierNow(spec, placement)}, ("h3",) * 3, rules)
+
+
+@pytest.mark.parametrize("more", [{"locality": {"t": "zone:a"}}, {"dedicated": {"h3": frozenset({BATCH})}}])
+def test_batch_gives_back_nothing_where_the_tier_that_is_short_may_not_be(more):
+    spec, cluster = short_beside_batch(**more)
+    cluster = cluster.with_hosts(dedicated(cluster.hosts, cluster.rules))
+    planned = plan(spec, cluster)
+    assert [(len(move.after.slots), move.short) for move in planned.moves] == [(3, 1)]
+    assert planned.batch_kept == planned.batch_slots == ("h3",) * 3
+    assert not any("batch" in note for note in planned.notes)
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
+
+
+def test_batch_gives_back_no_more_than_makes_a_slot_for_the_tier_that_is_short():
+    spec, cluster = short_beside_batch()
+    tiers = {"t": replace(cluster.tiers["t"], spec=spec_of("t", quantum=Quantum(cpu=2, memory=2048, threads=4)))}
+    hosts = {**cluster.hosts, "h2": holding({"h2": host_of("h2", cpu=9)}, tiers["t"].spec, tiers["t"].placement)["h2"]}
+    hosts |= {name: replace(hosts[name], capacity=Capacity(cpu=cpu, memory=8192)) for name, cpu in (("h1", 4.5), ("h3", 3))}
+    cluster = replace(cluster, hosts=hosts, tiers=tiers)
+    planned = plan(spec, cluster)
+    assert [(len(move.after.slots), move.short) for move in planned.moves] == [(3, 1)]
+    assert planned.batch_kept == ("h3",)
+    assert any(note.startswith("batch gives back 2 slot(s)") for note in planned.notes)
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
+
+
+def test_batch_is_lent_what_there_is_room_for():
+    spec = spec_of("t")
+    placement = Placement(driver="h1", slots=("h1",))
+    hosts = holding({"h1": host_of("h1", cpu=3)}, spec, placement)
+    shares = {"t": Share(target=1), BATCH: Share(minimum=0, target=0, maximum=4)}
+    cluster = Cluster(hosts, {"t": TierNow(spec, placement)}, (), Rules(shares=shares, partitions=4, batch_quantum=SMALL))
+    scale = ChangeSpec(kind=ChangeKind.SCALE, tier=BATCH, k=2)
+    planned = plan(scale, cluster)
+    assert planned.batch_slots == ("h1",)
+    assert [note.partition(" until ")[0] for note in planned.notes] == ["1 batch slot(s) wait"]
+    assert violations(planned, scale, aftermath(scale, cluster)) == []
+
+
+def test_what_batch_gives_back_is_said_where_tiers_are_short_too():
+    spec = spec_of("t")
+    placement = Placement(driver="h1", slots=("h1", "h1"))
+    hosts = holding({"h1": host_of("h1")}, spec, placement)
+    hosts["h1"] = hosts["h1"].holding(SMALL, 3)
+    shares = {"t": Share(minimum=1, target=2, maximum=8), BATCH: Share(minimum=0, target=3, maximum=4)}
+    rules = Rules(shares=shares, shifts={"day": {"t": Numbers(target=8)}}, partitions=8, batch_quantum=SMALL)
+    planned = plan(ChangeSpec(kind=ChangeKind.SHIFT, shift="day"), Cluster(hosts, {"t": TierNow(spec, placement)}, ("h1",) * 3, rules))
+    assert [move.short for move in planned.moves] == [3]
+    assert "batch gives back 3 slot(s), after 120 s at most" in planned.notes
 
 
 def test_a_shift_moves_a_tier_into_the_room_that_it_takes_back_from_batch():
