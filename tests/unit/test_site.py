@@ -65,8 +65,9 @@ def refused(path: Path) -> str:
         ),
         (
             f"pipeline: p\nhosts: [{HOST[:-1]}, colour: red}}]",
-            ": hosts.0.colour: there is no such key; known here: address, capacity, labels, name, network, rack, zone",
+            ": hosts.0.colour: there is no such key; known here: address, capacity, cores, labels, name, network, rack, zone",
         ),
+        (f"pipeline: p\nhosts: [{HOST[:-1]}, cores: mine}}]", ": hosts.0.cores: Input should be 'shared' or 'own'"),
         ("- pipeline", ": expected keys such as `pipeline:` and `hosts:`, found list"),
     ],
 )
