@@ -12,7 +12,7 @@ import yaml
 from croniter import CroniterError, croniter
 from pydantic import AfterValidator, Field, ValidationError, field_validator
 
-from ops.model.resources import Capacity, Frozen, Link, Quantum
+from ops.model.resources import Capacity, Cores, Frozen, Link, Quantum
 from ops.model.share import Numbers, Share
 from ops.model.spread import Spread
 from ops.wrong import explain
@@ -67,6 +67,10 @@ class HostConfig(Frozen):
     network: Link | None = None
     """The link that its agent divides among what runs there, as root: `{interface: eth0, mbit: 10000}`. This replaces the interface's own
     queue (qdisc). Agents read it when they start. Default: the network is not divided."""
+    cores: Cores = "shared"
+    """`own`: each unit with a whole `quantum.cpu` has as many processors, on which no other unit runs: so one that takes all it can costs
+    the others nothing, and what one leaves nobody takes. Agents read it when they start. Default: `shared`, so that no processor is idle
+    while a unit could use it."""
 
 
 class ShiftConfig(Frozen):

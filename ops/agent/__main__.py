@@ -16,7 +16,8 @@ import structlog
 from ops import endpoints, metrics
 from ops.agent.commands import Installation
 from ops.agent.containers import find_containers, open_containers
-from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_from, facts_of, link_of, site_path
+from ops.agent.cpusets import find_cores, open_cores
+from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, cores_of, facts_from, facts_of, link_of, site_path
 from ops.agent.hands import Hands
 from ops.agent.loop import Agent
 from ops.agent.metrics import AgentMetrics
@@ -95,6 +96,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
     folder = HostFolder(home, facts.name)
     with hold(folder, facts.name):
         containers = open_containers(home, facts.name, Capacity(cpu=facts.cpu, memory=facts.memory))
+        containers, cores = open_cores(home, facts, cores_of(facts.name, site), containers)
         containers, network = open_network(home, facts.name, link_of(facts.name, site), containers)
         installation = Installation(home, where.home, endpoints.file(), site_file, where.spark, where.spark_secret, facts)
         hands = Hands(folder, containers, installation)
@@ -119,7 +121,8 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
         )
         signal.signal(signal.SIGTERM, lambda *_: agent.end())
         signal.signal(signal.SIGINT, lambda *_: agent.end())
-        log.info("agent started", host=facts.name, address=facts.address, zone=facts.zone, limits=containers.limits, network=network)
+        said = {"limits": containers.limits, "cores": cores, "network": network}
+        log.info("agent started", host=facts.name, address=facts.address, zone=facts.zone, **said)
         channel.kazoo.start_async()
         exporter = Exporter(role=Role.AGENT, address=f"{facts.address}:0", host=facts.name)
         metrics.serve(channel, exporter, AgentMetrics(hands, containers, presence, neighbours))
@@ -135,7 +138,7 @@ def stop_all(host: str) -> int:
         raise UnknownHostError(message)
     folder = HostFolder(home, host)
     with hold(folder, host):
-        hands = Hands(folder, find_network(home, host, find_containers(home, host)), None)
+        hands = Hands(folder, find_network(home, host, find_cores(home, host, find_containers(home, host))), None)
         ages, until = Ages(), time.monotonic() + STOP_SECONDS
         while (found := hands.find()) and time.monotonic() < until:
             ages.note(stamps(found))

@@ -18,7 +18,7 @@ import structlog
 from ops.agent.delegation import delegated
 from ops.agent.processes import members_of
 from ops.agent.store import HostFolder, unless_full
-from ops.agent.trees import CPU, DISK, MEMORY, TASKS, TIMES, V2, Trees, tree_of_version_2, trees
+from ops.agent.trees import CPU, DISK, MEMORY, TASKS, TIMES, V2, Trees, tree_of_cpusets, tree_of_version_2, trees
 from ops.model.assignment import Unit
 from ops.model.ids import UnitId
 from ops.model.resources import Capacity
@@ -85,8 +85,10 @@ class ControlGroups:
     def __init__(self, found: Trees, installation: str, host: str) -> None:
         """Divide these trees."""
         self.name = found.version.name
-        self._trees, self._version = found, found.version
-        at = {use: root / installation / host for use, root in found.at.items()}
+        self.trees, self.version = found, found.version
+        self.path = Path(installation, host)
+        """Where the host's group is in each tree."""
+        at = {use: root / self.path for use, root in found.at.items()}
         self._memory, self._cpu, self._times = at[MEMORY], at[CPU], at[TIMES]
         self._disk, self._tasks = at.get(DISK), at.get(TASKS)
         self._groups = tuple(dict.fromkeys(at.values()))
@@ -108,16 +110,20 @@ class ControlGroups:
         """Whether the host's group was made, since the machine has started."""
         return self._memory.is_dir()
 
+    def has(self, unit: UnitId) -> bool:
+        """Tell whether a unit has its groups."""
+        return (self._memory / unit).is_dir()
+
     def prepare(self, capacity: Capacity) -> None:
         """Make the host's group, with what the host has to give."""
         for leaf in self._groups:
             leaf.mkdir(parents=True, exist_ok=True)
-        if self._version is V2:
-            for group in (*self._trees.roots, self._memory.parent, self._memory):
-                (group / "cgroup.subtree_control").write_text(self._trees.handed_down())
+        if self.version is V2:
+            for group in (*self.trees.roots, self._memory.parent, self._memory):
+                (group / "cgroup.subtree_control").write_text(self.trees.handed_down())
         self._given = _with_headroom(capacity.memory)
         self._hold()
-        self._set_weight(self._cpu.parent, self._version.core * (os.cpu_count() or 1))
+        self._set_weight(self._cpu.parent, self.version.core * (os.cpu_count() or 1))
         self._balance()
 
     def admit(self, unit: Unit) -> tuple[Path, ...]:
@@ -125,7 +131,7 @@ class ControlGroups:
         groups = tuple(group / unit.id for group in self._groups)
         for group in groups:
             group.mkdir(parents=True, exist_ok=True)
-        (self._memory / unit.id / self._version.memory_limit).write_text(str(_with_headroom(unit.quantum.memory)))
+        (self._memory / unit.id / self.version.memory_limit).write_text(str(_with_headroom(unit.quantum.memory)))
         self._hold()
         if self._tasks is not None:
             (self._tasks / unit.id / "pids.max").write_text(str(THREADS))
@@ -135,7 +141,7 @@ class ControlGroups:
     def weigh(self, unit: Unit) -> None:
         """Give the unit the weights of its quantum, or little of them while it is quiet."""
         part = QUIET if unit.quiet else 1
-        self._set_weight(self._cpu / unit.id, int(unit.quantum.cpu * self._version.core * part))
+        self._set_weight(self._cpu / unit.id, int(unit.quantum.cpu * self.version.core * part))
         self._set_disk_weight(unit.id, int(unit.quantum.io * part))
         self._balance()
 
@@ -167,7 +173,7 @@ class ControlGroups:
     def ran_out_of_memory(self, unit: UnitId) -> bool:
         """Ask the kernel's counter."""
         try:
-            lines = (self._memory / unit / self._version.memory_events).read_text().splitlines()
+            lines = (self._memory / unit / self.version.memory_events).read_text().splitlines()
         except OSError:
             return False
         return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines)
@@ -176,8 +182,8 @@ class ControlGroups:
         """Ask the kernel's counters."""
         memory = self._memory / unit
         try:
-            now, limit = int((memory / self._version.memory_now).read_text()), _limit(memory / self._version.memory_limit)
-            cache = _line(memory / "memory.stat", self._version.cache)
+            now, limit = int((memory / self.version.memory_now).read_text()), _limit(memory / self.version.memory_limit)
+            cache = _line(memory / "memory.stat", self.version.cache)
             return Usage(max(0, now - cache), limit, self._cpu_seconds(unit))
         except OSError:
             return None
@@ -187,8 +193,8 @@ class ControlGroups:
         if self._given is None:
             return
         before = self._promised
-        self._promised = sum(_limits(self._memory, self._version.memory_limit))
-        (self._memory / self._version.memory_limit).write_text(str(max(self._given, self._promised)))
+        self._promised = sum(_limits(self._memory, self.version.memory_limit))
+        (self._memory / self.version.memory_limit).write_text(str(max(self._given, self._promised)))
         if self._promised > max(self._given, before):
             log.warning(
                 "the host's units were promised more memory than it gives: they keep it",
@@ -197,26 +203,26 @@ class ControlGroups:
             )
 
     def _cpu_seconds(self, unit: UnitId) -> float | None:
-        if self._version is V2:
+        if self.version is V2:
             return _line(self._times / unit / "cpu.stat", "usage_usec") / 1e6
         counter = self._times / unit / "cpuacct.usage"
         return int(counter.read_text()) / 1e9 if counter.exists() else None
 
     def _balance(self) -> None:
-        self._set_weight(self._cpu, sum(_weights(self._cpu, self._version.weight)))
+        self._set_weight(self._cpu, sum(_weights(self._cpu, self.version.weight)))
         if self._disk is not None:
-            for name in self._version.disk_weights:
+            for name in self.version.disk_weights:
                 if weights := _weights(self._disk, name):
                     self._set_disk_weight("", sum(weights))
 
     def _set_weight(self, group: Path, weight: int) -> None:
-        (group / self._version.weight).write_text(str(min(self._version.largest, max(self._version.smallest, weight))))
+        (group / self.version.weight).write_text(str(min(self.version.largest, max(self.version.smallest, weight))))
 
     def _set_disk_weight(self, unit: str, weight: int) -> None:
         """Set it where the kernel knows one; whether it counts is up to the disk's scheduler, and `sluice doctor --host` says it."""
         if self._disk is not None:
             least, most = DISK_WEIGHTS
-            for name in self._version.disk_weights:
+            for name in self.version.disk_weights:
                 if (file := self._disk / unit / name).exists():
                     file.write_text(str(min(most, max(least, weight))))
 
@@ -255,6 +261,47 @@ class NoContainers:
     def usage(self, unit: UnitId) -> None:
         """Nobody counts."""
         del unit
+
+
+class Outer:
+    """Containers around others, which do all that a subclass does not."""
+
+    def __init__(self, containers: Containers) -> None:
+        """Add something to what these do."""
+        self._containers = containers
+
+    @property
+    def limits(self) -> str:
+        """Ask them."""
+        return self._containers.limits
+
+    def admit(self, unit: Unit) -> tuple[Path, ...]:
+        """Have them make the unit's container."""
+        return self._containers.admit(unit)
+
+    def weigh(self, unit: Unit) -> None:
+        """Have them set its weights."""
+        self._containers.weigh(unit)
+
+    def processes(self, unit: UnitId, session: int | None) -> frozenset[int]:
+        """Ask them."""
+        return self._containers.processes(unit, session)
+
+    def remove(self, unit: UnitId) -> None:
+        """Have them remove the unit's container."""
+        self._containers.remove(unit)
+
+    def close(self) -> None:
+        """Have them remove the host's own."""
+        self._containers.close()
+
+    def ran_out_of_memory(self, unit: UnitId) -> bool:
+        """Ask them."""
+        return self._containers.ran_out_of_memory(unit)
+
+    def usage(self, unit: UnitId) -> Usage | None:
+        """Ask them."""
+        return self._containers.usage(unit)
 
 
 def installation_of(home: Path) -> str:
@@ -302,7 +349,8 @@ def _groups(found: Trees, group: Path | None, home: Path, host: str) -> ControlG
 def sweep(home: Path, mounts: Path = Path("/proc/mounts")) -> None:
     """Remove what is left of an installation once nothing runs in it: the groups of hosts that are gone, too."""
     if (found := trees(mounts)) is not None:
-        for root in found.roots:
+        cpusets = tree_of_cpusets(found, mounts)
+        for root in found.roots if cpusets is None else (*found.roots, cpusets):
             for group in sorted((root / installation_of(home)).glob("**/"), reverse=True):
                 with suppress(OSError):
                     group.rmdir()

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from ops.model.assignment import HostFacts
 from ops.model.ids import HostName
-from ops.model.resources import Link
+from ops.model.resources import Cores, Link
 from ops.site import HostConfig, Site
 
 
@@ -53,6 +53,11 @@ def facts_of(name: str, site: Site, site_file: Path) -> HostFacts:
 def link_of(name: str, site: Site) -> Link | None:
     """Return the link of a host of the site file that is to be divided; None where none is."""
     return next((host.network for host in site.hosts if host.name == name), None)
+
+
+def cores_of(name: str, site: Site) -> Cores:
+    """Tell whether units of a host have cores of their own."""
+    return next((host.cores for host in site.hosts if host.name == name), "shared")
 
 
 def facts_from(arguments: Namespace) -> HostFacts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from ops.agent.hands import Hands
-from ops.agent.processes import idle_time, schedules
+from ops.agent.processes import idle_times, schedules, usable
 from ops.agent.reconcile import Found
 from ops.agent.starvation import WINDOW_SECONDS, Spent, Verdict, judged, starves
 from ops.model.ids import UnitId
@@ -20,7 +20,8 @@ class _Look:
     """The kernel's counters at one moment."""
 
     at: float
-    idle: tuple[float, float]
+    idle: Mapping[int, tuple[float, float]]
+    """Of each processor, and all the time that it counted."""
     threads: Mapping[UnitId, Mapping[int, Spent]]
 
 
@@ -46,16 +47,18 @@ class Neighbours:
         if last is not None and now - last.at < WINDOW_SECONDS:
             return
         alive = {item.unit.id: item.unit for item in found if item.alive}
-        self._last = look = _Look(now, idle_time(), {name: schedules(self._hands.processes(name)) for name in alive})
+        pids = {name: self._hands.processes(name) for name in alive}
+        self._last = look = _Look(now, idle_times(), {name: schedules(pids[name]) for name in alive})
         if last is None:
             return
-        idle, seconds = _idle(last.idle, look.idle), now - last.at
+        seconds = now - last.at
         spent = {name: _between(last.threads[name], look.threads[name]) for name in alive if name in last.threads}
         self.waited = {name: self.waited.get(name, 0.0) + (spent[name].waited if name in spent else 0.0) for name in alive}
         verdicts: dict[UnitId, Verdict] = {}
         for name, each in spent.items():
             if alive[name].quiet:
                 continue
+            idle = _idle(last.idle, look.idle, usable(pids[name]))
             before, starved = self._verdicts.get(name, Verdict()), starves(each, seconds, alive[name].quantum.cpu, idle)
             verdicts[name] = judged(before, starved=starved, begun=last.at, now=now, wall=time.time())
             _say(name, before, verdicts[name], each, seconds)
@@ -71,10 +74,11 @@ def _between(before: Mapping[int, Spent], after: Mapping[int, Spent]) -> Spent:
     )
 
 
-def _idle(before: tuple[float, float], after: tuple[float, float]) -> float:
-    """Return for which part of the time between two looks the processors were idle."""
-    passed = after[1] - before[1]
-    return (after[0] - before[0]) / passed if passed > 0 else 0.0
+def _idle(before: Mapping[int, tuple[float, float]], after: Mapping[int, tuple[float, float]], processors: frozenset[int]) -> float:
+    """Return for which part of the time between two looks processors were idle, all together."""
+    there = [(before[each], after[each]) for each in processors if each in before and each in after]
+    passed = sum(later[1] - earlier[1] for earlier, later in there)
+    return sum(later[0] - earlier[0] for earlier, later in there) / passed if passed > 0 else 0.0
 
 
 def _say(unit: UnitId, before: Verdict, after: Verdict, spent: Spent, seconds: float) -> None:

@@ -16,7 +16,7 @@ import structlog
 from pydantic import ValidationError
 
 from ops.agent import traffic
-from ops.agent.containers import QUIET, Containers, Usage, installation_of
+from ops.agent.containers import QUIET, Containers, Outer, installation_of
 from ops.agent.store import HostFolder
 from ops.agent.traffic import NotDividedError
 from ops.files import write_private
@@ -136,51 +136,35 @@ class Network:
             raise NotDividedError(message) from error
 
 
-class OnLink:
+class OnLink(Outer):
     """Containers whose units share the network, too."""
 
     def __init__(self, containers: Containers, network: Network) -> None:
         """Add the network to what containers divide."""
-        self._containers, self._network = containers, network
+        super().__init__(containers)
+        self._network = network
         self._said: str | None = None
-
-    @property
-    def limits(self) -> str:
-        """By what units are limited."""
-        return self._containers.limits
 
     def admit(self, unit: Unit) -> tuple[Path, ...]:
         """Make the unit's container, and its class."""
-        joins = self._containers.admit(unit)
+        joins = super().admit(unit)
         return (*joins, self._network.procs(unit.id)) if self._done(lambda: self._network.admit(unit)) else joins
 
     def weigh(self, unit: Unit) -> None:
         """Set the weights of a container that is there."""
-        self._containers.weigh(unit)
+        super().weigh(unit)
         self._done(lambda: self._network.admit(unit))
-
-    def processes(self, unit: UnitId, session: int | None) -> frozenset[int]:
-        """Return what runs in the container."""
-        return self._containers.processes(unit, session)
 
     def remove(self, unit: UnitId) -> None:
         """Remove an empty container, and its class."""
-        self._containers.remove(unit)
+        super().remove(unit)
         if self._network.has(unit):
             self._done(lambda: self._network.remove(unit))
 
     def close(self) -> None:
         """Remove the host's own container, and what divides the link, once they are empty."""
-        self._containers.close()
+        super().close()
         self._done(self._network.close)
-
-    def ran_out_of_memory(self, unit: UnitId) -> bool:
-        """Whether the kernel killed something in it because it was full."""
-        return self._containers.ran_out_of_memory(unit)
-
-    def usage(self, unit: UnitId) -> Usage | None:
-        """Return what it takes."""
-        return self._containers.usage(unit)
 
     def take_in(self, folder: HostFolder) -> None:
         """Have what runs already send as the units that it belongs to; twice, for what is started meanwhile."""

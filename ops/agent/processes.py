@@ -89,12 +89,21 @@ def schedules(pids: Iterable[int]) -> dict[int, Spent]:
     return found
 
 
-def idle_time() -> tuple[float, float]:
-    """Return for how long the processors that this process may use were idle, and how long that is altogether. Unit: clock ticks."""
-    usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+def idle_times() -> dict[int, tuple[float, float]]:
+    """Return for how long each processor was idle, and how long that is altogether. Unit: clock ticks."""
     lines = [line.split() for line in (PROC / "stat").read_text().splitlines()]
-    ticks = [[int(number) for number in numbers[:8]] for name, *numbers in lines if name in usable]  # what guests take is in the first ones
-    return float(sum(each[3] + each[4] for each in ticks)), float(sum(sum(each) for each in ticks))
+    processors = [(name.removeprefix("cpu"), [int(number) for number in numbers[:8]]) for name, *numbers in lines if name.startswith("cpu")]
+    # what guests take is in the first eight
+    return {int(number): (float(ticks[3] + ticks[4]), float(sum(ticks))) for number, ticks in processors if number}
+
+
+def usable(pids: Iterable[int]) -> frozenset[int]:
+    """Return the processors that any of these processes may use."""
+    found: set[int] = set()
+    for pid in pids:
+        with suppress(OSError):
+            found |= os.sched_getaffinity(pid)
+    return frozenset(found)
 
 
 def _stat(pid: int) -> list[str] | None:

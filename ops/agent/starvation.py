@@ -1,8 +1,8 @@
 """Whether a unit is starved of processor time: pure, like `reconcile`. Called by `ops.agent.neighbours`.
 
 A unit is starved by what is beside it when its threads wait for a processor more than they run, it has less than its quantum promises, and
-none of the processors stands idle. So one that asks for more than its quantum is not, nor one that does next to nothing, nor one whose own
-threads get in each other's way for a moment.
+none of the processors that it may use stands idle. So one that asks for more than its quantum is not, nor one that does next to nothing,
+nor one whose own threads get in each other's way for a moment.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ PROMISED = 0.9
 LITTLE = 0.1
 """Who could use no more than this part of its quantum has nothing to lose by waiting."""
 IDLE = 0.1
-"""A machine that is idle for this part of the time has room: who waits there waits for itself."""
+"""Where the processors that a unit may use are idle for this part of the time there is room: who waits there waits for itself."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Verdict:
 
 
 def starves(spent: Spent, seconds: float, cpu: float, idle: float) -> bool:
-    """Tell whether a unit with a quantum of so many cores was starved for these seconds, of which the processors were partly idle."""
+    """Tell whether a unit with a quantum of so many cores was starved for these seconds, of which its processors were partly idle."""
     could = spent.ran + spent.waited
     promised = cpu * seconds
     return could > LITTLE * promised and spent.ran < PROMISED * promised and spent.waited >= WAITED * could and idle < IDLE

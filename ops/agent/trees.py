@@ -102,6 +102,15 @@ def tree_of_version_2(group: Path) -> Trees | None:
     return Trees(V2, dict.fromkeys((*uses, TIMES), group)) if uses >= {MEMORY, CPU} else None
 
 
+def tree_of_cpusets(found: Trees, mounts: Path = Path("/proc/mounts")) -> Path | None:
+    """Return the tree whose groups may have processors of their own (the controller cpuset), for who asks for it; None without one."""
+    if found.version is V2:
+        root = found.at[CPU]
+        return root if "cpuset" in (root / "cgroup.controllers").read_text().split() else None
+    lines = (line.split() for line in mounts.read_text().splitlines())
+    return next((Path(where) for _, where, kind, options, *_ in lines if kind == "cgroup" and "cpuset" in options.split(",")), None)
+
+
 def divides_disk(folder: Path, sys: Path = Path("/sys")) -> bool | None:
     """Tell whether weights of disk access count on the disk that a folder is on; None when that cannot be known."""
     device = folder.stat().st_dev

@@ -1,7 +1,7 @@
 """Resources in whole quanta: what one worker holds, and what a host has to give."""
 
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -85,6 +85,11 @@ class Link(Frozen):
     """Its name, such as eth0."""
     mbit: int = Field(ge=10, le=400_000)
     """What it carries. Where that is less than is said here, the queue is elsewhere and nothing is divided. Unit: 10⁶ bits a second."""
+
+
+Cores = Literal["shared", "own"]
+"""`shared`: the units of a host run on all its processors, by the weight of `Quantum.cpu`. `own`: a unit whose `cpu` is a whole number
+has as many processors, on which no other unit runs, and the others share what is left."""
 
 
 class Capacity(Frozen):

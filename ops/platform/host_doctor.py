@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 
 from ops import endpoints, site, spark
-from ops.agent import network
-from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_of, link_of
+from ops.agent import cpusets, network
+from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, cores_of, facts_of, link_of
 from ops.agent.trees import DISK, TASKS, divides_disk, trees
 from ops.brokers import brokers
 from ops.endpoints import Endpoints
@@ -60,6 +60,7 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
         _address,
         _capacity,
         _groups,
+        _cores,
         _network,
         _home,
         _shared,
@@ -161,6 +162,18 @@ def _groups(host: Host) -> Iterator[Finding]:
         yield Finding("disk weights", Verdict.NOTE, sentence, "write bfq into the disk's queue/scheduler below /sys/block")
     elif divided:
         yield Finding("disk weights", Verdict.OK, f"slots share the disk of {host.home} by their quantum.io")
+
+
+def _cores(host: Host) -> Iterator[Finding]:
+    if cores_of(host.facts.name, host.site) == "shared":
+        advice = "docs/hosts.md, Control groups, if one that takes all it can is to cost the others nothing"
+        yield Finding("cores", Verdict.NOTE, cpusets.NOT_ASKED, advice)
+    elif (why := cpusets.amiss(trees())) is not None:
+        yield Finding("cores", Verdict.NOTE, f"slots cannot have cores of their own: {why}", "without it all slots share the processors")
+    elif (few := cpusets.too_few(host.facts.cpu)) is not None:
+        yield Finding("cores", Verdict.NOTE, f"not every slot can have cores of its own: {few}", "lower capacity.cpu in the site file")
+    else:
+        yield Finding("cores", Verdict.OK, "slots with a whole quantum.cpu have cores of their own; the others share what is left")
 
 
 def _network(host: Host) -> Iterator[Finding]:

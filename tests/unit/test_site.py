@@ -65,7 +65,7 @@ def refused(path: Path) -> str:
         ),
         (
             f"pipeline: p\nhosts: [{HOST[:-1]}, colour: red}}]",
-            ": hosts.0.colour: there is no such key; known here: address, capacity, labels, name, network, rack, zone",
+            ": hosts.0.colour: there is no such key; known here: address, capacity, cores, labels, name, network, rack, zone",
         ),
         ("pipeline: p\nhosts: []\npartitions: !!int four", ": not YAML: 'four' cannot be read: "),
         ("pipeline: p\nhosts: []\nrepair_seconds: 2020-99-99", ": not YAML: '2020-99-99' cannot be read: month must be in 1..12"),
@@ -84,6 +84,7 @@ def refused(path: Path) -> str:
         ),
         (f"pipeline: p\nhosts: [{HOST.replace('h1', 'H 1')}]", ": hosts.0.name: 'H 1' is no name of a host: write small letters"),
         (f"pipeline: p\nhosts: [{HOST.replace('1g', 'true')}]", ": hosts.0.capacity.memory: memory True is not a size"),
+        (f"pipeline: p\nhosts: [{HOST[:-1]}, cores: mine}}]", ": hosts.0.cores: Input should be 'shared' or 'own'"),
         ("- pipeline", ": expected keys such as `pipeline:` and `hosts:`, found list"),
     ],
 )

@@ -59,6 +59,39 @@ def test_a_quiet_unit_weighs_little_until_it_serves(lab: Lab) -> None:
 
 
 @limited
+def test_units_keep_their_own_cores_when_their_agent_is_killed_until_they_are_not_asked_for(lab: Lab) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there are too few processors")
+    site = lab.home / "site.yaml"
+    asked = "pipeline: pipeline.hits\nhosts:\n  - {name: h1, address: 127.0.1.1, cores: own, capacity: {cpu: 2, memory: 4g}}\n"
+    site.write_text(asked)
+    lab.environment["SLUICE_SITE"] = str(site)
+    half = driver().model_copy(update={"quantum": slot().quantum.model_copy(update={"cpu": 0.5})})
+    first = lab.agent()
+    lab.assign(slot(), half)
+    before = lab.running(slot())
+    lab.running(half)
+    seen = lab.observed()
+    assert seen is not None
+    assert seen.limits.endswith("; cores of their own")
+    work = application(lab, slot().label, 1)
+    out, _ = work.communicate(timeout=180)
+    assert out.strip() == "result [7]"
+    mine = {pid: os.sched_getaffinity(pid) for pid in lab.inside(slot())}
+    (processor,) = set.union(*mine.values())
+    assert all(processor not in os.sched_getaffinity(pid) for pid in lab.inside(half))
+    lab.kill(first)
+    second = lab.agent()
+    until("the next agent reports", lambda: (now := lab.observed()) and now.agent_started > seen.agent_started)
+    assert {pid: os.sched_getaffinity(pid) for pid in mine} == mine
+    lab.kill(second)
+    site.write_text(asked.replace("cores: own, ", ""))
+    lab.agent()
+    until("all processors are everybody's", lambda: os.sched_getaffinity(before.pid or 0) == os.sched_getaffinity(0))
+    assert lab.running(slot()).pid == before.pid
+
+
+@limited
 def test_a_driver_that_takes_more_memory_than_its_quantum_says_so_at_its_end(lab: Lab) -> None:
     lab.agent()
     greedy = slot(memory=60)

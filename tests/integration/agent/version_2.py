@@ -13,9 +13,11 @@ import pytest
 
 from ops.agent import containers as module
 from ops.agent.containers import HEADROOM, MEBIBYTE, Containers, find_containers, installation_of, open_containers, sweep
+from ops.agent.cpusets import open_cores
 from ops.agent.delegation import AGENTS
 from ops.agent.store import HostFolder
-from ops.model.assignment import Unit
+from ops.model.assignment import HostFacts, Unit
+from ops.model.ids import HostName
 from ops.model.resources import Capacity
 from tests.integration.agent.conftest import until
 from tests.integration.agent.test_isolation import GREEDY, NEIGHBOUR, burning, started
@@ -52,6 +54,13 @@ def host(tmp_path: Path) -> Iterator[Host]:
 def test_it_is_what_this_kernel_has(host: Host) -> None:
     assert host.containers.limits == "cgroup v2"
     assert find_containers(host.home, "h1").limits == "cgroup v2"
+
+
+def test_without_the_controller_cpuset_units_share_and_that_is_said(host: Host) -> None:
+    facts = HostFacts(name=HostName("h1"), address="127.0.0.1", zone="x", cpu=1, memory=1024)
+    containers, said = open_cores(host.home, facts, "own", host.containers)
+    assert containers is host.containers
+    assert said.startswith(f"shared by quantum.cpu: {TREE}/cgroup.controllers has no cpuset")
 
 
 def test_units_share_a_core_by_their_quantums(host: Host) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ops.agent import neighbours
 from ops.agent.neighbours import Neighbours
-from ops.agent.processes import idle_time, schedules
+from ops.agent.processes import idle_times, schedules, usable
 from ops.agent.reconcile import Found
 from ops.agent.starvation import TURN_SECONDS, WINDOW_SECONDS, Spent
 from ops.model.assignment import Unit
@@ -18,7 +18,7 @@ from tests.unit.agent.test_reconcile import slot
 
 
 class Machine:
-    """A kernel on which time passes as it is told to, on one core that is never idle."""
+    """A kernel on which time passes as it is told to, on one core that is never idle, and one that always is."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *units: Unit) -> None:
         self.now = 100.0
@@ -26,7 +26,9 @@ class Machine:
         self.threads: dict[int, Spent] = {}
         monkeypatch.setattr(neighbours.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(neighbours, "schedules", lambda pids: {pid: spent for pid, spent in self.threads.items() if pid in pids})
-        monkeypatch.setattr(neighbours, "idle_time", lambda: (0.0, self.now))
+        self.usable = {0}
+        monkeypatch.setattr(neighbours, "idle_times", lambda: {0: (0.0, self.now), 1: (self.now, self.now)})
+        monkeypatch.setattr(neighbours, "usable", lambda _pids: frozenset(self.usable))
         self.seen = Neighbours(cast("Any", SimpleNamespace(processes=self.pid_of)))
 
     def pid_of(self, unit: UnitId) -> set[int]:
@@ -59,6 +61,17 @@ def test_a_unit_is_starved_after_a_minute_and_no_more_after_another(monkeypatch:
     assert machine.seen.starved == {}
 
 
+def test_a_unit_is_starved_on_its_own_processors_whatever_others_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch, slot())
+    machine.usable = {0, 1}
+    machine.look()
+    machine.passes(2 * TURN_SECONDS, ran=0.2, waited=0.8)
+    assert machine.seen.starved == {}, "it could run on the other one"
+    machine.usable = {0}
+    machine.passes(TURN_SECONDS, ran=0.2, waited=0.8)
+    assert machine.seen.starved.keys() == {slot().id}
+
+
 def test_looks_in_between_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch, slot())
     machine.look()
@@ -85,12 +98,14 @@ def test_a_unit_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_kernel_counts_what_threads_and_processors_do() -> None:
-    before, idle = schedules([os.getpid()]), idle_time()
+    (mine, *_) = processors = usable([os.getpid(), 1 << 30])
+    assert processors == os.sched_getaffinity(0)
+    before, idle = schedules([os.getpid()]), idle_times()[mine]
     end = time.process_time() + 0.2
     while time.process_time() < end:
         pass
     after = schedules([os.getpid(), 1 << 30])
     assert sum(spent.ran for spent in after.values()) > sum(spent.ran for spent in before.values()) + 0.1
-    later = idle_time()
+    later = idle_times()[mine]
     assert later[1] > idle[1]
     assert 0 <= later[0] - idle[0] <= later[1] - idle[1]

@@ -85,6 +85,29 @@ def test_whether_the_network_is_divided_is_said(
     assert finding.verdict is (Verdict.OK if key and why is None else Verdict.NOTE)
 
 
+@pytest.mark.parametrize(
+    ("given", "why", "verdict", "sentence"),
+    [
+        ("capacity: {cpu: 1", None, Verdict.NOTE, "shared by quantum.cpu: the site file gives this host no `cores: own`"),
+        ("cores: own, capacity: {cpu: 1", "there is no tree", Verdict.NOTE, "slots cannot have cores of their own: there is no tree"),
+        (
+            "cores: own, capacity: {cpu: 9000",
+            None,
+            Verdict.NOTE,
+            "not every slot can have cores of its own: capacity.cpu is 9000, and the agent may use",
+        ),
+        ("cores: own, capacity: {cpu: 1", None, Verdict.OK, "slots with a whole quantum.cpu have cores of their own"),
+    ],
+)
+def test_whether_slots_have_cores_of_their_own_is_said(  # noqa: PLR0913, PLR0917 - what is there, and what is said
+    machine: Path, monkeypatch: pytest.MonkeyPatch, given: str, why: str | None, verdict: Verdict, sentence: str
+) -> None:
+    monkeypatch.setattr(host_doctor.cpusets, "amiss", lambda _trees: why)
+    (machine / "site.yaml").write_text(SITE.replace("capacity: {cpu: 1", given))
+    (finding,) = look(machine)["cores"]
+    assert (finding.verdict, finding.sentence.startswith(sentence)) == (verdict, True), finding.sentence
+
+
 def test_servers_that_stand_by_for_each_other_are_a_note_while_one_answers(machine: Path) -> None:
     assert [finding.verdict for finding in look(machine)["kafka"]] == [Verdict.OK, Verdict.NOTE]
 

@@ -1,0 +1,125 @@
+"""Which processors each unit has, over every order of starts and ends that hypothesis can think of."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.agent.cores import Division, divide
+from ops.model.ids import UnitId
+
+A, B, C, D = (UnitId(name) for name in "abcd")
+CPUS = st.sampled_from([0.1, 0.5, 1.0, 1.5, 2.0, 3.0])
+PROCESSORS = st.frozensets(st.integers(0, 12), min_size=1, max_size=8)
+STARTS_AND_ENDS = st.lists(st.tuples(st.sampled_from([UnitId(name) for name in "abcdefg"]), CPUS), max_size=12)
+"""A unit that is there ends; one that is not is started."""
+
+
+def held(division: Division, quanta: dict[UnitId, float]) -> dict[UnitId, frozenset[int]]:
+    """Return what is in the kernel after a division."""
+    return {unit: division.of(unit) for unit in quanta}
+
+
+class Host:
+    """What an agent does with each start and end."""
+
+    def __init__(self, processors: frozenset[int]) -> None:
+        self.processors = processors
+        self.quanta: dict[UnitId, float] = {}
+        self.has: dict[UnitId, frozenset[int]] = {}
+
+    def step(self, unit: UnitId, cpu: float) -> Division:
+        if self.quanta.pop(unit, None) is None:
+            self.quanta[unit] = cpu
+        self.has.pop(unit, None)
+        division = divide(self.processors, self.has, self.quanta)
+        self.has = held(division, self.quanta)
+        return division
+
+    @property
+    def overfull(self) -> bool:
+        return round(sum(self.quanta.values()), 6) > len(self.processors)
+
+
+@given(PROCESSORS, STARTS_AND_ENDS)
+def test_nothing_is_owned_twice_everyone_has_something_and_who_runs_keeps_what_it_has(
+    processors: frozenset[int], steps: list[tuple[UnitId, float]]
+) -> None:
+    host, before = Host(processors), Division({}, processors, ())
+    for unit, cpu in steps:
+        division = host.step(unit, cpu)
+        owned = [number for numbers in division.own.values() for number in numbers]
+        assert len(owned) == len(set(owned))
+        assert all(len(numbers) == host.quanta[each] for each, numbers in division.own.items())
+        assert division.shared
+        assert all(numbers <= processors for numbers in (division.shared, *division.own.values()))
+        assert division.shared.isdisjoint(owned) or division.shared == processors, "what is left, or all"
+        assert all(division.own.get(each) == numbers for each, numbers in before.own.items() if each != unit and each in host.quanta)
+        before = division
+
+
+@given(PROCESSORS, STARTS_AND_ENDS)
+def test_where_there_are_enough_everyone_with_a_whole_number_is_alone_and_the_others_have_theirs(
+    processors: frozenset[int], steps: list[tuple[UnitId, float]]
+) -> None:
+    host = Host(processors)
+    for unit, cpu in steps:
+        division = host.step(unit, cpu)
+        if host.overfull:
+            continue
+        assert division.crowded == ()
+        assert division.own.keys() == {each for each, number in host.quanta.items() if number.is_integer()}
+        others = {each: number for each, number in host.quanta.items() if each not in division.own}
+        if others:
+            assert len(division.shared) >= math.ceil(round(sum(others.values()), 6))
+            assert division.shared.isdisjoint(frozenset().union(*division.own.values()))
+
+
+@given(PROCESSORS, STARTS_AND_ENDS)
+def test_the_next_agent_finds_in_the_kernel_what_the_last_one_has_divided(
+    processors: frozenset[int], steps: list[tuple[UnitId, float]]
+) -> None:
+    host = Host(processors)
+    for unit, cpu in steps:
+        before = host.step(unit, cpu)
+        again = divide(processors, host.has, host.quanta)
+        assert held(again, host.quanta) == host.has
+        assert again.crowded == before.crowded
+
+
+@given(PROCESSORS, PROCESSORS, STARTS_AND_ENDS)
+def test_other_processors_leave_a_unit_what_is_still_there(
+    processors: frozenset[int], later: frozenset[int], steps: list[tuple[UnitId, float]]
+) -> None:
+    host, before = Host(processors), Division({}, processors, ())
+    for unit, cpu in steps:
+        before = host.step(unit, cpu)
+    after = divide(later, host.has, host.quanta)
+    assert all(after.of(unit) <= later for unit in host.quanta)
+    assert all(after.own[unit] == numbers for unit, numbers in before.own.items() if numbers <= later and numbers != processors)
+
+
+def test_neighbours_are_taken_together_from_the_smallest_gap() -> None:
+    taken = {A: frozenset({2}), B: frozenset({5})}
+    found = divide(frozenset(range(12)), taken, {A: 1.0, B: 1.0, C: 2.0, D: 3.0})
+    assert (found.own[C], found.own[D], found.shared) == ({0, 1}, {6, 7, 8}, {3, 4, 9, 10, 11})
+    assert divide(frozenset({0, 2, 4}), {}, {A: 2.0}).own == {A: {0, 2}}, "rather apart than not at all"
+
+
+def test_who_shared_for_want_of_processors_has_its_own_when_some_are_free() -> None:
+    processors, a, b = frozenset({0, 1, 2}), frozenset({0, 1}), frozenset({2})
+    full = divide(processors, {A: a, B: b}, {A: 2.0, B: 1.0, C: 1.0})
+    assert (full.own, full.of(C), full.crowded) == ({A: a, B: b}, processors, (A, B, C)), "C is everywhere, so nobody is alone"
+    freed = divide(processors, {A: a, C: processors}, {A: 2.0, C: 1.0})
+    assert (freed.own, freed.crowded) == ({A: a, C: b}, ())
+
+
+def test_a_unit_that_does_not_fit_beside_parts_of_a_core_shares_with_them() -> None:
+    found = divide(frozenset({0, 1}), {}, {A: 0.5, B: 1.0, C: 1.0})
+    assert (found.own, found.shared, found.crowded) == ({B: {0}}, {1}, (C,))
+
+
+def test_units_that_all_may_run_everywhere_are_taken_in() -> None:
+    everywhere = dict.fromkeys((A, B, C), frozenset({0, 1, 2, 3}))
+    found = divide(frozenset({0, 1, 2, 3}), everywhere, {A: 1.0, B: 2.0, C: 0.5})
+    assert (found.own, found.shared) == ({A: {0}, B: {1, 2}}, {3})
