@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ops.brokers import brokers
-from ops.channel.client import ChannelAwayError
 from ops.model.ids import UnitId
 from ops.model.incarnation import Receipt
 from ops.model.tier import Mode
-from ops.model.ways import Ways, begun
+from ops.model.ways import Ways
 from pipeline import lineage
+from pipeline.driver.added import ADDED_SECONDS, Added
 from pipeline.driver.engine import (
     INTERVAL,
     Engine,
@@ -43,9 +43,7 @@ from pipeline.driver.reading import Reading
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing
 from pipeline.driver.slots import has_job, records_read, why_gone
-from pipeline.driver.streams import split
-from pipeline.driver.tail import A_FEW, Tail
-from pipeline.driver.ways import LOOK_SECONDS, Alone, spread, unused_sentence
+from pipeline.driver.tail import Tail
 from pipeline.driver.workers import CapacityError, refuse_too_few
 from pipeline.routing import outgoing
 
@@ -62,8 +60,6 @@ SETTLED_SECONDS = 600.0
 """Between two looks for a batch's end."""
 LINGER_MS = {Mode.REALTIME: "0", Mode.BATCH: "5"}
 """How long a record may wait for company: without it every record is a request to the broker, and none waits."""
-ADDED_SECONDS = 60.0
-"""Between two looks for partitions that were added to an input: within a batch, Spark looks for none."""
 AWAY_SECONDS = 2.0
 """Between two tries while Kafka is away."""
 PLANNED_SECONDS = 1.0
@@ -110,11 +106,7 @@ class IntoStreams(Engine):
         self._by = ""
         self._ways: Ways | None = None
         """Known from when it is told to run until it is held; whoever ran meanwhile may have taken others."""
-        self._alone = Alone()
-        self._seen: dict[str, int] = {}
-        """Up to here it has looked who puts records out."""
-        self._look_at = 0.0
-        """When it looks next for partitions that were added to its outputs."""
+        self._added = Added(setting)
         self._intake = Intake(setting.tier.max_offsets)
 
     def rehearse(self) -> None:
@@ -202,8 +194,8 @@ class IntoStreams(Engine):
                 self.run()
             elif self._query is not None and self._setting.tier.mode is Mode.REALTIME:
                 self._spread(self._query)
-            if self._query is not None and not held:
-                self._use_added(self._query)
+            if self._query is not None and self._ways is not None and self._added.may_be_used(self._ways, self._by, self.positions):
+                self._take_other_ways(self._query)
             allowed = self._intake.allowance(time.monotonic(), self._setting.silent(), held=held)
             if self._metered is not None and allowed > 0:
                 self._let_in(self._metered, allowed, flow=not held)
@@ -244,57 +236,6 @@ class IntoStreams(Engine):
         log.info("partitions were added; it begins again and reads them too", partitions=partitions, before=len(self._begins))
         return True
 
-    def _use_added(self, before: "StreamingQuery") -> None:
-        """Put records into partitions that were added to its outputs, once nobody else can put any."""
-        setting, now = self._setting, time.monotonic()
-        if now < self._look_at:
-            return
-        setting.streams.renew()
-        ways = self._known_ways()
-        unused = ways.unused(self._counts())
-        if not unused:
-            self._look_at, setting.flow.narrow = now + ADDED_SECONDS, None
-            self._alone.forget()
-            return
-        self._look_at = now + LOOK_SECONDS
-        self._watch(now)
-        hindered = self._hindered(now)
-        if hindered is None:
-            self._take_other_ways(before)
-            return
-        sentence = unused_sentence(unused, ways.now, hindered)
-        if setting.flow.narrow is None:
-            log.info("partitions were added to its outputs", unused=sentence)
-        setting.flow.narrow = sentence
-
-    def _watch(self, now: float) -> None:
-        """Look whose records have come out since the last look; of many, at the last ones."""
-        setting = self._setting
-        ends = setting.streams.bounds(setting.outputs).ends
-        starts = {split(place): max(self._seen.get(place, end), end - A_FEW) for place, end in ends.items()}
-        runs = {seen.out.by for seen in setting.streams.read(starts, ends) if seen.out.tier == setting.tier.name}
-        self._seen = ends
-        self._alone.look(now, self._by, runs)
-
-    def _hindered(self, now: float) -> str | None:
-        """Say why it cannot take other ways now; None when it can."""
-        setting = self._setting
-        company = setting.ways.company()
-        if company is not None:
-            self._alone.forget()
-            return company
-        if not self._alone.lasts(now):
-            return "records of no other one have to come out for a minute, and some of its own"
-        inputs = setting.streams.bounds(setting.inputs).ends
-        if sum(inputs.values()) - sum(self.positions().values()) > setting.tier.max_offsets:
-            return "it is behind, and first catches up"
-        if setting.tier.mode is Mode.REALTIME:
-            try:
-                refuse_too_few(setting.tier.name, len(inputs), setting.workers.awake, setting.workers.threads)
-            except CapacityError as error:
-                return str(error)
-        return None
-
     def _take_other_ways(self, before: "StreamingQuery") -> None:
         """Put all that there is through by the ways that it has, agree on others, and begin there (decision record 0040).
 
@@ -312,27 +253,17 @@ class IntoStreams(Engine):
         if inputs != begins:
             self._put_through(begins, inputs)
         self._metered = inputs
-        ways, self._ways = self._heard_ways(), None
-        wider = ways.widened(self._counts(), inputs)
+        ways, self._ways = self._added.heard(), None
+        wider = ways.widened(self._added.counts(), inputs)
         self._ways = wider if setting.ways.keep(wider) else ways
         log.info("what comes now is spread over", partitions=self._ways.now, since=inputs)
-        self._alone.forget()
-        self._look_at = 0.0
+        self._added.used()
         self._begin(inputs, inputs, setting.streams.bounds(setting.outputs).ends, metered=False)
         self._news = inputs
 
     def _known_ways(self) -> Ways:
         """Return the ways that hold for this run: of two runs that may work at once, both have the same."""
-        return self._heard_ways() if self._ways is None else self._ways.taking_in(self._counts())
-
-    def _heard_ways(self) -> Ways:
-        """Return the ways that hold, as all have said; where nobody has, over all partitions that there are."""
-        heard, counts = self._setting.ways.heard(), self._counts()
-        return begun(counts) if heard is None else heard.taking_in(counts)
-
-    def _counts(self) -> dict[str, int]:
-        """Return how many partitions there are of the outputs where that matters."""
-        return {name: self._setting.streams.partitions(name) for name in spread(self._setting.tier)}
+        return self._added.heard() if self._ways is None else self._ways.taking_in(self._added.counts())
 
     def _free(self, before: "StreamingQuery") -> None:
         """Stop: the worker that is paused is free at once. The query begins on the others at the next look, when that has been said."""
@@ -541,19 +472,7 @@ class IntoStreams(Engine):
     def _written(self, records: "DataFrame", by: str, *, suffix: str = "") -> "DataFrame":
         """Turn the input into what Kafka's sink takes."""
         tier = self._setting.tier
-        return outgoing(lineage.transformed(records, tier), tier, by, self._partitions(suffix), suffix=suffix)
-
-    def _partitions(self, suffix: str) -> dict[str, int]:
-        """Return over how many partitions of each output it spreads records; of a warm-up's no more than there are."""
-        setting = self._setting
-        partitions = {topic: setting.streams.partitions(topic) for topic in setting.outputs}
-        if self._ways is not None:
-            return partitions | self._ways.now
-        try:  # the code of a warm-up serves the run only where it is the same to the letter
-            ways = self._heard_ways().now
-        except ChannelAwayError:
-            return partitions
-        return partitions | {topic: min(count, setting.streams.partitions(topic + suffix)) for topic, count in ways.items()}
+        return outgoing(lineage.transformed(records, tier), tier, by, self._added.partitions(self._ways, suffix), suffix=suffix)
 
     def _into_kafka(self) -> dict[str, str]:
         return {

@@ -1,6 +1,6 @@
 """What runs of a tier have to agree on before a record goes another way than those before it (decision record 0040). Pure.
 
-The driver's end of the channel is the agreement (`pipeline.driver.follow`); `Alone` tells when a run may take other ways.
+The driver's end of the channel is the agreement (`pipeline.driver.follow`); `Alone` tells when nobody else puts records out.
 """
 
 from collections.abc import Collection, Mapping

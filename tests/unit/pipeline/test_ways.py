@@ -11,11 +11,11 @@ from ops.channel.client import ChannelAwayError
 from ops.model.tier import Kind, Mode
 from ops.model.ways import Way, Ways, begun, newest
 from pipeline.declare import Stream, Tier
-from pipeline.driver import into_streams, ways
+from pipeline.driver import added, into_streams, ways
 from pipeline.driver.engine import Setting
 from pipeline.driver.into_streams import IntoStreams
 from pipeline.driver.positions import PutOut
-from pipeline.driver.streams import Bounds, Seen
+from pipeline.driver.streams import Bounds, Seen, StreamError
 from pipeline.driver.ways import ALONE_SECONDS, Alone, Apart
 from pipeline.grouping import Fields, Global
 from pipeline.sinks.marks import first_seen
@@ -47,7 +47,7 @@ class World:
         self.said = Apart()
         self.owner: Any = None
         self.beside: Any = None
-        self.fails, self.lost = False, False
+        self.fails, self.lost, self.away = False, False, False
 
     # -- the streams
 
@@ -55,6 +55,9 @@ class World:
         pass
 
     def partitions(self, topic):
+        if self.away:
+            message = "Kafka does not answer"
+            raise StreamError(message)
         return self.count if topic == "hits" else 1
 
     def bounds(self, topics):
@@ -120,14 +123,14 @@ class Run(IntoStreams):
 
     def _start(self, begins, _folder, *, by, suffix=""):
         self.by, self.at = by, begins[RAW]
-        self.count = self._partitions(suffix)["hits"]
+        self.count = self._added.partitions(self._ways, suffix)["hits"]
         query = SimpleNamespace(isActive=True, exception=lambda: None, runId=None)
         query.stop = lambda: setattr(query, "isActive", False)
         return cast("Any", query)
 
     def _put_through(self, begins, until):
         for offset in range(begins[RAW], until[RAW]):
-            self.world.take(offset, self._by, self._partitions("")["hits"])
+            self.world.take(offset, self._by, self._added.partitions(self._ways, "")["hits"])
 
     def _is_planned(self):
         return True
@@ -242,7 +245,7 @@ def soon(patched, monkeypatch):
     """Make worlds where runs are alone after some seconds."""
     del patched
     monkeypatch.setattr(ways, "ALONE_SECONDS", 8.0)
-    monkeypatch.setattr(into_streams, "ADDED_SECONDS", 4.0)
+    monkeypatch.setattr(added, "ADDED_SECONDS", 4.0)
 
     def made():
         world = World()
@@ -284,7 +287,7 @@ def test_the_next_run_and_a_hand_over_keep_to_the_ways_and_they_change_a_minute_
     assert world.owner.count == 2
     play(world, int(ALONE_SECONDS))
     assert world.owner.count == 3
-    assert world.owner._setting.flow.narrow is None or world.owner._setting.flow.narrow == ""
+    assert world.owner._setting.flow.narrow is None
     since = world.said.heard().since[RAW]
     assert all(partition == key(offset) % (2 if offset < since else 3) for offset, partition in world.put)
     judge(world)
@@ -324,6 +327,15 @@ def test_where_nothing_comes_out_or_much_waits_it_keeps_to_its_ways(world, tmp_p
     play(world, 100)
     assert "it is behind" in world.owner._setting.flow.narrow
     judge(world)
+
+
+def test_a_look_that_kafka_does_not_answer_stops_nothing(world, tmp_path):
+    world.owner = begin(world, 1, tmp_path)
+    play(world, 5)
+    query, world.away = world.owner._query, True
+    play(world, 200)
+    assert query.isActive
+    assert world.owner._query is query
 
 
 def test_a_job_that_fails_in_between_leaves_it_by_its_ways(world, tmp_path, monkeypatch):
