@@ -55,7 +55,7 @@ class Added:
             expected = self.heard().now
         except ChannelAwayError:
             return partitions
-        return partitions | {topic: min(count, setting.streams.partitions(topic + suffix)) for topic, count in expected.items()}
+        return partitions | {topic: min(expected[topic], setting.streams.partitions(topic + suffix)) for topic in spread(setting.tier)}
 
     def may_be_used(self, ways: Ways, by: str, positions: Callable[[], dict[str, int]]) -> bool:
         """Tell whether there are any that the run `by` may use now; have it said what hinders that."""

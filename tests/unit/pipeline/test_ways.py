@@ -372,6 +372,16 @@ def test_ways_say_what_is_unused_and_take_in_what_is_new_or_made_anew():
     assert Ways.model_validate_json(wider.model_dump_json()) == wider
 
 
+def test_a_warm_up_is_spread_as_its_run_will_be_and_over_no_more_than_its_streams_have(world, tmp_path):
+    run = Run(world, 1, tmp_path)
+    assert run._added.partitions(None, "") == {"hits": 2, "one": 1, "raw.quarantine": 1}, "nobody has said anything"
+    gone = begun({"hits": 2, "gone": 9})
+    world.said.say(gone.widened({"hits": 7}, {RAW: 3}))
+    world.count = 9
+    assert run._added.partitions(None, "")["hits"] == 7
+    assert run._added.partitions(None, ".warm-up")["hits"] == 1
+
+
 def test_alone_is_who_has_shown_itself_and_nobody_else_for_a_minute():
     alone = Alone()
     alone.look(0, "t/1", {"t/1"})
