@@ -1,6 +1,6 @@
 """Where each record that a transform returns goes: its stream, its partition, its headers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,19 @@ def outgoing(made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int],
         .alias("partition"),
         F.when(bad, F.array(*told, _entry("reason", reason))).otherwise(F.array(*told)).alias("headers"),
     )
+
+
+def between(made: "DataFrame", begins: Mapping[str, int], ends: Mapping[str, int] | None) -> "DataFrame":
+    """Take the rows that were made of what lies between, by partition of the input; what is not named is 0, no `ends` is no end."""
+    place, offset = (F.regexp_extract(F.col(COLUMN)["from"], r"^(.*):(\d+)$", group) for group in (1, 2))
+    offset = offset.cast("bigint")
+    rows = made.where(offset >= _at(place, begins))
+    return rows if ends is None else rows.where(offset < _at(place, ends))
+
+
+def _at(place: "Column", positions: Mapping[str, int]) -> "Column":
+    known = [item for each in positions.items() for item in map(F.lit, each)]
+    return F.coalesce(F.try_element_at(F.create_map(*known), place), F.lit(0)) if known else F.lit(0)
 
 
 def _chosen(tier: Tier, of: "Callable[[Stream], Column]") -> "Column":

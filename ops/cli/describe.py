@@ -181,6 +181,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         held_for=owner.held_for,
         metered=report.metered if report else False,
         unread=report.unread if report else None,
+        narrow=report.narrow if report else None,
         latency_ms=progress.latency_ms if progress else None,
         gap_seconds=report.gap_seconds if report else None,
     )

@@ -82,6 +82,7 @@ class TierLine(Frozen):
     metered: bool
     """It was held back, and lets records in batch by batch until it has caught up."""
     unread: str | None
+    narrow: str | None
     """Why it does not read partitions that were added to its streams."""
     latency_ms: float | None
     gap_seconds: float | None

@@ -192,7 +192,8 @@ def troubles(tiers: list[TierLine]) -> list[str]:
             behind.append(f"{tier.name} {tier.pressure}" + (f". Held back until it has caught up: {', '.join(held)}" if held else ""))
     starved = [f"{tier.name} {tier.starved}" for tier in tiers if tier.starved is not None]
     unread = [f"{tier.name} does not read partitions that were added: {tier.unread}" for tier in tiers if tier.unread is not None]
-    return [*down, *starved, *unread, *behind]
+    narrow = [f"{tier.name} puts nothing yet into partitions that were added: {tier.narrow}" for tier in tiers if tier.narrow is not None]
+    return [*down, *starved, *unread, *narrow, *behind]
 
 
 def _runs(host: HostLine, tiers: list[TierLine]) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from ops.channel import Channel
-from ops.controller.view import View
+from ops.controller.view import TierView, View
 from ops.model import paths
-from ops.model.ids import OperationId
+from ops.model.ids import Incarnation, OperationId
 from ops.model.operation import ChangeRecord, ChangeState, Result
 
 KEEP_CHANGES = 50
@@ -30,13 +30,19 @@ def _changes(channel: Channel, view: View) -> list[str]:
 
 
 def _incarnations(view: View) -> list[str]:
-    """Name old incarnations; never the newest, whose number tells which one comes next."""
+    """Name old incarnations; never the newest, whose number tells which one comes next, nor who said last how the tier's records go."""
     return [
         paths.incarnation(name, number)
         for name, tier in view.tiers.items()
         for number in sorted(tier.incarnations, reverse=True)[KEEP_INCARNATIONS:]
-        if tier.incarnations[number].retired and number not in {tier.owner.owner, tier.owner.next}
+        if tier.incarnations[number].retired and number not in {tier.owner.owner, tier.owner.next, _last_word(tier)}
     ]
+
+
+def _last_word(tier: TierView) -> Incarnation | None:
+    """Return the incarnation that said last by which ways the tier's records go."""
+    said = [(report.ways.turn, number) for number, report in tier.reports.items() if report.ways is not None]
+    return max(said)[1] if said else None
 
 
 def _operations(channel: Channel, view: View) -> list[str]:

@@ -61,6 +61,8 @@ def _unfit(draft: Draft, tier: TierView, number: Incarnation) -> str | None:
         return "the tier is declared without one"
     if draft.owners[tier.spec.name].standby_runs is not (tier.spec.standby is Standby.HOT):
         return f"the tier is declared with a {tier.spec.standby} one"
+    if _has_to_be_alone(draft, tier):
+        return "partitions were added to the tier's outputs, and the owner has to be alone to use them"
     end = vitals.death(draft, tier.spec.name, number)
     if end is not None:
         return f"it {end.reason}"
@@ -78,6 +80,8 @@ def _begin(draft: Draft, tier: TierView) -> str:
     changing = record.next is not None or any(change.state is ChangeState.ACTIVE for change in draft.changes.values())
     if owning is None or changing or record.paused or not vitals.confirmed(draft, name):
         return "its standby is started once it runs and nothing is under way"
+    if _has_to_be_alone(draft, tier):
+        return "its standby is started once the owner uses the partitions that were added to its outputs"
     if draft.braked:
         return "its standby is started when the brake is off"
     before = [draft.age(spec.created_at) for spec in draft.incarnations[name].values() if spec.reason == REASON]
@@ -92,6 +96,13 @@ def _begin(draft: Draft, tier: TierView) -> str:
     workers = listed(placement.slots)
     draft.tell(f"{name}: incarnation {number} starts as {tier.spec.standby} standby, driver on {placement.driver}, workers on {workers}")
     return f"{tier.spec.standby} standby {number} starts on {placement.driver}"
+
+
+def _has_to_be_alone(draft: Draft, tier: TierView) -> bool:
+    """Tell whether the owner waits for nobody to run beside it: two that do have to spread their records alike (decision record 0040)."""
+    owner = draft.owners[tier.spec.name].owner
+    report = None if owner is None else tier.reports.get(owner)
+    return tier.spec.standby is Standby.HOT and report is not None and report.narrow is not None
 
 
 def _place(tier: TierView, now: Cluster) -> Placement:

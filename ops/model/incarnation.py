@@ -11,6 +11,7 @@ from pydantic import Field
 from ops.model.ids import HostName, Incarnation, TierName, UnitId
 from ops.model.pressure import Pressure
 from ops.model.resources import Frozen
+from ops.model.ways import Ways
 
 STATE_PARTITIONS = 2
 """Over so many partitions the state of a tier is spread in Spark, until somebody changes it."""
@@ -216,6 +217,10 @@ class IncarnationReport(Frozen):
     """It lets records in batch by batch, after it was held back, until it has caught up."""
     unread: str | None = None
     """Why it does not read partitions that were added to its streams."""
+    narrow: str | None = None
+    """Why it puts no records yet into partitions that were added to its outputs."""
+    ways: Ways | None = None
+    """How it spreads its records, for a tier that writes streams; whoever goes on has to do the same (decision record 0040)."""
     workers: dict[UnitId, WorkerReceipt] = Field(default_factory=dict)
     """What became last of each worker that was paused alone, or woken again."""
     history: tuple[tuple[State, float], ...] = ()

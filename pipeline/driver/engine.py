@@ -13,6 +13,7 @@ from ops.brokers import brokers
 from ops.model.incarnation import STATE_PARTITIONS, Receipt
 from pipeline.declare import Tier
 from pipeline.driver.flow import Flow
+from pipeline.driver.ways import Agreement, Apart
 from pipeline.driver.workers import Workers
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class Setting:
     """Whether to let nothing in, because a tier further on is behind."""
     silent: Callable[[], float] = lambda: 0.0
     """For how long there has been nobody who could end that. Unit: seconds."""
+    ways: Agreement = field(default_factory=Apart)
+    """Where the runs of the tier agree on how its records are spread."""
 
     @property
     def checkpoints(self) -> Path:

@@ -72,6 +72,8 @@ class Flow:
     """Why the sink, or what a batch needs besides, takes nothing now; None likewise."""
     unread: str | None = None
     """Why it does not read partitions that were added."""
+    narrow: str | None = None
+    """Why it puts no records yet into partitions that were added to its outputs."""
     state: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rows and bytes of memory of Spark's state, by operator, at the end of the last batch; empty likewise."""
     looked: float | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
-from ops.channel.client import Channel, ChannelAwayError, ConflictError, Waker
+from ops.channel.client import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, NotAllowedError, Waker, Write
 from ops.model import paths
 from ops.model.ids import Incarnation, UnitId
 from ops.model.incarnation import (
@@ -25,6 +25,7 @@ from ops.model.incarnation import (
     directive,
 )
 from ops.model.tier import TierSpec
+from ops.model.ways import Ways, newest
 
 log = structlog.get_logger()
 
@@ -44,11 +45,14 @@ class Follow:
         self._leaving = leaving
         self._waker = Waker(channel)
         self._record = OwnerRecord()
+        self._version = -1
         self._right = 0
         self._looked = 0.0
         self._said: IncarnationReport | None = None
         self._tried = 0.0
         self._away = False
+        self._unsure = False
+        """Whether its last word on its ways was written is not known."""
         self._heard = self._asked = time.monotonic()
         now = time.time()
         self.report = IncarnationReport(state=State.STARTING, since=now, pid=os.getpid(), history=((State.STARTING, now),))
@@ -153,7 +157,7 @@ class Follow:
             log.info("the channel is back")
         self._away = False
         if found is not None:
-            self._record = found.value
+            self._record, self._version = found.value, found.version
             if directive(found.value, self.me) is Directive.RUN:
                 self._right = found.value.epoch
         self._hear()
@@ -199,6 +203,64 @@ class Follow:
         started = self.report.started_from
         return started.positions if started is not None and self.report.state is State.RUNNING and self.owns else None
 
+    # -- by which ways its records go (`pipeline.driver.ways`)
+
+    def heard(self) -> Ways | None:
+        """Return the ways that hold, of what all incarnations of the tier have said; ChannelAwayError where that cannot be read."""
+        self._make_sure()
+        return newest((self.report.ways, *said_ways(self._channel, self._tier)))
+
+    def say(self, ways: Ways) -> None:
+        """Say by which ways it begins."""
+        self.note(ways=ways)
+
+    def keep(self, ways: Ways) -> bool:
+        """Say that it takes other ways from now on, unless anybody may have been told to run meanwhile; return whether it is said.
+
+        Whoever is told later reads it. ChannelAwayError where nobody knows whether it is said; `heard` finds it out.
+        """
+        report = self.report.model_copy(update={"ways": ways})
+        mine = Write(paths.report(self._tier, self.me), report, ANY_VERSION)
+        self._unsure = True
+        try:
+            self._channel.multi([Guard(paths.owner(self._tier), self._version), mine])
+        except (ConflictError, NotAllowedError) as error:
+            self._unsure = False
+            log.warning("it keeps to its ways, for it could not say that it takes others", error=str(error))
+            return False
+        self._unsure = False
+        self.report = self._said = report
+        return True
+
+    def company(self) -> str | None:
+        """Say who else may put out this tier's records now, or soon; None where nobody is told to."""
+        record = self._record
+        if record.owner != self.me:
+            return f"incarnation {record.owner} owns the tier"
+        if record.next is not None or record.phase is not Phase.STEADY:
+            return f"incarnation {record.next} is about to take over"
+        if record.standby is not None and record.standby_runs:
+            return f"incarnation {record.standby} runs beside it"
+        try:
+            for number in self._channel.children(paths.incarnations(self._tier)):
+                report = self._channel.read(paths.report(self._tier, int(number)), IncarnationReport)
+                if int(number) == self.me or report is None or report.value.state is not State.RUNNING:
+                    continue
+                spec = self._channel.read(paths.incarnation(self._tier, int(number)), IncarnationSpec)
+                if spec is not None and not spec.value.retired:
+                    return f"incarnation {number} runs beside it"
+        except (ChannelAwayError, ConflictError):
+            return "the channel is away"
+        return None
+
+    def _make_sure(self) -> None:
+        """Find out whether its last word on its ways was written."""
+        if self._unsure:
+            found = self._channel.read(paths.report(self._tier, self.me), IncarnationReport)
+            if found is not None:
+                self.report = self.report.model_copy(update={"ways": found.value.ways})
+            self._unsure = False
+
     # -- what it says
 
     def enter(self, state: State, *, error: str | None = None, stopped_at: Receipt | None = None) -> None:
@@ -225,6 +287,7 @@ class Follow:
     def _send(self) -> None:
         self._tried = time.monotonic()
         try:
+            self._make_sure()
             self._channel.put(paths.report(self._tier, self.me), self.report)
             self._said = self.report
         except (ChannelAwayError, ConflictError) as error:
@@ -245,6 +308,13 @@ def starts(channel: Channel, tier: str) -> Iterator[dict[str, int]]:
         report = channel.read(paths.report(tier, int(number)), IncarnationReport)
         if report is not None:
             yield from _said(report.value)
+
+
+def said_ways(channel: Channel, tier: str) -> Iterator[Ways | None]:
+    """Yield by which ways the incarnations of a tier have said that its records go."""
+    for number in channel.children(paths.incarnations(tier)):
+        report = channel.read(paths.report(tier, int(number)), IncarnationReport)
+        yield None if report is None else report.value.ways
 
 
 def _said(report: IncarnationReport) -> list[dict[str, int]]:

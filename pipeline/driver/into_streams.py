@@ -14,7 +14,9 @@ from ops.brokers import brokers
 from ops.model.ids import UnitId
 from ops.model.incarnation import Receipt
 from ops.model.tier import Mode
+from ops.model.ways import Ways
 from pipeline import lineage
+from pipeline.driver.added import ADDED_SECONDS, Added
 from pipeline.driver.engine import (
     INTERVAL,
     Engine,
@@ -58,14 +60,14 @@ SETTLED_SECONDS = 600.0
 """Between two looks for a batch's end."""
 LINGER_MS = {Mode.REALTIME: "0", Mode.BATCH: "5"}
 """How long a record may wait for company: without it every record is a request to the broker, and none waits."""
-ADDED_SECONDS = 60.0
-"""Between two looks for partitions that were added to an input: within a batch, Spark looks for none."""
 AWAY_SECONDS = 2.0
 """Between two tries while Kafka is away."""
 PLANNED_SECONDS = 1.0
 """At most so long a query that is to end waits for the next one to be planned."""
 ENDED_SECONDS = 1.0
 """At most so long tasks that were told to end are waited for, before those of the next query are given out."""
+LAST_SECONDS = 10.0
+"""At most so long they are waited for where nothing may come from them any more."""
 
 
 WAY_OUT = (
@@ -102,6 +104,9 @@ class IntoStreams(Engine):
         self._news: dict[str, int] = {}
         """Up to here all was out when it began to flow again; empty once it is told."""
         self._by = ""
+        self._ways: Ways | None = None
+        """Known from when it is told to run until it is held; whoever ran meanwhile may have taken others."""
+        self._added = Added(setting)
         self._intake = Intake(setting.tier.max_offsets)
 
     def rehearse(self) -> None:
@@ -139,8 +144,10 @@ class IntoStreams(Engine):
         """Return where a run has to start, as the output tells, and where inputs and outputs end."""
         setting = self._setting
         setting.streams.renew()
+        ways = self._ways = self._known_ways()
+        setting.ways.say(ways)
         outputs = setting.streams.bounds(setting.outputs)
-        started = [*setting.started(), *self._own]
+        started = [*setting.started(), *self._own, ways.since]
         tail = self._tail.telling(outputs.ends, setting.streams.bounds(setting.inputs), started)
         inputs = setting.streams.bounds(setting.inputs)  # only now: nothing that is out was made of what came later
         refuse_shorter(known(started, tail), inputs.ends, WAY_OUT)
@@ -187,6 +194,8 @@ class IntoStreams(Engine):
                 self.run()
             elif self._query is not None and self._setting.tier.mode is Mode.REALTIME:
                 self._spread(self._query)
+            if self._query is not None and self._ways is not None and self._added.may_be_used(self._ways, self._by, self.positions):
+                self._take_other_ways(self._query)
             allowed = self._intake.allowance(time.monotonic(), self._setting.silent(), held=held)
             if self._metered is not None and allowed > 0:
                 self._let_in(self._metered, allowed, flow=not held)
@@ -226,6 +235,35 @@ class IntoStreams(Engine):
             return False
         log.info("partitions were added; it begins again and reads them too", partitions=partitions, before=len(self._begins))
         return True
+
+    def _take_other_ways(self, before: "StreamingQuery") -> None:
+        """Put all that there is through by the ways that it has, agree on others, and begin there (decision record 0040).
+
+        Nothing that was put before, by whatever run, comes after that place: nobody reads, and all that was read is out when the job ends.
+        """
+        setting = self._setting
+        before.stop()
+        self._query = None
+        wait_for(setting.workers.is_idle, LAST_SECONDS)
+        if not setting.workers.is_idle():
+            message = f"its tasks have not ended {LAST_SECONDS:.0f} s after they were told to"
+            raise RuntimeError(message)
+        begins, inputs, outputs = self._place()
+        self._begin(begins, inputs, outputs, metered=True)
+        if inputs != begins:
+            self._put_through(begins, inputs)
+        self._metered = inputs
+        ways, self._ways = self._added.heard(), None
+        wider = ways.widened(self._added.counts(), inputs)
+        self._ways = wider if setting.ways.keep(wider) else ways
+        log.info("what comes now is spread over", partitions=self._ways.now, since=inputs)
+        self._added.used()
+        self._begin(inputs, inputs, setting.streams.bounds(setting.outputs).ends, metered=False)
+        self._news = inputs
+
+    def _known_ways(self) -> Ways:
+        """Return the ways that hold for this run: of two runs that may work at once, both have the same."""
+        return self._added.heard() if self._ways is None else self._ways.taking_in(self._added.counts())
 
     def _free(self, before: "StreamingQuery") -> None:
         """Stop: the worker that is paused is free at once. The query begins on the others at the next look, when that has been said."""
@@ -283,6 +321,7 @@ class IntoStreams(Engine):
         if self._handover is not None:
             self._handover.stop()
         receipt = Receipt(positions=self.positions(), at=time.time())
+        self._ways = None
         self._metered, self._setting.flow.metered = None, False
         return receipt
 
@@ -432,9 +471,8 @@ class IntoStreams(Engine):
 
     def _written(self, records: "DataFrame", by: str, *, suffix: str = "") -> "DataFrame":
         """Turn the input into what Kafka's sink takes."""
-        setting = self._setting
-        partitions = {topic: setting.streams.partitions(topic) for topic in setting.outputs}
-        return outgoing(lineage.transformed(records, setting.tier), setting.tier, by, partitions, suffix=suffix)
+        tier = self._setting.tier
+        return outgoing(lineage.transformed(records, tier), tier, by, self._added.partitions(self._ways, suffix), suffix=suffix)
 
     def _into_kafka(self) -> dict[str, str]:
         return {

@@ -1,4 +1,4 @@
-"""What a driver cannot begin without may be away: Kafka, or PostgreSQL. It waits, and says what for; nobody counts that as its failure."""
+"""What a driver cannot begin without may be away: Kafka, PostgreSQL, ZooKeeper. It waits, and says what for; nobody counts that."""
 
 import time
 from collections.abc import Callable
@@ -8,6 +8,7 @@ import psycopg
 import structlog
 from confluent_kafka import KafkaException
 
+from ops.channel.client import ChannelAwayError
 from pipeline.driver.failure import plainly
 from pipeline.driver.streams import NoStreamError, StreamError
 from pipeline.postgres import AWAY
@@ -22,8 +23,8 @@ AGAIN_SECONDS = 2.0
 
 
 def is_away(error: Exception) -> bool:
-    """Tell whether an error means that Kafka or PostgreSQL does not answer now; a stream that is not there will not come by waiting."""
-    return isinstance(error, (*AWAY, StreamError, KafkaException)) and not isinstance(error, NoStreamError)
+    """Tell whether an error means that a service does not answer now; a stream that is not there will not come by waiting."""
+    return isinstance(error, (*AWAY, StreamError, KafkaException, ChannelAwayError)) and not isinstance(error, NoStreamError)
 
 
 class Patience:

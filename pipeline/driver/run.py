@@ -150,7 +150,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
             release=incarnation.release,
             holds=None if incarnation.release is None else releases.state_of(where.home, incarnation.release, spec.name),
             depot=depot, workers=workers, flow=flow,
-            relieved=follow.relieved, held=lambda: follow.held, silent=lambda: follow.silent,
+            relieved=follow.relieved, held=lambda: follow.held, silent=lambda: follow.silent, ways=follow,
         )  # fmt: skip
         engine = engine_of(setting)
         engine.rehearse()

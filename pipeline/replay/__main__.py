@@ -25,8 +25,10 @@ from ops.model.incarnation import IncarnationSpec, OwnerRecord
 from ops.model.streams import User
 from ops.model.tier import TierSpec
 from ops.model.trail import Entry, Outcome
+from ops.model.ways import Ways, newest
 from pipeline import declare, releases
 from pipeline.declare import Pipeline, Tier
+from pipeline.driver.follow import said_ways
 from pipeline.driver.streams import StreamError, Streams
 from pipeline.replay.book import Book, BrokenOffError, Replay, ReplayError
 from pipeline.replay.refusals import refuse
@@ -91,7 +93,7 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
         sys.stderr.write(f"Replay {replay.number}: {_what(replay)}, with the code of {release or 'the checkout'}.\n")
     from pipeline.replay.player import Player  # noqa: PLC0415 — Spark takes a second, which is lost on what is refused
 
-    begun, player = time.monotonic(), Player(where, kafka, pipeline, tier, book, replay)
+    begun, player = time.monotonic(), Player(where, kafka, pipeline, tier, book, replay, _ways(where, name))
     player.play(stop, quiet=chosen.json)
     return _say(chosen, book, pipeline, player.replay, time.monotonic() - begun)
 
@@ -120,6 +122,12 @@ def _code(where: endpoints.Endpoints, tier: str) -> tuple[str | None, Pipeline]:
     if release is not None:
         return release, releases.load(where.home, release)
     return None, declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
+
+
+def _ways(where: endpoints.Endpoints, tier: str) -> Ways | None:
+    """Return by which ways the tier has put its records; None where no run of it has said that."""
+    with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
+        return newest(said_ways(channel, tier))
 
 
 def _tell(where: endpoints.Endpoints, what: str) -> None:

@@ -5,6 +5,7 @@ import threading
 import time
 
 from ops import endpoints
+from ops.model.ways import Ways
 from pipeline.declare import Pipeline, Tier
 from pipeline.driver.failure import plainly
 from pipeline.driver.intake import portion
@@ -31,10 +32,11 @@ class Player:
     """Plays one replay."""
 
     def __init__(  # noqa: PLR0913, PLR0917 — what one replay is
-        self, where: endpoints.Endpoints, kafka: str, pipeline: Pipeline, tier: Tier, book: Book, replay: Replay
+        self, where: endpoints.Endpoints, kafka: str, pipeline: Pipeline, tier: Tier, book: Book, replay: Replay, ways: Ways | None
     ) -> None:
         """Prepare; nothing is started yet."""
         self._where, self._kafka, self._pipeline, self._tier, self._book, self.replay = where, kafka, pipeline, tier, book, replay
+        self._ways = ways
         self._streams = Streams(kafka)
         self._pace = Pace(replay.rate)
         self._stop = threading.Event()
@@ -46,7 +48,7 @@ class Player:
         self._stop, self._quiet = stop, quiet
         where, kafka, replay = self._where, self._kafka, self.replay
         watch = Watch(kafka, where.postgres, self._pipeline, self._pace)
-        reader = Reader(kafka, where.home, self._tier, replay, self._streams)
+        reader = Reader(kafka, where.home, self._tier, replay, self._streams, self._ways)
         target = into(kafka, where.postgres, self._tier, replay, self._book, frozenset() if replay.quarantined else self._bad())
         watch.start()
         try:

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,16 @@ import pyarrow as pa
 
 from ops import spark
 from ops.brokers import brokers
+from ops.model.ways import Ways, begun
 from pipeline import lineage
 from pipeline.declare import Tier
 from pipeline.driver.engine import offsets_option
 from pipeline.driver.jvm import launch
 from pipeline.driver.session import open_session
 from pipeline.driver.streams import Streams
+from pipeline.grouping import Direct
 from pipeline.replay.book import Replay
-from pipeline.routing import outgoing
+from pipeline.routing import between, outgoing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,9 +43,11 @@ SETTINGS = {
 class Reader:
     """The Spark of one replay."""
 
-    def __init__(self, kafka: str, shared: Path, tier: Tier, replay: Replay, streams: Streams) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 — what one replay is
+        self, kafka: str, shared: Path, tier: Tier, replay: Replay, streams: Streams, ways: Ways | None
+    ) -> None:
         """Start it, which takes some seconds; its JVM ends with this process."""
-        self._kafka, self._tier, self._replay, self._streams = kafka, tier, replay, streams
+        self._kafka, self._tier, self._replay, self._streams, self._ways = kafka, tier, replay, streams, ways
         if not spark.connector(shared):
             message = f"{shared}/jars/connector holds no jars; `make up` fetches the Kafka connector there"
             raise FileNotFoundError(message)
@@ -64,8 +68,17 @@ class Reader:
         made = lineage.transformed(records, tier, read)
         if tier.sink is not None:
             return lineage.collected(made, tier, whole).toArrow(), count
+        return pa.concat_tables(self._parts(made)), count
+
+    def _parts(self, made: "DataFrame") -> Iterator[pa.Table]:
+        """Yield what goes out, by the ways by which the tier has put it: by others it would be new to whoever reads on."""
+        tier, by = self._tier, f"{self._replay.by}/{self._replay.incarnation}"
         partitions = {topic: self._streams.partitions(topic) for topic in tier.written}
-        return outgoing(made, tier, f"{self._replay.by}/{self._replay.incarnation}", partitions).toArrow(), count
+        said = {stream.name for stream in tier.outputs if isinstance(stream.grouping, Direct)}  # the record names its partition
+        for way, ends in (self._ways or begun({})).stretches():
+            counts = {name: count for name, count in way.partitions.items() if name not in said}
+            rows = between(made, way.since, ends) if way.since or ends is not None else made
+            yield outgoing(rows, tier, by, partitions | counts).toArrow()
 
     def _records(self, begins: dict[str, int], ends: dict[str, int]) -> "DataFrame":
         """Read what lies between, of the partitions where something does."""

@@ -1,8 +1,8 @@
 """High-water marks: which records were seen before, exactly and in a few bytes. Pure.
 
 Along one path (the partitions that a record came through) origins only grow, whoever writes them, because every tier in between keeps the
-order and every writer starts before what is missing. So one number for each path tells replays from new records, however late either is;
-a watermark in time could not do that after a long pause.
+order, every writer starts before what is missing, and none sends a record another way than those before it did (decision record 0040). So
+one number for each path tells replays from new records, however late either is; a watermark in time could not do that after a long pause.
 """
 
 from collections.abc import Sequence

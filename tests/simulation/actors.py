@@ -62,6 +62,7 @@ class SimDriver:
         self.flowed = None
         self.owned_since = None
         self.workers = {}
+        self.narrow = self.ways = None
         self._report()
 
     @property
@@ -85,6 +86,8 @@ class SimDriver:
                 history=tuple(self.history),
                 measured=self.measured,
                 workers=self.workers,
+                narrow=self.narrow,
+                ways=self.ways,
             ),
         )
 

@@ -198,6 +198,10 @@ def test_who_does_not_read_partitions_that_were_added_says_what_it_takes() -> No
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     unread = line.model_copy(update={"unread": "it takes `sluice scale enrich 3`"})
     assert status.troubles([unread]) == ["enrich does not read partitions that were added: it takes `sluice scale enrich 3`"]
+    narrow = line.model_copy(update={"narrow": "shown has 5 partitions and 4 of them get records"})
+    assert status.troubles([narrow]) == [
+        "enrich puts nothing yet into partitions that were added: shown has 5 partitions and 4 of them get records"
+    ]
 
 
 def test_who_is_behind_is_told_with_who_is_held_back_for_it() -> None:

@@ -5,7 +5,9 @@ from simulation.world import World
 from ops.controller.prune import KEEP_CHANGES, KEEP_INCARNATIONS, KEEP_OPERATIONS, prune
 from ops.controller.view import look
 from ops.model import paths
+from ops.model.incarnation import IncarnationReport
 from ops.model.operation import ChangeKind, Result, Step
+from ops.model.ways import begun
 
 
 def test_the_last_ones_are_kept_and_numbers_are_never_used_again():
@@ -57,3 +59,20 @@ def test_what_ended_last_is_kept_though_the_clock_was_set_back():
     posted = world.channel.children("/operations")
     assert len(posted) == KEEP_OPERATIONS
     assert [name for name in posted if name.startswith(f"{last}.")] == [f"{last}.health", f"{last}.preflight", f"{last}.return"]
+
+
+def test_who_said_last_how_a_tiers_records_are_spread_is_kept():
+    world = World()
+    world.want()
+    world.settle()
+    early = world.owner("entry").owner
+    report = world.channel.read(paths.report("entry", early), IncarnationReport).value
+    ways = begun({"hits": 4}).widened({"hits": 5}, {"raw/0": 7})
+    for number in range(KEEP_INCARNATIONS + 3):
+        world.begin(f"m{number}", kind=ChangeKind.MIGRATE, tier="entry", to=("h1", "h2")[number % 2])
+        world.until(lambda: world.runbooks[-1].ended)
+    world.channel.put(paths.report("entry", early), report.model_copy(update={"ways": ways}))
+    prune(world.channel, look(world.channel))
+    kept = {int(name) for name in world.channel.children(paths.incarnations("entry"))}
+    assert len(kept) == KEEP_INCARNATIONS + 1
+    assert early in kept

@@ -161,3 +161,21 @@ def test_a_standby_of_the_other_kind_is_replaced(world):
     world.tick(40.0)
     world.until(lambda: (other := world.owner("entry").standby) is not None and world.driver("entry", other).state is State.READY)
     assert world.owner("entry").standby > number
+
+
+def test_a_hot_one_is_away_while_the_owner_has_to_be_alone(world):
+    before, owner = world.owner("entry"), world.driver("entry")
+    owner.narrow = "hits has 5 partitions and 4 of them get records"
+    owner._report()
+    world.tick()
+    world.tick()
+    assert world.owner("entry").standby is None
+    assert world.owner("entry").owner == before.owner
+    world.tick(40.0)
+    world.tick(40.0)
+    assert world.owner("entry").standby is None
+    assert "once the owner uses the partitions that were added" in world.statuses["entry"].sentence
+    owner.narrow = None
+    owner._report()
+    world.until(lambda: runs_hot(world))
+    assert world.owner("entry").standby > before.standby

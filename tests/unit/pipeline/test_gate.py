@@ -25,7 +25,7 @@ class Input:
 
     def __init__(self):
         self.end = 0
-        self.partitions = 1
+        self.width = 1
         self.holding = False
         self.silent = 0.0
         self.now = 1000.0
@@ -42,13 +42,19 @@ class Input:
         if self.away:
             message = "Kafka does not answer"
             raise StreamError(message)
-        ends = {f"{topic}/{number}": self.end if topic == "raw" else 0 for topic in topics for number in range(self.partitions)}
+        ends = {f"{topic}/{number}": self.end if topic == "raw" else 0 for topic in topics for number in range(self.width)}
         return Bounds(dict.fromkeys(ends, 0), ends)
 
     def renew(self):
         self.renewed = True
 
+    def partitions(self, _topic):
+        return self.width
+
     def last(self, *_asked, **_more):
+        return []
+
+    def read(self, *_asked):
         return []
 
 
@@ -174,13 +180,13 @@ def test_marks_of_transactions_are_not_waited_for_where_nobody_sends_any_more(ga
 def test_partitions_that_are_added_are_read_within_a_minute_where_there_are_threads_for_them(gate, given):
     gate.run()
     pass_time(gate, given, 70)
-    given.partitions, given.renewed = 3, False
+    given.width, given.renewed = 3, False
     pass_time(gate, given, 70)
     assert given.renewed
     assert len(gate.runs) == 1
     assert gate._query.isActive, "what it can read it goes on reading"
     assert "`sluice scale entry 3`" in gate._setting.flow.unread
-    given.partitions = 2
+    given.width = 2
     pass_time(gate, given, 70)
     assert len(gate.runs) == 2
     assert gate._setting.flow.unread is None
@@ -189,7 +195,7 @@ def test_partitions_that_are_added_are_read_within_a_minute_where_there_are_thre
 
 def test_it_does_not_begin_again_without_a_thread_for_each_partition_that_was_added(gate, given):
     gate.run()
-    given.partitions = 3
+    given.width = 3
     with pytest.raises(CapacityError, match="3 partitions that it reads, and 2 workers of 1 threads have 2; `sluice scale entry 3`"):
         gate.run()
     assert len(gate.runs) == 1

@@ -1,0 +1,120 @@
+"""A driver's end of the channel, where the runs of a tier agree on their ways: nobody who was told to run before misses a change."""
+
+import pytest
+from simulation.memory import MemoryChannel
+
+from ops.channel.client import ChannelAwayError
+from ops.model import paths
+from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Placement, State
+from ops.model.ways import begun, newest
+from pipeline.driver.follow import Follow, said_ways
+
+FIRST = begun({"hits": 4})
+WIDER = FIRST.widened({"hits": 5}, {"raw/0": 7})
+
+
+class Lossy(MemoryChannel):
+    """Loses answers, or requests, when it is told to."""
+
+    loses = takes = False
+
+    def on_wake(self, waker):
+        del waker
+
+    def multi(self, writes):
+        if not self.loses or self.takes:
+            super().multi(writes)
+        self._away()
+
+    def read(self, path, model, **how):
+        self._away()
+        return super().read(path, model, **how)
+
+    def put(self, path, value, *, version=None):
+        self._away()
+        super().put(path, value, version=version)
+
+    def _away(self):
+        if self.loses:
+            message = "ZooKeeper is away"
+            raise ChannelAwayError(message)
+
+
+@pytest.fixture
+def channel():
+    return Lossy()
+
+
+@pytest.fixture
+def owner(channel):
+    own(channel)
+    return running(channel, 2)
+
+
+def own(channel, **record):
+    channel.put(paths.owner("entry"), OwnerRecord(owner=2, **record))
+
+
+def running(channel, number, *, retired=False):
+    place = Placement(driver="h1", slots=("h1",))
+    spec = IncarnationSpec(tier="entry", incarnation=number, placement=place, reason="test", created_at=0, retired=retired)
+    channel.put(paths.incarnation("entry", number), spec)
+    follow = Follow(channel, "entry", number, leaving=lambda: False)
+    follow.look()
+    follow.enter(State.RUNNING)
+    return follow
+
+
+def said(channel):
+    return newest(said_ways(channel, "entry"))
+
+
+def test_all_hear_what_one_has_said_and_the_newest_holds(channel, owner):
+    assert owner.heard() is None
+    owner.say(FIRST)
+    assert owner.keep(WIDER)
+    following = running(channel, 3)
+    assert following.heard() == said(channel) == WIDER
+    following.say(WIDER)
+    owner.note(gap_seconds=0.1)
+    assert channel.read(paths.report("entry", 2), IncarnationReport).value.ways == WIDER
+
+
+def test_other_ways_are_not_taken_where_somebody_may_have_been_told_to_run(channel, owner):
+    owner.say(FIRST)
+    own(channel, next=3, phase=Phase.CUT)
+    assert not owner.keep(WIDER)
+    assert owner.heard() == said(channel) == FIRST
+    owner.look()
+    assert owner.company() == "incarnation 3 is about to take over"
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_where_the_answer_is_lost_the_channel_tells_which_hold_before_anything_is_said(channel, owner, takes):
+    owner.say(FIRST)
+    channel.loses, channel.takes = True, takes
+    with pytest.raises(ChannelAwayError):
+        owner.keep(WIDER)
+    with pytest.raises(ChannelAwayError):
+        owner.heard()
+    owner.note(gap_seconds=0.1)
+    channel.loses = False
+    owner.note(gap_seconds=0.2)
+    assert owner.heard() == said(channel) == (WIDER if takes else FIRST)
+
+
+def test_company_is_whoever_may_put_records_out(channel, owner):
+    assert owner.company() is None
+    other = running(channel, 1)
+    assert owner.company() == "incarnation 1 runs beside it"
+    assert other.company() == "incarnation 2 owns the tier"
+    running(channel, 1, retired=True)
+    assert owner.company() is None, "its units are gone, or will be in a minute, in which its records show"
+    own(channel, standby=4, standby_runs=True)
+    owner.look()
+    assert owner.company() == "incarnation 4 runs beside it"
+    own(channel, standby=4, standby_runs=False)
+    owner.look()
+    assert owner.company() is None
+    channel.loses = True
+    assert owner.company() == "the channel is away"
