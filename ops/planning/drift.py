@@ -14,7 +14,7 @@ from ops.model.sentence import listed
 from ops.model.spread import Spread
 from ops.planning.cluster import Hosts, RefusedError, TierNow
 from ops.planning.placement import place_tier
-from ops.planning.shares import Target
+from ops.planning.shares import Target, had
 
 
 def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
@@ -23,7 +23,7 @@ def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
     if now is None:
         return []
     name = tier.spec.name
-    said = [*_starved(name, now, hosts), *_crowded(now, hosts), *_number(now, aim), *_astray(now, aim, hosts)]
+    said = [*_starved(name, now, hosts), *_crowded(now, hosts), *_number(now, aim, hosts), *_astray(now, aim, hosts)]
     said += breaches(name, now, aim, hosts)
     even = evened(tier, aim, hosts)
     if even is not aim and even.spread is not None:
@@ -83,9 +83,22 @@ def _crowded(now: Placement, hosts: Hosts) -> Iterable[str]:
         yield f"is on {listed(there)}, where more is held than there is"
 
 
-def _number(now: Placement, aim: Target) -> Iterable[str]:
-    if len(now.slots) != aim.k:
-        yield f"has {len(now.slots)} workers, and is to have {aim.k}"
+def numbers(now: Placement, aim: Target, hosts: Hosts) -> tuple[int, ...]:
+    """Return the numbers of workers that are right, the one that was asked for first.
+
+    While a burst cannot be had, that is the tier's own workers and those of the burst that are still there; and it need not give up one
+    that was put elsewhere when the burst's host was lost.
+    """
+    if had(aim, hosts) == aim.extra:
+        return (aim.k,)
+    left = sum(name in hosts and hosts[name].matches(aim.extra_to) and not hosts[name].matches(aim.to) for name in now.slots)
+    return aim.slots + min(left, aim.extra), aim.k
+
+
+def _number(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
+    right = numbers(now, aim, hosts)
+    if len(now.slots) not in right:
+        yield f"has {len(now.slots)} workers, and is to have {right[0]}"
 
 
 def _astray(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:

@@ -11,12 +11,12 @@ from ops.model.incarnation import Placement
 from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan
 from ops.model.tier import TierSpec
 from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
-from ops.planning.drift import drift, evened, without_starving
+from ops.planning.drift import drift, evened, numbers, without_starving
 from ops.planning.layers import PLANNED, layers_after
 from ops.planning.lending import giving_back, keepable, lend
 from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import check, is_burst
-from ops.planning.shares import Target, limits, target
+from ops.planning.shares import Target, had, limits, target
 from ops.planning.shortage import floor, lacking, least, most, why_not
 
 MOVING = frozenset(
@@ -188,11 +188,12 @@ def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, level: F
         share = target(tier.spec.name, cluster.rules)
         if tier.placement is None or not has_to_move(spec, tier, share, cluster.with_hosts(state)):
             continue
-        fewest = floor(tier.spec, share, tier.placement, cluster.rules)
+        more = had(share, cluster.hosts)
+        fewest = floor(tier.spec, replace(share, extra=more), tier.placement, cluster.rules)
         aim = replace(share, slots=fewest + math.floor((share.slots - fewest) * level))
-        has = len(tier.placement.slots)
-        if spec.kind not in FORCED and aim.k <= has < share.k:
-            notes.append(f"{tier.spec.name} stays at {has} slots, {share.k - has} fewer than its share: room is short")
+        has, right = len(tier.placement.slots), numbers(tier.placement, share, cluster.hosts)[0]
+        if spec.kind not in FORCED and aim.slots < share.slots and aim.slots + more <= has < right:
+            notes.append(f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short")
             continue
         why = ""
         if spec.kind is ChangeKind.REPAIR:
@@ -265,8 +266,10 @@ def differs(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> b
             moves = tier.partitions != spec.partitions
         case ChangeKind.LEAVE:
             moves = is_burst(now, cluster.hosts)
+        case ChangeKind.SCALE:
+            moves = len(now.slots) != numbers(now, aim, cluster.hosts)[0]
         case _:
-            moves = len(now.slots) != aim.k
+            moves = len(now.slots) not in numbers(now, aim, cluster.hosts)
     return moves
 
 
