@@ -128,7 +128,7 @@ def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: C
         case ChangeKind.REPARTITION:
             found = [f"is spread over {tier.partitions} partitions"] if tier.partitions != spec.partitions else []
         case ChangeKind.MIGRATE:
-            found = _astray(now, aim, aim.extra, cluster, gone=True)
+            found = _displaced(now, aim, cluster, gone=True)
         case ChangeKind.REPAIR:
             found = _breaches(tier.spec.name, now, aim, cluster)
         case ChangeKind.SCALE:
@@ -141,7 +141,7 @@ def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: C
 def _breaches(name: TierName, now: Placement, aim: _Aim, cluster: Cluster) -> Iterable[str]:
     """Say which of the rules that always hold a tier breaks as it is; whom it has to be separate from, the other may move."""
     yield from _miscounted(now, aim, cluster)
-    yield from _astray(now, aim, aim.extra, cluster)
+    yield from _displaced(now, aim, cluster)
     yield from (f"is {place}" for place in _foreign(name, now, cluster))
     yield from (f"has {crowd}" for crowd in _crowds(name, now, cluster))
 
@@ -239,6 +239,11 @@ def _astray(placement: Placement, aim: _Aim, extra: int, cluster: Cluster, *, go
     away = [name for name in placement.slots if (not _is_at(hosts[name], to) if name in hosts else gone)]
     if len(away) > extra:
         yield f"has to be at {to or OWN}, not on {', '.join(sorted(set(away)))}"
+
+
+def _displaced(now: Placement, aim: _Aim, cluster: Cluster, *, gone: bool = False) -> Iterable[str]:
+    """Say what of a tier that runs is not where it has to be: it may be anywhere as long as no host is up at its place."""
+    return _astray(now, aim, aim.extra, cluster, gone=gone) if _serves(aim.to, cluster) else ()
 
 
 def _beside(placement: Placement, aim: _Aim, extra: int, cluster: Cluster) -> Iterable[str]:

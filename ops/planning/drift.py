@@ -50,11 +50,11 @@ def breaches(name: str, placement: Placement, aim: Target, hosts: Hosts) -> Iter
 
 
 def evened(tier: TierNow, aim: Target, hosts: Hosts) -> Target:
-    """Return the aim with the most even spread over the hosts for which there is room beside what runs."""
+    """Return the aim with the most even spread over the hosts of its place for which there is room beside what runs."""
     fullest = max(Counter(tier.placement.slots if tier.placement else ()).values(), default=0)
-    if fullest <= 1:
+    there = sum(host.usable and host.matches(aim.to) for host in hosts.values())
+    if fullest <= 1 or not there:  # what runs at a place where nothing new may come stays there
         return aim
-    there = sum(host.usable and host.matches(aim.to) for host in hosts.values()) or len(hosts)
     for most in range(max(1, math.ceil(aim.slots / there)), fullest):
         tighter = replace(aim, spread=(aim.spread or Spread()).model_copy(update={"host": most}))
         try:

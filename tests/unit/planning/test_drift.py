@@ -77,3 +77,19 @@ def test_what_a_burst_lacks_is_drift_once_a_host_is_up_there():
 def test_a_number_that_a_person_asks_for_beside_a_burst_that_cannot_be_had_is_the_tiers_own(slots, state, k, after):
     found = moves(ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=k), cluster_of("h1", *slots, hosts=(burst_host(state),)))
     assert [len(move.after.slots) for move in found] == ([] if after is None else [after])
+
+
+@pytest.mark.parametrize("slots", [("e1",), ("e1", "e1"), ("h1", "e1")])
+def test_a_tier_whose_place_nothing_may_come_to_has_not_drifted_wherever_it_is(slots):
+    at_home = {name: host_of(name, state=HostState.CORDONED) for name in ("h1", "h2", "h3", "h4")}
+    for locality, hosts in (({"t": "zone:ec2"}, (burst_host(HostState.CORDONED),)), ({}, (burst_host(HostState.UP), *at_home.values()))):
+        shares = {"t": Share(minimum=1, target=len(slots), maximum=4)}
+        cluster = cluster_of("e1", *slots, hosts=hosts, layers=Layers(), locality=locality, shares=shares)
+        assert plan(REPAIR, cluster).notes == (NO_DRIFT,)
+        assert moves(REPAIR, cluster) == ()
+
+
+def test_workers_that_sit_together_at_their_place_stay_there_while_it_is_cordoned():
+    place = host_of("h1", labels=("fast",), state=HostState.CORDONED)
+    cluster = cluster_of("h1", "h1", "h1", hosts=(place,), layers=Layers(), locality={"t": "label:fast"})
+    assert moves(REPAIR, cluster) == ()
