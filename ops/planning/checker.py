@@ -122,7 +122,8 @@ def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: C
         case ChangeKind.DRAIN | ChangeKind.REBOOT:
             found = [f"is on {spec.host}"] if spec.host in now.hosts else []
         case ChangeKind.LEAVE:
-            found = [f"is on {name}" for name in _burst(now, cluster)]
+            more = len(now.slots) > aim.slots + aim.extra
+            found = [f"is on {name}" for name in _burst(now, cluster) if more or not _is_at(cluster.hosts[name], aim.to)]
         case ChangeKind.UPGRADE:
             found = [f"runs {tier.release}"] if tier.release != spec.release else []
         case ChangeKind.REPARTITION:
