@@ -97,5 +97,8 @@ def _terminate(ours: list[ec2.Instance]) -> bool:
         typer.echo(f"terminated {', '.join(free)}", err=True)
     for each in ours:
         if each.host in users:
-            typer.echo(f"kept {each.id}: {', '.join(users[each.host])} would be interrupted; `sluice leave` hands over first", err=True)
+            typer.echo(
+                f"kept {each.id}: {', '.join(users[each.host])} would be interrupted; `sluice leave` hands over what has no place there",
+                err=True,
+            )
     return len(free) == len(ours)

@@ -110,7 +110,7 @@ def _asked_problems(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cl
             told = spec.kind in _MAY_WAIT and any(note.startswith(f"{name} ") for note in plan.notes)
             more = spec.kind is not ChangeKind.REPAIR and len(tier.placement.slots) > aims[name].slots + aims[name].extra
             found += [f"{name} would not move, and {lack}"] if lack is not None and (more or not told) else []
-        elif lack is None and not move.why and aims[name].extra == _extra(aims[name], cluster):  # else nobody can have its number right
+        elif lack is None and not move.why:
             found.append(f"{name} would move, and is as it is to be")
     return found
 
@@ -122,15 +122,18 @@ def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: C
         case ChangeKind.DRAIN | ChangeKind.REBOOT:
             found = [f"is on {spec.host}"] if spec.host in now.hosts else []
         case ChangeKind.LEAVE:
-            found = [f"is on {name}" for name in _burst(now, cluster)]
+            more = len(now.slots) > aim.slots + aim.extra
+            found = [f"is on {name}" for name in _burst(now, cluster) if more or not _is_at(cluster.hosts[name], aim.to)]
         case ChangeKind.UPGRADE:
             found = [f"runs {tier.release}"] if tier.release != spec.release else []
         case ChangeKind.REPARTITION:
             found = [f"is spread over {tier.partitions} partitions"] if tier.partitions != spec.partitions else []
         case ChangeKind.MIGRATE:
-            found = _astray(now, aim, aim.extra, cluster, gone=True)
+            found = _displaced(now, aim, cluster, gone=True)
         case ChangeKind.REPAIR:
             found = _breaches(tier.spec.name, now, aim, cluster)
+        case ChangeKind.SCALE:
+            found = _miscounted(now, aim, cluster, exactly=True)
         case _:
             found = _miscounted(now, aim, cluster)
     return next(iter(found), None)
@@ -139,7 +142,7 @@ def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: C
 def _breaches(name: TierName, now: Placement, aim: _Aim, cluster: Cluster) -> Iterable[str]:
     """Say which of the rules that always hold a tier breaks as it is; whom it has to be separate from, the other may move."""
     yield from _miscounted(now, aim, cluster)
-    yield from _astray(now, aim, aim.extra, cluster)
+    yield from _displaced(now, aim, cluster)
     yield from (f"is {place}" for place in _foreign(name, now, cluster))
     yield from (f"has {crowd}" for crowd in _crowds(name, now, cluster))
 
@@ -192,9 +195,17 @@ def _threaded(spec: TierSpec, rules: Rules) -> int:
     return -(-rules.partitions_of(spec) // spec.quantum.threads) if spec.mode is Mode.REALTIME else 1
 
 
-def _miscounted(now: Placement, aim: _Aim, cluster: Cluster) -> Iterable[str]:
-    if len(now.slots) not in {aim.slots + aim.extra, aim.slots + _extra(aim, cluster)}:
-        yield f"has {len(now.slots)} slots instead of {aim.slots + aim.extra}"
+def _miscounted(now: Placement, aim: _Aim, cluster: Cluster, *, exactly: bool = False) -> Iterable[str]:
+    """Say how the number is wrong; what a burst lost with its hosts may be elsewhere meanwhile, unless it is to be `exactly` right."""
+    wanted = aim.slots + (_extra(aim, cluster) or _cut_off(now, aim, cluster))
+    if len(now.slots) not in {wanted, wanted if exactly else aim.slots + aim.extra}:
+        yield f"has {len(now.slots)} slots instead of {wanted}"
+
+
+def _cut_off(now: Placement, aim: _Aim, cluster: Cluster) -> int:
+    """Count a burst's workers that go on where nothing new may come."""
+    there = (cluster.hosts[name] for name in now.slots if name in cluster.hosts)
+    return min(aim.extra, sum(_is_at(host, aim.extra_to) and not _is_at(host, aim.to) for host in there))
 
 
 def _foreign(tenant: str, placement: Placement, cluster: Cluster) -> Iterable[str]:
@@ -229,6 +240,11 @@ def _astray(placement: Placement, aim: _Aim, extra: int, cluster: Cluster, *, go
     away = [name for name in placement.slots if (not _is_at(hosts[name], to) if name in hosts else gone)]
     if len(away) > extra:
         yield f"has to be at {to or OWN}, not on {', '.join(sorted(set(away)))}"
+
+
+def _displaced(now: Placement, aim: _Aim, cluster: Cluster, *, gone: bool = False) -> Iterable[str]:
+    """Say what of a tier that runs is not where it has to be: it may be anywhere as long as no host is up at its place."""
+    return _astray(now, aim, aim.extra, cluster, gone=gone) if _serves(aim.to, cluster) else ()
 
 
 def _beside(placement: Placement, aim: _Aim, extra: int, cluster: Cluster) -> Iterable[str]:

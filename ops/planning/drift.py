@@ -14,7 +14,7 @@ from ops.model.sentence import listed
 from ops.model.spread import Spread
 from ops.planning.cluster import Hosts, RefusedError, TierNow
 from ops.planning.placement import place_tier
-from ops.planning.shares import Target
+from ops.planning.shares import Target, had
 
 
 def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
@@ -23,7 +23,7 @@ def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
     if now is None:
         return []
     name = tier.spec.name
-    said = [*_starved(name, now, hosts), *_crowded(now, hosts), *_number(now, aim), *_astray(now, aim, hosts)]
+    said = [*_starved(name, now, hosts), *_crowded(now, hosts), *_number(now, aim, hosts), *_astray(now, aim, hosts)]
     said += breaches(name, now, aim, hosts)
     even = evened(tier, aim, hosts)
     if even is not aim and even.spread is not None:
@@ -50,11 +50,11 @@ def breaches(name: str, placement: Placement, aim: Target, hosts: Hosts) -> Iter
 
 
 def evened(tier: TierNow, aim: Target, hosts: Hosts) -> Target:
-    """Return the aim with the most even spread over the hosts for which there is room beside what runs."""
+    """Return the aim with the most even spread over the hosts of its place for which there is room beside what runs."""
     fullest = max(Counter(tier.placement.slots if tier.placement else ()).values(), default=0)
-    if fullest <= 1:
+    there = sum(host.usable and host.matches(aim.to) for host in hosts.values())
+    if fullest <= 1 or not there:  # what runs at a place where nothing new may come stays there
         return aim
-    there = sum(host.usable and host.matches(aim.to) for host in hosts.values()) or len(hosts)
     for most in range(max(1, math.ceil(aim.slots / there)), fullest):
         tighter = replace(aim, spread=(aim.spread or Spread()).model_copy(update={"host": most}))
         try:
@@ -83,9 +83,22 @@ def _crowded(now: Placement, hosts: Hosts) -> Iterable[str]:
         yield f"is on {listed(there)}, where more is held than there is"
 
 
-def _number(now: Placement, aim: Target) -> Iterable[str]:
-    if len(now.slots) != aim.k:
-        yield f"has {len(now.slots)} workers, and is to have {aim.k}"
+def numbers(now: Placement, aim: Target, hosts: Hosts) -> tuple[int, ...]:
+    """Return the numbers of workers that are right, the one that was asked for first.
+
+    While a burst cannot be had, that is the tier's own workers and those of the burst that are still there; and it need not give up one
+    that was put elsewhere when the burst's host was lost.
+    """
+    if had(aim, hosts) == aim.extra:
+        return (aim.k,)
+    left = sum(name in hosts and hosts[name].matches(aim.extra_to) and not hosts[name].matches(aim.to) for name in now.slots)
+    return aim.slots + min(left, aim.extra), aim.k
+
+
+def _number(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
+    right = numbers(now, aim, hosts)
+    if len(now.slots) not in right:
+        yield f"has {len(now.slots)} workers, and is to have {right[0]}"
 
 
 def _astray(now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:

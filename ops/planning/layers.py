@@ -1,11 +1,12 @@
 """What a change leaves behind in the layers: the numbers and places that hold from then on."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ops.model.ids import Tenant
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.share import Layer, LayerEntry, Layers, Setting
-from ops.planning.cluster import BURST_ZONE, Rules
+from ops.planning.cluster import BURST_ZONE, Host, Rules
 from ops.planning.shares import over, target, with_entry, without_entry, without_layer
 
 PLANNED = "plan"
@@ -14,8 +15,8 @@ ANYWHERE = "anywhere"
 """Migrating there takes a person's locality back."""
 
 
-def layers_after(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
-    """Return the layers once this change is through."""
+def layers_after(spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host] = ()) -> Layers:
+    """Return the layers once this change is through; of a leave, `hosts` tell which places are on burst hosts alone."""
     layers = rules.layers
     match spec.kind:
         case ChangeKind.SCALE:
@@ -28,7 +29,7 @@ def layers_after(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
             update = {"extra": burst_of(spec), "extra_to": spec.to or f"zone:{BURST_ZONE}"}
             layers = with_entry(layers, _person(spec, by, now).model_copy(update=update))
         case ChangeKind.LEAVE:
-            layers = _left(layers)
+            layers = _left(layers, [*hosts])
         case ChangeKind.SHIFT:
             layers = _shifted(spec, rules, by, now)
         case ChangeKind.SETTLE:
@@ -58,9 +59,14 @@ def _scaled(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
     return with_entry(others, _person(spec, by, now).model_copy(update={"layer": layer, "target": spec.k, "until": spec.until, **limits}))
 
 
-def _left(layers: Layers) -> Layers:
-    """Take back everything that points to burst hosts."""
-    return Layers(entries=tuple(entry for entry in layers.entries if not entry.extra and entry.to != f"zone:{BURST_ZONE}"))
+def _left(layers: Layers, hosts: list[Host]) -> Layers:
+    """Take back everything that points to burst hosts and no others."""
+
+    def there(to: str | None) -> bool:
+        zones = {host.zone for host in hosts if to is not None and host.matches(to)}
+        return to == f"zone:{BURST_ZONE}" or zones == {BURST_ZONE}
+
+    return Layers(entries=tuple(entry for entry in layers.entries if not entry.extra and not there(entry.to)))
 
 
 def _expired(spec: ChangeSpec, layers: Layers) -> Layers:

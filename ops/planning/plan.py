@@ -6,17 +6,18 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ops.model.assignment import HostState
-from ops.model.ids import BATCH, HostName, TierName
+from ops.model.ids import BATCH, HostName, Tenant, TierName
 from ops.model.incarnation import Placement
 from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan
+from ops.model.sentence import listed
 from ops.model.tier import TierSpec
 from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
-from ops.planning.drift import drift, evened, without_starving
+from ops.planning.drift import drift, evened, numbers, without_starving
 from ops.planning.layers import PLANNED, layers_after
 from ops.planning.lending import giving_back, keepable, lend, yielding
 from ops.planning.placement import Placed, place_tier
-from ops.planning.refusals import check, is_burst
-from ops.planning.shares import Target, limits, target
+from ops.planning.refusals import burst_hosts, check, to_leave
+from ops.planning.shares import Target, had, limits, target
 from ops.planning.shortage import floor, lacking, least, most, why_not
 
 MOVING = frozenset(
@@ -50,7 +51,7 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         return Plan(notes=(effect(spec), *notes), predicted_seconds=cluster.pace.rest.get(spec.kind, 0.0))
     after = aftermath(spec, cluster)
     kept, moves, said = _fit(spec, after)
-    said += _left_out(spec, after)
+    said += [*_left_out(spec, after), *_staying(spec, after, moves)]
     notes += said
     batch = lend(kept, after.with_hosts(_released(giving_back(after, kept), moves)), notes)
     if spec.kind is ChangeKind.REPAIR and not moves and not said:
@@ -94,9 +95,24 @@ def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:
     return [f"{name} was given up and is left as it is: it will be so from its next start on" for name in names]
 
 
+def _staying(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
+    """Name the tiers that have their place on burst hosts and so stay there, though these are to be left, and who says so."""
+    placed = {name: tier.placement for name, tier in cluster.tiers.items()} | {move.tier: move.after for move in moves}
+    for tier in cluster.end_first() if spec.kind is ChangeKind.LEAVE and spec.tier is None else ():
+        name = tier.spec.name
+        there = [] if (now := placed[name]) is None else burst_hosts(now, cluster.hosts)
+        if there:
+            owners = [entry.owner for entry in cluster.rules.layers.entries if entry.tenant == Tenant(name) and entry.to is not None]
+            who = f"{owners[-1]} has it" if owners else f"locality.{name} in the site file has it"
+            yield (
+                f"{name} stays on {listed(there)}: {who} at {target(name, cluster.rules).to}. Instances that a tier runs on are kept, not "
+                f"terminated; give {name} another place first to have them go"
+            )
+
+
 def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     """Return the cluster under the layers and the host state that this change leads to; nothing has moved in it yet."""
-    after = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0))
+    after = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0, cluster.hosts.values()))
     if spec.kind in {ChangeKind.DRAIN, ChangeKind.REBOOT} and spec.host is not None and spec.host in after.hosts:
         after = after.with_state(spec.host, HostState.DRAINING)
     return after.with_hosts(without_starving(after.hosts)) if spec.kind is ChangeKind.REPAIR else after
@@ -198,11 +214,12 @@ def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, level: F
         share = target(tier.spec.name, cluster.rules)
         if tier.placement is None or not has_to_move(spec, tier, share, cluster.with_hosts(state)):
             continue
-        fewest = floor(tier.spec, share, tier.placement, cluster.rules)
+        more = had(share, cluster.hosts)
+        fewest = floor(tier.spec, replace(share, extra=more), tier.placement, cluster.rules)
         aim = replace(share, slots=fewest + math.floor((share.slots - fewest) * level))
-        has = len(tier.placement.slots)
-        if spec.kind not in FORCED and aim.k <= has < share.k:
-            notes.append(f"{tier.spec.name} stays at {has} slots, {share.k - has} fewer than its share: room is short")
+        has, right = len(tier.placement.slots), numbers(tier.placement, share, cluster.hosts)[0]
+        if spec.kind not in FORCED and aim.slots < share.slots and aim.slots + more <= has < right:
+            notes.append(f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short")
             continue
         why = ""
         if spec.kind is ChangeKind.REPAIR:
@@ -274,9 +291,11 @@ def differs(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> b
         case ChangeKind.REPARTITION:
             moves = tier.partitions != spec.partitions
         case ChangeKind.LEAVE:
-            moves = is_burst(now, cluster.hosts)
+            moves = bool(to_leave(now, aim, cluster.hosts))
+        case ChangeKind.SCALE:
+            moves = len(now.slots) != numbers(now, aim, cluster.hosts)[0]
         case _:
-            moves = len(now.slots) != aim.k
+            moves = len(now.slots) not in numbers(now, aim, cluster.hosts)
     return moves
 
 

@@ -14,7 +14,7 @@ from ops.model.tier import Mode
 from ops.planning.cluster import BURST_ZONE, Cluster, Hosts, RefusedError, TierNow
 from ops.planning.compatible import problems
 from ops.planning.layers import PLANNED, burst_of, layers_after
-from ops.planning.shares import bounded_by, cause, limits, slots_of, target
+from ops.planning.shares import Target, bounded_by, cause, limits, slots_of, target
 
 STORES_PER_THREAD = 16
 """Each partition of each operator is a store of its own in an executor's memory; a number much larger is a slip of the keyboard."""
@@ -77,14 +77,21 @@ def _check_drain(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
 
 
 def _check_leave(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-    there = (tier for tier in cluster.tiers.values() if tier.placement is not None and is_burst(tier.placement, cluster.hosts))
+    after = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0, cluster.hosts.values()))
+    there = (tier for tier in cluster.tiers.values() if to_leave(tier.placement, target(tier.spec.name, after.rules), cluster.hosts))
     _refuse_given_up(spec, (tier for tier in there if spec.tier in {None, tier.spec.name}))
     return []
 
 
-def is_burst(placement: Placement, hosts: Hosts) -> bool:
-    """Tell whether a part of an incarnation is on a burst host."""
-    return any(name in hosts and hosts[name].zone == BURST_ZONE for name in placement.hosts)
+def to_leave(now: Placement | None, aim: Target, hosts: Hosts) -> list[HostName]:
+    """Name the burst hosts that a tier is on and has to leave: none where it has its place there, unless it has more than its number."""
+    there = [] if now is None else [hosts[name] for name in burst_hosts(now, hosts)]
+    return [host.name for host in there if not host.matches(aim.to) or (now is not None and len(now.slots) > aim.k)]
+
+
+def burst_hosts(placement: Placement, hosts: Hosts) -> list[HostName]:
+    """Name the burst hosts that an incarnation has a part on."""
+    return [name for name in sorted(placement.hosts) if name in hosts and hosts[name].zone == BURST_ZONE]
 
 
 def _refuse_given_up(spec: ChangeSpec, tiers: Iterable[TierNow]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ops.model.resources import Quantum
 from ops.model.share import Amount, Layer, LayerEntry, Layers, Setting, Share, part
 from ops.model.spread import Spread
-from ops.planning.cluster import Rules, whole_quanta
+from ops.planning.cluster import Hosts, Rules, whole_quanta
 
 OF_SITE = " of the site file"
 """After what it bounds, where that is not the word of a layer."""
@@ -118,6 +118,11 @@ def target(tenant: str, rules: Rules) -> Target:
         elif found.layer is not Layer.BASE:
             found = replace(found, bound=f"{bound}{OF_SITE}")
     return replace(found, slots=slots, amount=amount, extra=max(0, min(found.extra, within.maximum - slots)))
+
+
+def had(holds: Target, hosts: Hosts) -> int:
+    """Return how many slots of a burst a tenant can have: none while no host there is up."""
+    return holds.extra if holds.extra and any(host.usable and host.matches(holds.extra_to) for host in hosts.values()) else 0
 
 
 def cause(holds: Target) -> str:

@@ -141,7 +141,10 @@ class TerminateOperator(BaseOperator):
         self.log.info("Terminated %s", ", ".join(free) or "nothing: no instance was there without a tier")
         kept = [f"{each.id} (tier {', '.join(users[each.host])} runs on {each.host})" for each in ours if each.host in users]
         if kept:
-            message = f"kept {'; '.join(kept)}, because to terminate it would interrupt the tier; run leave_ec2, which hands over first"
+            message = (
+                f"kept {'; '.join(kept)}, because to terminate it would interrupt the tier; run leave_ec2, which hands over first what has "
+                f"no place there"
+            )
             raise AirflowFailException(message)
         return free
 

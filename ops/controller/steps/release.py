@@ -1,5 +1,6 @@
 """Release: the old incarnations' slots are taken away, what the change has set holds from now on, and the lock is given back."""
 
+from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.steps.ending import end
 from ops.controller.steps.handover import ACCEPTED_LAST
@@ -28,7 +29,8 @@ def release(draft: Draft, operation: Operation) -> Outcome:
         refused = _accept(draft, change)
         if refused is not None:
             return refused
-    draft.layers = layers_after(change.spec, draft.rules_now(), change.by, change.started_at)
+    hosts = cluster(draft).hosts.values() if change.spec.kind is ChangeKind.LEAVE else ()
+    draft.layers = layers_after(change.spec, draft.rules_now(), change.by, change.started_at, hosts)
     host = change.spec.host
     if change.spec.kind in EMPTIES and host is not None and (waiting := _drained(draft, host)) is not None:
         return waiting

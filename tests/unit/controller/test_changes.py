@@ -134,6 +134,19 @@ def test_a_burst_adds_workers_on_burst_hosts_and_leaving_empties_them(world):
     assert not world.agents["e1"].units
 
 
+def test_leaving_takes_a_tier_off_a_burst_host_that_it_was_migrated_to_by_name(world):
+    world.add_host(host("e1", zone="ec2"))
+    world.tick()
+    for number, what in enumerate(({"kind": ChangeKind.MIGRATE, "tier": "enrich", "to": "e1"}, {"kind": ChangeKind.LEAVE})):
+        runbook = world.begin(f"r{number}", **what)
+        world.settle()
+        assert runbook.ok, sentences(runbook)
+    assert "e1" not in world.placement("enrich").hosts
+    world.kill_driver("enrich")
+    world.settle()
+    assert "e1" not in world.placement("enrich").hosts
+
+
 def test_a_night_shift_lends_a_slot_to_batch_and_the_day_shift_takes_it_back(world):
     night = world.begin("n1", kind=ChangeKind.SHIFT, shift="night")
     world.settle()

@@ -179,3 +179,20 @@ def test_what_there_is_no_room_for_is_not_tried():
     world = joined("counts", cpu=2.5)
     pass_time(world, 4 * WAIT)
     assert not repairs(world)
+
+
+def test_a_burst_whose_host_is_gone_is_not_repaired_until_one_is_there_again():
+    hosts = (*(host(name) for name in ("h1", "h2", "h3")), host("e1", zone="ec2"))
+    shares = {"counts": Share(minimum=1, target=2, maximum=4)}
+    world = Told(hosts=hosts, tiers=[tier("counts", Mode.BATCH, 0)], rules=replace(RULES, shares=shares, partitions=8, repair_seconds=60.0))
+    world.want()
+    world.settle()
+    burst = world.begin("b1", kind=ChangeKind.BURST, tier="counts", k=1)
+    world.until(lambda: burst.ended)
+    world.agents["e1"].die()
+    pass_time(world, 60)
+    drain = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    world.until(lambda: drain.ended)
+    assert "e1" not in world.placement("counts").hosts
+    pass_time(world, 1800)
+    assert not repairs(world)

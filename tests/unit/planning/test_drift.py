@@ -1,0 +1,95 @@
+"""Drift is what a repair can mend: what cannot be had now, or stands where it may, is none, and no change hands a tier over for it."""
+
+from dataclasses import replace
+
+import pytest
+
+from ops.model.assignment import HostState
+from ops.model.incarnation import Placement
+from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec
+from ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from ops.planning.checker import violations
+from ops.planning.cluster import Cluster, Rules, TierNow, holding
+from ops.planning.plan import aftermath, plan
+from tests.unit.planning.clusters import host_of, spec_of
+
+T = spec_of("t")
+REPAIR = ChangeSpec(kind=ChangeKind.REPAIR)
+BURST = Layers(entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),))
+
+
+def cluster_of(driver, *slots, hosts=(), layers=BURST, **rules):
+    """Return a cluster where one tier is at these hosts: h1 to h4, of which some may be others."""
+    named = {name: host_of(name) for name in ("h1", "h2", "h3", "h4")} | {host.name: host for host in hosts}
+    now = Placement(driver=driver, slots=slots)
+    found = Rules(shares={"t": Share(minimum=1, target=2, maximum=4)}, shifts={"day": {"t": Numbers(target=3)}}, partitions=8)
+    return Cluster(holding(named, T, now), {"t": TierNow(T, now)}, (), replace(found, layers=layers, **rules))
+
+
+def burst_host(state):
+    return host_of("e1", zone="ec2", state=state)
+
+
+def moves(spec, cluster):
+    """Return what a plan moves, which stands up to its check."""
+    planned = plan(spec, cluster)
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
+    return planned.moves
+
+
+@pytest.mark.parametrize("hosts", [(), (burst_host(HostState.LOST),), (burst_host(HostState.CORDONED),)])
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"kind": ChangeKind.REPAIR},
+        {"kind": ChangeKind.SETTLE, "tier": "t"},
+        {"kind": ChangeKind.SCALE, "tier": "t", "k": 2},
+        {"kind": ChangeKind.SHIFT, "shift": "usual"},
+    ],
+)
+def test_a_burst_whose_host_is_gone_is_no_reason_to_hand_a_tier_over(what, hosts):
+    cluster = cluster_of("h1", "h1", "h2", hosts=hosts, shifts={"usual": {"t": Numbers(target=2)}})
+    assert moves(ChangeSpec(**what), cluster) == ()
+
+
+@pytest.mark.parametrize(("third", "state"), [("h3", HostState.LOST), ("e1", HostState.CORDONED)])
+def test_a_worker_that_was_put_elsewhere_or_goes_on_at_a_cordoned_host_of_a_burst_may_stay(third, state):
+    cluster = cluster_of("h1", "h1", "h2", third, hosts=(burst_host(state),))
+    assert plan(REPAIR, cluster).notes == (NO_DRIFT,)
+    assert moves(ChangeSpec(kind=ChangeKind.SETTLE, tier="t"), cluster) == ()
+
+
+def test_what_a_burst_lacks_is_drift_once_a_host_is_up_there():
+    (move,) = moves(REPAIR, cluster_of("h1", "h1", "h2", hosts=(burst_host(HostState.UP),)))
+    assert (move.why, move.after.slots) == ("has 2 workers, and is to have 3", ("h1", "h2", "e1"))
+
+
+@pytest.mark.parametrize(
+    ("slots", "state", "k", "after"),
+    [
+        (("h1", "h2"), HostState.LOST, 1, 1),
+        (("h1", "h2"), HostState.LOST, 3, 3),
+        (("h1", "h2", "h3"), HostState.LOST, 2, 2),
+        (("h1", "h2", "e1"), HostState.CORDONED, 3, 3),
+        (("h1", "h2", "h3"), HostState.LOST, 3, None),
+    ],
+)
+def test_a_number_that_a_person_asks_for_beside_a_burst_that_cannot_be_had_is_the_tiers_own(slots, state, k, after):
+    found = moves(ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=k), cluster_of("h1", *slots, hosts=(burst_host(state),)))
+    assert [len(move.after.slots) for move in found] == ([] if after is None else [after])
+
+
+@pytest.mark.parametrize("slots", [("e1",), ("e1", "e1"), ("h1", "e1")])
+def test_a_tier_whose_place_nothing_may_come_to_has_not_drifted_wherever_it_is(slots):
+    at_home = {name: host_of(name, state=HostState.CORDONED) for name in ("h1", "h2", "h3", "h4")}
+    for locality, hosts in (({"t": "zone:ec2"}, (burst_host(HostState.CORDONED),)), ({}, (burst_host(HostState.UP), *at_home.values()))):
+        shares = {"t": Share(minimum=1, target=len(slots), maximum=4)}
+        cluster = cluster_of("e1", *slots, hosts=hosts, layers=Layers(), locality=locality, shares=shares)
+        assert plan(REPAIR, cluster).notes == (NO_DRIFT,)
+        assert moves(REPAIR, cluster) == ()
+
+
+def test_workers_that_sit_together_at_their_place_stay_there_while_it_is_cordoned():
+    place = host_of("h1", labels=("fast",), state=HostState.CORDONED)
+    cluster = cluster_of("h1", "h1", "h1", hosts=(place,), layers=Layers(), locality={"t": "label:fast"})
+    assert moves(REPAIR, cluster) == ()
