@@ -41,7 +41,11 @@ LOST_SECONDS = 12.0
 """How long a host's agent may be away, its session ended, before the host counts as lost: an agent that was killed is back by then."""
 CONFLICT_SECONDS = 0.02
 """Before it is decided again, when something has changed meanwhile; twice as long each time in a row."""
+FAILED_SECONDS = 10.0
+"""After an error that nobody foresaw, before it stands for election again: another one, perhaps of another version, has its turn."""
 PRUNE_SECONDS = 60.0
+TOLD_CHARACTERS = 300
+"""Of an error that nobody foresaw, on one line; the rest is in the log."""
 ELECTION_SECONDS = 2.0
 """How often a standby looks up from the queue, to see whether it is told to stop."""
 
@@ -67,6 +71,10 @@ class Term:
 
 class Deposed(Exception):  # noqa: N818 - it is news, not an error
     """Its session is gone or another one leads: decide nothing more, stand for election again."""
+
+
+FORESEEN = (Deposed, ChannelAwayError, ConflictError, KazooException)
+"""After these it stands for election again at once."""
 
 
 class Controller:
@@ -102,9 +110,15 @@ class Controller:
         while not self._stopping.is_set():
             try:
                 self._serve()
-            except (Deposed, ChannelAwayError, ConflictError, KazooException) as reason:
+            except FORESEEN as reason:
                 self._say(f"does not lead: {reason or type(reason).__name__}")
                 self._stopping.wait(BUSY_SECONDS)
+            except Exception as error:
+                # To end would be no better: whoever starts it again starts the same on the same channel, and so on without a pause.
+                self._said = f"has failed: {_told(error)}"
+                log.exception(self._said, name=self._name, again_in_seconds=FAILED_SECONDS)
+                self._mirror.stale(None)
+                self._stopping.wait(FAILED_SECONDS)
 
     def _serve(self) -> None:
         """Wait for the leader's lock, then lead for as long as this session holds it."""
@@ -120,10 +134,30 @@ class Controller:
                 if self._stopping.is_set():
                     return
                 self._look()
-            self._lead(self._take_office(self._channel.session))
+            term = self._take_office(self._channel.session)
+            try:
+                self._lead(term)
+            except FORESEEN:
+                raise
+            except Exception as error:
+                self._admit(term, error)
+                raise
         finally:
             self.metrics.stands_by()
             self._give_back()
+
+    def _admit(self, term: Term, error: Exception) -> None:
+        """Say what has failed where everybody looks: of the tiers, what was said before."""
+        where = "its log says where (`sluice logs controller`)"
+        sentence = f"decides nothing: controller {self._name} has failed and tries again, {where}: {_told(error)}"
+        try:
+            before = self._channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+            last = ControllerStatus(leader="", epoch=0, at=0, sentence="") if before is None else before.value
+            said = last.model_copy(update={"leader": self._name, "epoch": term.epoch, "at": time.time(), "sentence": sentence})
+            version = ANY_VERSION if self._channel.exists(paths.CONTROLLER_STATUS) else None
+            self._channel.multi([Guard(paths.EPOCH, term.version), Write(paths.CONTROLLER_STATUS, said, version)])
+        except FORESEEN as reason:
+            log.warning("what has failed is not in the status", reason=str(reason))
 
     def _acquired(self) -> bool:
         try:
@@ -270,6 +304,11 @@ class Controller:
         if sentence != self._said:
             self._said = sentence
             log.info(sentence, name=self._name)
+
+
+def _told(error: Exception) -> str:
+    """Put an error on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:TOLD_CHARACTERS]
 
 
 class Absences:

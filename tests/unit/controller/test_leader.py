@@ -1,5 +1,7 @@
 """What a leader makes of nodes that cannot be read, over the channel in memory."""
 
+import json
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +9,7 @@ from simulation.damage import Damaged
 from simulation.world import RULES, World
 
 from ops.channel import ConflictError
+from ops.controller import leader as process
 from ops.controller.leader import Controller
 from ops.model import paths
 from ops.model.assignment import HostRecord
@@ -132,6 +135,74 @@ def test_a_good_value_of_before_holds_until_it_has_to_be_written_over(world, of)
     leader.go_on()
     assert "cannot be read" not in leader.status.sentence
     assert world.owner("enrich").owner > number
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"cpu": 0}, {"cpu": -5}, {"memory": 0}, {"memory": -5}, {"cpu": "1e999"}, {"cpu": 1e300}, {"memory": 10**30}]
+)
+def test_what_a_host_has_is_not_read_where_it_is_no_number_that_a_machine_has(world, wrong):
+    path = paths.host("h2")
+    data, version, _ = world.channel.nodes[path]
+    said = ", ".join(f'"{key}": {value}' for key, value in {**json.loads(data), **wrong}.items() if key in {"cpu", "memory"})
+    world.channel.nodes[path] = (f'{{"name": "h2", "address": "127.0.0.1", "zone": "onprem", {said}}}', version + 1, None)
+    world.kill_driver("enrich")
+    leader = Leader(world)
+    leader.go_on()
+    assert f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {path}: " in leader.status.sentence
+    assert world.state("enrich") is State.RUNNING
+
+
+class Stopping(threading.Event):
+    """An order to stop that nobody waits for, but how long they would is noted."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = []
+
+    def wait(self, timeout=None):
+        self.waits.append(timeout)
+        return self.is_set()
+
+
+@pytest.fixture
+def elected(world, monkeypatch):
+    """A controller that is always elected, and how long it waits between its terms."""
+    lock = SimpleNamespace(acquire=lambda **_: True, release=lambda: None)
+    monkeypatch.setattr(world.channel, "kazoo", SimpleNamespace(Lock=lambda *_: lock))
+    controller = Controller(world.channel, "c1", lambda: RULES)
+    controller._stopping = Stopping()
+    return controller
+
+
+def test_an_error_that_nobody_foresaw_is_told_and_after_a_while_the_controller_tries_again(world, elected, monkeypatch, capsys):
+    said = []
+
+    def decide(*_):
+        if len(said) == 2:
+            elected.stop()
+        said.append(None if not said else world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value)
+        message = "no\nsuch word"
+        raise LookupError(message)
+
+    monkeypatch.setattr(process, "decide", decide)
+    elected.run()
+    assert len(said) == 3
+    assert elected._stopping.waits == [process.FAILED_SECONDS] * 3
+    where = "its log says where (`sluice logs controller`)"
+    assert said[1].sentence == f"decides nothing: controller c1 has failed and tries again, {where}: LookupError: no such word"
+    assert (said[1].epoch, said[2].epoch) == (1, 2)
+    assert "in decide" in capsys.readouterr().out
+
+
+def test_one_that_has_failed_does_not_say_so_over_what_another_leader_says(world, elected, monkeypatch):
+    def decide(*_):
+        elected.stop()
+        world.channel.put(paths.EPOCH, EpochRecord(epoch=7, leader="c2"))
+        raise LookupError
+
+    monkeypatch.setattr(process, "decide", decide)
+    elected.run()
+    assert not world.channel.exists(paths.CONTROLLER_STATUS)
 
 
 def test_a_good_value_of_a_tier_that_has_to_be_written_over_holds_nobody_else_up(world):
