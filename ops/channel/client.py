@@ -30,7 +30,7 @@ from pydantic import BaseModel, ValidationError
 from ops.channel.connection import Connection
 from ops.channel.interrupts import held_back
 from ops.model import paths
-from ops.model.access import Credential, Role, changers, host_of, removers
+from ops.model.access import Credential, Role, changers, host_of, removers, rights
 from ops.model.sentence import listed
 
 log = structlog.get_logger()
@@ -225,8 +225,11 @@ class Channel:
         return frozenset(self._refused)
 
     def _parsed(self, path: str, answer: Any, model: type[M]) -> Read[M] | None:
-        data, version, made = (b"", 0, 0) if answer is None else (answer[0], answer[1].version, answer[1].czxid)
-        if not data:
+        if answer is None:
+            self._refused.discard(path)
+            return None
+        data, version, made = answer[0], answer[1].version, answer[1].czxid
+        if not data and version == 0 and rights(path).create:  # made on the way to what is below it, and its own writer has not come yet
             self._refused.discard(path)
             return None
         try:

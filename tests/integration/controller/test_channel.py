@@ -8,23 +8,34 @@ from types import SimpleNamespace
 
 import pytest
 from kazoo.client import KazooClient
+from simulation.world import RULES
 
 from ops import metrics
 from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, Write
+from ops.controller.leader import Controller
 from ops.controller.mirror import Mirror
+from ops.controller.view import look
 from ops.model import paths
 from ops.model.access import Role
+from ops.model.assignment import HostFacts
 from ops.model.exporter import Exporter
 from ops.model.incarnation import TierWanted
 from ops.model.resources import known
+from ops.model.share import Layers
+from ops.model.status import ControllerStatus
 from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(120)
 
 
+def chroot(request):
+    """Name the tree of a test; a parameter may be a path."""
+    return request.node.name.replace("/", "-")[-40:]
+
+
 @pytest.fixture
 def channel(zookeeper, request):
-    with Channel(f"{zookeeper}/{request.node.name[:40]}") as connected:
+    with Channel(f"{zookeeper}/{chroot(request)}") as connected:
         yield connected
 
 
@@ -65,6 +76,38 @@ def test_what_a_newer_version_has_added_to_a_node_is_kept_when_it_is_written_aga
     assert channel.read("/config/wanted/a", TierWanted) is None
 
 
+NO_WORD = [paths.assignment("h1"), paths.host_record("h1"), paths.LAYERS, paths.LOCK, paths.HOLDS]
+
+
+@pytest.mark.parametrize("path", NO_WORD)
+def test_a_node_without_a_word_in_it_is_no_node_that_is_not_there(channel, path):
+    controller = Controller(channel, "c1", lambda: RULES)
+    term = controller._take_office(channel.session)
+    controller._pass(term)
+    channel.kazoo.create(path, b"", makepath=True)
+    new = Controller(channel, "c2", lambda: RULES)
+    term = new._take_office(channel.session)
+    for _ in range(2):
+        new._pass(term)
+    assert path in channel.refused
+    said = channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value
+    assert said.sentence.startswith(f"decides nothing: {path} cannot be read; ")
+    channel.delete(path)
+    assert channel.read(path, Layers) is None
+    assert path not in channel.refused
+
+
+def test_a_host_that_its_agent_is_about_to_register_can_be_read_and_one_whose_node_was_emptied_cannot(channel):
+    path = paths.host("h1")
+    facts = HostFacts(name="h1", address="127.0.1.1", zone="onprem", cpu=1, memory=1)
+    channel.create(paths.live("h1"), facts, ephemeral=True)  # the host's node is made on the way
+    assert look(Mirror(channel)).unread_hosts == {}
+    channel.put(path, facts)
+    assert look(Mirror(channel)).hosts["h1"].facts == facts
+    channel.kazoo.set(path, b"")
+    assert look(Mirror(channel)).unread_hosts == {"h1": path}
+
+
 def test_a_ctrl_c_in_the_middle_of_a_request_is_not_taken_for_a_channel_that_is_away(channel, monkeypatch):
     send = channel.kazoo._connection._write_sock.send
 
@@ -86,7 +129,7 @@ def test_the_mirror_reads_again_what_others_have_changed_and_keeps_the_last_good
     path = paths.wanted("counts")
     assert mirror.read(path, TierWanted, watch=True) is None
     assert mirror.children("/config/wanted", watch=True) == []
-    with Channel(f"{zookeeper}/{request.node.name[:40]}") as other:
+    with Channel(f"{zookeeper}/{chroot(request)}") as other:
         for paused in (True, False):
             woken.clear()
             other.put(path, TierWanted(paused=paused))
