@@ -255,6 +255,11 @@ class Channel:
         """Tell whether there is a node at `path`."""
         return self._call(lambda: self._ask(self._client.exists_async, (path,), watch=watch)[0]) is not None
 
+    def version(self, path: str) -> int | None:
+        """Return the version of the node at `path`, which may be one that does not parse; None where there is none."""
+        stat = self._call(lambda: self._ask(self._client.exists_async, (path,), watch=False)[0])
+        return None if stat is None else int(stat.version)
+
     # -- writing
 
     def put(self, path: str, value: BaseModel, *, version: int | None = None) -> None:

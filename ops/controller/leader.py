@@ -179,14 +179,24 @@ class Controller:
     def _take_office(self, session: int | None) -> Term:
         """Raise the epoch: from here on nothing that an earlier leader has still to write is accepted."""
         found = self._channel.read(paths.EPOCH, EpochRecord)
-        epoch = 1 if found is None else found.value.epoch + 1
-        record = EpochRecord(epoch=epoch, leader=self._name)
-        version = None if found is None else found.version
-        self._channel.multi([Write(paths.EPOCH, record, version)])
+        epoch, version = self._lost_epoch() if found is None else (found.value.epoch, found.version)
+        epoch += 1
+        self._channel.multi([Write(paths.EPOCH, EpochRecord(epoch=epoch, leader=self._name), version)])
         self._absences.forget()
         self._settled = None
         log.info("leads", name=self._name, epoch=epoch)
         return Term(epoch, 0 if version is None else version + 1, session)
+
+    def _lost_epoch(self) -> tuple[int, int | None]:
+        """Return the last epoch that anybody has told of, and the version of the node that does not say it; none where there is no node.
+
+        What fences is the version, which goes on growing when the node is written over. It is for people that the number does too.
+        """
+        version = self._channel.version(paths.EPOCH)
+        told = self._channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+        if version is not None:
+            log.warning("the epoch cannot be read: it is written anew", path=paths.EPOCH, name=self._name)
+        return (0 if told is None else told.value.epoch), version
 
     def _lead(self, term: Term) -> None:
         pruned = time.monotonic()
@@ -292,7 +302,8 @@ class Controller:
         """Something has changed under the decision: read anew; when it was the epoch, another one leads."""
         found = self._channel.read(paths.EPOCH, EpochRecord)
         if found is None or found.version != term.version:
-            message = f"{'nobody' if found is None else found.value.leader} has taken office since"
+            lost = f"{paths.EPOCH} is gone, or cannot be read: whoever leads next writes it anew"
+            message = lost if found is None else f"{found.value.leader} has taken office since"
             raise Deposed(message)
         log.info("decides again: something changed meanwhile", conflict=str(conflict))
         if paths.CONTROLLER_STATUS in self._mirror.unreadable():

@@ -12,7 +12,7 @@ from simulation.world import RULES
 
 from ops import metrics
 from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, Write
-from ops.controller.leader import Controller
+from ops.controller.leader import Controller, Deposed
 from ops.controller.mirror import Mirror
 from ops.controller.view import look
 from ops.model import paths
@@ -20,6 +20,7 @@ from ops.model.access import Role
 from ops.model.assignment import HostFacts
 from ops.model.exporter import Exporter
 from ops.model.incarnation import TierWanted
+from ops.model.operation import EpochRecord
 from ops.model.resources import known
 from ops.model.share import Layers
 from ops.model.status import ControllerStatus
@@ -95,6 +96,21 @@ def test_a_node_without_a_word_in_it_is_no_node_that_is_not_there(channel, path)
     channel.delete(path)
     assert channel.read(path, Layers) is None
     assert path not in channel.refused
+
+
+def test_an_epoch_that_cannot_be_read_is_written_over_and_an_older_leader_can_write_no_more(channel):
+    old = Controller(channel, "c1", lambda: RULES)
+    term = old._take_office(channel.session)
+    old._pass(term)
+    channel.kazoo.set(paths.EPOCH, b"")
+    new = Controller(channel, "c2", lambda: RULES)
+    after = new._take_office(channel.session)
+    assert (after.epoch, channel.read(paths.EPOCH, EpochRecord).value) == (2, EpochRecord(epoch=2, leader="c2"))
+    new._pass(after)
+    with pytest.raises(ConflictError):
+        channel.multi([Guard(paths.EPOCH, term.version), Write(paths.LAYERS, Layers(), None)])
+    with pytest.raises(Deposed, match="c2 has taken office since"):
+        old._look_into(term, ConflictError())
 
 
 def test_a_host_that_its_agent_is_about_to_register_can_be_read_and_one_whose_node_was_emptied_cannot(channel):

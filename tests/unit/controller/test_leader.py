@@ -152,6 +152,59 @@ def test_what_a_host_has_is_not_read_where_it_is_no_number_that_a_machine_has(wo
     assert world.state("enrich") is State.RUNNING
 
 
+@pytest.mark.parametrize("of", ["damaged", "emptied", "deleted"])
+def test_an_epoch_that_is_lost_is_written_anew_above_the_last_one_that_was_told(world, of):
+    for _ in range(3):
+        Leader(world).go_on(1)
+    _, version, _ = world.channel.nodes[paths.EPOCH]
+    if of == "deleted":
+        world.channel.delete(paths.EPOCH)
+    else:
+        world.channel.nodes[paths.EPOCH] = ("{broken" if of == "damaged" else "", version + 1, None)
+    new = Leader(world)
+    found = world.channel.read(paths.EPOCH, EpochRecord)
+    assert found.value == EpochRecord(epoch=4, leader="c1")
+    assert found.version == (0 if of == "deleted" else version + 2)
+    world.kill_driver("enrich")
+    new.go_on()
+    assert world.state("enrich") is State.RUNNING
+
+
+def test_a_leader_whose_epoch_is_lost_says_so_and_takes_office_anew(world, elected, monkeypatch):
+    decided, passes, said = process.decide, [], []
+
+    def decide(*what):
+        passes.append(what)
+        if len(passes) == 1:  # before it has written anything
+            world.channel.nodes[paths.EPOCH] = ("{broken", 1, None)
+        else:
+            elected.stop()
+        return decided(*what)
+
+    monkeypatch.setattr(process, "decide", decide)
+    monkeypatch.setattr(elected, "_say", said.append)
+    elected.run()
+    assert len(passes) == 2
+    assert f"does not lead: {paths.EPOCH} is gone, or cannot be read: whoever leads next writes it anew" in said
+    assert world.channel.read(paths.EPOCH, EpochRecord).value == EpochRecord(epoch=1, leader="c1"), "it had not told of its first term"
+    assert world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value.leader == "c1"
+
+
+def test_what_is_assigned_anew_to_a_host_whose_assignment_was_deleted_is_no_older_to_its_agent(world):
+    name = world.placement("counts").driver
+    leader = Leader(world)
+    leader.go_on(2)
+    before, number = world.agents[name].assigned, world.owner("counts").owner
+    world.channel.delete(paths.assignment(name))
+    leader.go_on(2)
+    assert world.agents[name].assigned.epoch > before.epoch
+    assert world.agents[name].assigned.units == before.units
+    world.kill_driver("counts")
+    leader.go_on()
+    assert world.owner("counts").owner > number
+    assert world.state("counts") is State.RUNNING
+
+
 class Stopping(threading.Event):
     """An order to stop that nobody waits for, but how long they would is noted."""
 
