@@ -307,28 +307,35 @@ class Channel:
         """Do all of it or nothing; ConflictError when any guard fails."""
 
         def send() -> None:
-            created = [write.path for write in writes if isinstance(write, Write) and write.version is None]
-            for parent in sorted({path.rsplit("/", 1)[0] for path in created} - {""}):
-                self._client.ensure_path_async(parent).get()
-            request = self._client.transaction()
-            for write in writes:
-                if isinstance(write, Guard):
-                    request.check(write.path, write.version)
-                elif write.value is None:
-                    request.delete(write.path, version=-1 if write.version is None else write.version)
-                elif write.version is None:
-                    request.create(write.path, write.data)
-                else:
-                    request.set_data(write.path, write.data, version=write.version)
-            answers = request.commit_async().get()
-            failures = [(write.path, answer) for write, answer in zip(writes, answers, strict=True) if isinstance(answer, Exception)]
+            failures = self._commit(writes)
+            created = {write.path for write in writes if isinstance(write, Write) and write.version is None and write.value is not None}
+            if any(path in created and isinstance(failure, NoNodeError) for path, failure in failures):
+                # Only now, when the guards before it have held: one who must not write leaves not even an empty node.
+                for parent in sorted({path.rsplit("/", 1)[0] for path in created} - {""}):
+                    self._client.ensure_path_async(parent).get()
+                failures = self._commit(writes)
             if refusals := [failure for _, failure in failures if isinstance(failure, NoAuthError)]:
                 raise refusals[0]
-            if failures:  # the others are told that they were undone, or not looked at, for its sake
-                causes = [each for each in failures if not isinstance(each[1], RolledBackError | RuntimeInconsistency)] or failures
-                raise ConflictError(listed(f"{path}: {type(failure).__name__}" for path, failure in causes))
+            if failures:
+                raise ConflictError(listed(f"{path}: {type(failure).__name__}" for path, failure in failures))
 
         self._call(send, *(write for write in writes if isinstance(write, Write)))
+
+    def _commit(self, writes: Sequence[Write | Guard]) -> list[tuple[str, Exception]]:
+        """Send it as one request, and return what has failed; the others are told that they were undone, or not looked at, for its sake."""
+        request = self._client.transaction()
+        for write in writes:
+            if isinstance(write, Guard):
+                request.check(write.path, write.version)
+            elif write.value is None:
+                request.delete(write.path, version=-1 if write.version is None else write.version)
+            elif write.version is None:
+                request.create(write.path, write.data)
+            else:
+                request.set_data(write.path, write.data, version=write.version)
+        answers = request.commit_async().get()
+        failures = [(write.path, answer) for write, answer in zip(writes, answers, strict=True) if isinstance(answer, Exception)]
+        return [each for each in failures if not isinstance(each[1], RolledBackError | RuntimeInconsistency)] or failures
 
     T = TypeVar("T")
 

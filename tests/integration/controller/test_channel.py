@@ -181,13 +181,18 @@ def test_where_figures_are_is_announced_again_after_the_session_has_ended(channe
     metrics.serve(channel, Exporter(role=Role.AGENT, address="127.0.1.1:0", host="h1"), Nothing())
     before = _announced(channel, set())
     assert scrape(metrics.exporters(channel)[0])["sluice_channel_connected"] == 1
+    end_session(channel, zookeeper)
+    after = _announced(channel, before)
+    assert len(after) == 1
+    assert metrics.exporters(channel)[0].address.startswith("127.0.1.1:")
+
+
+def end_session(channel, zookeeper):
+    """Have a channel's session end under it."""
     other = KazooClient(zookeeper, client_id=channel.kazoo.client_id)
     other.start()
     other.stop()  # it ends the session that both of them have
     other.close()
-    after = _announced(channel, before)
-    assert len(after) == 1
-    assert metrics.exporters(channel)[0].address.startswith("127.0.1.1:")
 
 
 def _announced(channel, before):
