@@ -39,6 +39,8 @@ M = TypeVar("M", bound=BaseModel)
 
 UNDER_WAY = 1000
 """Requests that are sent before the first of them is waited for."""
+LARGEST_BYTES = 1_000_000
+"""What one request may write. ZooKeeper (jute.maxbuffer, 1 MiB) answers a larger one by closing the connection, as if it was away."""
 SESSION_SECONDS = 6.0
 """A process that is gone for this long has lost its ephemeral nodes."""
 
@@ -52,6 +54,10 @@ class NotAllowedError(ChannelAwayError):
 
     Who follows the channel goes on as if it was away, and records flow; who asked for a change is told.
     """
+
+
+class TooLargeError(Exception):
+    """ZooKeeper would not take so much at once; the message names the node. Permanent."""
 
 
 class ConflictError(Exception):
@@ -264,7 +270,8 @@ class Channel:
 
     def put(self, path: str, value: BaseModel, *, version: int | None = None) -> None:
         """Create or overwrite; with `version`, only that version is overwritten (ConflictError otherwise)."""
-        data = _written(value)
+        write = Write(path, value, version)
+        data = write.data
 
         def send() -> None:
             try:
@@ -277,20 +284,21 @@ class Channel:
                 except NodeExistsError:
                     self._client.set_async(path, data).get()
 
-        self._call(send, Write(path, value, version))
+        self._call(send, write)
 
     def create(self, path: str, value: BaseModel, *, ephemeral: bool = False, sequence: bool = False) -> bool:
         """Create; return False when it is there already (posting twice is the same as once)."""
+        write = Write(path, value, None)
 
         def send() -> bool:
-            made = self._client.create_async(path, _written(value), ephemeral=ephemeral, sequence=sequence, makepath=True)
+            made = self._client.create_async(path, write.data, ephemeral=ephemeral, sequence=sequence, makepath=True)
             try:
                 made.get()
             except NodeExistsError:
                 return False
             return True
 
-        return self._call(send, Write(path, value, None))
+        return self._call(send, write)
 
     def delete(self, path: str) -> None:
         """Delete a node and all below it; an absent one is fine."""
@@ -343,6 +351,7 @@ class Channel:
         if not self.connected:
             message = f"ZooKeeper at {self.hosts} is away"
             raise ChannelAwayError(message)
+        _check_size(writes)
         try:
             with held_back():
                 return request()
@@ -353,6 +362,14 @@ class Channel:
         except KazooException as error:
             message = f"ZooKeeper at {self.hosts} is away: {error!r}"
             raise ChannelAwayError(message) from error
+
+
+def _check_size(writes: Sequence[Write]) -> None:
+    if sum(len(write.data) for write in writes) > LARGEST_BYTES:
+        largest = max(writes, key=lambda write: len(write.data))
+        beside = f", with {len(writes) - 1} others beside it," if len(writes) > 1 else ""
+        message = f"{largest.path} would have {len(largest.data):,} bytes: ZooKeeper takes {LARGEST_BYTES:,}{beside} at once"
+        raise TooLargeError(f"{message}; nothing was written")
 
 
 def _refusal(mine: Credential | None, writes: Sequence[Write]) -> str:

@@ -13,7 +13,7 @@ from kazoo.recipe.lock import Lock
 
 from ops.ages import Ages
 from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, Write
-from ops.channel.client import Waker
+from ops.channel.client import LARGEST_BYTES, Waker
 from ops.controller.decide import Decision, decide
 from ops.controller.draft import Moment
 from ops.controller.metrics import ControllerMetrics
@@ -294,9 +294,15 @@ class Controller:
             braked=decision.braked,
         )
         before = view.status
-        if before is not None and before.model_copy(update={"at": status.at}) == status:
-            return []
-        return [Write(paths.CONTROLLER_STATUS, status, view.versions.get(paths.CONTROLLER_STATUS))]
+        version = view.versions.get(paths.CONTROLLER_STATUS)
+        for said in (status, _short(status)):
+            if before is not None and before.model_copy(update={"at": said.at}) == said:
+                return []
+            write = Write(paths.CONTROLLER_STATUS, said, version)
+            if len(write.data) <= LARGEST_BYTES:
+                return [write]
+        log.error("the status is too large for ZooKeeper, and is left as it was", path=paths.CONTROLLER_STATUS, bytes=len(write.data))
+        return []
 
     def _look_into(self, term: Term, conflict: ConflictError) -> None:
         """Something has changed under the decision: read anew; when it was the epoch, another one leads."""
@@ -315,6 +321,15 @@ class Controller:
         if sentence != self._said:
             self._said = sentence
             log.info(sentence, name=self._name)
+
+
+def _short(status: ControllerStatus) -> ControllerStatus:
+    """Leave out what may be long, where all of it is too large for a node."""
+    tiers = {
+        name: tier.model_copy(update={"sentence": tier.sentence[:TOLD_CHARACTERS], "error": None}) for name, tier in status.tiers.items()
+    }
+    sentence = f"what is said of the tiers is too long for {paths.CONTROLLER_STATUS}, and cut short: {status.sentence}"
+    return status.model_copy(update={"sentence": sentence[: 10 * TOLD_CHARACTERS], "tiers": tiers})
 
 
 def _told(error: Exception) -> str:

@@ -11,7 +11,9 @@ from kazoo.client import KazooClient
 from simulation.world import RULES
 
 from ops import metrics
-from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, Write
+from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, TooLargeError, Write
+from ops.controller import leader
+from ops.controller.decide import Decision
 from ops.controller.leader import Controller, Deposed
 from ops.controller.mirror import Mirror
 from ops.controller.view import look
@@ -23,7 +25,7 @@ from ops.model.incarnation import TierWanted
 from ops.model.operation import EpochRecord
 from ops.model.resources import known
 from ops.model.share import Layers
-from ops.model.status import ControllerStatus
+from ops.model.status import ControllerStatus, TierState, TierStatus
 from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(120)
@@ -111,6 +113,33 @@ def test_an_epoch_that_cannot_be_read_is_written_over_and_an_older_leader_can_wr
         channel.multi([Guard(paths.EPOCH, term.version), Write(paths.LAYERS, Layers(), None)])
     with pytest.raises(Deposed, match="c2 has taken office since"):
         old._look_into(term, ConflictError())
+
+
+def test_what_is_too_large_for_zookeeper_is_refused_by_name_and_the_connection_stays(channel):
+    large, session = TierWanted(by="x" * 1_000_000), channel.session
+    for send in (
+        lambda: channel.put(paths.wanted("a"), large),
+        lambda: channel.create(paths.wanted("a"), large),
+        lambda: channel.multi([Write(paths.wanted("b"), TierWanted(), None), Write(paths.wanted("a"), large, None)]),
+    ):
+        with pytest.raises(TooLargeError, match=r"^/config/wanted/a would have 1,000,009 bytes: ZooKeeper takes 1,000,000"):
+            send()
+    assert channel.children("/config/wanted") == []
+    channel.put(paths.wanted("a"), TierWanted(by="x" * 999_991))
+    assert channel.session == session
+
+
+def test_a_status_that_is_too_large_for_zookeeper_is_cut_short_and_keeps_nobody_from_leading(channel, monkeypatch):
+    tiers = {f"t{number}": TierStatus(state=TierState.FAILED, sentence="has failed", error="x" * 10_000) for number in range(200)}
+    monkeypatch.setattr(leader, "decide", lambda *_: Decision((), "x" * 2_000_000, tiers, under_way=False))
+    controller = Controller(channel, "c1", lambda: RULES)
+    term = controller._take_office(channel.session)
+    controller._pass(term)
+    found = channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+    assert found.value.sentence.startswith("what is said of the tiers is too long for /controller/status, and cut short: xxx")
+    assert found.value.tiers["t199"] == TierStatus(state=TierState.FAILED, sentence="has failed")
+    controller._pass(term)
+    assert channel.read(paths.CONTROLLER_STATUS, ControllerStatus) == found, "it is not written again and again"
 
 
 def test_a_host_that_its_agent_is_about_to_register_can_be_read_and_one_whose_node_was_emptied_cannot(channel):
