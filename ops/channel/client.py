@@ -30,7 +30,7 @@ from pydantic import BaseModel, ValidationError
 from ops.channel.connection import Connection
 from ops.channel.interrupts import held_back
 from ops.model import paths
-from ops.model.access import Credential, Role, changers, host_of, removers
+from ops.model.access import Credential, Role, changers, host_of, removers, rights
 from ops.model.sentence import listed
 
 log = structlog.get_logger()
@@ -39,6 +39,8 @@ M = TypeVar("M", bound=BaseModel)
 
 UNDER_WAY = 1000
 """Requests that are sent before the first of them is waited for."""
+LARGEST_BYTES = 1_000_000
+"""What one request may write. ZooKeeper (jute.maxbuffer, 1 MiB) answers a larger one by closing the connection, as if it was away."""
 SESSION_SECONDS = 6.0
 """A process that is gone for this long has lost its ephemeral nodes."""
 
@@ -52,6 +54,10 @@ class NotAllowedError(ChannelAwayError):
 
     Who follows the channel goes on as if it was away, and records flow; who asked for a change is told.
     """
+
+
+class TooLargeError(Exception):
+    """ZooKeeper would not take so much at once; the message names the node. Permanent."""
 
 
 class ConflictError(Exception):
@@ -225,8 +231,11 @@ class Channel:
         return frozenset(self._refused)
 
     def _parsed(self, path: str, answer: Any, model: type[M]) -> Read[M] | None:
-        data, version, made = (b"", 0, 0) if answer is None else (answer[0], answer[1].version, answer[1].czxid)
-        if not data:
+        if answer is None:
+            self._refused.discard(path)
+            return None
+        data, version, made = answer[0], answer[1].version, answer[1].czxid
+        if not data and version == 0 and rights(path).create:  # made on the way to what is below it, and its own writer has not come yet
             self._refused.discard(path)
             return None
         try:
@@ -252,11 +261,17 @@ class Channel:
         """Tell whether there is a node at `path`."""
         return self._call(lambda: self._ask(self._client.exists_async, (path,), watch=watch)[0]) is not None
 
+    def version(self, path: str) -> int | None:
+        """Return the version of the node at `path`, which may be one that does not parse; None where there is none."""
+        stat = self._call(lambda: self._ask(self._client.exists_async, (path,), watch=False)[0])
+        return None if stat is None else int(stat.version)
+
     # -- writing
 
     def put(self, path: str, value: BaseModel, *, version: int | None = None) -> None:
         """Create or overwrite; with `version`, only that version is overwritten (ConflictError otherwise)."""
-        data = _written(value)
+        write = Write(path, value, version)
+        data = write.data
 
         def send() -> None:
             try:
@@ -269,20 +284,21 @@ class Channel:
                 except NodeExistsError:
                     self._client.set_async(path, data).get()
 
-        self._call(send, Write(path, value, version))
+        self._call(send, write)
 
     def create(self, path: str, value: BaseModel, *, ephemeral: bool = False, sequence: bool = False) -> bool:
         """Create; return False when it is there already (posting twice is the same as once)."""
+        write = Write(path, value, None)
 
         def send() -> bool:
-            made = self._client.create_async(path, _written(value), ephemeral=ephemeral, sequence=sequence, makepath=True)
+            made = self._client.create_async(path, write.data, ephemeral=ephemeral, sequence=sequence, makepath=True)
             try:
                 made.get()
             except NodeExistsError:
                 return False
             return True
 
-        return self._call(send, Write(path, value, None))
+        return self._call(send, write)
 
     def delete(self, path: str) -> None:
         """Delete a node and all below it; an absent one is fine."""
@@ -299,28 +315,35 @@ class Channel:
         """Do all of it or nothing; ConflictError when any guard fails."""
 
         def send() -> None:
-            created = [write.path for write in writes if isinstance(write, Write) and write.version is None]
-            for parent in sorted({path.rsplit("/", 1)[0] for path in created} - {""}):
-                self._client.ensure_path_async(parent).get()
-            request = self._client.transaction()
-            for write in writes:
-                if isinstance(write, Guard):
-                    request.check(write.path, write.version)
-                elif write.value is None:
-                    request.delete(write.path, version=-1 if write.version is None else write.version)
-                elif write.version is None:
-                    request.create(write.path, write.data)
-                else:
-                    request.set_data(write.path, write.data, version=write.version)
-            answers = request.commit_async().get()
-            failures = [(write.path, answer) for write, answer in zip(writes, answers, strict=True) if isinstance(answer, Exception)]
+            failures = self._commit(writes)
+            created = {write.path for write in writes if isinstance(write, Write) and write.version is None and write.value is not None}
+            if any(path in created and isinstance(failure, NoNodeError) for path, failure in failures):
+                # Only now, when the guards before it have held: one who must not write leaves not even an empty node.
+                for parent in sorted({path.rsplit("/", 1)[0] for path in created} - {""}):
+                    self._client.ensure_path_async(parent).get()
+                failures = self._commit(writes)
             if refusals := [failure for _, failure in failures if isinstance(failure, NoAuthError)]:
                 raise refusals[0]
-            if failures:  # the others are told that they were undone, or not looked at, for its sake
-                causes = [each for each in failures if not isinstance(each[1], RolledBackError | RuntimeInconsistency)] or failures
-                raise ConflictError(listed(f"{path}: {type(failure).__name__}" for path, failure in causes))
+            if failures:
+                raise ConflictError(listed(f"{path}: {type(failure).__name__}" for path, failure in failures))
 
         self._call(send, *(write for write in writes if isinstance(write, Write)))
+
+    def _commit(self, writes: Sequence[Write | Guard]) -> list[tuple[str, Exception]]:
+        """Send it as one request, and return what has failed; the others are told that they were undone, or not looked at, for its sake."""
+        request = self._client.transaction()
+        for write in writes:
+            if isinstance(write, Guard):
+                request.check(write.path, write.version)
+            elif write.value is None:
+                request.delete(write.path, version=-1 if write.version is None else write.version)
+            elif write.version is None:
+                request.create(write.path, write.data)
+            else:
+                request.set_data(write.path, write.data, version=write.version)
+        answers = request.commit_async().get()
+        failures = [(write.path, answer) for write, answer in zip(writes, answers, strict=True) if isinstance(answer, Exception)]
+        return [each for each in failures if not isinstance(each[1], RolledBackError | RuntimeInconsistency)] or failures
 
     T = TypeVar("T")
 
@@ -328,6 +351,7 @@ class Channel:
         if not self.connected:
             message = f"ZooKeeper at {self.hosts} is away"
             raise ChannelAwayError(message)
+        _check_size(writes)
         try:
             with held_back():
                 return request()
@@ -338,6 +362,14 @@ class Channel:
         except KazooException as error:
             message = f"ZooKeeper at {self.hosts} is away: {error!r}"
             raise ChannelAwayError(message) from error
+
+
+def _check_size(writes: Sequence[Write]) -> None:
+    if sum(len(write.data) for write in writes) > LARGEST_BYTES:
+        largest = max(writes, key=lambda write: len(write.data))
+        beside = f", with {len(writes) - 1} others beside it," if len(writes) > 1 else ""
+        message = f"{largest.path} would have {len(largest.data):,} bytes: ZooKeeper takes {LARGEST_BYTES:,}{beside} at once"
+        raise TooLargeError(f"{message}; nothing was written")
 
 
 def _refusal(mine: Credential | None, writes: Sequence[Write]) -> str:

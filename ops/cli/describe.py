@@ -14,7 +14,7 @@ from ops.model.share import Layer
 from ops.planning.cluster import Rules
 from ops.planning.shares import Target, limits, target
 
-_NOT_READ = HostFacts(name=HostName("?"), address="?", zone="?", cpu=0, memory=0)
+_NOT_READ = HostFacts.model_construct(name=HostName("?"), address="?", zone="?", cpu=0, memory=0)
 """What is shown of a host whose facts cannot be read."""
 _WORKER_STATES = {UnitState.STARTING: "starting", UnitState.STOPPING: "draining", UnitState.EXITED: "lost"}
 

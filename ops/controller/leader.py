@@ -13,7 +13,7 @@ from kazoo.recipe.lock import Lock
 
 from ops.ages import Ages
 from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, Write
-from ops.channel.client import Waker
+from ops.channel.client import LARGEST_BYTES, Waker
 from ops.controller.decide import Decision, decide
 from ops.controller.draft import Moment
 from ops.controller.metrics import ControllerMetrics
@@ -41,7 +41,11 @@ LOST_SECONDS = 12.0
 """How long a host's agent may be away, its session ended, before the host counts as lost: an agent that was killed is back by then."""
 CONFLICT_SECONDS = 0.02
 """Before it is decided again, when something has changed meanwhile; twice as long each time in a row."""
+FAILED_SECONDS = 10.0
+"""After an error that nobody foresaw, before it stands for election again: another one, perhaps of another version, has its turn."""
 PRUNE_SECONDS = 60.0
+TOLD_CHARACTERS = 300
+"""Of an error that nobody foresaw, on one line; the rest is in the log."""
 ELECTION_SECONDS = 2.0
 """How often a standby looks up from the queue, to see whether it is told to stop."""
 
@@ -67,6 +71,10 @@ class Term:
 
 class Deposed(Exception):  # noqa: N818 - it is news, not an error
     """Its session is gone or another one leads: decide nothing more, stand for election again."""
+
+
+FORESEEN = (Deposed, ChannelAwayError, ConflictError, KazooException)
+"""After these it stands for election again at once."""
 
 
 class Controller:
@@ -102,9 +110,15 @@ class Controller:
         while not self._stopping.is_set():
             try:
                 self._serve()
-            except (Deposed, ChannelAwayError, ConflictError, KazooException) as reason:
+            except FORESEEN as reason:
                 self._say(f"does not lead: {reason or type(reason).__name__}")
                 self._stopping.wait(BUSY_SECONDS)
+            except Exception as error:
+                # To end would be no better: whoever starts it again starts the same on the same channel, and so on without a pause.
+                self._said = f"has failed: {_told(error)}"
+                log.exception(self._said, name=self._name, again_in_seconds=FAILED_SECONDS)
+                self._mirror.stale(None)
+                self._stopping.wait(FAILED_SECONDS)
 
     def _serve(self) -> None:
         """Wait for the leader's lock, then lead for as long as this session holds it."""
@@ -120,10 +134,30 @@ class Controller:
                 if self._stopping.is_set():
                     return
                 self._look()
-            self._lead(self._take_office(self._channel.session))
+            term = self._take_office(self._channel.session)
+            try:
+                self._lead(term)
+            except FORESEEN:
+                raise
+            except Exception as error:
+                self._admit(term, error)
+                raise
         finally:
             self.metrics.stands_by()
             self._give_back()
+
+    def _admit(self, term: Term, error: Exception) -> None:
+        """Say what has failed where everybody looks: of the tiers, what was said before."""
+        where = "its log says where (`sluice logs controller`)"
+        sentence = f"decides nothing: controller {self._name} has failed and tries again, {where}: {_told(error)}"
+        try:
+            before = self._channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+            last = ControllerStatus(leader="", epoch=0, at=0, sentence="") if before is None else before.value
+            said = last.model_copy(update={"leader": self._name, "epoch": term.epoch, "at": time.time(), "sentence": sentence})
+            version = ANY_VERSION if self._channel.exists(paths.CONTROLLER_STATUS) else None
+            self._channel.multi([Guard(paths.EPOCH, term.version), Write(paths.CONTROLLER_STATUS, said, version)])
+        except FORESEEN as reason:
+            log.warning("what has failed is not in the status", reason=str(reason))
 
     def _acquired(self) -> bool:
         try:
@@ -145,14 +179,24 @@ class Controller:
     def _take_office(self, session: int | None) -> Term:
         """Raise the epoch: from here on nothing that an earlier leader has still to write is accepted."""
         found = self._channel.read(paths.EPOCH, EpochRecord)
-        epoch = 1 if found is None else found.value.epoch + 1
-        record = EpochRecord(epoch=epoch, leader=self._name)
-        version = None if found is None else found.version
-        self._channel.multi([Write(paths.EPOCH, record, version)])
+        epoch, version = self._lost_epoch() if found is None else (found.value.epoch, found.version)
+        epoch += 1
+        self._channel.multi([Write(paths.EPOCH, EpochRecord(epoch=epoch, leader=self._name), version)])
         self._absences.forget()
         self._settled = None
         log.info("leads", name=self._name, epoch=epoch)
         return Term(epoch, 0 if version is None else version + 1, session)
+
+    def _lost_epoch(self) -> tuple[int, int | None]:
+        """Return the last epoch that anybody has told of, and the version of the node that does not say it; none where there is no node.
+
+        What fences is the version, which goes on growing when the node is written over. It is for people that the number does too.
+        """
+        version = self._channel.version(paths.EPOCH)
+        told = self._channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+        if version is not None:
+            log.warning("the epoch cannot be read: it is written anew", path=paths.EPOCH, name=self._name)
+        return (0 if told is None else told.value.epoch), version
 
     def _lead(self, term: Term) -> None:
         pruned = time.monotonic()
@@ -250,15 +294,22 @@ class Controller:
             braked=decision.braked,
         )
         before = view.status
-        if before is not None and before.model_copy(update={"at": status.at}) == status:
-            return []
-        return [Write(paths.CONTROLLER_STATUS, status, view.versions.get(paths.CONTROLLER_STATUS))]
+        version = view.versions.get(paths.CONTROLLER_STATUS)
+        for said in (status, _short(status)):
+            if before is not None and before.model_copy(update={"at": said.at}) == said:
+                return []
+            write = Write(paths.CONTROLLER_STATUS, said, version)
+            if len(write.data) <= LARGEST_BYTES:
+                return [write]
+        log.error("the status is too large for ZooKeeper, and is left as it was", path=paths.CONTROLLER_STATUS, bytes=len(write.data))
+        return []
 
     def _look_into(self, term: Term, conflict: ConflictError) -> None:
         """Something has changed under the decision: read anew; when it was the epoch, another one leads."""
         found = self._channel.read(paths.EPOCH, EpochRecord)
         if found is None or found.version != term.version:
-            message = f"{'nobody' if found is None else found.value.leader} has taken office since"
+            lost = f"{paths.EPOCH} is gone, or cannot be read: whoever leads next writes it anew"
+            message = lost if found is None else f"{found.value.leader} has taken office since"
             raise Deposed(message)
         log.info("decides again: something changed meanwhile", conflict=str(conflict))
         if paths.CONTROLLER_STATUS in self._mirror.unreadable():
@@ -270,6 +321,20 @@ class Controller:
         if sentence != self._said:
             self._said = sentence
             log.info(sentence, name=self._name)
+
+
+def _short(status: ControllerStatus) -> ControllerStatus:
+    """Leave out what may be long, where all of it is too large for a node."""
+    tiers = {
+        name: tier.model_copy(update={"sentence": tier.sentence[:TOLD_CHARACTERS], "error": None}) for name, tier in status.tiers.items()
+    }
+    sentence = f"what is said of the tiers is too long for {paths.CONTROLLER_STATUS}, and cut short: {status.sentence}"
+    return status.model_copy(update={"sentence": sentence[: 10 * TOLD_CHARACTERS], "tiers": tiers})
+
+
+def _told(error: Exception) -> str:
+    """Put an error on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:TOLD_CHARACTERS]
 
 
 class Absences:

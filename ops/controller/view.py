@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
@@ -21,7 +22,7 @@ from ops.model.tier import TierSpec
 
 M = TypeVar("M", bound=BaseModel)
 
-_NO_RECORD, _NO_UNITS = HostRecord(), Assignment()
+_NO_RECORD = HostRecord()
 """What holds of a host where nothing is written: the same for thousands of them."""
 MENDED_BY = (
     "where a newer version has written it, upgrade the controllers; "
@@ -247,9 +248,19 @@ def _hosts(at: _Look) -> Iterable[HostView]:
             facts=facts[number],
             live=paths.LIVE in below[number],
             record=records.get(name) or _NO_RECORD,
-            assignment=assigned[number] or _NO_UNITS,
+            assignment=assigned[number] or _no_units(observed[number]),
             observed=observed[number],
         )
+
+
+def _no_units(observed: Observed | None) -> Assignment:
+    """Return what holds where nothing is assigned. The epochs go on after one that was deleted: the host's agent refuses older ones."""
+    return _nothing(0 if observed is None else observed.epoch)
+
+
+@cache
+def _nothing(epoch: int) -> Assignment:
+    return Assignment(epoch=epoch)
 
 
 def _operation(at: _Look, name: str) -> OperationView | None:

@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 from typing import Self
 
 from ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
-from ops.model.resources import Frozen, Quantum
+from ops.model.resources import Cores, Frozen, Mebibytes, Quantum
 
 
 class UnitKind(StrEnum):
@@ -114,8 +114,8 @@ class HostFacts(Frozen):
     zone: str
     rack: str | None = None
     labels: tuple[str, ...] = ()
-    cpu: float
-    memory: int
+    cpu: Cores
+    memory: Mebibytes
     """MiB that may be given to slots and drivers."""
     known_as: str | None = None
     """How access lists know the host's agent, which has a credential of its own."""

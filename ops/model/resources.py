@@ -21,7 +21,11 @@ def _mebibytes(value: object) -> object:
     return value
 
 
-Mebibytes = Annotated[int, BeforeValidator(_mebibytes), Field(gt=0)]
+MOST_CORES, MOST_MEBIBYTES = 100_000.0, 2**30
+"""More than any machine has: who says more is mistaken, and what is reckoned from it would have no end."""
+
+Mebibytes = Annotated[int, BeforeValidator(_mebibytes), Field(gt=0, le=MOST_MEBIBYTES)]
+Cores = Annotated[float, Field(gt=0, le=MOST_CORES)]
 
 
 BESIDE_HEAP = 450
@@ -32,10 +36,10 @@ class Frozen(BaseModel):
     """A value: never changed after it was made, and unknown keys are refused.
 
     What a newer version has added to one that comes from the channel, or from an agent's disk, is kept (`extra="allow"` there), and
-    written again with it (decision record 0031).
+    written again with it (decision record 0031). No number is infinite: JSON has no word for that, but `1e999` is read as it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_serializer(mode="wrap")
     def _with_unknown(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -54,7 +58,7 @@ def known(value: F) -> F:
 class Quantum(Frozen):
     """The fixed resources of one worker, all of them together: a tier has k of these, never a part."""
 
-    cpu: float = Field(default=1.0, gt=0)
+    cpu: Cores = Field(default=1.0, ge=0.001)
     """Cores that the worker is entitled to when the host is busy (a weight, not a ceiling). Unit: cores."""
     memory: Mebibytes = 1024
     """Everything in the slot: the Worker daemon, the executor's heap and what lies beside it. Unit: MiB, or `700m`, `2g`."""
@@ -95,7 +99,7 @@ has as many processors, on which no other unit runs, and the others share what i
 class Capacity(Frozen):
     """What a host gives to slots and drivers."""
 
-    cpu: float = Field(gt=0)
+    cpu: Cores
     memory: Mebibytes
 
     def less(self, quantum: Quantum) -> tuple[float, int]:

@@ -206,6 +206,7 @@ class SimAgent:
     def __init__(self, channel, host, logs, specs, clocks):
         self.channel, self.host, self.logs, self.specs, self.clocks = channel, host, logs, specs, clocks
         self.clock, self.wall = clocks
+        self.assigned = Assignment()
         self.units = {}
         self.asked = {}
         """Since when a batch slot is wanted back."""
@@ -268,7 +269,9 @@ class SimAgent:
         if not self.alive:
             return
         found = self.channel.read(paths.assignment(self.host.name), Assignment)
-        assignment = Assignment() if found is None else found.value
+        if found is not None and found.value.epoch >= self.assigned.epoch:  # what is older is refused, as by a real agent
+            self.assigned = found.value
+        assignment = self.assigned
         if assignment.reboot and assignment.reboot != self.rebooted:
             self.units, self.drivers = {}, {}
             self.rebooted = assignment.reboot

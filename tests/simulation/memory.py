@@ -48,6 +48,9 @@ class MemoryChannel:
     def exists(self, path, **_watch):
         return path in self.nodes
 
+    def version(self, path):
+        return self.nodes[path][1] if path in self.nodes else None
+
     def put(self, path, value, *, version=None):
         if version is not None and self.nodes.get(path, (None, None, None))[1] != version:
             raise ConflictError(path)

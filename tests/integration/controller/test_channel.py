@@ -8,23 +8,37 @@ from types import SimpleNamespace
 
 import pytest
 from kazoo.client import KazooClient
+from simulation.world import RULES
 
 from ops import metrics
-from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, Write
+from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, TooLargeError, Write
+from ops.controller import leader
+from ops.controller.decide import Decision
+from ops.controller.leader import Controller, Deposed
 from ops.controller.mirror import Mirror
+from ops.controller.view import look
 from ops.model import paths
 from ops.model.access import Role
+from ops.model.assignment import HostFacts
 from ops.model.exporter import Exporter
 from ops.model.incarnation import TierWanted
+from ops.model.operation import EpochRecord
 from ops.model.resources import known
+from ops.model.share import Layers
+from ops.model.status import ControllerStatus, TierState, TierStatus
 from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(120)
 
 
+def chroot(request):
+    """Name the tree of a test; a parameter may be a path."""
+    return request.node.name.replace("/", "-")[-40:]
+
+
 @pytest.fixture
 def channel(zookeeper, request):
-    with Channel(f"{zookeeper}/{request.node.name[:40]}") as connected:
+    with Channel(f"{zookeeper}/{chroot(request)}") as connected:
         yield connected
 
 
@@ -65,6 +79,80 @@ def test_what_a_newer_version_has_added_to_a_node_is_kept_when_it_is_written_aga
     assert channel.read("/config/wanted/a", TierWanted) is None
 
 
+NO_WORD = [paths.assignment("h1"), paths.host_record("h1"), paths.LAYERS, paths.LOCK, paths.HOLDS]
+
+
+@pytest.mark.parametrize("path", NO_WORD)
+def test_a_node_without_a_word_in_it_is_no_node_that_is_not_there(channel, path):
+    controller = Controller(channel, "c1", lambda: RULES)
+    term = controller._take_office(channel.session)
+    controller._pass(term)
+    channel.kazoo.create(path, b"", makepath=True)
+    new = Controller(channel, "c2", lambda: RULES)
+    term = new._take_office(channel.session)
+    for _ in range(2):
+        new._pass(term)
+    assert path in channel.refused
+    said = channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value
+    assert said.sentence.startswith(f"decides nothing: {path} cannot be read; ")
+    channel.delete(path)
+    assert channel.read(path, Layers) is None
+    assert path not in channel.refused
+
+
+def test_an_epoch_that_cannot_be_read_is_written_over_and_an_older_leader_can_write_no_more(channel):
+    old = Controller(channel, "c1", lambda: RULES)
+    term = old._take_office(channel.session)
+    old._pass(term)
+    channel.kazoo.set(paths.EPOCH, b"")
+    new = Controller(channel, "c2", lambda: RULES)
+    after = new._take_office(channel.session)
+    assert (after.epoch, channel.read(paths.EPOCH, EpochRecord).value) == (2, EpochRecord(epoch=2, leader="c2"))
+    new._pass(after)
+    with pytest.raises(ConflictError):
+        channel.multi([Guard(paths.EPOCH, term.version), Write(paths.LAYERS, Layers(), None)])
+    with pytest.raises(Deposed, match="c2 has taken office since"):
+        old._look_into(term, ConflictError())
+
+
+def test_what_is_too_large_for_zookeeper_is_refused_by_name_and_the_connection_stays(channel):
+    large, session = TierWanted(by="x" * 1_000_000), channel.session
+    for send in (
+        lambda: channel.put(paths.wanted("a"), large),
+        lambda: channel.create(paths.wanted("a"), large),
+        lambda: channel.multi([Write(paths.wanted("b"), TierWanted(), None), Write(paths.wanted("a"), large, None)]),
+    ):
+        with pytest.raises(TooLargeError, match=r"^/config/wanted/a would have 1,000,009 bytes: ZooKeeper takes 1,000,000"):
+            send()
+    assert channel.children("/config/wanted") == []
+    channel.put(paths.wanted("a"), TierWanted(by="x" * 999_991))
+    assert channel.session == session
+
+
+def test_a_status_that_is_too_large_for_zookeeper_is_cut_short_and_keeps_nobody_from_leading(channel, monkeypatch):
+    tiers = {f"t{number}": TierStatus(state=TierState.FAILED, sentence="has failed", error="x" * 10_000) for number in range(200)}
+    monkeypatch.setattr(leader, "decide", lambda *_: Decision((), "x" * 2_000_000, tiers, under_way=False))
+    controller = Controller(channel, "c1", lambda: RULES)
+    term = controller._take_office(channel.session)
+    controller._pass(term)
+    found = channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+    assert found.value.sentence.startswith("what is said of the tiers is too long for /controller/status, and cut short: xxx")
+    assert found.value.tiers["t199"] == TierStatus(state=TierState.FAILED, sentence="has failed")
+    controller._pass(term)
+    assert channel.read(paths.CONTROLLER_STATUS, ControllerStatus) == found, "it is not written again and again"
+
+
+def test_a_host_that_its_agent_is_about_to_register_can_be_read_and_one_whose_node_was_emptied_cannot(channel):
+    path = paths.host("h1")
+    facts = HostFacts(name="h1", address="127.0.1.1", zone="onprem", cpu=1, memory=1)
+    channel.create(paths.live("h1"), facts, ephemeral=True)  # the host's node is made on the way
+    assert look(Mirror(channel)).unread_hosts == {}
+    channel.put(path, facts)
+    assert look(Mirror(channel)).hosts["h1"].facts == facts
+    channel.kazoo.set(path, b"")
+    assert look(Mirror(channel)).unread_hosts == {"h1": path}
+
+
 def test_a_ctrl_c_in_the_middle_of_a_request_is_not_taken_for_a_channel_that_is_away(channel, monkeypatch):
     send = channel.kazoo._connection._write_sock.send
 
@@ -86,7 +174,7 @@ def test_the_mirror_reads_again_what_others_have_changed_and_keeps_the_last_good
     path = paths.wanted("counts")
     assert mirror.read(path, TierWanted, watch=True) is None
     assert mirror.children("/config/wanted", watch=True) == []
-    with Channel(f"{zookeeper}/{request.node.name[:40]}") as other:
+    with Channel(f"{zookeeper}/{chroot(request)}") as other:
         for paused in (True, False):
             woken.clear()
             other.put(path, TierWanted(paused=paused))
@@ -122,13 +210,18 @@ def test_where_figures_are_is_announced_again_after_the_session_has_ended(channe
     metrics.serve(channel, Exporter(role=Role.AGENT, address="127.0.1.1:0", host="h1"), Nothing())
     before = _announced(channel, set())
     assert scrape(metrics.exporters(channel)[0])["sluice_channel_connected"] == 1
+    end_session(channel, zookeeper)
+    after = _announced(channel, before)
+    assert len(after) == 1
+    assert metrics.exporters(channel)[0].address.startswith("127.0.1.1:")
+
+
+def end_session(channel, zookeeper):
+    """Have a channel's session end under it."""
     other = KazooClient(zookeeper, client_id=channel.kazoo.client_id)
     other.start()
     other.stop()  # it ends the session that both of them have
     other.close()
-    after = _announced(channel, before)
-    assert len(after) == 1
-    assert metrics.exporters(channel)[0].address.startswith("127.0.1.1:")
 
 
 def _announced(channel, before):

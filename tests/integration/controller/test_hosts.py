@@ -22,7 +22,7 @@ def pipeline(zookeeper, tmp_path):
     with opened(f"{zookeeper}/{uuid.uuid4().hex}", tmp_path) as (world, controllers):
         clock = tmp_path / "ahead"
         clock.write_text("0")
-        controllers.start("c1", clock)
+        controllers.start("c1", "tests.shifted", clock)
         world.want()
         world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
         yield world, controllers, clock

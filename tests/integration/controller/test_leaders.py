@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +15,15 @@ from simulation.live import LiveWorld
 
 from ops import metrics
 from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
+from ops.controller.leader import Controller
+from ops.controller.rulebook import Rulebook
 from ops.model import paths
 from ops.model.assignment import HostRecord, HostState, UnitKind
 from ops.model.incarnation import IncarnationReport, State
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, EpochRecord, Step
 from ops.model.share import Layers
 from ops.model.status import ControllerStatus
+from tests.integration.controller.test_channel import chroot, end_session
 from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(400)
@@ -33,12 +37,11 @@ class Controllers:
         self.site = folder / "site.yaml"
         self.site.write_text((Path(__file__).parents[3] / "site.yaml").read_text())
 
-    def start(self, name, clock=None):
-        """Start one; with a `clock`, under a wall clock that is as many seconds ahead as this file says."""
-        shifted = [] if clock is None else ["tests.shifted", clock]
+    def start(self, name, *under):
+        """Start one; `under` a module of the tests that changes something, with what it is told."""
         with (self.folder / f"{name}.log").open("a") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", *shifted, "ops.controller", "--site", self.site, "--name", name, "--zookeeper", self.address],
+                [sys.executable, "-m", *under, "ops.controller", "--site", self.site, "--name", name, "--zookeeper", self.address],
                 stdout=log,
                 stderr=log,
             )
@@ -56,7 +59,7 @@ class Controllers:
 @pytest.fixture
 def pipeline(zookeeper, tmp_path, request):
     """A channel of the test's own, and controllers on it."""
-    with opened(f"{zookeeper}/{request.node.name[:40]}", tmp_path) as made:
+    with opened(f"{zookeeper}/{chroot(request)}", tmp_path) as made:
         yield made
 
 
@@ -300,6 +303,62 @@ def test_a_leader_that_was_frozen_finds_another_one_leading_and_stands_by(pipeli
     world.until_true(lambda: leader(world) == "c1", 120)
     world.kill_driver("counts")
     world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 60)
+
+
+def test_what_a_leader_sends_that_was_frozen_as_it_was_about_to_write_is_refused(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1", "tests.frozen", paths.change("k1"))
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    first = world.channel.read(paths.EPOCH, EpochRecord).value.epoch
+    controllers.start("c2")
+    world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
+    world.begin("k1", kind=ChangeKind.CORDON, host="h3").step()
+    stands = Path(f"/proc/{controllers.running['c1'].pid}/stat")
+    world.until_true(lambda: stands.read_text().rpartition(")")[2].split()[0] == "T", 60)
+    world.runbooks.clear()
+    for name in world.channel.children("/operations"):  # so that nobody else does what it was about to do
+        world.channel.delete(paths.operation(name))
+    world.until_true(lambda: leader(world) == "c2", 120)
+    controllers.running["c1"].send_signal(signal.SIGCONT)
+    world.until_true(lambda: "does not lead: c2 has taken office since" in (controllers.folder / "c1.log").read_text(), 60)
+    assert not world.channel.exists(paths.change("k1"))
+    assert not world.channel.exists(paths.LOCK)
+    assert world.channel.children("/operations") == [], "not even what its writes are below"
+    assert (leader(world), world.channel.read(paths.EPOCH, EpochRecord).value.epoch) == ("c2", first + 1)
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_when_the_leaders_session_ends_in_the_middle_of_a_drain_it_is_carried_out_once(pipeline, zookeeper, standby):
+    world, controllers = pipeline
+    with Channel(controllers.address) as own:
+        c1 = Controller(own, "c1", lambda: Rulebook(controllers.site).rules)
+        thread = threading.Thread(target=c1.run)
+        thread.start()
+        try:
+            world.want()
+            world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+            if standby:
+                controllers.start("c2")
+                world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
+            first, session = world.channel.read(paths.EPOCH, EpochRecord).value.epoch, own.session
+            drained = world.placement("entry").driver
+            moved = {name for name in world.specs if drained in world.placement(name).hosts}
+            runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+            world.until_true(lambda: world.next_driver("entry") is not None, 90)
+            end_session(own, zookeeper)
+            world.until_true(lambda: runbook.ended, 180)
+            assert runbook.ok, runbook.results
+            assert own.session != session
+        finally:
+            c1.stop()
+            thread.join(30)
+    assert world.host_state(drained) is HostState.DRAINED
+    assert world.channel.read(paths.EPOCH, EpochRecord).value.epoch == first + 1
+    made = {name: world.channel.children(paths.incarnations(name)) for name in world.specs}
+    assert made == {name: ["1", "2"] if name in moved else ["1"] for name in world.specs}, "each was moved once"
+    world.until_true(world.all_well, 60)
+    world.check_settled()
 
 
 def test_while_zookeeper_is_away_nothing_moves_and_after_it_all_is_well(pipeline, zookeeper_process):

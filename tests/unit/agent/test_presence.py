@@ -1,4 +1,4 @@
-"""An agent that finds another one in its place, over the channel in memory."""
+"""An agent that finds another one in its place, or the word of an older controller, over the channel in memory."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from simulation.memory import MemoryChannel
 
 from ops.agent.presence import Presence
 from ops.model import paths
-from ops.model.assignment import HostFacts
+from ops.model.assignment import Assignment, HostFacts
 from ops.model.ids import HostName
 
 FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=8, memory=8192)
@@ -39,3 +39,18 @@ def test_what_the_other_one_has_said_of_the_host_stays(there: dict[str, object])
     mine = FACTS.model_copy(update={"address": "127.0.1.2", "cpu": 64.0})
     assert not Presence(channel, mine, Path("/here"), 8).ensure()
     assert channel.read(paths.host("h1"), HostFacts).value == FACTS
+
+
+def test_an_assignment_of_an_older_epoch_is_refused_and_told_once_and_a_later_one_is_taken() -> None:
+    channel = MemoryChannel()
+    presence = Presence(channel, FACTS, Path("/here"), 8)
+    path, last = paths.assignment("h1"), Assignment(epoch=5, reboot="o-5")
+    assert presence.assignment(last) == last, "nothing is there"
+    for epoch, refusals in ((4, 1), (4, 1), (0, 2)):
+        channel.put(path, Assignment(epoch=epoch, reboot="of an older controller"))
+        assert presence.assignment(last) == last
+        assert presence.refusals == refusals
+    for epoch in (5, 6):
+        channel.put(path, Assignment(epoch=epoch))
+        assert presence.assignment(last) == Assignment(epoch=epoch)
+    assert presence.refusals == 2

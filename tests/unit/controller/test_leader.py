@@ -1,5 +1,7 @@
 """What a leader makes of nodes that cannot be read, over the channel in memory."""
 
+import json
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +9,7 @@ from simulation.damage import Damaged
 from simulation.world import RULES, World
 
 from ops.channel import ConflictError
+from ops.controller import leader as process
 from ops.controller.leader import Controller
 from ops.model import paths
 from ops.model.assignment import HostRecord
@@ -132,6 +135,127 @@ def test_a_good_value_of_before_holds_until_it_has_to_be_written_over(world, of)
     leader.go_on()
     assert "cannot be read" not in leader.status.sentence
     assert world.owner("enrich").owner > number
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"cpu": 0}, {"cpu": -5}, {"memory": 0}, {"memory": -5}, {"cpu": "1e999"}, {"cpu": 1e300}, {"memory": 10**30}]
+)
+def test_what_a_host_has_is_not_read_where_it_is_no_number_that_a_machine_has(world, wrong):
+    path = paths.host("h2")
+    data, version, _ = world.channel.nodes[path]
+    said = ", ".join(f'"{key}": {value}' for key, value in {**json.loads(data), **wrong}.items() if key in {"cpu", "memory"})
+    world.channel.nodes[path] = (f'{{"name": "h2", "address": "127.0.0.1", "zone": "onprem", {said}}}', version + 1, None)
+    world.kill_driver("enrich")
+    leader = Leader(world)
+    leader.go_on()
+    assert f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {path}: " in leader.status.sentence
+    assert world.state("enrich") is State.RUNNING
+
+
+@pytest.mark.parametrize("of", ["damaged", "emptied", "deleted"])
+def test_an_epoch_that_is_lost_is_written_anew_above_the_last_one_that_was_told(world, of):
+    for _ in range(3):
+        Leader(world).go_on(1)
+    _, version, _ = world.channel.nodes[paths.EPOCH]
+    if of == "deleted":
+        world.channel.delete(paths.EPOCH)
+    else:
+        world.channel.nodes[paths.EPOCH] = ("{broken" if of == "damaged" else "", version + 1, None)
+    new = Leader(world)
+    found = world.channel.read(paths.EPOCH, EpochRecord)
+    assert found.value == EpochRecord(epoch=4, leader="c1")
+    assert found.version == (0 if of == "deleted" else version + 2)
+    world.kill_driver("enrich")
+    new.go_on()
+    assert world.state("enrich") is State.RUNNING
+
+
+def test_a_leader_whose_epoch_is_lost_says_so_and_takes_office_anew(world, elected, monkeypatch):
+    decided, passes, said = process.decide, [], []
+
+    def decide(*what):
+        passes.append(what)
+        if len(passes) == 1:  # before it has written anything
+            world.channel.nodes[paths.EPOCH] = ("{broken", 1, None)
+        else:
+            elected.stop()
+        return decided(*what)
+
+    monkeypatch.setattr(process, "decide", decide)
+    monkeypatch.setattr(elected, "_say", said.append)
+    elected.run()
+    assert len(passes) == 2
+    assert f"does not lead: {paths.EPOCH} is gone, or cannot be read: whoever leads next writes it anew" in said
+    assert world.channel.read(paths.EPOCH, EpochRecord).value == EpochRecord(epoch=1, leader="c1"), "it had not told of its first term"
+    assert world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value.leader == "c1"
+
+
+def test_what_is_assigned_anew_to_a_host_whose_assignment_was_deleted_is_no_older_to_its_agent(world):
+    name = world.placement("counts").driver
+    leader = Leader(world)
+    leader.go_on(2)
+    before, number = world.agents[name].assigned, world.owner("counts").owner
+    world.channel.delete(paths.assignment(name))
+    leader.go_on(2)
+    assert world.agents[name].assigned.epoch > before.epoch
+    assert world.agents[name].assigned.units == before.units
+    world.kill_driver("counts")
+    leader.go_on()
+    assert world.owner("counts").owner > number
+    assert world.state("counts") is State.RUNNING
+
+
+class Stopping(threading.Event):
+    """An order to stop that nobody waits for, but how long they would is noted."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = []
+
+    def wait(self, timeout=None):
+        self.waits.append(timeout)
+        return self.is_set()
+
+
+@pytest.fixture
+def elected(world, monkeypatch):
+    """A controller that is always elected, and how long it waits between its terms."""
+    lock = SimpleNamespace(acquire=lambda **_: True, release=lambda: None)
+    monkeypatch.setattr(world.channel, "kazoo", SimpleNamespace(Lock=lambda *_: lock))
+    controller = Controller(world.channel, "c1", lambda: RULES)
+    controller._stopping = Stopping()
+    return controller
+
+
+def test_an_error_that_nobody_foresaw_is_told_and_after_a_while_the_controller_tries_again(world, elected, monkeypatch, capsys):
+    said = []
+
+    def decide(*_):
+        if len(said) == 2:
+            elected.stop()
+        said.append(None if not said else world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value)
+        message = "no\nsuch word"
+        raise LookupError(message)
+
+    monkeypatch.setattr(process, "decide", decide)
+    elected.run()
+    assert len(said) == 3
+    assert elected._stopping.waits == [process.FAILED_SECONDS] * 3
+    where = "its log says where (`sluice logs controller`)"
+    assert said[1].sentence == f"decides nothing: controller c1 has failed and tries again, {where}: LookupError: no such word"
+    assert (said[1].epoch, said[2].epoch) == (1, 2)
+    assert "in decide" in capsys.readouterr().out
+
+
+def test_one_that_has_failed_does_not_say_so_over_what_another_leader_says(world, elected, monkeypatch):
+    def decide(*_):
+        elected.stop()
+        world.channel.put(paths.EPOCH, EpochRecord(epoch=7, leader="c2"))
+        raise LookupError
+
+    monkeypatch.setattr(process, "decide", decide)
+    elected.run()
+    assert not world.channel.exists(paths.CONTROLLER_STATUS)
 
 
 def test_a_good_value_of_a_tier_that_has_to_be_written_over_holds_nobody_else_up(world):
