@@ -368,8 +368,9 @@ def _check_size(writes: Sequence[Write]) -> None:
     if sum(len(write.data) for write in writes) > LARGEST_BYTES:
         largest = max(writes, key=lambda write: len(write.data))
         beside = f", with {len(writes) - 1} others beside it," if len(writes) > 1 else ""
-        message = f"{largest.path} would have {len(largest.data):,} bytes: ZooKeeper takes {LARGEST_BYTES:,}{beside} at once"
-        raise TooLargeError(f"{message}; nothing was written")
+        held = f"{largest.path} would have {len(largest.data):,} bytes"
+        message = f"{held}: ZooKeeper takes {LARGEST_BYTES:,}{beside} at once; nothing was written"
+        raise TooLargeError(message)
 
 
 def _refusal(mine: Credential | None, writes: Sequence[Write]) -> str:

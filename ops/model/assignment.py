@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 from typing import Self
 
 from ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
-from ops.model.resources import Cores, Frozen, Mebibytes, Quantum
+from ops.model.resources import CoreCount, Frozen, Mebibytes, Quantum
 
 
 class UnitKind(StrEnum):
@@ -114,7 +114,7 @@ class HostFacts(Frozen):
     zone: str
     rack: str | None = None
     labels: tuple[str, ...] = ()
-    cpu: Cores
+    cpu: CoreCount
     memory: Mebibytes
     """MiB that may be given to slots and drivers."""
     known_as: str | None = None

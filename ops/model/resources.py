@@ -25,7 +25,7 @@ MOST_CORES, MOST_MEBIBYTES = 100_000.0, 2**30
 """More than any machine has: who says more is mistaken, and what is reckoned from it would have no end."""
 
 Mebibytes = Annotated[int, BeforeValidator(_mebibytes), Field(gt=0, le=MOST_MEBIBYTES)]
-Cores = Annotated[float, Field(gt=0, le=MOST_CORES)]
+CoreCount = Annotated[float, Field(gt=0, le=MOST_CORES)]
 
 
 BESIDE_HEAP = 450
@@ -58,7 +58,7 @@ def known(value: F) -> F:
 class Quantum(Frozen):
     """The fixed resources of one worker, all of them together: a tier has k of these, never a part."""
 
-    cpu: Cores = Field(default=1.0, ge=0.001)
+    cpu: CoreCount = Field(default=1.0, ge=0.001)
     """Cores that the worker is entitled to when the host is busy (a weight, not a ceiling). Unit: cores."""
     memory: Mebibytes = 1024
     """Everything in the slot: the Worker daemon, the executor's heap and what lies beside it. Unit: MiB, or `700m`, `2g`."""
@@ -99,7 +99,7 @@ has as many processors, on which no other unit runs, and the others share what i
 class Capacity(Frozen):
     """What a host gives to slots and drivers."""
 
-    cpu: Cores
+    cpu: CoreCount
     memory: Mebibytes
 
     def less(self, quantum: Quantum) -> tuple[float, int]:
