@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from ops import endpoints, site
 from pipeline import declare, releases
@@ -173,6 +173,7 @@ def _session(shared: Path) -> Iterator["SparkSession"]:
             process = launch(HEAP, shared, says=words)
         except (ImportError, OSError, RuntimeError) as error:  # no Java, or no Spark
             raise UncheckedError(_missing(str(error))) from error
+        before = _use(None)
         try:
             try:
                 session = open_session("local[1]", SETTINGS, process)
@@ -193,7 +194,20 @@ def _session(shared: Path) -> Iterator["SparkSession"]:
                 message = f"Spark ended while it checked the tiers, so nothing is known of them ({said}); free memory, and try again"
                 raise UncheckedError(message)
         finally:
+            _use(before)
             _end(process)
+
+
+def _use(gateway: Any) -> Any:
+    """Have PySpark, which knows one JVM, speak to this one, or to one yet to be named; return the one before."""
+    from pyspark import SparkContext  # noqa: PLC0415 — as above
+
+    before = SparkContext._gateway  # noqa: SLF001 — there is no public way
+    SparkContext._gateway = gateway  # noqa: SLF001
+    SparkContext._jvm = None if gateway is None else gateway.jvm  # noqa: SLF001
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+        os.environ.pop(name, None)
+    return before
 
 
 def _end(jvm: "Jvm") -> None:
