@@ -287,7 +287,7 @@ def test_when_room_is_short_a_tier_is_prepared_after_the_one_before_it_was_relea
 
 
 def test_a_change_that_nobody_goes_on_with_is_aborted_and_gives_the_lock_back(world):
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    runbook = world.begin("d1", deadline=7200.0, kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
     world.until(lambda: Step.PREPARE in runbook.results)
     world.until(lambda: Step.CUT in runbook.results)
     runbook.left, runbook.current = [], None
