@@ -56,8 +56,8 @@ class NotAllowedError(ChannelAwayError):
     """
 
 
-class TooLargeError(Exception):
-    """ZooKeeper would not take so much at once; the message names the node. Permanent."""
+class TooLargeError(ChannelAwayError):
+    """ZooKeeper would not take so much at once; the message names the node. Not temporary, and who follows the channel goes on likewise."""
 
 
 class ConflictError(Exception):
@@ -367,9 +367,9 @@ class Channel:
 def _check_size(writes: Sequence[Write]) -> None:
     if sum(len(write.data) for write in writes) > LARGEST_BYTES:
         largest = max(writes, key=lambda write: len(write.data))
-        beside = f", with {len(writes) - 1} others beside it," if len(writes) > 1 else ""
-        held = f"{largest.path} would have {len(largest.data):,} bytes"
-        message = f"{held}: ZooKeeper takes {LARGEST_BYTES:,}{beside} at once; nothing was written"
+        beside = ", beside others" if len(writes) > 1 else ""
+        size = f"{largest.path} would have {len(largest.data):,} bytes{beside}"
+        message = f"{size}: ZooKeeper takes {LARGEST_BYTES:,} at once, and nothing was written"
         raise TooLargeError(message)
 
 

@@ -12,7 +12,7 @@ from kazoo.exceptions import KazooException, LockTimeout
 from kazoo.recipe.lock import Lock
 
 from ops.ages import Ages
-from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, Write
+from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, TooLargeError, Write
 from ops.channel.client import LARGEST_BYTES, Waker
 from ops.controller.decide import Decision, decide
 from ops.controller.draft import Moment
@@ -212,6 +212,11 @@ class Controller:
                 self._look_into(term, conflict)
                 self._stopping.wait(min(BUSY_SECONDS, CONFLICT_SECONDS * 2 ** min(conflicts, 10)))
                 conflicts += 1
+                continue
+            except TooLargeError as error:
+                self._admit(term, error)
+                self._say(f"decides nothing: {error}")
+                self._stopping.wait(FAILED_SECONDS)
                 continue
             except ChannelAwayError as away:
                 # Within the session the lock stays; whether it is the same session then, the next pass finds out.
