@@ -44,7 +44,7 @@ def returning(draft: Draft) -> list[HostName]:
 
 
 def _count(draft: Draft) -> Hosts:
-    """Count from the beginning what every registered host holds."""
+    """Count from the beginning what every registered host holds; by name, so that each controller has them in the same order."""
     cpu: dict[HostName, float] = defaultdict(float)
     memory: dict[HostName, int] = defaultdict(int)
     tiers: dict[HostName, list[TierName]] = defaultdict(list)
@@ -66,7 +66,7 @@ def _count(draft: Draft) -> Hosts:
     for host, unit in left:
         add(host, unit.quantum, 1)
         tiers[host].append(TierName(unit.tenant))
-    found = (_host(draft, name, cpu[name], memory[name], tuple(tiers[name])) for name in draft.view.hosts)
+    found = (_host(draft, name, cpu[name], memory[name], tuple(tiers[name])) for name in sorted(draft.view.hosts))
     return {host.name: host for host in found if host is not None}
 
 

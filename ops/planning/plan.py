@@ -47,6 +47,7 @@ WHOLE = Fraction(1)
 def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
     """Plan one change; RefusedError names what is wrong and what to do. An empty plan says that there is nothing to do."""
     notes = list(check(spec, cluster))
+    cluster = cluster.with_hosts(dict(sorted(cluster.hosts.items())))  # of hosts that are alike the first is taken
     if spec.kind not in MOVING:
         return Plan(notes=(effect(spec), *notes), predicted_seconds=cluster.pace.rest.get(spec.kind, 0.0))
     after = aftermath(spec, cluster)
