@@ -7,7 +7,6 @@ of a quiet partition among many others), so that it seems further behind than it
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from ops.model.pressure import Lag, Pressure, is_over
 from pipeline.declare import Stream
@@ -17,6 +16,8 @@ RENEW_SECONDS = 60.0
 """Between two times that the figures of a pressure are said anew: they go through ZooKeeper."""
 WINDOW = 31
 """Looks over which rates are taken: a minute, for a sink commits seldom and much."""
+UNKNOWN_SECONDS = float(1 << 62)
+"""As much as can be said: JSON has no word for more."""
 HISTORY = 1_000
 """Looks over which it is known what had come by then: half an hour."""
 UNEVEN = 2.0
@@ -98,9 +99,9 @@ class Behind:
     def _most(self, now: float, read: int | None) -> Lag:
         """Return how far it may be behind at most by what it has read."""
         if read is None:
-            return Lag(records=1 << 62, seconds=float(1 << 62))
-        then = max((at for at, came in self._came if came <= read), default=-inf)
-        return Lag(records=max(0, self._came[-1][1] - read), seconds=round(now - then, 1))
+            return Lag(records=1 << 62, seconds=UNKNOWN_SECONDS)
+        then = max((at for at, came in self._came if came <= read), default=None)
+        return Lag(records=max(0, self._came[-1][1] - read), seconds=UNKNOWN_SECONDS if then is None else round(now - then, 1))
 
     def _pressure(self, look: Look, stream: str, keys: Callable[[str], Keys]) -> Pressure:
         first = self._looks[0]

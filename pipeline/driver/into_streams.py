@@ -1,6 +1,5 @@
 """The query of a tier that writes streams: every run starts, on its own checkpoint, from what its output tells (decision record 0002)."""
 
-import json
 import shutil
 import tempfile
 import time
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ops.brokers import brokers
 from ops.model.ids import UnitId
 from ops.model.incarnation import Receipt
 from ops.model.tier import Mode
@@ -18,7 +16,6 @@ from ops.model.ways import Ways
 from pipeline import lineage
 from pipeline.driver.added import ADDED_SECONDS, Added
 from pipeline.driver.engine import (
-    INTERVAL,
     Engine,
     Setting,
     between,
@@ -27,7 +24,6 @@ from pipeline.driver.engine import (
     folder_of_run,
     is_idle,
     is_warm,
-    offsets_option,
     plan,
     recent,
     source,
@@ -38,28 +34,23 @@ from pipeline.driver.handover import Handover
 from pipeline.driver.holes import guard
 from pipeline.driver.intake import Intake, portion
 from pipeline.driver.patience import is_away
-from pipeline.driver.positions import GIVE_UP_MS, known, refuse_shorter, start, unbroken
+from pipeline.driver.positions import WAY_OUT, known, refuse_shorter, start, unbroken
 from pipeline.driver.reading import Reading
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing
 from pipeline.driver.slots import has_job, records_read, why_gone
 from pipeline.driver.tail import Tail
 from pipeline.driver.workers import CapacityError, refuse_too_few
-from pipeline.routing import outgoing
+from pipeline.driver.writing import begin, into_kafka, written
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 log = structlog.get_logger()
 
-REALTIME = "1 hour"
-"""Length of a batch of real-time mode. Its end costs a part of a second; without one, a quiet partition's place is not known."""
 SETTLED_SECONDS = 600.0
 """Between two looks for a batch's end."""
-LINGER_MS = {Mode.REALTIME: "0", Mode.BATCH: "5"}
-"""How long a record may wait for company: without it every record is a request to the broker, and none waits."""
 AWAY_SECONDS = 2.0
 """Between two tries while Kafka is away."""
 PLANNED_SECONDS = 1.0
@@ -68,12 +59,6 @@ ENDED_SECONDS = 1.0
 """At most so long tasks that were told to end are waited for, before those of the next query are given out."""
 LAST_SECONDS = 10.0
 """At most so long they are waited for where nothing may come from them any more."""
-
-
-WAY_OUT = (
-    "it goes on by itself when the stream is as long again; where it was made anew, give it another name in the pipeline, and publish "
-    "(where it is one from outside, empty the tables that its records go into, and their rows in marks: new records have names of old ones)"
-)
 
 
 class IntoStreams(Engine):
@@ -111,7 +96,7 @@ class IntoStreams(Engine):
 
     def rehearse(self) -> None:
         """Plan what it puts out."""
-        plan(self._written(source(self._setting, {}, stream=False), "rehearsal"))
+        plan(written(self._setting, source(self._setting, {}, stream=False), "rehearsal", self._added.partitions(self._ways, "")))
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run it over recent records, into streams that nobody reads."""
@@ -310,7 +295,8 @@ class IntoStreams(Engine):
         workers = setting.workers
         if (there := len(workers.working())) < workers.awake:
             raise NoExecutorError(missing(there, workers.awake, workers.label))
-        self._written(between(setting, begins, until), self._by).write.format("kafka").options(**self._into_kafka()).save()
+        records = written(setting, between(setting, begins, until), self._by, self._added.partitions(self._ways, ""))
+        records.write.format("kafka").options(**into_kafka(setting, self._guard)).save()
 
     def hold(self) -> Receipt:
         """Stop; what was put out is read from the output."""
@@ -460,26 +446,4 @@ class IntoStreams(Engine):
         return str(folder), by if self._run == 0 else f"{by}.{self._run}"
 
     def _start(self, begins: dict[str, int], folder: str, *, by: str, suffix: str = "") -> "StreamingQuery":
-        setting = self._setting
-        realtime = setting.tier.mode is Mode.REALTIME
-        most = {} if realtime else {"maxOffsetsPerTrigger": str(setting.tier.max_offsets)}
-        records = source(setting, {"startingOffsets": json.dumps(offsets_option(begins))} | most)
-        written = self._written(records, by, suffix=suffix)
-        writer = written.writeStream.format("kafka").queryName(f"{setting.tier.name} {by}").outputMode("update" if realtime else "append")
-        writer = writer.options(checkpointLocation=folder, **self._into_kafka())
-        return (writer.trigger(realTime=REALTIME) if realtime else writer.trigger(processingTime=f"{INTERVAL:g} seconds")).start()
-
-    def _written(self, records: "DataFrame", by: str, *, suffix: str = "") -> "DataFrame":
-        """Turn the input into what Kafka's sink takes."""
-        tier = self._setting.tier
-        return outgoing(lineage.transformed(records, tier), tier, by, self._added.partitions(self._ways, suffix), suffix=suffix)
-
-    def _into_kafka(self) -> dict[str, str]:
-        return {
-            **brokers(self._setting.kafka).spark,
-            "kafka.delivery.timeout.ms": str(GIVE_UP_MS),
-            "kafka.request.timeout.ms": str(GIVE_UP_MS // 2),
-            "kafka.linger.ms": LINGER_MS[self._setting.tier.mode],
-            "kafka.max.request.size": str(4 * 1024 * 1024),
-            **self._guard,
-        }
+        return begin(self._setting, begins, folder, by, self._added.partitions(self._ways, suffix), self._guard, suffix)

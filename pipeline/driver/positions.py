@@ -16,6 +16,12 @@ GIVE_UP_MS = 8_000
 SETTLED_MS = 10_000
 """Greater than GIVE_UP_MS by more than clocks and callbacks are late."""
 
+WAY_OUT = (
+    "it goes on by itself when the stream is as long again; where it was made anew, give it another name in the pipeline, and publish "
+    "(where it is one from outside, empty the tables that its records go into, and their rows in marks: new records have names of old ones)"
+)
+"""What a person can do about a stream that is shorter than what was read of it."""
+
 
 @dataclass(frozen=True)
 class PutOut:
