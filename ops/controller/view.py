@@ -219,14 +219,20 @@ def _tier(at: _Look, name: str) -> TierView | str:
     unread = next((path for path, found in needed.items() if at.is_unread(path, found)), None)
     if spec is None or unread is not None:
         return unread or paths.tier(name)
-    reports = {number: at.value(paths.report(name, number), IncarnationReport) for number in numbers}
+    heard = {number: at.value(paths.report(name, number), IncarnationReport) for number in numbers}
+    reports = {number: found for number, found in heard.items() if found is not None}
     return TierView(
         spec=spec,
-        owner=owner or OwnerRecord(),
+        owner=owner or _no_owner(reports),
         wanted=wanted or TierWanted(),
         incarnations={number: found for number, found in specs.items() if found is not None},
-        reports={number: found for number, found in reports.items() if found is not None},
+        reports=reports,
     )
+
+
+def _no_owner(reports: dict[Incarnation, IncarnationReport]) -> OwnerRecord:
+    """Return what holds where nobody owns a tier. Epochs go on after those of a record that was deleted: the sink refuses older ones."""
+    return OwnerRecord(epoch=max((report.epoch for report in reports.values()), default=0))
 
 
 def _unread_release(name: str) -> str:

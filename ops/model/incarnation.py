@@ -196,6 +196,8 @@ class IncarnationReport(Frozen):
     state: State
     since: float
     """Wall clock of the last change of state, for people; or of when what it had waited for was back."""
+    epoch: int = 0
+    """Of the last owner record that had it run: a record that is made anew goes on from here, for the sink refuses smaller ones."""
     pid: int
     away: str | None = None
     """What it waits for: before it can begin, Kafka or PostgreSQL; while it runs, its sink, as long as that takes nothing."""

@@ -13,6 +13,7 @@ from ops.brokers import brokers
 from ops.model.incarnation import STATE_PARTITIONS, Receipt
 from pipeline.declare import Tier
 from pipeline.driver.flow import Flow
+from pipeline.driver.warming import ENOUGH_RECORDS
 from pipeline.driver.ways import Agreement, Apart
 from pipeline.driver.workers import Workers
 
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 INTERVAL = 2.0
 """Between the begins of two micro-batches: one costs much the same however few its records are. Unit: seconds."""
-WARM_RECORDS = 1_000
-"""Records of each partition that a warm-up reads again, so that the code that they go through is compiled."""
-WARM_SECONDS = (7.0, 60.0)
-"""A warm-up takes so long at least, unless it has done all that it set out to do, and at most."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +47,8 @@ class Setting:
     owns: Callable[[], bool]
     """Whether it owns the tier; else it runs beside the owner, to take over."""
     _: KW_ONLY
+    distance: int = 0
+    """How many hops its tier is from the pipeline's end."""
     one_for_one: bool = False
     """Whether its transform makes exactly one record of each, so that what is out can be counted off."""
     partitions: int = STATE_PARTITIONS
@@ -245,7 +244,7 @@ def between(setting: Setting, begins: dict[str, int], ends: dict[str, int]) -> "
 def recent(setting: Setting) -> tuple[dict[str, int], int]:
     """Return positions a little before the ends of the inputs, for warming, and how many records are between."""
     bounds = setting.streams.bounds(setting.inputs)
-    begins = {name: max(bounds.oldest[name], end - WARM_RECORDS) for name, end in bounds.ends.items()}
+    begins = {name: max(bounds.oldest[name], end - ENOUGH_RECORDS) for name, end in bounds.ends.items()}
     return begins, sum(bounds.ends[name] - begin for name, begin in begins.items())
 
 
@@ -258,12 +257,6 @@ def is_idle(query: "StreamingQuery") -> bool:
     """Tell whether a query of micro-batches has found nothing to do."""
     status = query.status
     return str(status["message"]).startswith("Waiting") and not status["isDataAvailable"] and not status["isTriggerActive"]
-
-
-def is_warm(seconds: float, done: int, wanted: int) -> bool:
-    """Tell whether a warm-up may end; on a busy machine it goes on until something has come all the way, if there is anything."""
-    least, most = WARM_SECONDS
-    return 0 < wanted <= done or (seconds > least and (done > 0 or wanted == 0)) or seconds > most
 
 
 def wait_for(so: Callable[[], bool], seconds: float) -> None:

@@ -46,7 +46,6 @@ class Follow:
         self._waker = Waker(channel)
         self._record = OwnerRecord()
         self._version = -1
-        self._right = 0
         self._looked = 0.0
         self._said: IncarnationReport | None = None
         self._tried = 0.0
@@ -118,7 +117,7 @@ class Follow:
     @property
     def right(self) -> int:
         """The epoch of the last owner record that had this incarnation run."""
-        return self._right
+        return self.report.epoch
 
     @property
     def paused_workers(self) -> frozenset[UnitId]:
@@ -159,7 +158,7 @@ class Follow:
         if found is not None:
             self._record, self._version = found.value, found.version
             if directive(found.value, self.me) is Directive.RUN:
-                self._right = found.value.epoch
+                self.report = self.report.model_copy(update={"epoch": found.value.epoch})
         self._hear()
         if self._said != self.report and time.monotonic() - self._tried > RETRY_SECONDS:
             self._send()

@@ -21,13 +21,11 @@ from ops.model.tier import Delivery
 from pipeline import lineage
 from pipeline.driver.engine import (
     INTERVAL,
-    WARM_RECORDS,
     Engine,
     Setting,
     between,
     ends,
     is_idle,
-    is_warm,
     offsets_option,
     plan,
     recent,
@@ -40,6 +38,7 @@ from pipeline.driver.patience import is_away
 from pipeline.driver.positions import refuse_shorter, start
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.streams import Bounds
+from pipeline.driver.warming import ENOUGH_RECORDS, MOST_SECONDS, level
 from pipeline.postgres import AWAY
 from pipeline.sinks.archive import Archive
 from pipeline.sinks.ledger import Batch, Counts, FencedError, GivenUpError, Last, Ledger, MovedError
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-WARM_BATCHES = 6
 BEHIND_SECONDS = 0.1
 """Who waits for its turn begins its batches so much later than the owner, so that they reach further than what the owner writes."""
 LOOK_SECONDS = 0.02
@@ -155,22 +153,23 @@ class IntoSink(Engine):
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run it in small batches over recent records, into what nobody reads."""
-        begins, records = recent(self._setting)
-        wanted, done = WARM_BATCHES if records else 0, 0
+        begins, _ = recent(self._setting)
+        took: list[float] = []
 
         def discard(frame: "DataFrame", _number: int) -> None:
-            nonlocal done
+            begun = time.monotonic()
             frame.toArrow()
-            done += 1
+            took.append(time.monotonic() - begun)
 
         self._folder = self._scratch()
-        query = self._start(begins, discard, records=WARM_RECORDS)
-        begun = time.monotonic()
-        while go_on() and query.exception() is None and not is_warm(time.monotonic() - begun, done, wanted):
+        query = self._start(begins, discard, records=ENOUGH_RECORDS // 4)  # of one partition too it takes four batches to tell
+        until = time.monotonic() + MOST_SECONDS
+        while go_on() and query.exception() is None and not level(took) and not is_idle(query) and time.monotonic() < until:
             time.sleep(0.05)
         failed = query.exception()
         query.stop()
         self._clear()
+        log.info("warmed", batches=[round(seconds, 2) for seconds in took])
         if failed is not None and not is_too_large(failed):
             raise failed
 

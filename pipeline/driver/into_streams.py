@@ -23,7 +23,6 @@ from pipeline.driver.engine import (
     ends,
     folder_of_run,
     is_idle,
-    is_warm,
     plan,
     recent,
     source,
@@ -40,6 +39,7 @@ from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing
 from pipeline.driver.slots import has_job, records_read, why_gone
 from pipeline.driver.tail import Tail
+from pipeline.driver.warming import Outflow
 from pipeline.driver.workers import CapacityError, refuse_too_few
 from pipeline.driver.writing import begin, into_kafka, written
 
@@ -104,14 +104,19 @@ class IntoStreams(Engine):
         before = self._warmed_up()
         folder = tempfile.mkdtemp(prefix=f"sluice-warm-{self._setting.tier.name}-")
         query = self._start(begins, folder, by="warm-up", suffix=lineage.WARM_UP)
-        begun = time.monotonic()
-        while go_on() and query.exception() is None and not is_warm(time.monotonic() - begun, self._warmed_up() - before, wanted):
+        flow, out = Outflow(wanted, time.monotonic()), 0
+        while go_on() and query.exception() is None and not flow.settled(time.monotonic(), out, at_work=self._at_work(query)):
             time.sleep(0.2)
+            out = self._warmed_up() - before
         failed = query.exception()
         query.stop()
         shutil.rmtree(folder, ignore_errors=True)
         if failed is not None:
             raise failed
+
+    def _at_work(self, query: "StreamingQuery") -> bool:
+        """Tell whether its tasks run, or there is nothing for them."""
+        return is_idle(query) or records_read(self._setting.session)[1] > 0
 
     def _warmed_up(self) -> int:
         streams = [name + lineage.WARM_UP for name in self._setting.outputs]

@@ -146,7 +146,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         setting = Setting(
             session, declared, incarnation.incarnation, streams, kafka, where.postgres, where.home,
             follow.started, lambda: follow.right, lambda: follow.owns,
-            one_for_one=check_tier(session, declared), partitions=incarnation.partitions,
+            distance=spec.distance, one_for_one=check_tier(session, declared), partitions=incarnation.partitions,
             release=incarnation.release,
             holds=None if incarnation.release is None else releases.state_of(where.home, incarnation.release, spec.name),
             depot=depot, workers=workers, flow=flow,

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
-REALTIME = "1 hour"
+BATCH_MINUTES = 240
 """Length of a batch of real-time mode. Its end costs a part of a second; without one, a quiet partition's place is not known."""
+APART_MINUTES = 17
+"""So much longer it is with each hop to the pipeline's end: of three tiers that begin together, no two end a batch within a quarter of an
+hour before 32 hours have passed."""
 LINGER_MS = {Mode.REALTIME: "0", Mode.BATCH: "5"}
 """How long a record may wait for company: without it every record is a request to the broker, and none waits."""
 
@@ -37,7 +40,12 @@ def begin(  # noqa: PLR0913, PLR0917 - what one run is
     out = written(setting, records, by, partitions, suffix)
     writer = out.writeStream.format("kafka").queryName(f"{setting.tier.name} {by}").outputMode("update" if realtime else "append")
     writer = writer.options(checkpointLocation=folder, **into_kafka(setting, guard))
-    return (writer.trigger(realTime=REALTIME) if realtime else writer.trigger(processingTime=f"{INTERVAL:g} seconds")).start()
+    return (writer.trigger(realTime=batch_length(setting.distance)) if realtime else writer.trigger(processingTime=f"{INTERVAL:g} seconds")).start()
+
+
+def batch_length(distance: int) -> str:
+    """Return how long a realtime tier's batches are, so many hops from the pipeline's end."""
+    return f"{BATCH_MINUTES + APART_MINUTES * distance} minutes"
 
 
 def written(setting: Setting, records: "DataFrame", by: str, partitions: dict[str, int], suffix: str = "") -> "DataFrame":

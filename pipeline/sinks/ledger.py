@@ -366,7 +366,8 @@ class Ledger(Connected):
         if before > mine:
             message = (
                 f'tier "{self.tier}": incarnation {before[1]} has written by the owner record of epoch {before[0]}; '
-                f"{mine[1]}, which has read epoch {mine[0]}, must not write any more"
+                f"{mine[1]}, which has read epoch {mine[0]}, must not write any more (if ZooKeeper's data was lost, and what wrote "
+                "is gone for good: take the tier's row out of the table tier_epochs, and start it again)"
             )
             raise FencedError(message)
         if before < mine:

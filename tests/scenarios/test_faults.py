@@ -61,6 +61,8 @@ STEADY: dict[str, Callable[[Live], int]] = {
     "a slot": lambda live: slot_of(live, "entry"),
     "an agent": lambda live: agent_of(live, "entry"),
 }
+WITHIN = {"the driver of a realtime tier": 20, "the driver of a batch tier": 20}
+"""The bar from the kill on, where it is less than for all. Unit: seconds."""
 SOON = {"a slot", "an agent"}
 """Those that are whole again in seconds; a slot takes its executor with it."""
 
@@ -74,9 +76,10 @@ def test_it_is_killed_while_records_flow(live: Live, victim: str) -> None:
         until(f"{victim} is missed", 10, lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", every=0.1)
         time.sleep(2)  # what was on its way before is through
         fed = max(load.raw.first_seen)
+        within = WITHIN.get(victim, WHOLE_SECONDS) + killed - time.monotonic()
+        until("what was fed meanwhile is put out", within, lambda: load.enriched.has_all(load.raw, fed), every=0.2)
+        print(f"{victim}: output again within {time.monotonic() - killed:.1f} s")  # noqa: T201
         until("the pipeline is whole again", WHOLE_SECONDS, live.whole)
-        until("what was fed meanwhile is put out", WHOLE_SECONDS, lambda: load.enriched.has_all(load.raw, fed), every=0.2)
-        print(f"{victim}: whole again after {time.monotonic() - killed:.1f} s")  # noqa: T201
     load.check()
 
 
@@ -109,16 +112,17 @@ def test_it_is_killed_in_the_middle_of_a_drain(live: Live, victim: str) -> None:
 
 
 @LONG
-def test_zookeeper_is_stopped_for_a_minute(live: Live) -> None:
+@pytest.mark.parametrize("minutes", [1, pytest.param(10, marks=pytest.mark.timeout(1500))])
+def test_zookeeper_is_stopped(live: Live, minutes: int) -> None:
     with Load(live, RATE) as load:
         before = live.tiers()
         zookeeper = psutil.Process(live.service_pid("zookeeper"))
         zookeeper.suspend()
         try:
             stopped = time.time()
-            time.sleep(60)
+            time.sleep(60 * minutes)
             latest = max(load.enriched.first_seen.values())
-            assert latest > stopped + 55, "records kept flowing"
+            assert latest > stopped + 60 * minutes - 5, "records kept flowing"
         finally:
             zookeeper.resume()
         until("the pipeline is whole again", WHOLE_SECONDS, live.whole)

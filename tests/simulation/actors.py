@@ -63,6 +63,7 @@ class SimDriver:
         self.owned_since = None
         self.workers = {}
         self.narrow = self.ways = None
+        self.epoch = 0
         self._report()
 
     @property
@@ -75,6 +76,7 @@ class SimDriver:
             IncarnationReport(
                 state=self.state,
                 since=self.wall(),
+                epoch=self.epoch,
                 pid=1,
                 away=self.away,
                 caught_up=self.caught_up,
@@ -138,6 +140,9 @@ class SimDriver:
         if found is None:
             return
         told = directive(found.value, self.number)
+        if told is Directive.RUN and found.value.epoch != self.epoch:
+            self.epoch = found.value.epoch
+            self._report()
         {
             Directive.RUN: self._run,
             Directive.STANDBY: self._stand_by,

@@ -2,8 +2,11 @@
 
 import signal
 import sys
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import pairwise
 
 import pytest
 from simulation.live import LiveWorld
@@ -18,6 +21,8 @@ from tests.integration.controller.test_leaders import Controllers, leader
 pytestmark = pytest.mark.timeout(400)
 
 CHROOT = "/hits"
+PAUSE_SECONDS = 2.0
+"""So long at most nothing can be written when the leading server dies."""
 
 
 class PatientWorld(LiveWorld):
@@ -117,11 +122,38 @@ def run_over(links, world, controllers):
     world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
 
 
+@contextmanager
+def writing(address) -> Iterator[list[float]]:
+    """Write again and again, and note when each write was taken."""
+    taken, over = [], threading.Event()
+
+    def write():
+        with Channel(address) as channel:
+            while not over.wait(0.02):
+                with suppress(ChannelAwayError):
+                    channel.put("/probe", EpochRecord(epoch=len(taken), leader="nobody"))
+                    taken.append(time.monotonic())
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_when_the_leading_server_dies_the_same_controller_goes_on(world, controllers, ensemble):
     run(world, controllers)
     before = epoch(world)
-    ensemble.kill(ensemble.leader())
-    killed = time.monotonic()
+    with writing(controllers.address) as taken:
+        world.until_true(lambda: len(taken) > 10, 30)
+        ensemble.kill(ensemble.leader())
+        killed = time.monotonic()
+        world.until_true(lambda: taken[-1] > killed + 5, 60)
+    longest = max(after - at for at, after in pairwise(taken))
+    sys.stdout.write(f"nothing was written for {longest:.2f} s after the leading server was killed\n")
+    assert longest < PAUSE_SECONDS
     world.until_true(lambda: bool(world.channel.read(paths.EPOCH, EpochRecord)), 30)
     world.until_true(lambda: world.kill_driver("counts") or True, 30)
     world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 60)

@@ -205,6 +205,17 @@ def test_what_is_assigned_anew_to_a_host_whose_assignment_was_deleted_is_no_olde
     assert world.state("counts") is State.RUNNING
 
 
+def test_whoever_owns_a_tier_whose_owner_record_was_deleted_is_let_write_by_the_sink(world):
+    before = world.owner("counts")
+    leader = Leader(world)
+    leader.go_on(2)
+    world.channel.delete(paths.owner("counts"))
+    leader.go_on()
+    assert world.owner("counts").owner > before.owner
+    assert world.owner("counts").epoch > before.epoch
+    assert world.state("counts") is State.RUNNING
+
+
 class Stopping(threading.Event):
     """An order to stop that nobody waits for, but how long they would is noted."""
 
