@@ -7,6 +7,7 @@ from functools import cached_property
 from pydantic import BaseModel
 
 from ops.channel import Write
+from ops.controller import sitefile
 from ops.controller.view import HostView, TierView, View
 from ops.controller.wholes import Wholes
 from ops.model import paths
@@ -46,6 +47,7 @@ class Draft:
         self.settled = moment.settled
         self.lost = moment.lost
         self.rules = moment.rules
+        self.site = sitefile.said(moment.rules)
         self._wholes = Wholes(view, moment.rules)
         self.owners: dict[TierName, OwnerRecord] = {name: tier.owner for name, tier in view.tiers.items()}
         self.incarnations: dict[TierName, dict[Incarnation, IncarnationSpec]] = {
@@ -282,6 +284,7 @@ class Draft:
             yield paths.change(identity), view.changes.get(identity), change
         yield paths.LAYERS, view.layers, self.layers
         yield paths.HOLDS, view.holds, self.holds
+        yield paths.SITE, view.site, self.site
         yield paths.LOCK, view.lock, self.lock
 
     def _words(self) -> Iterable[tuple[str, BaseModel]]:

@@ -2,7 +2,8 @@
 
 Every portion leaves a state that a pass could have decided by itself, so that whoever leads next goes on from there: first the tiers, each
 whole, in the order of the decisions, for one may take the room that an earlier one gave up; then the assignments, which only follow from
-the tiers: those that take units away before those that add some; the status and the holds, which speak of all of it, last.
+the tiers: those that take units away before those that add some; the status, the holds and what the site file says, which speak of all of
+it, last.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from ops.controller.view import View
 from ops.model import paths
 from ops.model.assignment import Assignment
 from ops.model.ids import HostName
+from ops.model.trail import SITE_FILE, Entry
 
 PORTION_BYTES = 512 * 1024
 """ZooKeeper refuses requests of 1 MiB and more (jute.maxbuffer)."""
@@ -37,7 +39,7 @@ def portions(writes: Sequence[Write], view: View, most: int = PORTION_BYTES) -> 
 def _groups(writes: Sequence[Write], view: View) -> Iterable[list[Write]]:
     """Yield what has to be written together, in order."""
     assigned = [write for write in writes if isinstance(write.value, Assignment)]
-    status = [write for write in writes if write.path in {paths.CONTROLLER_STATUS, paths.HOLDS}]
+    status = [write for write in writes if _speaks_of_all(write)]
     decided = [write for write in writes if not isinstance(write.value, Assignment) and write not in status]
     if all(paths.tier_of(write.path) for write in decided):
         yield from (list(group) for _, group in groupby(decided, key=lambda write: paths.tier_of(write.path)))
@@ -47,6 +49,13 @@ def _groups(writes: Sequence[Write], view: View) -> Iterable[list[Write]]:
     yield from ([write] for adds, write in sorted(adding, key=lambda each: each[0]))
     if status:
         yield status
+
+
+def _speaks_of_all(write: Write) -> bool:
+    """Tell whether it is the status, the holds, or what the site file says, with its entry in the trail."""
+    return write.path in {paths.CONTROLLER_STATUS, paths.HOLDS, paths.SITE} or (
+        isinstance(write.value, Entry) and write.value.by == SITE_FILE
+    )
 
 
 def _adds(write: Write, view: View) -> bool:

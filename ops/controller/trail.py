@@ -1,14 +1,19 @@
-"""What a pass adds to the trail: changes that it began, refused or ended, and who asked to undo one. In the same request as these."""
+"""What a pass adds to the trail, in the same request as what it tells.
+
+That is changes that it began, refused or ended, who asked to undo one, and what the site file says by now.
+"""
 
 from collections.abc import Iterator
 
 from ops.channel import Write
+from ops.controller import sitefile
 from ops.controller.draft import Draft
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.ids import ChangeId
 from ops.model.operation import ChangeSpec, ChangeState, Operation, Result, Step
-from ops.model.trail import Entry, Outcome, layer_of, what_of
+from ops.model.share import Layer
+from ops.model.trail import SITE_FILE, Entry, Outcome, layer_of, what_of
 
 _ENDED = {ChangeState.DONE: Outcome.DONE, ChangeState.ABORTED: Outcome.ABORTED}
 
@@ -27,6 +32,10 @@ def writes(draft: Draft) -> Iterator[Write]:
         before = draft.view.changes.get(change.id)
         if change.state in _ENDED and (before is None or before.state is not change.state):
             yield _write(draft, change.id, change.spec, change.by, _ENDED[change.state])
+    if draft.view.site is not None and (differs := sitefile.differences(draft.view.site, draft.site)):
+        layer = Layer.BASE.name.lower()
+        entry = Entry(at=draft.now, by=SITE_FILE, layer=layer, what=differs, outcome=Outcome.DONE, sentence="it holds from now on")
+        yield Write(paths.trail(Role.CONTROLLER, f"site.{draft.now * 1000:.0f}"), entry, None)
 
 
 def _outcome(operation: Operation, result: Result) -> Outcome | None:

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from ops.channel import Read
+from ops.channel import ANY_VERSION, Read
 from ops.model import paths
 from ops.model.assignment import Assignment, HostFacts, HostRecord, Observed, Unit
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
@@ -19,6 +19,7 @@ from ops.model.sentence import listed
 from ops.model.share import Layers
 from ops.model.status import ControllerStatus
 from ops.model.tier import TierSpec
+from ops.model.trail import SiteSaid
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -110,6 +111,8 @@ class View:
     releases: Mapping[str, Release] = field(default_factory=dict)
     status: ControllerStatus | None = None
     holds: Holds = field(default_factory=Holds)
+    site: SiteSaid | None = None
+    """What the site file said when a leader last looked; None: no leader has yet, or nobody can read it."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """Tiers of which a node is there and cannot be read, and which it is: it is damaged, or a newer version has written it."""
     strange: tuple[OperationId, ...] = ()
@@ -180,6 +183,9 @@ def look(reader: Reader) -> View:
     changes = {name: at.value(paths.change(name), ChangeRecord) for name in begun}
     hosts = {host.name: host for host in _hosts(at)}
     releases = {name: at.value(paths.release(name), Release) for name in at.names(paths.RELEASES)}
+    site = at.value(paths.SITE, SiteSaid)
+    if at.is_unread(paths.SITE, site):
+        at.versions[paths.SITE] = ANY_VERSION  # nothing rests on it: it is written anew
     refused = reader.refused
     return View(
         tiers={name: tier for name, tier in tiers.items() if isinstance(tier, TierView)},
@@ -197,6 +203,7 @@ def look(reader: Reader) -> View:
         unread_releases={name: _unread_release(name) for name in releases if paths.release(name) in refused},
         status=at.value(paths.CONTROLLER_STATUS, ControllerStatus),
         holds=at.value(paths.HOLDS, Holds) or Holds(),
+        site=site,
         versions=at.versions,
     )
 

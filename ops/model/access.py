@@ -88,6 +88,7 @@ TABLE: dict[str, Rights] = {
     f"{paths.LEADER}/*": _rights(),
     paths.EPOCH: _rights(write="controller"),
     paths.CONTROLLER_STATUS: _rights(write="controller"),
+    paths.SITE: _rights(write="controller"),
     paths.HOLDS: _rights(write="controller"),
     paths.JOINING: _rights(delete="agent"),
     f"{paths.JOINING}/*": _rights(),

@@ -25,13 +25,24 @@ class Entry(Frozen):
 
     at: float
     by: str
-    """As it said itself: `cli:anna`, `airflow:drain_host/manual__1`."""
+    """As it said itself: `cli:anna`, `airflow:drain_host/manual__1`; or `site file`."""
     layer: str | None = None
-    """`person`, `maintenance`, `schedule`; None: no layer's, or the platform's own."""
+    """`person`, `maintenance`, `schedule`, `base`; None: no layer's, or the platform's own."""
     what: str
     change: ChangeId | None = None
     outcome: Outcome
     sentence: str = ""
+
+
+class SiteSaid(Frozen):
+    """`controller/site`: what the leader goes by of the site file, so that whoever leads next can tell what has changed."""
+
+    said: dict[str, str]
+    """By key, as a person would write it: `shares.enrich` → `minimum=1 target=2 maximum=4`."""
+
+
+SITE_FILE = "site file"
+"""Who set what it says."""
 
 
 _MAINTENANCE = frozenset({ChangeKind.CORDON, ChangeKind.DRAIN, ChangeKind.RETURN, ChangeKind.REBOOT, ChangeKind.WRITE_OFF})

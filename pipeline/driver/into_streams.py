@@ -100,27 +100,22 @@ class IntoStreams(Engine):
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run it over recent records, into streams that nobody reads."""
-        begins, wanted = recent(self._setting)
-        before = self._warmed_up()
-        folder = tempfile.mkdtemp(prefix=f"sluice-warm-{self._setting.tier.name}-")
-        query = self._start(begins, folder, by="warm-up", suffix=lineage.WARM_UP)
-        flow, out = Outflow(wanted, time.monotonic()), 0
-        while go_on() and query.exception() is None and not flow.settled(time.monotonic(), out, at_work=self._at_work(query)):
+        setting, streams = self._setting, [name + lineage.WARM_UP for name in self._setting.outputs]
+        begins, wanted = recent(setting)
+        before = out = sum(setting.streams.bounds(streams).ends.values())
+        folder = tempfile.mkdtemp(prefix=f"sluice-warm-{setting.tier.name}-")
+        query, flow = self._start(begins, folder, by="warm-up", suffix=lineage.WARM_UP), Outflow(wanted, time.monotonic())
+        while go_on() and query.exception() is None:
+            at_work = is_idle(query) or records_read(setting.session)[1] > 0
+            if flow.settled(time.monotonic(), out - before, at_work=at_work):
+                break
             time.sleep(0.2)
-            out = self._warmed_up() - before
+            out = sum(setting.streams.bounds(streams).ends.values())
         failed = query.exception()
         query.stop()
         shutil.rmtree(folder, ignore_errors=True)
         if failed is not None:
             raise failed
-
-    def _at_work(self, query: "StreamingQuery") -> bool:
-        """Tell whether its tasks run, or there is nothing for them."""
-        return is_idle(query) or records_read(self._setting.session)[1] > 0
-
-    def _warmed_up(self) -> int:
-        streams = [name + lineage.WARM_UP for name in self._setting.outputs]
-        return sum(self._setting.streams.bounds(streams).ends.values())
 
     def run(self) -> Receipt:
         """Start from where the output says that everything before is out."""

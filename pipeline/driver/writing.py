@@ -40,7 +40,9 @@ def begin(  # noqa: PLR0913, PLR0917 - what one run is
     out = written(setting, records, by, partitions, suffix)
     writer = out.writeStream.format("kafka").queryName(f"{setting.tier.name} {by}").outputMode("update" if realtime else "append")
     writer = writer.options(checkpointLocation=folder, **into_kafka(setting, guard))
-    return (writer.trigger(realTime=batch_length(setting.distance)) if realtime else writer.trigger(processingTime=f"{INTERVAL:g} seconds")).start()
+    if realtime:
+        return writer.trigger(realTime=batch_length(setting.distance)).start()
+    return writer.trigger(processingTime=f"{INTERVAL:g} seconds").start()
 
 
 def batch_length(distance: int) -> str:

@@ -1,16 +1,19 @@
 """The trail of a simulated pipeline: each change leaves who asked for it and what became of it, once."""
 
+from dataclasses import replace
+
+from simulation.damage import Damaged
 from simulation.world import World
 
 from ops import runbook
 from ops.channel import trail
 from ops.model import paths
 from ops.model.operation import CONTROLLER, ChangeKind, Operation, Step
-from ops.model.trail import Outcome, layer_of
+from ops.model.trail import Outcome, SiteSaid, layer_of
 
 
-def settled():
-    world = World()
+def settled(channel=None):
+    world = World(channel=channel)
     world.want()
     world.settle()
     return world
@@ -66,6 +69,38 @@ def test_who_aborted_is_told_from_who_began():
         (Outcome.ABORTED, "test"),
         (Outcome.ABORT, "cli:otto"),
     }
+
+
+def test_what_the_site_file_says_anew_is_there_once_whoever_leads_when_it_is_seen():
+    world = settled()
+    share = world.rules.shares["enrich"]
+    world.rules = replace(
+        world.rules,
+        shares={**world.rules.shares, "enrich": share.model_copy(update={"maximum": 12})},
+        locality={"counts": "zone:onprem"},
+        repair_seconds=600.0,
+    )
+    world.settle()
+    (entry,) = entries(world)
+    assert (entry.by, entry.layer, entry.outcome) == ("site file", "base", Outcome.DONE)
+    of_it = f"minimum={share.minimum} target={share.target}"
+    assert entry.what == (
+        f"shares.enrich: {of_it} maximum={share.maximum} → {of_it} maximum=12; "
+        "locality.counts: nothing → zone:onprem; repair_seconds: nothing → 600"
+    )
+    world.rules = replace(world.rules, locality={})
+    world.settle()
+    assert [each.what for each in entries(world)][1:] == ["locality.counts: zone:onprem → nothing"]
+
+
+def test_what_was_known_of_the_site_file_and_cannot_be_read_is_written_anew():
+    world = settled(Damaged())
+    before = world.channel.read(paths.SITE, SiteSaid).value
+    world.channel.damage(paths.SITE)
+    world.settle()
+    assert paths.SITE not in world.channel.damaged
+    assert world.channel.read(paths.SITE, SiteSaid).value == before
+    assert entries(world) == []
 
 
 def test_starting_and_pausing_a_tier_is_there_once_and_not_when_nothing_changes():
