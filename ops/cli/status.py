@@ -17,6 +17,7 @@ from ops.cli.output import ago, clock, print_json, print_table, text
 from ops.cli.snapshot import snapshot, the_site
 from ops.controller.progress import progress
 from ops.controller.view import View
+from ops.model.status import STARVED
 from ops.platform import disk
 from ops.rules import rules_of
 from ops.site import SiteError
@@ -190,10 +191,19 @@ def troubles(tiers: list[TierLine]) -> list[str]:
         held = [other.name for other in tiers if other.held_for == tier.name]
         if tier.pressure is not None:
             behind.append(f"{tier.name} {tier.pressure}" + (f". Held back until it has caught up: {', '.join(held)}" if held else ""))
-    starved = [f"{tier.name} {tier.starved}" for tier in tiers if tier.starved is not None]
     unread = [f"{tier.name} does not read partitions that were added: {tier.unread}" for tier in tiers if tier.unread is not None]
     narrow = [f"{tier.name} puts nothing yet into partitions that were added: {tier.narrow}" for tier in tiers if tier.narrow is not None]
-    return [*down, *starved, *unread, *narrow, *behind]
+    return [*down, *_starved(tiers), *unread, *narrow, *behind]
+
+
+def _starved(tiers: list[TierLine]) -> list[str]:
+    """Say who is starved, all together of whom the same is to be done about it."""
+    by_what: dict[str, list[tuple[str, str]]] = {}
+    for tier in tiers:
+        if tier.starved is not None:
+            where, _, done = tier.starved.partition(": ")
+            by_what.setdefault(done, []).append((tier.name, where.removeprefix(STARVED)))
+    return [f"Starved of processor time: {'; '.join(f'{name} on {where}' for name, where in who)}. {done}" for done, who in by_what.items()]
 
 
 def _runs(host: HostLine, tiers: list[TierLine]) -> str:

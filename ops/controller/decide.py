@@ -64,7 +64,8 @@ def _sentence(draft: Draft, waits: list[str]) -> str:
     if draft.braked:
         return brake.sentence(draft)
     odd = [f"{name} {status.sentence}" for name, status in draft.statuses.items() if status.state is not TierState.RUNNING]
-    starved = [f"{name} {status.starved.sentence}" for name, status in draft.statuses.items() if status.starved is not None]
+    where = [f"{name} on {listed(status.starved.hosts)}" for name, status in draft.statuses.items() if status.starved is not None]
+    starved = [f"starved of processor time: {', '.join(where)}"] if where else []
     lost = [f"lost: {listed(sorted(draft.lost))}"] if draft.lost else []
     tiers = {*draft.view.tiers, *draft.view.unread}
     slips = unknown(draft.rules, draft.rules.shifts, tiers) if tiers else []

@@ -10,7 +10,7 @@ from ops.model.assignment import HostState
 from ops.model.ids import HostName, TierName
 from ops.model.operation import ChangeRecord, ChangeState
 from ops.model.sentence import listed
-from ops.model.status import Starved, TierStatus
+from ops.model.status import STARVED, Starved, TierStatus
 
 STARVED_SECONDS = 300.0
 """Who is starved for so long is moved, if the site file lets the controller repair at all: by then it is no peak."""
@@ -52,7 +52,7 @@ def keep(draft: Draft) -> None:
         was = before[name].starved if name in before else None
         if name in draft.starved:
             hosts = tuple(sorted(draft.starved[name]))
-            starved = Starved(hosts=hosts, sentence=f"is starved of processor time on {listed(hosts)}: {_done(draft, name, status)}")
+            starved = Starved(hosts=hosts, sentence=f"{STARVED}{listed(hosts)}: {_done(draft, name, status)}")
             draft.statuses[name] = status.model_copy(update={"starved": starved})
             if was is None or was.hosts != hosts:
                 draft.tell(f"{name} {starved.sentence}")
@@ -62,7 +62,7 @@ def keep(draft: Draft) -> None:
 
 def _done(draft: Draft, tier: TierName, status: TierStatus) -> str:
     """Say what is done about it, or what a person can do."""
-    person = f"see what else runs there (`top`), or `sluice drain {min(draft.starved[tier])}`"
+    person = "see what else runs there (`top`), or `sluice drain HOST`"
     active = [change.id for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
     active += [operation.change for operation in draft.posted.values()]
     for identity in active:

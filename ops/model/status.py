@@ -23,13 +23,16 @@ class TierState(StrEnum):
     """Given up after several failures in a row; raising `wanted.attempt` has it started again."""
 
 
+STARVED = "is starved of processor time on "
+
+
 class Starved(Frozen):
     """A tier some of whose units get less processor time than their quantum promises, because of what is beside them."""
 
     hosts: tuple[HostName, ...]
     """Where they are."""
     sentence: str
-    """What is done about it, or why nothing is; it goes on from the tier's name."""
+    """Where that is, and after a colon what is done about it, or why nothing is; it goes on from the tier's name."""
 
 
 class TierStatus(Frozen):

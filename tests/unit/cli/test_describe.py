@@ -190,8 +190,16 @@ def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:
 
 def test_who_is_starved_is_told_with_what_is_done_about_it() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
-    starved = line.model_copy(update={"starved": "is starved of processor time on h1: it is moved when that has lasted 300 s"})
-    assert status.troubles([starved]) == ["enrich is starved of processor time on h1: it is moved when that has lasted 300 s"]
+    done = "it is moved when that has lasted 300 s"
+    enrich, counts = (
+        line.model_copy(update={"name": name, "starved": f"is starved of processor time on {where}: {done}"})
+        for name, where in (("enrich", "h1, h2"), ("counts", "h1"))
+    )
+    other = line.model_copy(update={"name": "entry", "starved": "is starved of processor time on h3: change m1 moves it"})
+    assert status.troubles([enrich, other, counts]) == [
+        f"Starved of processor time: enrich on h1, h2; counts on h1. {done}",
+        "Starved of processor time: entry on h3. change m1 moves it",
+    ]
 
 
 def test_who_does_not_read_partitions_that_were_added_says_what_it_takes() -> None:
