@@ -1,5 +1,6 @@
 """From what is asked and what is to a plan, or a refusal that a person can act on."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +14,7 @@ from ops.model.tier import TierSpec
 from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
 from ops.planning.drift import drift, evened, numbers, without_starving
 from ops.planning.layers import PLANNED, layers_after
-from ops.planning.lending import giving_back, keepable, lend, yielding
+from ops.planning.lending import giving_back, hindering, keepable, lend, top_up
 from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import burst_hosts, check, to_leave
 from ops.planning.shares import Target, had, limits, target
@@ -135,7 +136,9 @@ def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list
             raise RefusedError(message) from refused
         fewer = _fewer(spec, least_of_batch)
         more, (moves, notes) = most(len(staying) - floor, lambda more: taking(more, fewer))
-    kept = yielding(staying[: floor + more], floor, (move for move in moves if move.short), moves, cluster)
+    given = hindering(staying[floor + more :], staying[: floor + more], moves, cluster)
+    kept = tuple((Counter(staying) - Counter(given)).elements())
+    moves, kept = top_up(moves, kept, floor, cluster)
     notes += [_fewer_said(move, cluster) for move in moves if move.short]
     if len(kept) < len(staying):
         notes.append(f"batch gives back {len(staying) - len(kept)} slot(s), after {cluster.rules.reclaim_seconds:g} s at most")
