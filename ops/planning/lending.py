@@ -34,13 +34,12 @@ def giving_back(cluster: Cluster, kept: tuple[HostName, ...]) -> Cluster:
     return cluster.with_hosts(hosts)
 
 
-def hindering(given: Iterable[HostName], kept: tuple[HostName, ...], moves: Iterable[Move], cluster: Cluster) -> tuple[HostName, ...]:
-    """Return those of the slots that batch is to give back which are in the way of these moves; the others would be of no use to them."""
-    hosts = _beside(kept, moves, cluster)
-    found = []
+def hindering(given: Iterable[HostName], hosts: Hosts, quantum: Quantum) -> tuple[HostName, ...]:
+    """Return those of the slots that batch is to give back which are in the way of what the hosts are to hold; the others are of no use."""
+    held, found = dict(hosts), []
     for name in given:
-        if hosts[name].fits(cluster.rules.batch_quantum):
-            hosts[name] = hosts[name].holding(cluster.rules.batch_quantum)
+        if held[name].fits(quantum):
+            held[name] = held[name].holding(quantum)
         else:
             found.append(name)
     return tuple(found)
@@ -55,7 +54,7 @@ def top_up(moves: Iterable[Move], kept: tuple[HostName, ...], least: int, cluste
     found = list(moves)
     if lacking(cluster):
         return found, kept
-    hosts, quantum = _beside(kept, found, cluster), cluster.rules.batch_quantum
+    hosts, quantum = beside(kept, found, cluster), cluster.rules.batch_quantum
     for number, move in enumerate(found):
         spec, aim = cluster.tiers[move.tier].spec, target(move.tier, cluster.rules)
         slots = move.after.slots
@@ -82,7 +81,7 @@ def _one_more(ask: Ask, hosts: Hosts, kept: tuple[HostName, ...], spare: int, qu
     return None
 
 
-def _beside(kept: tuple[HostName, ...], moves: Iterable[Move], cluster: Cluster) -> dict[HostName, Host]:
+def beside(kept: tuple[HostName, ...], moves: Iterable[Move], cluster: Cluster) -> dict[HostName, Host]:
     """Return the hosts when they hold all that moves twice, and batch's slots that it keeps."""
     hosts = dict(giving_back(cluster, kept).hosts)
     for move in moves:

@@ -14,7 +14,7 @@ from ops.model.tier import TierSpec
 from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
 from ops.planning.drift import drift, evened, numbers, without_starving
 from ops.planning.layers import PLANNED, layers_after
-from ops.planning.lending import giving_back, hindering, keepable, lend, top_up
+from ops.planning.lending import beside, giving_back, hindering, keepable, lend, top_up
 from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import burst_hosts, check, to_leave
 from ops.planning.shares import Target, had, limits, target
@@ -136,7 +136,7 @@ def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list
             raise RefusedError(message) from refused
         fewer = _fewer(spec, least_of_batch)
         more, (moves, notes) = most(len(staying) - floor, lambda more: taking(more, fewer))
-    given = hindering(staying[floor + more :], staying[: floor + more], moves, cluster)
+    given = hindering(staying[floor + more :], beside(staying[: floor + more], moves, cluster), cluster.rules.batch_quantum)
     kept = tuple((Counter(staying) - Counter(given)).elements())
     moves, kept = top_up(moves, kept, floor, cluster)
     notes += [_fewer_said(move, cluster) for move in moves if move.short]

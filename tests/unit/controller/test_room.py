@@ -172,6 +172,39 @@ def test_a_drain_that_cannot_leave_every_tier_its_minimum_is_refused_with_names_
     assert world.host_state("h2") is HostState.UP
 
 
+def test_batch_gives_back_at_once_what_all_tiers_lack_that_lost_slots_with_one_host():
+    world = pipeline(host("h1", cpu=8), host("h2", cpu=6.5), host("h3", cpu=7), batch=(0, 0), counts=(1, 4), enrich=(1, 4))
+    world.rules = replace(world.rules, shares={**world.rules.shares, BATCH: Share(minimum=0, target=20, maximum=20)})
+    pass_time(world, 10)
+    lost = {name: world.placement(name).slots.count("h2") for name in world.specs}
+    assert lost == {"counts": 1, "enrich": 2}
+    assert not {world.placement(name).driver for name in world.specs} & {"h2"}
+    elsewhere = {unit.id for name in ("h1", "h3") for unit in world.assigned(name) if unit.tenant == BATCH}
+    world.agents["h2"].die()
+    world.until(lambda: any("whose tasks may go on" in status.sentence for status in world.statuses.values()))
+    assert len(elsewhere - {*lent(world)}) == 3
+    pass_time(world, TASKS + 5)
+    assert not any("h2" in world.placement(name).slots for name in world.specs), "nobody waits for a second round of tasks"
+    assert len(elsewhere - {*lent(world)}) == 3
+
+
+def test_batch_keeps_what_a_tier_that_starts_may_not_use():
+    world = pipeline(host("h1", cpu=3), host("h2", cpu=20), batch=(0, 0), counts=(1, 2))
+    world.want("counts", running=False)
+    world.settle()
+    world.rules = replace(
+        world.rules,
+        shares={**world.rules.shares, BATCH: Share(minimum=0, target=4, maximum=8)},
+        dedicated={"h2": frozenset({BATCH})},
+    )
+    pass_time(world, 5)
+    held = {name: [unit.id for unit in world.assigned(name) if unit.tenant == BATCH] for name in world.agents}
+    assert all(held.values()), held
+    world.want("counts", running=True)
+    world.until(lambda: "slot(s) of batch on h1" in world.statuses["counts"].sentence)
+    assert held["h2"] == [unit.id for unit in world.assigned("h2")]
+
+
 def test_a_shift_that_lowers_a_tier_on_a_full_host_comes_to_the_number_in_two_hand_overs():
     world = pipeline(host("h1", cpu=7), batch=(0, 0), counts=(1, 4))
     world.rules = replace(world.rules, shifts={"night": {"counts": Numbers(target=3)}})
