@@ -19,6 +19,7 @@ from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import burst_hosts, check, to_leave
 from ops.planning.shares import Target, had, limits, target
 from ops.planning.shortage import floor, lacking, least, most, share_out, why_not
+from ops.planning.verdict import burst_away
 
 MOVING = frozenset(
     {
@@ -53,7 +54,7 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
     after = aftermath(spec, cluster)
     kept, moves, said = _fit(spec, after)
     said += [*_left_out(spec, after), *_staying(spec, after, moves)]
-    notes += said
+    notes += [*said, *_without_burst(spec, after, moves)]
     batch = lend(kept, after.with_hosts(_released(giving_back(after, kept), moves)), notes)
     if spec.kind is ChangeKind.REPAIR and not moves and not said:
         notes.append(NO_DRIFT)
@@ -94,6 +95,19 @@ def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:
     given_up = (tier for tier in cluster.end_first() if tier.failed and spec.kind is not ChangeKind.UPGRADE)
     names = (tier.spec.name for tier in given_up if differs(spec, tier, target(tier.spec.name, cluster.rules), cluster))
     return [f"{name} was given up and is left as it is: it will be so from its next start on" for name in names]
+
+
+def _without_burst(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
+    """Name the tiers that stay as they are without a burst which cannot be had: the one that the change is of, or all of a repair."""
+    moving = {move.tier for move in moves}
+    for tier in cluster.end_first():
+        name, now = tier.spec.name, tier.placement
+        asked = spec.tier == name or (spec.kind is ChangeKind.REPAIR and spec.tier is None)
+        if now is None or name in moving or not asked:
+            continue
+        aim = target(name, cluster.rules)
+        if aim.extra_to is not None and len(now.slots) < aim.k and not had(aim, cluster.hosts):
+            yield burst_away(name, aim.extra, aim.extra_to, cluster.hosts, missing=aim.k - len(now.slots))
 
 
 def _staying(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
