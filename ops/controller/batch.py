@@ -1,18 +1,20 @@
 """The slots of the tenant `batch`: lent as its share says, taken back when a tier needs the room or their host is drained."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import count, islice
 
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.model.assignment import HostState
-from ops.model.ids import BATCH, HostName
+from ops.model.ids import BATCH, HostName, TierName
 from ops.model.operation import ChangeRecord, ChangeState
+from ops.model.resources import Quantum
 from ops.model.sentence import listed
 from ops.planning.ask import Ask
-from ops.planning.cluster import Cluster, RefusedError
-from ops.planning.lending import giving_back, keepable
+from ops.planning.cluster import Cluster, Hosts, RefusedError
+from ops.planning.lending import giving_back, hindering, keepable
 from ops.planning.placement import place
 from ops.planning.shares import limits, target
 from ops.planning.shortage import lacking, most
@@ -34,25 +36,41 @@ def keep(draft: Draft) -> None:
     _tell_gone(draft, now)
 
 
-def give_way(draft: Draft, to: str | None, attempt: Callable[[Cluster], object]) -> str | None:
-    """Have batch give back as few slots as make room for what is attempted there; say what is waited for, None when it would not help.
+Attempt = Callable[[Cluster], tuple[Iterable[tuple[HostName, Quantum]], Hosts]]
+"""Place something: return what goes where, and what the hosts then hold."""
 
-    What it gives back is free when its tasks are done, or ended by their agent; until then there is nothing to do but wait.
+
+def give_way(draft: Draft, tier: TierName, to: str | None, attempt: Attempt) -> str | None:
+    """Have batch give back as few slots as make room for what a tier attempts there; say what is waited for, None when it would not help.
+
+    What it gives back is free when its tasks are done, or ended by their agent; until then there is nothing to do but wait. Who asks later
+    in the same pass does not count on that room.
     """
     draft.short = True
-    now = cluster(draft)
+    now = _promised(draft, cluster(draft))
     staying = keepable(now, (to,))
     floor = min(len(staying), limits(BATCH, now.rules).minimum)
     try:
-        more, _ = most(len(staying) - floor, lambda more: attempt(giving_back(now, staying[: floor + more])))
+        more, (units, hosts) = most(len(staying) - floor, lambda more: attempt(giving_back(now, staying[: floor + more])))
     except RefusedError:
         return None
+    draft.promised[tier] = tuple(units)
     before = dict(draft.batch)
-    given = _on(staying[floor + more :], draft.batch)
+    given = _on(hindering(staying[floor + more :], hosts, now.rules.batch_quantum), draft.batch)
     draft.batch = {number: host for number, host in draft.batch.items() if number not in given}
     draft.room = None
     _tell_gone(draft, before)
     return awaited(cluster(draft))
+
+
+def _promised(draft: Draft, now: Cluster) -> Cluster:
+    """Return the cluster as it is when the tiers that wait for room since earlier in this pass have it: they lack nothing then."""
+    hosts, tiers = dict(now.hosts), dict(now.tiers)
+    for name, units in draft.promised.items():
+        tiers[name] = replace(tiers[name], wanted=False)
+        for host, quantum in units:
+            hosts[host] = hosts[host].holding(quantum, 1, name)
+    return replace(now, hosts=hosts, tiers=tiers)
 
 
 def awaited(now: Cluster) -> str:

@@ -16,6 +16,7 @@ from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, TierWanted
 from ops.model.operation import ChangeRecord, JournalEntry, MaintenanceLock, Operation, Result
 from ops.model.pressure import Holds
+from ops.model.resources import Quantum
 from ops.model.share import Layers
 from ops.model.status import TierStatus
 from ops.planning.cluster import BURST_ZONE, Hosts, Rules, holding, moved
@@ -66,6 +67,8 @@ class Draft:
         """Lost hosts from which nothing is moved."""
         self.short = False
         """A tier has found too little room in this pass: batch is lent nothing."""
+        self.promised: dict[TierName, tuple[tuple[HostName, Quantum], ...]] = {}
+        """What the tiers hold, and where, once batch has given back what they wait for."""
         self.suspects: list[str] = []
         """Sentences on hosts that fail and are not quarantined."""
         self.deaths: dict[tuple[TierName, Incarnation], str] = {}

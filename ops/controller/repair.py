@@ -12,8 +12,9 @@ from ops.controller.view import TierView
 from ops.model.assignment import HostState, UnitState, slot_id
 from ops.model.ids import HostName
 from ops.model.incarnation import IncarnationSpec
+from ops.model.resources import Quantum
 from ops.model.sentence import listed
-from ops.planning.cluster import Cluster, RefusedError
+from ops.planning.cluster import Cluster, Hosts, RefusedError
 from ops.planning.placement import more_slots, place
 from ops.planning.shares import target
 from ops.planning.shortage import lacking, place_lost, why_not
@@ -59,10 +60,11 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
     aim = target(name, draft.rules_now())
     asked = more_slots(tier.spec, aim, len(left), here)
 
-    def attempt(after: Cluster) -> None:
-        place([asked, *lacking(after, name)], after.hosts)
+    def attempt(after: Cluster) -> tuple[list[tuple[HostName, Quantum]], Hosts]:
+        placed = place([asked, *lacking(after, name)], after.hosts)
+        return [(host, asked.quantum) for host in placed.where[asked.tenant, asked.part]], placed.hosts
 
-    waits = batch.give_way(draft, aim.to, attempt)
+    waits = batch.give_way(draft, name, aim.to, attempt)
     why = f"waits for {waits}" if waits is not None else why_not([asked], cluster(draft).hosts)
     return f"runs without its slots on {listed(sorted(set(left)))}: {why or 'the room is kept for what others lack of their minimum'}"
 

@@ -3,17 +3,21 @@
 Every step is derived from the snapshot alone, so whichever controller looks next goes on from there.
 """
 
+from collections.abc import Callable, Iterable
+
 from ops.controller import batch, order, repair, returning, standby, vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
 from ops.model.ids import HostName, Incarnation, TierName
-from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
+from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, State
 from ops.model.operation import ChangeState
+from ops.model.resources import Quantum
 from ops.model.sentence import listed
 from ops.model.status import TierState, TierStatus
-from ops.planning.cluster import RefusedError
-from ops.planning.placement import place_tier
+from ops.model.tier import TierSpec
+from ops.planning.cluster import Cluster, Hosts, RefusedError, units
+from ops.planning.placement import Placed, place_tier
 from ops.planning.shares import target
 from ops.planning.shortage import place_most
 
@@ -88,8 +92,8 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     try:
         placement, placed = place_most(tier.spec, aim, place, now)
     except RefusedError as refused:
-        waits = batch.give_way(draft, aim.to, lambda after: place_tier(tier.spec, aim, place, after.hosts))
-        waits = waits or batch.give_way(draft, aim.to, lambda after: place_most(tier.spec, aim, place, after))
+        waits = _give_way(draft, tier.spec, aim.to, lambda after: place_tier(tier.spec, aim, place, after.hosts))
+        waits = waits or _give_way(draft, tier.spec, aim.to, lambda after: place_most(tier.spec, aim, place, after))
         sentence = f"cannot be started: {refused}" if waits is None else f"is started when it has the room of {waits}"
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     number = draft.begin(name, placement, reason, failures, room=placed.hosts)
@@ -99,6 +103,16 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     notes = "".join(f"; {note}" for note in (*placed.notes, *short))
     draft.tell(f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {listed(placement.slots)} ({reason}){notes}")
     return TierStatus(state=TierState.STARTING, sentence=f"incarnation {number} starts: {reason}", failures=failures, error=error)
+
+
+def _give_way(draft: Draft, spec: TierSpec, to: str | None, attempt: Callable[[Cluster], tuple[Placement, Placed]]) -> str | None:
+    """Have batch make room for a tier that is to start; say what is waited for, None when it would not help."""
+
+    def placed(after: Cluster) -> tuple[Iterable[tuple[HostName, Quantum]], Hosts]:
+        placement, found = attempt(after)
+        return units(spec, placement), found.hosts
+
+    return batch.give_way(draft, spec.name, to, placed)
 
 
 def _away(draft: Draft, old: IncarnationSpec | None) -> list[HostName]:

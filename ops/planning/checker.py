@@ -291,26 +291,43 @@ def _batch_problems(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]
     found += [
         problem for name in sorted(Counter(plan.batch_slots) - Counter(plan.batch_kept)) for problem in _lent(name, spec, aim, cluster)
     ]
-    short = [move.tier for move in plan.moves if move.short and _could_have_more(move.tier, plan, cluster)]
-    if short and kept > minimum:
+    short = [move.tier for move in plan.moves if move.short and _could_have_more(move, plan, kept - minimum, cluster)]
+    if short and not any(_is_below(tier, cluster) for tier in cluster.tiers.values()):
         found.append(f"{', '.join(short)} would be short while batch keeps more than its minimum of {minimum}")
     return found
 
 
-def _could_have_more(name: TierName, plan: Plan, cluster: Cluster) -> bool:
-    """Tell whether a tier may be where batch keeps a slot, and would have room for one there, beside all that moves, without batch's."""
-    quantum, of_batch, to = cluster.tiers[name].spec.quantum, cluster.rules.batch_quantum, _aim(name, cluster.rules).to
+def _is_below(tier: TierNow, cluster: Cluster) -> bool:
+    """Tell whether a tier has less than its minimum, or does not run though it is to: such a one comes before those that are short."""
+    if not tier.wanted or tier.placement is None:
+        return tier.wanted
+    aim = _aim(tier.spec.name, cluster.rules)
+    living = [name for name in tier.placement.slots if name in cluster.hosts and cluster.hosts[name].state is not HostState.LOST]
+    return len(living) < min(aim.slots, max(1, aim.minimum, _threaded(tier.spec, cluster.rules)))
+
+
+def _could_have_more(move: Move, plan: Plan, spare: int, cluster: Cluster) -> bool:
+    """Tell whether a tier may have a slot more where batch keeps some, and would have room for it, beside all that moves, if these yield.
+
+    Batch can spare so many of its slots.
+    """
+    name, rules = move.tier, cluster.rules
+    quantum, of_batch, to = cluster.tiers[name].spec.quantum, rules.batch_quantum, _aim(name, rules).to
     to = to if _serves(to, cluster) else None
-    for at in {*plan.batch_kept} & cluster.hosts.keys():
+    apart = frozenset[str]().union(*(group for group in rules.separate if name in group)) - {name}
+    for at, there in Counter(each for each in plan.batch_kept if each in cluster.hosts).items() if spare > 0 else ():
         host = cluster.hosts[at]
-        cpu, memory, back = host.used_cpu, host.used_memory, [*cluster.batch, *cluster.returning].count(at)
-        for move in plan.moves:
-            spec, slots = cluster.tiers[move.tier].spec, move.after.slots.count(at)
-            cpu += spec.quantum.cpu * slots + spec.driver.cpu * (move.after.driver == at)
-            memory += spec.quantum.memory * slots + spec.driver.memory * (move.after.driver == at)
-        cpu, memory = cpu - of_batch.cpu * back + quantum.cpu, memory - of_batch.memory * back + quantum.memory
-        fits = cpu <= host.capacity.cpu and memory <= host.capacity.memory
-        if fits and _is_at(host, to) and not _is_for_others(name, at, cluster):
+        cpu, memory, others = host.used_cpu + quantum.cpu, host.used_memory + quantum.memory, {*host.tiers}
+        for other in plan.moves:
+            spec, slots, driver = cluster.tiers[other.tier].spec, other.after.slots.count(at), other.after.driver == at
+            cpu += spec.quantum.cpu * slots + spec.driver.cpu * driver
+            memory += spec.quantum.memory * slots + spec.driver.memory * driver
+            others |= {other.tier} if slots or driver else set()
+        back = [*cluster.batch, *cluster.returning].count(at) - max(0, there - spare)
+        cpu, memory = cpu - of_batch.cpu * back, memory - of_batch.memory * back
+        more = move.after.model_copy(update={"slots": (*move.after.slots, at)})
+        may = host.state is HostState.UP and _is_at(host, to) and not _is_for_others(name, at, cluster) and not apart & others
+        if may and cpu <= host.capacity.cpu and memory <= host.capacity.memory and not [*_crowds(name, more, cluster)]:
             return True
     return False
 

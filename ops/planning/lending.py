@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ops.model.ids import BATCH, HostName, TierName
+from ops.model.ids import BATCH, HostName
 from ops.model.operation import Move
+from ops.model.resources import Quantum
 from ops.planning.ask import Ask
-from ops.planning.cluster import Cluster, Host, RefusedError, holding
-from ops.planning.placement import place
+from ops.planning.cluster import Cluster, Host, Hosts, RefusedError, holding
+from ops.planning.placement import more_slots, place
 from ops.planning.shares import target
 from ops.planning.shortage import lacking, most
 
@@ -33,23 +34,59 @@ def giving_back(cluster: Cluster, kept: tuple[HostName, ...]) -> Cluster:
     return cluster.with_hosts(hosts)
 
 
-def yielding(
-    kept: tuple[HostName, ...], least: int, short: Iterable[Move], moves: Iterable[Move], cluster: Cluster
-) -> tuple[HostName, ...]:
-    """Return what batch keeps beside these moves: it holds on to none above its minimum where one that is short could have a slot more."""
-    hosts = giving_back(cluster, ()).hosts
+def hindering(given: Iterable[HostName], hosts: Hosts, quantum: Quantum) -> tuple[HostName, ...]:
+    """Return those of the slots that batch is to give back which are in the way of what the hosts are to hold; the others are of no use."""
+    held, found = dict(hosts), []
+    for name in given:
+        if held[name].fits(quantum):
+            held[name] = held[name].holding(quantum)
+        else:
+            found.append(name)
+    return tuple(found)
+
+
+def top_up(moves: Iterable[Move], kept: tuple[HostName, ...], least: int, cluster: Cluster) -> tuple[list[Move], tuple[HostName, ...]]:
+    """Give tiers that are short the slots that batch's room still gives, nearest the end first; return what batch then keeps.
+
+    For each slot batch gives back as few of its own as will do, all on one host, and none below its minimum. While a tenant lacks some of
+    its minimum the room is left to that one.
+    """
+    found = list(moves)
+    if lacking(cluster):
+        return found, kept
+    hosts, quantum = beside(kept, found, cluster), cluster.rules.batch_quantum
+    for number, move in enumerate(found):
+        spec, aim = cluster.tiers[move.tier].spec, target(move.tier, cluster.rules)
+        slots = move.after.slots
+        for _ in range(move.short):
+            one = _one_more(more_slots(spec, aim, 1, slots), hosts, kept, len(kept) - least, quantum)
+            if one is None:
+                break
+            name, back = one
+            hosts[name] = hosts[name].holding(quantum, -back).holding(spec.quantum, 1, move.tier)
+            kept, slots = tuple((Counter(kept) - Counter({name: back})).elements()), (*slots, name)
+        after = move.after.model_copy(update={"slots": slots})
+        found[number] = move.model_copy(update={"after": after, "short": move.short - (len(slots) - len(move.after.slots))})
+    return found, kept
+
+
+def _one_more(ask: Ask, hosts: Hosts, kept: tuple[HostName, ...], spare: int, quantum: Quantum) -> tuple[HostName, int] | None:
+    """Return where one more slot of a tier finds room, and how many slots batch gives back for it there; None where it finds none."""
+    there = Counter(kept)
+    for back in range(min(spare, max(there.values(), default=0)) + 1):
+        less = {name: hosts[name].holding(quantum, -back) for name, count in there.items() if count >= back} if back else {}
+        with suppress(RefusedError):
+            (name,) = place([ask], {**hosts, **less}).where[ask.tenant, ask.part]
+            return name, back
+    return None
+
+
+def beside(kept: tuple[HostName, ...], moves: Iterable[Move], cluster: Cluster) -> dict[HostName, Host]:
+    """Return the hosts when they hold all that moves twice, and batch's slots that it keeps."""
+    hosts = dict(giving_back(cluster, kept).hosts)
     for move in moves:
         hosts = holding(hosts, cluster.tiers[move.tier].spec, move.after)
-    of_use = {name for move in short for name in kept if _could_have(move.tier, hosts[name], cluster)}
-    others = [name for name in kept if name not in of_use]
-    return (*others, *[name for name in kept if name in of_use][: max(0, least - len(others))])
-
-
-def _could_have(tier: TierName, host: Host, cluster: Cluster) -> bool:
-    """Tell whether a slot of a tier may be on a host, and would have room there; how far apart its slots have to be is not asked."""
-    to = target(tier, cluster.rules).to
-    there = host.matches(to) or not any(each.usable and each.matches(to) for each in cluster.hosts.values())
-    return there and host.takes(cluster.tiers[tier].spec.quantum) and host.admits(tier)
+    return hosts
 
 
 def lend(kept: tuple[HostName, ...], cluster: Cluster, notes: list[str]) -> tuple[HostName, ...]:

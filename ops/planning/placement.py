@@ -22,7 +22,7 @@ from ops.model.tier import TierSpec
 from ops.planning.ask import DRIVER, EXTRA, Ask, Places
 from ops.planning.cluster import Host, Hosts, RefusedError, at
 from ops.planning.shares import Target
-from ops.planning.verdict import known, name_of, verdict
+from ops.planning.verdict import burst_away, known, name_of, verdict
 
 NEW_COST = 100_000
 """For a unit where there was none: above everything that spreading or balancing could save, so that nothing moves for beauty."""
@@ -118,7 +118,7 @@ def _ease(ask: Ask, hosts: Hosts, notes: list[str]) -> Ask:
         return ask
     matching = [host for host in hosts.values() if there(host)]
     if ask.part == EXTRA:
-        notes.append(f"{ask.tenant} goes without its {ask.count} more at {ask.to}: no host there is up")
+        notes.append(burst_away(ask.tenant, ask.count, ask.to, hosts))
         return replace(ask, count=0)
     if not matching:
         message = f"{name_of(ask)} has to be at {ask.to}, and there is no such host; {known(hosts)}"

@@ -1,9 +1,9 @@
 """From what is asked and what is to a plan, or a refusal that a person can act on."""
 
-import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from fractions import Fraction
 
 from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName, Tenant, TierName
@@ -14,11 +14,12 @@ from ops.model.tier import TierSpec
 from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
 from ops.planning.drift import drift, evened, numbers, without_starving
 from ops.planning.layers import PLANNED, layers_after
-from ops.planning.lending import giving_back, keepable, lend, yielding
+from ops.planning.lending import beside, giving_back, hindering, keepable, lend, top_up
 from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import burst_hosts, check, to_leave
 from ops.planning.shares import Target, had, limits, target
-from ops.planning.shortage import floor, lacking, least, most, why_not
+from ops.planning.shortage import floor, lacking, least, most, share_out, why_not
+from ops.planning.verdict import burst_away
 
 MOVING = frozenset(
     {
@@ -40,8 +41,8 @@ EXACT = frozenset({ChangeKind.SCALE, ChangeKind.BURST, ChangeKind.MIGRATE, Chang
 """The kinds of change that say how many and where: what does not fit of them is refused, not done by halves."""
 FORCED = frozenset({ChangeKind.DRAIN, ChangeKind.REBOOT, ChangeKind.LEAVE})
 """The kinds of change in which tiers have to go from where they are, even with less."""
-WHOLE = Fraction(1)
-"""All of what its share is beyond its minimum, for each tier that moves."""
+WHOLE: Mapping[TierName, int] = {}
+"""How many fewer than its share each tier that moves gets, when all get all of it."""
 
 
 def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
@@ -53,7 +54,7 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
     after = aftermath(spec, cluster)
     kept, moves, said = _fit(spec, after)
     said += [*_left_out(spec, after), *_staying(spec, after, moves)]
-    notes += said
+    notes += [*said, *_without_burst(spec, after, moves)]
     batch = lend(kept, after.with_hosts(_released(giving_back(after, kept), moves)), notes)
     if spec.kind is ChangeKind.REPAIR and not moves and not said:
         notes.append(NO_DRIFT)
@@ -96,6 +97,19 @@ def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:
     return [f"{name} was given up and is left as it is: it will be so from its next start on" for name in names]
 
 
+def _without_burst(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
+    """Name the tiers that stay as they are without a burst which cannot be had: the one that the change is of, or all of a repair."""
+    moving = {move.tier for move in moves}
+    for tier in cluster.end_first():
+        name, now = tier.spec.name, tier.placement
+        asked = spec.tier == name or (spec.kind is ChangeKind.REPAIR and spec.tier is None)
+        if now is None or name in moving or not asked:
+            continue
+        aim = target(name, cluster.rules)
+        if aim.extra_to is not None and len(now.slots) < aim.k and not had(aim, cluster.hosts):
+            yield burst_away(name, aim.extra, aim.extra_to, cluster.hosts, missing=aim.k - len(now.slots))
+
+
 def _staying(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
     """Name the tiers that have their place on burst hosts and so stay there, though these are to be left, and who says so."""
     placed = {name: tier.placement for name, tier in cluster.tiers.items()} | {move.tier: move.after for move in moves}
@@ -124,40 +138,75 @@ def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list
     staying = keepable(cluster, (aim.to for aim in _moving(spec, cluster).values()))
     floor = min(len(staying), limits(BATCH, cluster.rules).minimum)
 
-    def taking(more: int, level: Fraction = WHOLE) -> tuple[list[Move], list[str]]:
-        return _moves(spec, giving_back(cluster, staying[: floor + more]), level)
+    def taking(more: int, fewer: Mapping[TierName, int] = WHOLE) -> tuple[list[Move], list[str]]:
+        return _moves(spec, giving_back(cluster, staying[: floor + more]), fewer)
 
     try:
         more, (moves, notes) = most(len(staying) - floor, taking)
-    except RefusedError:
+    except RefusedError as refused:
+        least_of_batch = giving_back(cluster, staying[:floor])
         if spec.kind in EXACT:
-            raise
-        level = _level(spec, giving_back(cluster, staying[:floor]))
-        more, (moves, notes) = most(len(staying) - floor, lambda more: taking(more, level))
-        notes += [
-            f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer than its share: room is short" for move in _short(moves)
-        ]
-    kept = yielding(staying[: floor + more], floor, _short(moves), moves, cluster)
+            message = f"{refused}{_ways_down(spec, least_of_batch)}"
+            raise RefusedError(message) from refused
+        fewer = _fewer(spec, least_of_batch)
+        more, (moves, notes) = most(len(staying) - floor, lambda more: taking(more, fewer))
+    given = hindering(staying[floor + more :], beside(staying[: floor + more], moves, cluster), cluster.rules.batch_quantum)
+    kept = tuple((Counter(staying) - Counter(given)).elements())
+    moves, kept = top_up(moves, kept, floor, cluster)
+    notes += [_fewer_said(move, cluster) for move in moves if move.short]
     if len(kept) < len(staying):
         notes.append(f"batch gives back {len(staying) - len(kept)} slot(s), after {cluster.rules.reclaim_seconds:g} s at most")
     return kept, moves, notes
 
 
-def _short(moves: Iterable[Move]) -> list[Move]:
-    return [move for move in moves if move.short]
+def _ways_down(spec: ChangeSpec, cluster: Cluster) -> str:
+    """Say how a tier's number is lowered for which there is no room beside what it has: by a smaller one first, or by a stop."""
+    name = spec.tier
+    now = None if name is None or spec.kind is not ChangeKind.SCALE else cluster.tiers[name].placement
+    if name is None or now is None or not _is_lowered(now, aim := target(name, cluster.rules), cluster.hosts):
+        return ""
+    scale, first = f"`sluice scale {name} {aim.slots}`", ""
+    with suppress(RefusedError):
+        less = aim.slots - _fewer(spec, cluster)[name]
+        first = f"there is room for {less} beside them, so `sluice scale {name} {less}`, and {scale} when that is done; or "
+    return (
+        f". To have fewer workers {name} is handed over, and for a moment {aim.k} stand beside the {len(now.slots)} that it has: {first}"
+        f"with a gap in its output, `sluice stop {name}`, {scale}, `sluice start {name}`"
+    )
 
 
-def _level(spec: ChangeSpec, cluster: Cluster) -> Fraction:
-    """Return how much of what it would have beyond its minimum every tier that moves can be given: the same part, the largest that fits."""
+def _fewer_said(move: Move, cluster: Cluster) -> str:
+    """Say that a tier gets fewer slots than its share; who is to have less than it has now gets the rest once that is gone."""
+    said = f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer than its share"
+    if move.before is None or not _is_lowered(move.before, target(move.tier, cluster.rules), cluster.hosts):
+        return f"{said}: room is short"
+    return f"{said}, until the {len(move.before.slots)} that it has are gone: beside these there is room for no more"
+
+
+def _fewer(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, int]:
+    """Return how many slots fewer than its share each tier that moves gets: as few as there is room for."""
     moving = _moving(spec, cluster)
-    steps = max([1, *(aim.slots for aim in moving.values())])
+    ends = [tier for tier in cluster.end_first() if tier.spec.name in moving]
+    spare = {tier.spec.name: _spare(tier, moving[tier.spec.name], cluster) for tier in ends}
     try:
-        step, _ = most(steps - 1, lambda step: _moves(spec, cluster, Fraction(step, steps)))
+        _moves(spec, cluster, spare)
     except RefusedError as refused:
         needs = ", ".join(_need(cluster.tiers[name], aim, cluster) for name, aim in moving.items())
         message = f"there is no room for the minimum of each tier that moves ({needs}) beside what runs: {refused}"
         raise RefusedError(message) from refused
-    return Fraction(step, steps)
+    lowered = {name for name, aim in moving.items() if _is_lowered(cluster.tiers[name].placement, aim, cluster.hosts)}
+    return share_out(spare, lowered, lambda fewer: _moves(spec, cluster, fewer))
+
+
+def _is_lowered(now: Placement | None, aim: Target, hosts: Hosts) -> bool:
+    """Tell whether a tier is to have fewer workers than it has."""
+    return now is not None and len(now.slots) > numbers(now, aim, hosts)[0]
+
+
+def _spare(tier: TierNow, share: Target, cluster: Cluster) -> int:
+    """Return how many slots of its share a change may leave a tier without."""
+    aim = replace(share, extra=had(share, cluster.hosts))
+    return share.slots - floor(tier.spec, aim, tier.placement, cluster.rules)
 
 
 def _need(tier: TierNow, aim: Target, cluster: Cluster) -> str:
@@ -173,11 +222,11 @@ def _moving(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, Target]:
     return {name: aim for name, aim in aims.items() if has_to_move(spec, cluster.tiers[name], aim, cluster)}
 
 
-def _moves(spec: ChangeSpec, cluster: Cluster, level: Fraction = WHOLE) -> tuple[list[Move], list[str]]:
+def _moves(spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int] = WHOLE) -> tuple[list[Move], list[str]]:
     """Place the next incarnation of every tier that has to move, nearest the end first; who finds no room so chooses before the others."""
     order = cluster.end_first()
     try:
-        return _in_order(order, spec, cluster, level)
+        return _in_order(order, spec, cluster, fewer)
     except _NoRoomError as refused:
         first = last = refused
     for _ in order:
@@ -185,7 +234,7 @@ def _moves(spec: ChangeSpec, cluster: Cluster, level: Fraction = WHOLE) -> tuple
             break
         order = [last.tier, *(tier for tier in order if tier is not last.tier)]
         try:
-            return _in_order(order, spec, cluster, level)
+            return _in_order(order, spec, cluster, fewer)
         except _NoRoomError as refused:
             last = refused
     raise first
@@ -199,12 +248,12 @@ class _NoRoomError(RefusedError):
         self.tier = tier
 
 
-def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, level: Fraction) -> tuple[list[Move], list[str]]:
+def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int]) -> tuple[list[Move], list[str]]:
     """Place tiers one after the other, each beside all that is there.
 
     Where doubling them all does not fit, the tiers that have moved by then are released first, provided that this is the order in which
-    they are handed over: nearest the end first. What a tenant that does not run lacks of its minimum is not taken. Below level 1 each tier
-    gets only so much of what its share is beyond its minimum.
+    they are handed over: nearest the end first. What a tenant that does not run lacks of its minimum is not taken. Each tier gets so many
+    slots `fewer` than its share.
     """
     moves: list[Move] = []
     notes: list[str] = []
@@ -216,8 +265,7 @@ def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, level: F
         if tier.placement is None or not has_to_move(spec, tier, share, cluster.with_hosts(state)):
             continue
         more = had(share, cluster.hosts)
-        fewest = floor(tier.spec, replace(share, extra=more), tier.placement, cluster.rules)
-        aim = replace(share, slots=fewest + math.floor((share.slots - fewest) * level))
+        aim = replace(share, slots=share.slots - fewer.get(tier.spec.name, 0))
         has, right = len(tier.placement.slots), numbers(tier.placement, share, cluster.hosts)[0]
         if spec.kind not in FORCED and aim.slots < share.slots and aim.slots + more <= has < right:
             notes.append(f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short")

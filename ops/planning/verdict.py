@@ -57,6 +57,16 @@ def verdict(ask: Ask, found: int, hosts: Hosts) -> str:
     )
 
 
+def burst_away(tenant: str, count: int, to: str, hosts: Hosts, missing: int | None = None) -> str:
+    """Say that the workers of a burst, or those that are missing of it, cannot be had, and the ways to them."""
+    states = listed(f"{host.name} is {host.state}" for _, host in sorted(hosts.items()) if host.matches(to)) or "there is none"
+    away = count if missing is None else missing
+    return (
+        f"{away} more worker(s) of {tenant} at {to} cannot be had: no host there is up ({states}); start or return one, or `sluice leave` "
+        f"takes every burst back, and `sluice burst {tenant} {count}` launches anew"
+    )
+
+
 def _barred(ask: Ask, host: Host) -> str | None:
     """Say why a host may not take an ask at all."""
     if host.only is not None and ask.tenant not in host.only:

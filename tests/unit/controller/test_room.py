@@ -9,7 +9,7 @@ from ops.controller.view import look
 from ops.model.assignment import HostState, UnitState
 from ops.model.ids import BATCH
 from ops.model.operation import ChangeKind, Step
-from ops.model.share import Share
+from ops.model.share import Numbers, Share
 from ops.model.tier import Mode
 
 TASKS = 30.0
@@ -170,6 +170,79 @@ def test_a_drain_that_cannot_leave_every_tier_its_minimum_is_refused_with_names_
     assert "counts 3" in said or "enrich 3" in said
     assert "find no room" in said
     assert world.host_state("h2") is HostState.UP
+
+
+def test_batch_gives_back_at_once_what_all_tiers_lack_that_lost_slots_with_one_host():
+    world = pipeline(host("h1", cpu=8), host("h2", cpu=6.5), host("h3", cpu=7), batch=(0, 0), counts=(1, 4), enrich=(1, 4))
+    world.rules = replace(world.rules, shares={**world.rules.shares, BATCH: Share(minimum=0, target=20, maximum=20)})
+    pass_time(world, 10)
+    lost = {name: world.placement(name).slots.count("h2") for name in world.specs}
+    assert lost == {"counts": 1, "enrich": 2}
+    assert not {world.placement(name).driver for name in world.specs} & {"h2"}
+    elsewhere = {unit.id for name in ("h1", "h3") for unit in world.assigned(name) if unit.tenant == BATCH}
+    world.agents["h2"].die()
+    world.until(lambda: any("whose tasks may go on" in status.sentence for status in world.statuses.values()))
+    assert len(elsewhere - {*lent(world)}) == 3
+    pass_time(world, TASKS + 5)
+    assert not any("h2" in world.placement(name).slots for name in world.specs), "nobody waits for a second round of tasks"
+    assert len(elsewhere - {*lent(world)}) == 3
+
+
+def test_batch_keeps_what_a_tier_that_starts_may_not_use():
+    world = pipeline(host("h1", cpu=3), host("h2", cpu=20), batch=(0, 0), counts=(1, 2))
+    world.want("counts", running=False)
+    world.settle()
+    world.rules = replace(
+        world.rules,
+        shares={**world.rules.shares, BATCH: Share(minimum=0, target=4, maximum=8)},
+        dedicated={"h2": frozenset({BATCH})},
+    )
+    pass_time(world, 5)
+    held = {name: [unit.id for unit in world.assigned(name) if unit.tenant == BATCH] for name in world.agents}
+    assert all(held.values()), held
+    world.want("counts", running=True)
+    world.until(lambda: "slot(s) of batch on h1" in world.statuses["counts"].sentence)
+    assert held["h2"] == [unit.id for unit in world.assigned("h2")]
+
+
+def test_a_shift_that_lowers_a_tier_on_a_full_host_comes_to_the_number_in_two_hand_overs():
+    world = pipeline(host("h1", cpu=7), batch=(0, 0), counts=(1, 4))
+    world.rules = replace(world.rules, shifts={"night": {"counts": Numbers(target=3)}})
+    night = world.begin("n1", kind=ChangeKind.SHIFT, shift="night")
+    world.until(lambda: night.ended)
+    assert night.ok, sentences(night)
+    assert slots(world, "counts") == 2
+    assert "counts gets 2 slots, 1 fewer than its share, until the 4 that it has are gone" in sentences(night)[Step.PREFLIGHT]
+    pass_time(world, 60)
+    assert slots(world, "counts") == 3
+    world.check_settled()
+
+
+def test_the_ways_to_a_lower_number_that_a_refusal_names_are_ways():
+    world = pipeline(host("h1", cpu=7), batch=(0, 0), counts=(1, 4))
+    refused = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=3)
+    world.settle()
+    assert (
+        "so `sluice scale counts 2`, and `sluice scale counts 3` when that is done; or with a gap in its output"
+        in sentences(refused)[Step.PREFLIGHT]
+    )
+    for number, k in enumerate((2, 3), start=2):
+        step = world.begin(f"s{number}", kind=ChangeKind.SCALE, tier="counts", k=k)
+        world.settle()
+        assert step.ok, sentences(step)
+        assert slots(world, "counts") == k
+
+
+def test_a_lower_number_is_had_on_a_full_host_by_a_stop_and_a_start():
+    world = pipeline(host("h1", cpu=4.5), batch=(0, 0), counts=(1, 4))
+    world.want("counts", running=False)
+    world.settle()
+    scale = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=3)
+    world.settle()
+    assert scale.ok, sentences(scale)
+    world.want("counts", running=True)
+    world.settle()
+    assert slots(world, "counts") == 3
 
 
 def test_a_change_does_not_take_the_room_that_a_tier_which_is_down_needs_for_its_minimum():

@@ -59,6 +59,42 @@ def test_a_worker_that_was_put_elsewhere_or_goes_on_at_a_cordoned_host_of_a_burs
     assert moves(ChangeSpec(kind=ChangeKind.SETTLE, tier="t"), cluster) == ()
 
 
+@pytest.mark.parametrize(
+    ("slots", "hosts", "states", "missing"),
+    [
+        (("h1", "h1"), (), "there is none", 2),
+        (("h1", "h1"), (burst_host(HostState.LOST),), "e1 is lost", 2),
+        (("h1", "h1", "e1"), (burst_host(HostState.CORDONED),), "e1 is cordoned", 1),
+    ],
+)
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"kind": ChangeKind.MIGRATE, "tier": "t", "to": "h1"},
+        {"kind": ChangeKind.MIGRATE, "tier": "t", "to": "anywhere"},
+        {"kind": ChangeKind.SCALE, "tier": "t", "k": 2},
+        {"kind": ChangeKind.REPAIR, "tier": "t"},
+        {"kind": ChangeKind.REPAIR},
+    ],
+)
+def test_a_change_that_moves_nothing_says_which_workers_of_a_burst_cannot_be_had_and_what_to_do(what, slots, hosts, states, missing):
+    entries = (BURST.entries[0].model_copy(update={"extra": 2}),)
+    cluster = cluster_of("h1", *slots, hosts=hosts, layers=Layers(entries=entries), locality={"t": "h1"})
+    planned = plan(ChangeSpec(**what), cluster)
+    assert planned.moves == ()
+    assert planned.notes[0] == (
+        f"{missing} more worker(s) of t at zone:ec2 cannot be had: no host there is up ({states}); start or return one, or `sluice leave` "
+        f"takes every burst back, and `sluice burst t 2` launches anew"
+    )
+
+
+def test_nothing_is_said_of_a_burst_to_who_changes_another_tier():
+    cluster = cluster_of("h1", "h1", "h2")
+    other = TierNow(spec_of("u"), Placement(driver="h3", slots=("h3",)))
+    cluster = replace(cluster, hosts=holding(cluster.hosts, other.spec, other.placement), tiers={**cluster.tiers, "u": other})
+    assert plan(ChangeSpec(kind=ChangeKind.SCALE, tier="u", k=1), cluster).notes == ("nothing has to move",)
+
+
 def test_what_a_burst_lacks_is_drift_once_a_host_is_up_there():
     (move,) = moves(REPAIR, cluster_of("h1", "h1", "h2", hosts=(burst_host(HostState.UP),)))
     assert (move.why, move.after.slots) == ("has 2 workers, and is to have 3", ("h1", "h2", "e1"))
