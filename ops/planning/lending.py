@@ -1,10 +1,10 @@
 """Slots of the tenant `batch` in a plan: which it keeps, what the hosts have when it gives back the others, and where it is lent more."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
-from ops.model.ids import BATCH, HostName
+from ops.model.ids import BATCH, HostName, TierName
 from ops.model.operation import Move
 from ops.model.resources import Quantum
 from ops.planning.ask import Ask
@@ -45,8 +45,10 @@ def hindering(given: Iterable[HostName], hosts: Hosts, quantum: Quantum) -> tupl
     return tuple(found)
 
 
-def top_up(moves: Iterable[Move], kept: tuple[HostName, ...], least: int, cluster: Cluster) -> tuple[list[Move], tuple[HostName, ...]]:
-    """Give tiers that are short the slots that batch's room still gives, nearest the end first; return what batch then keeps.
+def top_up(
+    moves: Iterable[Move], names: Collection[TierName], kept: tuple[HostName, ...], least: int, cluster: Cluster
+) -> tuple[list[Move], tuple[HostName, ...]]:
+    """Give these tiers, as far as they are short, what there is room for beside all that moves; return what batch then keeps.
 
     For each slot batch gives back as few of its own as will do, all on one host, and none below its minimum. While a tenant lacks some of
     its minimum the room is left to that one.
@@ -54,8 +56,8 @@ def top_up(moves: Iterable[Move], kept: tuple[HostName, ...], least: int, cluste
     found = list(moves)
     if lacking(cluster):
         return found, kept
-    hosts, quantum = beside(kept, found, cluster), cluster.rules.batch_quantum
-    for number, move in enumerate(found):
+    hosts, quantum = doubled(kept, found, cluster), cluster.rules.batch_quantum
+    for number, move in [(number, move) for number, move in enumerate(found) if move.tier in names]:
         spec, aim = cluster.tiers[move.tier].spec, target(move.tier, cluster.rules)
         slots = move.after.slots
         for _ in range(move.short):
@@ -81,7 +83,7 @@ def _one_more(ask: Ask, hosts: Hosts, kept: tuple[HostName, ...], spare: int, qu
     return None
 
 
-def beside(kept: tuple[HostName, ...], moves: Iterable[Move], cluster: Cluster) -> dict[HostName, Host]:
+def doubled(kept: tuple[HostName, ...], moves: Iterable[Move], cluster: Cluster) -> dict[HostName, Host]:
     """Return the hosts when they hold all that moves twice, and batch's slots that it keeps."""
     hosts = dict(giving_back(cluster, kept).hosts)
     for move in moves:

@@ -14,11 +14,11 @@ from ops.model.tier import TierSpec
 from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
 from ops.planning.drift import drift, evened, numbers, without_starving
 from ops.planning.layers import PLANNED, layers_after
-from ops.planning.lending import beside, giving_back, hindering, keepable, lend, top_up
+from ops.planning.lending import doubled, giving_back, hindering, keepable, lend, top_up
 from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import burst_hosts, check, to_leave
 from ops.planning.shares import Target, had, limits, target
-from ops.planning.shortage import floor, lacking, least, most, share_out, why_not
+from ops.planning.shortage import floor, lacking, least, most, same_part, why_not
 from ops.planning.verdict import burst_away
 
 MOVING = frozenset(
@@ -144,22 +144,21 @@ def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list
     try:
         more, (moves, notes) = most(len(staying) - floor, taking)
     except RefusedError as refused:
-        least_of_batch = giving_back(cluster, staying[:floor])
         if spec.kind in EXACT:
-            message = f"{refused}{_ways_down(spec, least_of_batch)}"
+            message = f"{refused}{_ways_down(spec, cluster, staying[:floor])}"
             raise RefusedError(message) from refused
-        fewer = _fewer(spec, least_of_batch)
+        fewer = _fewer(spec, cluster, staying[:floor])
         more, (moves, notes) = most(len(staying) - floor, lambda more: taking(more, fewer))
-    given = hindering(staying[floor + more :], beside(staying[: floor + more], moves, cluster), cluster.rules.batch_quantum)
+    given = hindering(staying[floor + more :], doubled(staying[: floor + more], moves, cluster), cluster.rules.batch_quantum)
     kept = tuple((Counter(staying) - Counter(given)).elements())
-    moves, kept = top_up(moves, kept, floor, cluster)
+    moves, kept = top_up(moves, cluster.tiers, kept, floor, cluster)
     notes += [_fewer_said(move, cluster) for move in moves if move.short]
     if len(kept) < len(staying):
         notes.append(f"batch gives back {len(staying) - len(kept)} slot(s), after {cluster.rules.reclaim_seconds:g} s at most")
     return kept, moves, notes
 
 
-def _ways_down(spec: ChangeSpec, cluster: Cluster) -> str:
+def _ways_down(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -> str:
     """Say how a tier's number is lowered for which there is no room beside what it has: by a smaller one first, or by a stop."""
     name = spec.tier
     now = None if name is None or spec.kind is not ChangeKind.SCALE else cluster.tiers[name].placement
@@ -167,7 +166,7 @@ def _ways_down(spec: ChangeSpec, cluster: Cluster) -> str:
         return ""
     scale, first = f"`sluice scale {name} {aim.slots}`", ""
     with suppress(RefusedError):
-        less = aim.slots - _fewer(spec, cluster)[name]
+        less = aim.slots - _fewer(spec, cluster, kept)[name]
         first = f"there is room for {less} beside them, so `sluice scale {name} {less}`, and {scale} when that is done; or "
     return (
         f". To have fewer workers {name} is handed over, and for a moment {aim.k} stand beside the {len(now.slots)} that it has: {first}"
@@ -183,19 +182,32 @@ def _fewer_said(move: Move, cluster: Cluster) -> str:
     return f"{said}, until the {len(move.before.slots)} that it has are gone: beside these there is room for no more"
 
 
-def _fewer(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, int]:
-    """Return how many slots fewer than its share each tier that moves gets: as few as there is room for."""
-    moving = _moving(spec, cluster)
-    ends = [tier for tier in cluster.end_first() if tier.spec.name in moving]
-    spare = {tier.spec.name: _spare(tier, moving[tier.spec.name], cluster) for tier in ends}
+def _fewer(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -> dict[TierName, int]:
+    """Return how many slots fewer than its share each tier that moves gets, when batch keeps these: as few as there is room for.
+
+    Who is lowered comes first: it gives up what was asked, and more only where it must. The others get the same part of what they would
+    have beyond the least that they can do with.
+    """
+    moving, after = _moving(spec, cluster), giving_back(cluster, kept)
+    spare = {name: _spare(cluster.tiers[name], aim, cluster) for name, aim in moving.items()}
     try:
-        _moves(spec, cluster, spare)
+        _moves(spec, after, spare)
     except RefusedError as refused:
         needs = ", ".join(_need(cluster.tiers[name], aim, cluster) for name, aim in moving.items())
         message = f"there is no room for the minimum of each tier that moves ({needs}) beside what runs: {refused}"
         raise RefusedError(message) from refused
-    lowered = {name for name, aim in moving.items() if _is_lowered(cluster.tiers[name].placement, aim, cluster.hosts)}
-    return share_out(spare, lowered, lambda fewer: _moves(spec, cluster, fewer))
+
+    def attempt(fewer: Mapping[TierName, int]) -> list[Move]:
+        return _moves(spec, after, fewer)[0]
+
+    fewer, lowered = spare, [name for name, aim in moving.items() if _is_lowered(cluster.tiers[name].placement, aim, cluster.hosts)]
+    if lowered:
+        fewer = same_part(lowered, spare, spare, attempt)
+        moves, _ = top_up(attempt(fewer), lowered, kept, len(kept), cluster)
+        with suppress(RefusedError):
+            attempt(wider := fewer | {move.tier: move.short for move in moves if move.tier in lowered})
+            fewer = wider
+    return same_part([name for name in moving if name not in lowered], spare, fewer, attempt)
 
 
 def _is_lowered(now: Placement | None, aim: Target, hosts: Hosts) -> bool:

@@ -60,31 +60,20 @@ def floor(spec: TierSpec, aim: Target, now: Placement | None, rules: Rules) -> i
     return max(fewest, min(aim.slots - allowed, len(now.slots) - aim.extra))
 
 
-def share_out(
-    spare: Mapping[TierName, int], lowered: Collection[TierName], attempt: Callable[[Mapping[TierName, int]], object]
+def same_part(
+    names: Collection[TierName],
+    spare: Mapping[TierName, int],
+    fewer: Mapping[TierName, int],
+    attempt: Callable[[Mapping[TierName, int]], object],
 ) -> dict[TierName, int]:
-    """Return how many slots fewer than its share each tier gets, at most all that it can spare: as few as the attempt is not refused for.
+    """Return how many slots fewer than its share each tier gets, when these get the largest part that fits of what each can spare."""
+    steps = max([1, *(spare[name] for name in names)])
 
-    Who is lowered comes first: it gives up what was asked, and more only where it must. The others get the same part of what they would
-    have beyond the least, the largest that fits; what is left then goes to one after the other. `spare` has them in this order.
-    """
-    fewer = dict(spare)
+    def at(step: int) -> dict[TierName, int]:
+        return {**fewer, **{name: spare[name] - spare[name] * step // steps for name in names}}
 
-    def fill(names: list[TierName]) -> None:
-        steps = max(spare[name] for name in names)
-
-        def at(step: int) -> dict[TierName, int]:
-            return fewer | {name: min(fewer[name], spare[name] - spare[name] * step // steps) for name in names}
-
-        step, _ = most(steps, lambda step: attempt(at(step)))
-        fewer.update(at(step))
-
-    first, others = ([name for name in spare if (name in lowered) is among] for among in (True, False))
-    for names in ([name] for name in first), [others], ([name] for name in others):
-        for each in names:
-            if any(fewer[name] for name in each):
-                fill(each)
-    return fewer
+    step, _ = most(steps, lambda step: attempt(at(step)))
+    return at(step)
 
 
 def lacking(cluster: Cluster, but: TierName | None = None) -> list[Ask]:
