@@ -21,7 +21,7 @@ from ops.agent.containers import find_containers
 from ops.agent.processes import Process
 from ops.agent.store import HostFolder
 from ops.channel import Channel
-from ops.java import JAVA
+from ops.java import JAVA, home_for_spark
 from ops.model import paths
 from ops.model.assignment import Assignment, Observed, Unit, UnitKind, UnitObserved, driver_id, label_of, slot_id
 from ops.model.ids import Incarnation, Tenant
@@ -250,7 +250,7 @@ limited = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control 
 
 def application(lab: Lab, label: str, seconds: float) -> subprocess.Popen[str]:
     words = [sys.executable, str(APPLICATION), lab.master, label, str(seconds)]
-    environment = {**lab.environment, "PYSPARK_PYTHON": sys.executable}
+    environment = {**lab.environment, "PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(home_for_spark(lab.home))}
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
 
 

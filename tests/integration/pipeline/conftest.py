@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from ops.java import home_for_spark
 from tests.integration.pipeline.given import Feed
 from tests.integration.pipeline.runs import local_session
 from tests.lab import Lab, opened
@@ -32,8 +33,10 @@ def driver_session(lab: Lab) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
-    made = builder.config("spark.pyspark.python", sys.executable).getOrCreate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", str(home_for_spark(tmp_path_factory.mktemp("java"))))
+        made = builder.config("spark.pyspark.python", sys.executable).getOrCreate()
     yield made
     made.stop()
