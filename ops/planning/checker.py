@@ -314,7 +314,7 @@ def _could_have_more(move: Move, plan: Plan, spare: int, cluster: Cluster) -> bo
     name, rules = move.tier, cluster.rules
     quantum, of_batch, to = cluster.tiers[name].spec.quantum, rules.batch_quantum, _aim(name, rules).to
     to = to if _serves(to, cluster) else None
-    apart = frozenset[str]().union(*(group for group in rules.separate if name in group)) - {name}
+    apart = rules.separate_from(name)
     for at, there in Counter(each for each in plan.batch_kept if each in cluster.hosts).items() if spare > 0 else ():
         host = cluster.hosts[at]
         cpu, memory, others = host.used_cpu + quantum.cpu, host.used_memory + quantum.memory, {*host.tiers}

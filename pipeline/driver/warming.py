@@ -7,6 +7,7 @@ MOST_SECONDS = 60.0
 ENOUGH_RECORDS = 1_000
 """Records of each partition that a warm-up reads again, so that the code that they go through is compiled."""
 LEVEL = 0.8
+"""Batches that take so much of what those before took have stopped getting quicker."""
 LOOK_BACK_SECONDS = 3.0
 """One and a half micro-batches."""
 

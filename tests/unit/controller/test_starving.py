@@ -159,7 +159,7 @@ def starving(world):
 
 
 @pytest.mark.timeout(240)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.sets(st.sampled_from(["h1", "h2", "h3", "h4", "h5", "h6"]), max_size=6), st.integers(1, 60)), max_size=12))
 def test_whatever_is_starved_when_a_tier_is_never_moved_twice_within_the_cool_down_nor_to_where_it_is_starved(steps):
     world = site(count=6, tenants=("counts", "enrich"))

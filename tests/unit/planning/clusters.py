@@ -12,8 +12,10 @@ from ops.model.share import Share
 from ops.model.spread import Spread
 from ops.model.tier import Delivery, Kind, Mode, TierSpec
 from ops.planning.ask import Ask
+from ops.planning.checker import violations
 from ops.planning.cluster import Cluster, Host, RefusedError, Rules, TierNow
 from ops.planning.placement import place, place_tier
+from ops.planning.plan import aftermath, plan
 from ops.planning.shares import target
 
 SMALL = Quantum(cpu=1, memory=1024, threads=4)
@@ -130,3 +132,13 @@ def crowded(draw):
     assume(any(tier.placement for tier in tiers.values()))
     rules = Rules(shares=shares, partitions=8, batch_quantum=SMALL)
     return Cluster(placed.hosts, tiers, tuple(sorted(placed.where[BATCH, "slots"])), rules)
+
+
+def made(spec, cluster):
+    """Return a plan that stands up to its check; None where the change is refused."""
+    try:
+        planned = plan(spec, cluster)
+    except RefusedError:
+        return None
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
+    return planned

@@ -14,13 +14,12 @@ from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.resources import Quantum
 from ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
 from ops.model.spread import Spread
-from ops.planning.checker import violations
 from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved
 from ops.planning.layers import layers_after
 from ops.planning.placement import place_tier
 from ops.planning.plan import aftermath, plan
 from ops.planning.shares import target
-from tests.unit.planning.clusters import SMALL, dedicated, host_of, spec_of
+from tests.unit.planning.clusters import SMALL, dedicated, host_of, made, spec_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -110,16 +109,6 @@ def changes(random, cluster):
     yield {"kind": ChangeKind.SHIFT, "shift": "night"}
     yield {"kind": ChangeKind.SETTLE, "tier": tier, "until": random.choice([None, 6.0])}
     yield from ({"kind": kind} for kind in (ChangeKind.LEAVE, ChangeKind.REPAIR))
-
-
-def made(spec, cluster):
-    """Return a plan that stands up to its check; None where the change is refused."""
-    try:
-        planned = plan(spec, cluster)
-    except RefusedError:
-        return None
-    assert violations(planned, spec, aftermath(spec, cluster)) == []
-    return planned
 
 
 def carried_out(planned, spec, cluster):

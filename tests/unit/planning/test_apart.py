@@ -20,7 +20,7 @@ from ops.planning.placement import place, place_tier
 from ops.planning.plan import aftermath, plan
 from ops.planning.shares import Target, target
 from ops.planning.shortage import place_lost
-from tests.unit.planning.clusters import SMALL, apart, clusters, crowded, dedicated, host_of, spec_of
+from tests.unit.planning.clusters import SMALL, apart, clusters, crowded, dedicated, host_of, made, spec_of
 
 SETTINGS = settings(max_examples=100)
 WORDS = {"host": lambda host: host.name, "rack": lambda host: (host.zone, host.rack or host.name), "zone": lambda host: host.zone}
@@ -65,11 +65,9 @@ def test_no_plan_breaks_a_rule_and_the_checker_agrees(cluster, data):
     assert broken(placements(cluster), cluster) == []
     assume(cluster.tiers)
     spec = data.draw(changed(cluster))
-    try:
-        planned = plan(spec, cluster)
-    except RefusedError:
+    planned = made(spec, cluster)
+    if planned is None:
         return
-    assert violations(planned, spec, aftermath(spec, cluster)) == []
     assert broken({**placements(cluster), **{move.tier: move.after for move in planned.moves}}, cluster) == []
 
 

@@ -12,10 +12,10 @@ from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.resources import Quantum
 from ops.model.share import Numbers, Share
 from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding
+from ops.planning.cluster import Cluster, Rules, TierNow, holding
 from ops.planning.lending import giving_back
 from ops.planning.plan import aftermath, plan
-from tests.unit.planning.clusters import SMALL, host_of, spec_of
+from tests.unit.planning.clusters import SMALL, host_of, made, spec_of
 
 BIG = Quantum(cpu=4, memory=4096, threads=4)
 HALF = Quantum(cpu=0.5, memory=512, threads=4)
@@ -87,12 +87,10 @@ def changes(draw):
 @given(changes())
 def test_batch_yields_all_that_a_short_tier_can_use_above_its_minimum_and_no_slot_that_none_uses(drawn):
     spec, cluster = drawn
-    try:
-        planned = plan(spec, cluster)
-    except RefusedError:
+    planned = made(spec, cluster)
+    if planned is None:
         return
     after = aftermath(spec, cluster)
-    assert violations(planned, spec, after) == []
     hosts = dict(giving_back(after, planned.batch_kept).hosts)
     for move in planned.moves:
         hosts = holding(hosts, cluster.tiers[move.tier].spec, move.after)

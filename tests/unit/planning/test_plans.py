@@ -21,7 +21,7 @@ from ops.planning.placement import place, place_tier
 from ops.planning.plan import aftermath, effect, plan
 from ops.planning.shares import Target, target
 from ops.planning.shortage import least
-from tests.unit.planning.clusters import clusters, host_of, spec_of
+from tests.unit.planning.clusters import clusters, host_of, made, spec_of
 
 SETTINGS = settings(max_examples=60)
 
@@ -54,11 +54,9 @@ def test_hosts_hold_after_a_move_what_they_would_if_all_was_taken_away_and_put_t
 def test_a_drain_leaves_nothing_on_the_host_and_is_never_over_capacity(cluster, data):
     name = data.draw(st.sampled_from(sorted(cluster.hosts)))
     spec = ChangeSpec(kind=ChangeKind.DRAIN, host=name)
-    try:
-        planned = plan(spec, cluster)
-    except RefusedError:
+    planned = made(spec, cluster)
+    if planned is None:
         return
-    assert violations(planned, spec, aftermath(spec, cluster)) == []
     moved = {move.tier: move.after for move in planned.moves}
     short = {move.tier: move.short for move in planned.moves}
     hosts = cluster.hosts
