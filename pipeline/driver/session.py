@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ops import spark
 from ops.model.assignment import label_of
@@ -13,6 +13,8 @@ from ops.model.tier import Mode, TierSpec
 from pipeline.driver.jvm import Jvm, java_options
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 RESERVED = 64 * 1024 * 1024
@@ -20,6 +22,8 @@ RESERVED = 64 * 1024 * 1024
 AT_ONCE = 8
 """What a driver collects of a batch may take this part of its heap: Python holds it several times over, outside of the heap."""
 EXECUTORS_SECONDS = 60.0
+MLLIB = "pyspark.ml"
+"""Who imports it with the pipeline has the functions of vectors in SQL (`vector_to_array`); without them a session is there sooner."""
 
 
 class NoExecutorError(Exception):
@@ -81,13 +85,28 @@ def open_session(master: str, chosen: dict[str, str], jvm: Jvm) -> "SparkSession
     """Start the application in a JVM that was launched before."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = chosen["spark.driver.bindAddress"]
-    from pyspark.sql import SparkSession  # noqa: PLC0415 — takes a second, while the JVM starts
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 — takes a second, while the JVM starts
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
     jvm.join()
-    builder = SparkSession.builder.master(master)
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    context = SparkContext(conf=SparkConf().setMaster(master).setAll(list(chosen.items())))
+    return SparkSession(context, None if MLLIB in sys.modules else _plain(context))
+
+
+def _plain(context: "SparkContext") -> "JavaObject":
+    """Make the JVM's session without looking for extensions: only MLlib has any, and they take a third of it (decision record 0007).
+
+    They are looked for where the thread's class loader finds services, and Java's own one finds none.
+    """
+    jvm: Any = context._jvm  # noqa: SLF001 — Python has no public way to its JVM
+    builder = jvm.org.apache.spark.sql.classic.SparkSession.builder().sparkContext(context._jsc.sc())  # noqa: SLF001
+    bare, thread = jvm.java.lang.ClassLoader.getPlatformClassLoader(), jvm.java.lang.Thread.currentThread()
+    usual = thread.getContextClassLoader()
+    thread.setContextClassLoader(bare)
+    try:
+        return builder.getOrCreate()
+    finally:
+        thread.setContextClassLoader(usual)
 
 
 def wait_for_executors(session: "SparkSession", count: int, label: str, seconds: float = EXECUTORS_SECONDS) -> None:
