@@ -4,6 +4,7 @@ What runs of tiers that cannot be read stays as it is.
 """
 
 from collections.abc import Container, Iterable, Mapping
+from typing import Any
 
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
@@ -57,12 +58,15 @@ _Part = tuple[UnitId, Unit]
 """A unit's name, and one that is like it in everything else: of ten thousand hosts few change in a pass, and only those get units made."""
 
 
-def _units(parts: Iterable[_Part], before: Assignment) -> Iterable[Unit]:
-    """Make a host's units; one that runs keeps what it was started with, whatever is declared by now."""
+def _units(parts: Iterable[_Part], before: Assignment) -> Iterable[Unit | dict[str, Any]]:
+    """Tell a host's units; one that runs keeps what it was started with, whatever is declared by now."""
     there = {unit.id: unit for unit in before.units}
     for identity, like in parts:
-        unit = there.get(identity) or like.model_copy(update={"id": identity})
-        yield unit if unit.quiet is like.quiet else unit.model_copy(update={"quiet": like.quiet})
+        unit = there.get(identity)
+        if unit is None:
+            yield {**vars(like), "id": identity}
+        else:
+            yield unit if unit.quiet is like.quiet else unit.model_copy(update={"quiet": like.quiet})
 
 
 def _parts(draft: Draft, hosts: Container[HostName]) -> Iterable[tuple[HostName, _Part]]:

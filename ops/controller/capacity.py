@@ -1,6 +1,7 @@
 """What the hosts hold now, as planning wants to see it: capacity less every unit of every incarnation that is not retired."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 
@@ -48,26 +49,29 @@ def _count(draft: Draft) -> Hosts:
     cpu: dict[HostName, float] = defaultdict(float)
     memory: dict[HostName, int] = defaultdict(int)
     tiers: dict[HostName, list[TierName]] = defaultdict(list)
-    left = [(name, unit) for name in draft.view.hosts for unit in draft.view.left_on(name)]
-    held = [(tier.spec, spec.placement) for name, tier in draft.view.tiers.items() for spec in draft.held(name)]
 
-    def add(host: HostName, quantum: Quantum, count: int) -> None:
-        cpu[host] += quantum.cpu * count
-        memory[host] += quantum.memory * count
+    def add(places: Iterable[HostName], quantum: Quantum, tier: TierName | None = None) -> None:
+        cores, mebibytes = quantum.cpu, quantum.memory  # asked once, not for each of a hundred thousand units
+        for host in places:
+            cpu[host] += cores
+            memory[host] += mebibytes
+            if tier is not None:
+                tiers[host].append(tier)
 
-    for host in (*draft.batch.values(), *returning(draft)):
-        add(host, draft.rules.batch_quantum, 1)
-    for spec, placement in held:
-        add(placement.driver, spec.driver, 1)
-        tiers[placement.driver].append(spec.name)
-        for host, count in Counter(placement.slots).items():
-            add(host, spec.quantum, count)
-            tiers[host] += [spec.name] * count
-    for host, unit in left:
-        add(host, unit.quantum, 1)
-        tiers[host].append(TierName(unit.tenant))
+    add((*draft.batch.values(), *returning(draft)), draft.rules.batch_quantum)
+    for name, tier in draft.view.tiers.items():
+        for spec in draft.held(name):
+            add((spec.placement.driver,), tier.spec.driver, name)
+            add(spec.placement.slots, tier.spec.quantum, name)
+    if draft.view.unread:
+        for host in draft.view.hosts:
+            for unit in draft.view.left_on(host):
+                add((host,), unit.quantum, TierName(unit.tenant))
     found = (_host(draft, name, cpu[name], memory[name], tuple(tiers[name])) for name in sorted(draft.view.hosts))
     return {host.name: host for host in found if host is not None}
+
+
+_NONE: frozenset[TierName] = frozenset()
 
 
 @cache
@@ -83,6 +87,6 @@ def _host(draft: Draft, name: HostName, cpu: float, memory: int, tiers: tuple[Ti
         return None
     state = draft.state_of(name) if seen.live else HostState.LOST
     capacity = _capacity(seen.facts.cpu, seen.facts.memory)
-    starves = frozenset(tier for tier, there in draft.starved.items() if name in there)
+    starves = frozenset(tier for tier, there in draft.starved.items() if name in there) if draft.starved else _NONE
     host = Host(name, seen.facts.zone, seen.facts.labels, capacity, state, cpu, memory, seen.facts.rack or "", tiers, starves=starves)
     return replace(host, only=draft.rules.only_on(host)) if draft.rules.dedicated else host

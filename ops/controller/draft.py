@@ -81,12 +81,15 @@ class Draft:
         """Steps of the controller's own changes that this pass posts; the next one carries them out."""
         self.room: Hosts | None = None
         """What the hosts hold by now, once `capacity` has counted it; kept true by what this draft decides."""
+        self._ruled: Rules | None = None
         self._sound: frozenset[HostName] | None = None
         self._lines: dict[OperationId, list[str]] = {}
 
     def rules_now(self) -> Rules:
         """Return the site's rules under the layers as they are now."""
-        return replace(self.rules, layers=self.layers, wholes=self._wholes)
+        if self._ruled is None or self._ruled.layers is not self.layers:
+            self._ruled = replace(self.rules, layers=self.layers, wholes=self._wholes)
+        return self._ruled
 
     def age(self, stamp: float) -> float:
         """Return for how long a stamp is known to this controller: what decides how long something has lasted. Unit: seconds."""

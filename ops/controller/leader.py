@@ -228,11 +228,11 @@ class Controller:
 
     def _look(self) -> View:
         if time.monotonic() - self._healed <= PERIOD_SECONDS:
-            view = look(self._mirror)
+            view = look(self._mirror, self._mirror)
         else:
             self._healed = time.monotonic()
             self._mirror.heal(HEAL_NODES)
-            view = look(self._mirror)
+            view = look(self._mirror, self._mirror)
             self._mirror.forget()
         self._ages.note(stamps(view))
         return view

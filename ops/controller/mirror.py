@@ -1,7 +1,7 @@
 """A copy of what was read, kept true by watches: after one report has changed, a pass reads one node and not all of them."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar, cast
 
@@ -25,18 +25,23 @@ class Mirror:
         """In the order of reading."""
         self._reading: set[tuple[str, str]] = set()
         self._good: dict[str, Any] = {}
+        self._made: dict[str, Any] = {}
+        """What was made of all nodes of one name (`keep`)."""
+        self._making: set[str] = set()
         channel.on_change(self.stale)
 
     def stale(self, path: str | None) -> None:
         """Have a node read anew; None means all of them, which heals what a watch has missed."""
         with self._lock:
             if path is None:
-                self._known.clear()
-                self._reading.clear()
+                for each in (self._known, self._reading, self._made, self._making):
+                    each.clear()
                 return
             for kind in _KINDS:
                 self._known.pop((kind, path), None)
                 self._reading.discard((kind, path))
+            self._made.pop(name := _name(path), None)
+            self._making.discard(name)
 
     def written(self, path: str) -> None:
         """Have a node read anew that was to be written; what cannot be read was in the way, and its last good value is of no more use."""
@@ -48,12 +53,25 @@ class Mirror:
         with self._lock:
             for key in list(islice(self._known, most)):
                 del self._known[key]
+                self._made.pop(_name(key[1]), None)
 
     def forget(self) -> None:
         """After everything that is there was read, forget the good values of what was not: it is gone."""
         with self._lock:
             for path in [path for path in self._good if ("value", path) not in self._known]:
                 del self._good[path]
+
+    def unchanged(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return what was kept under these names of whose nodes none has changed since; the others are to be made and kept now."""
+        with self._lock:
+            self._making = {name for name in names if name not in self._made}
+            return {name: self._made[name] for name in names if name not in self._making}
+
+    def keep(self, made: Mapping[str, Any]) -> None:
+        """Keep what was made of all nodes of each name, but where one of them has changed meanwhile."""
+        with self._lock:
+            self._made.update((name, made[name]) for name in self._making if name in made)
+            self._making.clear()
 
     def read(self, path: str, model: type[M], *, watch: bool = False) -> Read[M] | None:
         """Return the value at `path`; a node that no longer parses keeps its last good value."""
@@ -110,3 +128,8 @@ class Mirror:
                 self._known.update(((kind, path), fetched[path]) for path in still)
             found |= fetched
         return [found[path] for path in paths]
+
+
+def _name(path: str) -> str:
+    """Return whose node it is: the host's, of `/observed/<host>` and `/hosts/<host>/record`."""
+    return path.split("/", 3)[2] if path.count("/") > 1 else ""

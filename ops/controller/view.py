@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -60,6 +60,16 @@ class Reader(Protocol):
         """The nodes that did not parse when they were last read, and of which there is no good value."""
 
 
+class Kept(Protocol):
+    """What keeps hosts between two looks, as long as none of their nodes changes."""
+
+    def unchanged(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the hosts of these names that are as they were when they were kept."""
+
+    def keep(self, made: Mapping[str, Any]) -> None:
+        """Keep hosts."""
+
+
 @dataclass(frozen=True)
 class TierView:
     """A tier: its declaration, its fence, what is wanted of it, and all its incarnations."""
@@ -71,9 +81,12 @@ class TierView:
     reports: Mapping[Incarnation, IncarnationReport]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class HostView:
-    """A host: its facts, whether its agent is there, what it has to run and what it runs."""
+    """A host: its facts, whether its agent is there, what it has to run and what it runs.
+
+    A value like the others, but not declared frozen: each pass makes ten thousands, and that would take three times as long.
+    """
 
     name: HostName
     facts: HostFacts | None
@@ -149,6 +162,10 @@ class View:
         return [unit for unit in self.hosts[host].assignment.units if unit.tenant in self.unread] if self.unread else []
 
 
+_Seen = tuple[HostView, Mapping[str, int]]
+"""A host, and the versions of its nodes."""
+
+
 class _Look:
     """Reads with watches, and notes each version."""
 
@@ -172,8 +189,8 @@ class _Look:
         return found is None and self.reader.exists(path, watch=True)
 
 
-def look(reader: Reader) -> View:
-    """Take a snapshot."""
+def look(reader: Reader, kept: Kept | None = None) -> View:
+    """Take a snapshot; hosts that were `kept` are not looked at anew."""
     at = _Look(reader)
     tiers = {TierName(name): _tier(at, name) for name in at.names("/tiers")}
     posted = at.names("/operations")
@@ -181,7 +198,7 @@ def look(reader: Reader) -> View:
     operations = {OperationId(name): _operation(at, name) for name in waiting}
     begun = [ChangeId(name) for name in at.names("/changes") if paths.change(name) != paths.LOCK]
     changes = {name: at.value(paths.change(name), ChangeRecord) for name in begun}
-    hosts = {host.name: host for host in _hosts(at)}
+    hosts = {host.name: host for host in _hosts(at, kept)}
     releases = {name: at.value(paths.release(name), Release) for name in at.names(paths.RELEASES)}
     site = at.value(paths.SITE, SiteSaid)
     if at.is_unread(paths.SITE, site):
@@ -246,9 +263,21 @@ def _unread_release(name: str) -> str:
     return f"release {name} cannot be read; {paths.release(name)}: {_RELEASE_MENDED_BY}"
 
 
-def _hosts(at: _Look) -> Iterable[HostView]:
-    """Yield all hosts by name; each question is put for all of them together."""
+def _hosts(at: _Look, kept: Kept | None) -> Iterable[HostView]:
+    """Yield all hosts by name; of ten thousand most are as they were at the last look."""
     names = sorted({*at.names("/hosts"), *at.names("/assignments")})
+    seen: dict[str, _Seen] = {} if kept is None else kept.unchanged(names)
+    new = dict(_looked_at(at, [name for name in names if name not in seen]))
+    if kept is not None:
+        kept.keep(new)
+    for name in names:
+        host, versions = seen.get(name) or new[name]
+        at.versions.update(versions)
+        yield host
+
+
+def _looked_at(at: _Look, names: Sequence[str]) -> Iterable[tuple[str, _Seen]]:
+    """Yield each host; each question is put for all of them together."""
     below = at.reader.children_many([paths.host(name) for name in names], watch=True)
     recorded = [name for name, nodes in zip(names, below, strict=True) if paths.RECORD in nodes]
     records = dict(zip(recorded, at.values([paths.host_record(name) for name in recorded], HostRecord), strict=True))
@@ -256,7 +285,8 @@ def _hosts(at: _Look) -> Iterable[HostView]:
     assigned = at.values([paths.assignment(name) for name in names], Assignment)
     observed = at.values([paths.observed(name) for name in names], Observed)
     for number, name in enumerate(names):
-        yield HostView(
+        nodes = (paths.host_record(name), paths.host(name), paths.assignment(name), paths.observed(name))
+        host = HostView(
             name=HostName(name),
             facts=facts[number],
             live=paths.LIVE in below[number],
@@ -264,6 +294,7 @@ def _hosts(at: _Look) -> Iterable[HostView]:
             assignment=assigned[number] or _no_units(observed[number]),
             observed=observed[number],
         )
+        yield name, (host, {node: at.versions[node] for node in nodes if node in at.versions})
 
 
 def _no_units(observed: Observed | None) -> Assignment:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import Self
+from typing import Any, Self
 
 from ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
 from ops.model.resources import CoreCount, Frozen, Mebibytes, Quantum
@@ -39,8 +39,8 @@ class Assignment(Frozen):
     reboot: str | None = None
     """The id of the operation that asks for a reboot; the agent does it once for each id."""
 
-    def holding(self, units: tuple[Unit, ...]) -> Self:
-        """Return it with these units."""
+    def holding(self, units: tuple[Unit | dict[str, Any], ...]) -> Self:
+        """Return it with these units; new ones may be told by their values, for copies take twice as long to make."""
         said = {**(self.model_extra or {}), "epoch": self.epoch, "units": units, "reboot": self.reboot}
         return type(self).model_validate(said, extra="allow")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ops.model.resources import Quantum
-from ops.model.share import Amount, Layer, LayerEntry, Layers, Setting, Share, part
+from ops.model.share import Amount, Layer, LayerEntry, Layers, Setting, part
 from ops.model.spread import Spread
 from ops.planning.cluster import Hosts, Rules, whole_quanta
 
@@ -73,7 +73,7 @@ def slots_of(tenant: str, amount: Amount, rules: Rules) -> int:
 
 def limits(tenant: str, rules: Rules) -> Limits:
     """Return what a tenant is entitled to: minimum and maximum are what the highest layer says that speaks of them."""
-    share = rules.shares.get(tenant, Share())
+    share = rules.share_of(tenant)
     minimum, maximum = share.minimum, share.maximum
     for entry in _said(tenant, rules):
         minimum = minimum if entry.minimum is None else entry.minimum
@@ -97,7 +97,14 @@ def bounded_by(tenant: str, rules: Rules) -> tuple[LayerEntry | None, LayerEntry
 
 def target(tenant: str, rules: Rules) -> Target:
     """Resolve one tenant: the highest layer that speaks of a thing wins; minimum and maximum always hold."""
-    within, amount = limits(tenant, rules), rules.shares.get(tenant, Share()).target
+    found: Target | None = rules.resolved.get(tenant)
+    if found is None:
+        found = rules.resolved[tenant] = _resolved(tenant, rules)
+    return found
+
+
+def _resolved(tenant: str, rules: Rules) -> Target:
+    within, amount = limits(tenant, rules), rules.share_of(tenant).target
     found = Target(0, rules.locality.get(tenant), spread=rules.spread.get(tenant), separate=rules.separate_from(tenant))
     for entry in _said(tenant, rules):
         if entry.target is not None:

@@ -1,10 +1,14 @@
 """The mirror over a channel in memory: what it keeps, and what it forgets."""
 
+from hypothesis import given
+from hypothesis import strategies as st
 from simulation.damage import Damaged
 from simulation.memory import MemoryChannel
 
 from ops.controller.mirror import Mirror
+from ops.controller.view import look
 from ops.model import paths
+from ops.model.assignment import Assignment, HostFacts, HostRecord, Observed
 from ops.model.incarnation import TierWanted
 
 
@@ -55,3 +59,49 @@ def test_what_was_deleted_is_forgotten_and_what_is_there_is_not():
     mirror.forget()
     assert len(look()) == 10
     assert set(mirror._good) == {wanted(number) for number in range(10, 20)}
+
+
+HOSTS = ("h1", "h2", "h3")
+
+
+def facts(host, cpu):
+    return HostFacts(name=host, address="127.0.0.1", zone="onprem", cpu=cpu, memory=1024)
+
+
+NODES = {
+    paths.host: facts,
+    paths.host_record: lambda _, number: HostRecord(since=number),
+    paths.live: facts,
+    paths.assignment: lambda _, number: Assignment(epoch=number),
+    paths.observed: lambda _, number: Observed(epoch=number, agent_started=0, limits="none"),
+}
+CHANGES = st.lists(st.tuples(st.sampled_from(HOSTS), st.sampled_from(list(NODES)), st.none() | st.integers(1, 9)), max_size=4)
+
+
+@given(st.lists(CHANGES, max_size=6))
+def test_a_look_that_keeps_hosts_is_like_one_that_reads_all_of_them(looks):
+    channel = MemoryChannel()
+    channel.on_change = lambda _: None
+    mirror = Mirror(channel)
+    for changes in looks:
+        for host, path, number in changes:
+            if number is None:
+                channel.delete(path(host))
+            elif path in {paths.host, paths.assignment, paths.observed} or channel.exists(paths.host(host)):
+                channel.put(path(host), NODES[path](host, number))
+            for told in (path(host), path(host).rsplit("/", 1)[0]):
+                mirror.stale(told)
+        mirror.heal(2)
+        assert look(mirror, mirror) == look(channel)
+
+
+def test_a_host_that_changes_while_it_is_read_is_not_kept():
+    channel = MemoryChannel()
+    channel.on_change = lambda _: None
+    mirror = Mirror(channel)
+    assert mirror.unchanged(["h1", "h2"]) == {}
+    mirror.stale(paths.observed("h1"))
+    mirror.keep({"h1": 1, "h2": 2})
+    assert mirror.unchanged(["h1", "h2"]) == {"h2": 2}
+    mirror.stale(None)
+    assert mirror.unchanged(["h2"]) == {}
