@@ -93,7 +93,7 @@ class Controller:
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
         self._stopping = threading.Event()
         self._said = ""
-        self._healed = time.monotonic()
+        self._healed = self._forgot = time.monotonic()
         self.metrics = ControllerMetrics()
 
     def stop(self) -> None:
@@ -227,12 +227,12 @@ class Controller:
             self._waker.wait(min(BUSY_SECONDS if under_way else PERIOD_SECONDS, self._absences.due()))
 
     def _look(self) -> View:
-        if time.monotonic() - self._healed <= PERIOD_SECONDS:
-            view = look(self._mirror, self._mirror)
-        else:
-            self._healed = time.monotonic()
-            self._mirror.heal(HEAL_NODES)
-            view = look(self._mirror, self._mirror)
+        now = time.monotonic()
+        self._mirror.heal(round(HEAL_NODES * min(1.0, (now - self._healed) / PERIOD_SECONDS)))
+        self._healed = now
+        view = look(self._mirror, self._mirror)
+        if now - self._forgot > PERIOD_SECONDS:
+            self._forgot = now
             self._mirror.forget()
         self._ages.note(stamps(view))
         return view
