@@ -81,12 +81,9 @@ class TierView:
     reports: Mapping[Incarnation, IncarnationReport]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class HostView:
-    """A host: its facts, whether its agent is there, what it has to run and what it runs.
-
-    A value like the others, but not declared frozen: each pass makes ten thousands, and that would take three times as long.
-    """
+    """A host: its facts, whether its agent is there, what it has to run and what it runs."""
 
     name: HostName
     facts: HostFacts | None
