@@ -203,7 +203,8 @@ def _starved(tiers: list[TierLine]) -> list[str]:
         if tier.starved is not None:
             where, _, done = tier.starved.partition(": ")
             by_what.setdefault(done, []).append((tier.name, where.removeprefix(STARVED)))
-    return [f"Starved of processor time: {'; '.join(f'{name} on {where}' for name, where in who)}. {done}" for done, who in by_what.items()]
+    places = {done: "; ".join(f"{name} on {where}" for name, where in who) for done, who in by_what.items()}
+    return [f"Starved of processor time: {where}. {done[:1].upper()}{done[1:]}." for done, where in places.items()]
 
 
 def _runs(host: HostLine, tiers: list[TierLine]) -> str:

@@ -197,8 +197,8 @@ def test_who_is_starved_is_told_with_what_is_done_about_it() -> None:
     )
     other = line.model_copy(update={"name": "entry", "starved": "is starved of processor time on h3: change m1 moves it"})
     assert status.troubles([enrich, other, counts]) == [
-        f"Starved of processor time: enrich on h1, h2; counts on h1. {done}",
-        "Starved of processor time: entry on h3. change m1 moves it",
+        "Starved of processor time: enrich on h1, h2; counts on h1. It is moved when that has lasted 300 s.",
+        "Starved of processor time: entry on h3. Change m1 moves it.",
     ]
 
 
