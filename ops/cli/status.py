@@ -198,13 +198,12 @@ def troubles(tiers: list[TierLine]) -> list[str]:
 
 def _starved(tiers: list[TierLine]) -> list[str]:
     """Say who is starved, all together of whom the same is to be done about it."""
-    by_what: dict[str, list[tuple[str, str]]] = {}
+    by_what: dict[str, list[str]] = {}
     for tier in tiers:
         if tier.starved is not None:
             where, _, done = tier.starved.partition(": ")
-            by_what.setdefault(done, []).append((tier.name, where.removeprefix(STARVED)))
-    places = {done: "; ".join(f"{name} on {where}" for name, where in who) for done, who in by_what.items()}
-    return [f"Starved of processor time: {where}. {done[:1].upper()}{done[1:]}." for done, where in places.items()]
+            by_what.setdefault(done, []).append(f"{tier.name} on {where.removeprefix(STARVED)}")
+    return [f"Starved of processor time: {'; '.join(who)}. {done[:1].upper()}{done[1:]}." for done, who in by_what.items()]
 
 
 def _runs(host: HostLine, tiers: list[TierLine]) -> str:

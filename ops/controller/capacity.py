@@ -71,9 +71,6 @@ def _count(draft: Draft) -> Hosts:
     return {host.name: host for host in found if host is not None}
 
 
-_NONE: frozenset[TierName] = frozenset()
-
-
 @cache
 def _capacity(cpu: float, memory: int) -> Capacity:
     """Return a capacity; hosts come in few sizes."""
@@ -87,6 +84,6 @@ def _host(draft: Draft, name: HostName, cpu: float, memory: int, tiers: tuple[Ti
         return None
     state = draft.state_of(name) if seen.live else HostState.LOST
     capacity = _capacity(seen.facts.cpu, seen.facts.memory)
-    starves = frozenset(tier for tier, there in draft.starved.items() if name in there) if draft.starved else _NONE
+    starves = frozenset(tier for tier, there in draft.starved.items() if name in there) if draft.starved else frozenset[TierName]()
     host = Host(name, seen.facts.zone, seen.facts.labels, capacity, state, cpu, memory, seen.facts.rack or "", tiers, starves=starves)
     return replace(host, only=draft.rules.only_on(host)) if draft.rules.dedicated else host

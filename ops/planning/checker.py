@@ -12,7 +12,7 @@ from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName, TierName
 from ops.model.incarnation import Placement
 from ops.model.operation import STEPS, ChangeKind, ChangeSpec, Move, Plan, Step
-from ops.model.share import Amount, Share, part
+from ops.model.share import Amount, part
 from ops.model.tier import Mode, TierSpec
 from ops.planning.cluster import BURST_ZONE, Cluster, Host, Rules, TierNow
 from ops.planning.walk import Walk
@@ -59,7 +59,7 @@ def violations(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
 
 def _aim(tenant: str, rules: Rules) -> _Aim:
     """Read what holds of a tenant: of each number and place the highest layer that speaks of it."""
-    share = rules.shares.get(tenant, Share())
+    share = rules.share_of(tenant)
     low, aim, high = share.minimum, share.target, share.maximum
     to, extra, extra_to = rules.locality.get(tenant), 0, None
     for entry in sorted((entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer):

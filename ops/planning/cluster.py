@@ -65,9 +65,9 @@ class Host:
 
     def __post_init__(self) -> None:
         """Reckon once what placement asks of ten thousand hosts for every tier."""
-        cpu, memory = self.capacity.cpu, self.capacity.memory
-        self.free_cpu, self.free_memory = cpu - self.used_cpu, memory - self.used_memory
-        self.load = max(self.used_cpu / cpu, self.used_memory / memory)
+        self.free_cpu = self.capacity.cpu - self.used_cpu
+        self.free_memory = self.capacity.memory - self.used_memory
+        self.load = self.load_with(self.used_cpu, self.used_memory)
 
     @property
     def usable(self) -> bool:
