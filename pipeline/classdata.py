@@ -84,6 +84,7 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
     for name in LOADED_BY_NAME:
         jvm.java.lang.Class.forName(name)
     with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch:
+        tempfile.tempdir = scratch  # what warming makes goes with it
         for tier in declared.tiers:
             setting = Setting(session, tier, 0, Streams(kafka), kafka, where.postgres, Path(scratch), list, lambda: 0, lambda: True)
             engine_of(setting).warm(lambda: True)

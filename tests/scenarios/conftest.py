@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.scenarios.live import ROOT, Live, child_environment, until
+from tests.scenarios.live import PATIENCE, ROOT, Live, child_environment, until
 
 HOME = Path(os.environ.get("SLUICE_TEST_HOME", ROOT / ".sluice" / "test"))
 PORT_BASE = int(os.environ.get("SLUICE_TEST_PORT_BASE", "29000"))
@@ -30,7 +30,7 @@ def live() -> Iterator[Live]:
     """Bring the platform up; take it down at the end, whatever happened."""
     platform = Live(home=HOME, env=child_environment(HOME, PORT_BASE) | {"SLUICE_SITE": str(by_day())})
     try:
-        print(platform.sluice("up", seconds=600).stdout)  # noqa: T201 — where the time went
+        print(platform.sluice("up", seconds=900).stdout)  # noqa: T201 — where the time went
         platform.endpoints = platform.ask("endpoints")
         yield platform
     finally:
@@ -43,4 +43,4 @@ def whole(live: Live) -> None:
     for host in live.hosts().values():
         if host["state"] in {"cordoned", "drained"}:
             live.sluice("return", host["name"])
-    until("the pipeline is whole before the scenario", 60, live.whole, every=1.0)
+    until("the pipeline is whole before the scenario", PATIENCE, live.whole, every=1.0)

@@ -20,6 +20,11 @@ from ops.platform.layout import Layout, Ports
 
 ROOT = Path(__file__).resolve().parents[2]
 
+PATIENCE = 120
+"""Seconds that a scenario waits for what comes by itself, on a slow machine too: how soon it comes is for those to say who measure it."""
+RUN_SECONDS = 1050
+"""A run's deadline and its abort: by then it has ended by itself, however it goes."""
+
 
 def until(what: str, seconds: float, check: Callable[[], Any], every: float = 0.5) -> Any:
     """Ask `check` until it answers something true, and return that; fail naming `what` and the last answer when the time is over."""
@@ -50,7 +55,7 @@ class Live:
 
     # -- the CLI
 
-    def sluice(self, *words: str, seconds: float = 120, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def sluice(self, *words: str, seconds: float = PATIENCE, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run `sluice WORDS` as a user would."""
         command = [str(Path(sys.executable).with_name("sluice")), *words]
         done = subprocess.run(command, env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
@@ -123,14 +128,14 @@ class Live:
         answer = self.rest("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")
         return {task["task_id"]: task["state"] for task in answer["task_instances"]}
 
-    def finish(self, dag: str, run: str, seconds: float) -> str:
+    def finish(self, dag: str, run: str) -> str:
         """Wait for a run's end and return how it ended."""
-        return str(until(f"{dag} ends", seconds, lambda: (state := self.state(dag, run)) in {"success", "failed"} and state, every=1.0))
+        return str(until(f"{dag} ends", RUN_SECONDS, lambda: (state := self.state(dag, run)) in {"success", "failed"} and state, every=1.0))
 
-    def run(self, dag: str, seconds: float = 240, **conf: Any) -> None:
+    def run(self, dag: str, **conf: Any) -> None:
         """Trigger a runbook and see it succeed."""
         run = self.trigger(dag, **conf)
-        state = self.finish(dag, run, seconds)
+        state = self.finish(dag, run)
         assert state == "success", f"{dag} {conf} ended {state}: {self.steps(dag, run)}\n{self.log_of_failed(dag, run)}"
 
     def log_of_failed(self, dag: str, run: str) -> str:

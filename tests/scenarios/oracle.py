@@ -14,7 +14,7 @@ from typing import Self
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.scenarios.live import ROOT, Live, until
+from tests.scenarios.live import PATIENCE, ROOT, Live, until
 
 _ID = re.compile(rb'"hit-(\d+)"')
 RANGE = 10_000_000
@@ -93,13 +93,13 @@ class Load:
         words = ["feed", "--rate", str(self.rate), "--first", str(self.hits.start), "--json"]
         command = [str(Path(sys.executable).with_name("sluice")), *words]
         self._process = subprocess.Popen(command, env=self.live.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        until("the feed's first hit", 30, lambda: self.raw.first_seen, every=0.1)
+        until("the feed's first hit", PATIENCE, lambda: self.raw.first_seen, every=0.1)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             self._process.send_signal(signal.SIGINT)
-            said, _ = self._process.communicate(timeout=30)
+            said, _ = self._process.communicate(timeout=PATIENCE)
             if kind is None:
                 assert self._process.returncode == 0, said
                 self.settle(json.loads(said)["count"])
@@ -111,10 +111,10 @@ class Load:
     def settle(self, fed: int) -> None:
         """Wait until everything that was fed is seen in `raw`, and delivered."""
         self.fed = fed
-        until(f"{fed} hits are seen in raw", 60, lambda: len(self.raw.first_seen) >= fed)
+        until(f"{fed} hits are seen in raw", PATIENCE, lambda: len(self.raw.first_seen) >= fed)
         until(
             f"{self.fed} hits from hit-{self.hits.start} on are delivered",
-            120,
+            PATIENCE,
             lambda: self.delivered()[0] >= self.fed,
             every=1.0,
         )
@@ -149,4 +149,4 @@ def counts_agree(live: Live) -> None:
         counted, delivered = live.rows(query)[0]
         return int(counted) == int(delivered)
 
-    until("campaign_counts sums to delivered", 90, same, every=1.0)
+    until("campaign_counts sums to delivered", PATIENCE, same, every=1.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.scenarios.live import ROOT, Live, until
+from tests.scenarios.live import PATIENCE, ROOT, Live, until
 from tests.scenarios.oracle import Load
 
 pytestmark = [pytest.mark.timeout(900)]  # the first of all waits for the platform to come up
@@ -60,7 +60,7 @@ def test_bad_records_are_quarantined_with_the_reason_and_good_ones_flow(live: Li
         for value in BAD.values():
             producer.produce("raw", value=value)
         producer.flush(20)
-        reasons = until("every bad record is quarantined", 60, lambda: len(found := quarantined(live, since)) == len(BAD) and found)
+        reasons = until("every bad record is quarantined", PATIENCE, lambda: len(found := quarantined(live, since)) == len(BAD) and found)
         assert all(len(reason) > 5 for reason in reasons.values()), reasons
     load.check()
 

@@ -8,17 +8,12 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from tests.scenarios.live import Live, until
+from tests.scenarios.live import PATIENCE, Live, until
 from tests.scenarios.oracle import Load, counts_agree
 
 pytestmark = [pytest.mark.timeout(900)]
 LONG = pytest.mark.long
 
-WHOLE_SECONDS = 60
-"""By then all is well again, on two cores that carry the whole platform beside; how soon a tier starts is held to its bar where nothing
-else runs, by tests/bench/test_start.py."""
-SERVICE_SECONDS = 90
-"""After a service that all of them need."""
 RATE = 250
 
 
@@ -76,9 +71,9 @@ def test_it_is_killed_while_records_flow(live: Live, victim: str) -> None:
         until(f"{victim} is missed", 10, lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", every=0.1)
         time.sleep(2)  # what was on its way before is through
         fed = max(load.raw.first_seen)
-        until("what was fed meanwhile is put out", WHOLE_SECONDS, lambda: load.enriched.has_all(load.raw, fed), every=0.2)
+        until("what was fed meanwhile is put out", PATIENCE, lambda: load.enriched.has_all(load.raw, fed), every=0.2)
         print(f"{victim}: output again within {time.monotonic() - killed:.1f} s")  # noqa: T201
-        until("the pipeline is whole again", WHOLE_SECONDS, live.whole)
+        until("the pipeline is whole again", PATIENCE, live.whole)
     load.check()
 
 
@@ -98,10 +93,10 @@ def test_it_is_killed_in_the_middle_of_a_drain(live: Live, victim: str) -> None:
         host = live.tiers()["entry"]["driver"]["host"]
         pid = MIDWAY[victim](live)
         run = live.trigger("drain_host", host=host)
-        until("the host is cordoned", 60, lambda: live.hosts()[host]["state"] in {"cordoned", "draining"})
+        until("the host is cordoned", PATIENCE, lambda: live.hosts()[host]["state"] in {"cordoned", "draining"})
         kill(pid)
-        state = live.finish("drain_host", run, 500)
-        until("the pipeline is whole again", WHOLE_SECONDS, live.whole)
+        state = live.finish("drain_host", run)
+        until("the pipeline is whole again", PATIENCE, live.whole)
         if state == "success":
             assert live.left_on(host) == []
             assert live.hosts()[host]["state"] == "drained"
@@ -124,7 +119,7 @@ def test_zookeeper_is_stopped(live: Live, minutes: int) -> None:
             assert latest > stopped + 60 * minutes - 5, "records kept flowing"
         finally:
             zookeeper.resume()
-        until("the pipeline is whole again", WHOLE_SECONDS, live.whole)
+        until("the pipeline is whole again", PATIENCE, live.whole)
         assert {name: tier["incarnation"] for name, tier in live.tiers().items()} == {
             name: tier["incarnation"] for name, tier in before.items()
         }, "nothing moved"
@@ -138,11 +133,11 @@ def test_a_service_is_killed_while_records_flow(live: Live, service: str) -> Non
         pid = live.service_pid(service)
         kill(pid)
         killed = time.monotonic()
-        until(f"{service} runs again", SERVICE_SECONDS, lambda: runs_anew(live, service, pid), every=0.2)
+        until(f"{service} runs again", PATIENCE, lambda: runs_anew(live, service, pid), every=0.2)
         time.sleep(5)  # whoever gives up has noticed
-        until("the pipeline is whole again", SERVICE_SECONDS, live.whole)
+        until("the pipeline is whole again", PATIENCE, live.whole)
         fed = max(load.raw.first_seen)
-        until("what was fed meanwhile is put out", SERVICE_SECONDS, lambda: load.enriched.has_all(load.raw, fed), every=0.2)
+        until("what was fed meanwhile is put out", PATIENCE, lambda: load.enriched.has_all(load.raw, fed), every=0.2)
         print(f"{service}: whole again after {time.monotonic() - killed:.1f} s")  # noqa: T201
     load.check()
 
@@ -161,7 +156,7 @@ def test_the_database_is_stopped_for_a_minute(live: Live) -> None:
         finally:
             for process in stopped:
                 process.resume()
-        until("the pipeline is whole again", SERVICE_SECONDS, live.whole)
+        until("the pipeline is whole again", PATIENCE, live.whole)
     load.check()
 
 

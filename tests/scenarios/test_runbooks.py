@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.scenarios.live import Live, until
+from tests.scenarios.live import PATIENCE, Live, until
 from tests.scenarios.oracle import Load, counts_agree
 
 pytestmark = [pytest.mark.timeout(6000)]
@@ -20,7 +20,7 @@ DRAINS = int(os.environ.get("SLUICE_TEST_DRAINS", "10"))
 def test_a_host_is_drained_and_returned_under_load(live: Live) -> None:
     host = live.tiers()["entry"]["driver"]["host"]
     with Load(live, 500) as load:
-        live.run("drain_host", seconds=500, host=host)
+        live.run("drain_host", host=host)
         assert live.left_on(host) == []
         assert live.hosts()[host]["state"] == "drained"
     load.check()
@@ -34,7 +34,7 @@ def test_the_host_of_the_entry_driver_is_drained_ten_times_with_hardly_a_gap(liv
     for _ in range(DRAINS):
         host = live.tiers()["entry"]["driver"]["host"]
         with Load(live, 500) as load:
-            live.run("drain_host", seconds=500, host=host)
+            live.run("drain_host", host=host)
             assert live.left_on(host) == []
         load.check()
         assert load.gap() <= GAP_SECONDS
@@ -80,11 +80,11 @@ def test_a_tier_bursts_to_ec2_and_leaves_it(live: Live) -> None:
         assert name in live.placed("enrich")
         until(
             "records are read on the burst host",
-            30,
+            PATIENCE,
             lambda: any(slot["host"] == name and (slot.get("records") or 0) > 0 for slot in live.ask("slots")),
         )
         live.run("leave_ec2")
-        until("no burst host is left", 30, lambda: not [host for host in live.hosts().values() if host["zone"] == "ec2"])
+        until("no burst host is left", PATIENCE, lambda: not [host for host in live.hosts().values() if host["zone"] == "ec2"])
     load.check()
 
 
@@ -114,10 +114,10 @@ def test_the_pipeline_is_paused_and_resumed(live: Live) -> None:
         live.run("pause_pipeline")
         assert {tier["state"] for tier in live.tiers().values()} == {"paused"}
         still, fed = load.delivered(), len(load.raw.first_seen)
-        until("more is fed", 30, lambda: len(load.raw.first_seen) > fed + 5 * RATE)
+        until("more is fed", PATIENCE, lambda: len(load.raw.first_seen) > fed + 5 * RATE)
         assert load.delivered() == still, "nothing is delivered while paused"
         live.run("resume_pipeline")
-        until("the pipeline runs", 30, live.whole)
+        until("the pipeline runs", PATIENCE, live.whole)
     load.check()
 
 

@@ -27,7 +27,7 @@ from ops.platform.leftovers import processes
 from tests.broker import answer
 from tests.lab import HOSTS
 from tests.scenarios.conftest import PORT_BASE
-from tests.scenarios.live import ROOT, Live, until
+from tests.scenarios.live import PATIENCE, ROOT, Live, until
 
 pytestmark = [pytest.mark.timeout(900)]  # the first of all waits for the platform to come up
 LARGE = 64 * 1024 * 1024
@@ -82,7 +82,7 @@ def test_who_changed_something_is_in_the_trail_and_nobody_can_take_it_out(live: 
 
     assert told()[-4:] == [("pause counts", "begun"), ("pause counts", "done"), ("resume counts", "begun"), ("resume counts", "done")]
     rows = "select role, layer from trail where what = 'resume counts'"
-    until("the audit has moved it", 60, lambda: len(live.rows(rows)) >= 2)
+    until("the audit has moved it", PATIENCE, lambda: len(live.rows(rows)) >= 2)
     assert set(live.rows(rows)) == {("controller", "person")}
     assert told()[-1] == ("resume counts", "done")
     for statement in ("delete from trail", "update trail set by = 'nobody'", "truncate trail"):
@@ -152,7 +152,7 @@ def test_a_worker_without_the_secret_is_not_taken_by_the_master(live: Live, wher
             command(unit, tmp_path, installation), env=environment(unit, tmp_path, installation, live.env), stdout=log, stderr=log
         )
     try:
-        until("the master has refused it", 60, lambda: "Failed to connect to master" in (tmp_path / "log").read_text())
+        until("the master has refused it", PATIENCE, lambda: "Failed to connect to master" in (tmp_path / "log").read_text())
         page = f"http://127.0.0.1:{Ports.above(PORT_BASE).spark_page}/json/"
         with urllib.request.urlopen(page, timeout=10) as answer:
             workers = {each["host"] for each in json.load(answer)["workers"]}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.live import ROOT, Live, until
+from tests.scenarios.live import PATIENCE, ROOT, Live, until
 from tests.scenarios.oracle import Load, counts_agree
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
@@ -70,7 +70,7 @@ def test_tiers_take_on_new_code_and_nothing_is_lost_or_comes_twice(live: Live, p
             },
         )
         assert {tier["release"] for tier in live.tiers().values()} != {new}, "publishing changes nothing that runs"
-        live.run("upgrade_tier", seconds=500, tier="enrich")
+        live.run("upgrade_tier", tier="enrich")
         assert live.tiers()["enrich"]["release"] == new
         # a function of the new code alone, called by Spark's Python workers
         steps = upgrade(live, "outbound")
@@ -78,7 +78,7 @@ def test_tiers_take_on_new_code_and_nothing_is_lost_or_comes_twice(live: Live, p
         assert live.tiers()["outbound"]["release"] == new
         until(
             "both have written",
-            60,
+            PATIENCE,
             lambda: live.rows('select 1 from delivered where "user" = upper("user") and kind = upper(kind) limit 1'),
         )
     load.check()
