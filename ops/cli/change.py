@@ -83,11 +83,15 @@ def _print_plan(result: Result) -> None:
         return
     plan = Plan.model_validate(result.details["plan"], extra="ignore")
     for number, move in enumerate(plan.moves, start=1):
+        after = _place(move.after.driver, move.after.slots)
+        if move.in_place:
+            typer.echo(f"  {number}. {move.tier}: gives up {move.given_up} of its workers where it runs, and keeps {after}")
+            continue
         before = "nowhere" if move.before is None else _place(move.before.driver, move.before.slots)
-        typer.echo(f"  {number}. {move.tier}: {before} → {_place(move.after.driver, move.after.slots)}")
+        typer.echo(f"  {number}. {move.tier}: {before} → {after}")
     for note in plan.notes:
         typer.echo(f"  note: {note}")
-    gap = f", and in a tier's output a gap of about {plan.predicted_gap_seconds:g} s" if plan.moves else ""
+    gap = f", and in a tier's output a gap of about {plan.predicted_gap_seconds:g} s" if plan.predicted_gap_seconds else ""
     typer.echo(f"  predicted: about {plan.predicted_seconds:.0f} s in all{gap}")
 
 

@@ -1,6 +1,6 @@
 """Pauses, resumes and stops go nearest the pipeline's end first, one tier or worker at a time, each confirmed before the next."""
 
-from ops.controller import vitals
+from ops.controller import lowering, vitals
 from ops.controller.draft import Draft
 from ops.model.ids import TierName, UnitId
 from ops.model.incarnation import Phase
@@ -80,11 +80,13 @@ def _fenced_as_wanted(draft: Draft, tier: TierName) -> bool:
 
 
 def _wanted_workers(draft: Draft, tier: TierName) -> list[UnitId]:
-    return [worker for worker in draft.wanted[tier].paused_workers if worker in draft.workers(tier)]
+    """Name the workers that are to have no tasks: who is to be paused, who is being given up, and who was, and has no slot any more."""
+    there, record = draft.workers(tier), draft.owners[tier]
+    paused = [worker for worker in draft.wanted[tier].paused_workers if worker in there]
+    leaving = [worker for worker in lowering.leaving(draft, tier) if worker not in paused]
+    return [*paused, *leaving, *(worker for worker in record.paused_workers if worker not in there)]
 
 
 def _is_kept(draft: Draft, tier: TierName) -> bool:
     """Tell whether the owner says that the workers are as its fence has it."""
-    record = draft.owners[tier]
-    said = None if record.owner is None else vitals.report(draft, tier, record.owner)
-    return (frozenset() if said is None else said.paused_workers) == frozenset(record.paused_workers)
+    return lowering.at_rest(draft, tier) == frozenset(draft.owners[tier].paused_workers)

@@ -159,7 +159,8 @@ def _status(draft: Draft, tier: TierName, waiting: str | None, beside: str | Non
     else:
         state = TierState.STARTING
     under_way = "" if record.next is None else f", incarnation {record.next} {'takes over' if record.phase is Phase.CUT else 'is prepared'}"
-    idle = f", {len(record.paused_workers)} of its {len(spec.placement.slots)} workers paused" if record.paused_workers else ""
+    paused = set(record.paused_workers).intersection(draft.workers(tier))
+    idle = f", {len(paused)} of its {len(spec.placement.slots)} workers paused" if paused else ""
     said = vitals.report(draft, tier, number)
     away = f", waits: {said.away}" if said is not None and said.away is not None else ""
     sentence = (waiting or f"incarnation {number} is {says}{away}{idle}{under_way}") + (f"; {beside}" if beside else "")

@@ -145,6 +145,13 @@ class Move(Frozen):
     """Slots that it will have fewer than its share, for want of room."""
     why: str = ""
     """What had drifted, for a repair."""
+    in_place: bool = False
+    """Its incarnation stays, and gives up its last workers (decision record 0041)."""
+
+    @property
+    def given_up(self) -> int:
+        """How many workers it gives up where it runs."""
+        return len(self.before.slots) - len(self.after.slots) if self.in_place and self.before is not None else 0
 
     @property
     def moved(self) -> int:
@@ -167,6 +174,11 @@ class Plan(Frozen):
     notes: tuple[str, ...] = ()
     predicted_seconds: float = 0.0
     predicted_gap_seconds: float = 0.0
+
+    @property
+    def hand_overs(self) -> tuple[Move, ...]:
+        """The moves for which a new incarnation is started."""
+        return tuple(move for move in self.moves if not move.in_place)
 
 
 class ChangeState(StrEnum):

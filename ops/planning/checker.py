@@ -13,7 +13,7 @@ from ops.model.ids import BATCH, HostName, TierName
 from ops.model.incarnation import Placement
 from ops.model.operation import STEPS, ChangeKind, ChangeSpec, Move, Plan, Step
 from ops.model.share import Amount, part
-from ops.model.tier import Mode, TierSpec
+from ops.model.tier import Mode, Standby, TierSpec
 from ops.planning.cluster import BURST_ZONE, Cluster, Host, Rules, TierNow
 from ops.planning.walk import Walk
 
@@ -156,7 +156,7 @@ def _burst(placement: Placement, cluster: Cluster) -> list[HostName]:
 
 def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> list[str]:
     tier = cluster.tiers[move.tier]
-    found: list[str] = []
+    found = _in_place_problems(move, spec, tier) if move.in_place else []
     if move.before != tier.placement:
         found.append(f"{move.tier} is not where the plan has it")
     if move.short < 0 or (move.short and spec.kind in _WHOLE):
@@ -183,6 +183,30 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
     extra = _extra(aim, cluster)
     rest = (*_astray(move.after, aim, extra, cluster), *_beside(move.after, aim, extra, cluster))
     return [*found, *(f"{move.tier} {problem}" for problem in rest)]
+
+
+def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow) -> list[str]:
+    """Say why a tier cannot give up workers where it runs, or why what it keeps is not what is left of it then."""
+    found = []
+    if spec.kind not in {ChangeKind.SCALE, ChangeKind.SHIFT, ChangeKind.SETTLE}:
+        found.append(f"{move.tier} would stay where it runs, and a {spec.kind} starts it anew")
+    k = len(move.after.slots)
+    if (
+        move.before is None
+        or not 0 < k < len(move.before.slots)
+        or (move.before.driver, move.before.slots[:k])
+        != (
+            move.after.driver,
+            move.after.slots,
+        )
+    ):
+        found.append(f"{move.tier} would be elsewhere than on the first of its workers, and is not handed over")
+    why = {
+        "its state lies with its workers": tier.spec.state,
+        "it has a standby": tier.spec.standby is not Standby.NONE,
+        "it does not work with all of its workers": tier.paused or bool(tier.paused_workers),
+    }
+    return found + [f"{move.tier} would give up workers where it runs, and {reason}" for reason, holds in why.items() if holds]
 
 
 def _extra(aim: _Aim, cluster: Cluster) -> int:

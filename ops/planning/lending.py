@@ -84,9 +84,9 @@ def _one_more(ask: Ask, hosts: Hosts, kept: tuple[HostName, ...], spare: int, qu
 
 
 def doubled(kept: tuple[HostName, ...], moves: Iterable[Move], cluster: Cluster) -> dict[HostName, Host]:
-    """Return the hosts when they hold all that moves twice, and batch's slots that it keeps."""
+    """Return the hosts when they hold all that is handed over twice, and batch's slots that it keeps."""
     hosts = dict(giving_back(cluster, kept).hosts)
-    for move in moves:
+    for move in (move for move in moves if not move.in_place):
         hosts = holding(hosts, cluster.tiers[move.tier].spec, move.after)
     return hosts
 

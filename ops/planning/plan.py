@@ -10,11 +10,12 @@ from ops.model.ids import BATCH, HostName, Tenant, TierName
 from ops.model.incarnation import Placement
 from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan
 from ops.model.sentence import listed
-from ops.model.tier import TierSpec
+from ops.model.tier import Mode, TierSpec
 from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
 from ops.planning.drift import drift, evened, numbers, without_starving
 from ops.planning.layers import PLANNED, layers_after
 from ops.planning.lending import doubled, giving_back, hindering, keepable, lend, top_up
+from ops.planning.lowering import kept_in_place
 from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import burst_hosts, check, to_leave
 from ops.planning.shares import Target, had, limits, target
@@ -65,10 +66,21 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         batch_slots=batch,
         batch_kept=kept,
         notes=tuple(notes),
-        predicted_seconds=cluster.pace.seconds(len(moves), len(moves))
+        predicted_seconds=_seconds(moves, after)
         + (cluster.pace.rest.get(spec.kind, 0.0) if moves or spec.kind is not ChangeKind.UPGRADE else 0.0),
-        predicted_gap_seconds=cluster.pace.gap if moves else 0.0,
+        predicted_gap_seconds=max((_gap(move, after) for move in moves), default=0.0),
     )
+
+
+def _seconds(moves: Iterable[Move], cluster: Cluster) -> float:
+    handed = sum(not move.in_place for move in moves)
+    return cluster.pace.seconds(handed, handed, sum(move.given_up for move in moves))
+
+
+def _gap(move: Move, cluster: Cluster) -> float:
+    if not move.in_place:
+        return cluster.pace.gap
+    return cluster.pace.begun_again if cluster.tiers[move.tier].spec.mode is Mode.REALTIME else 0.0
 
 
 def effect(spec: ChangeSpec) -> str:
@@ -134,15 +146,21 @@ def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
 
 
 def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list[Move], list[str]]:
-    """Find what batch keeps and where the tiers go: free room first, then as few of batch's slots as will do, then less for every tier."""
+    """Find what batch keeps and where the tiers go: free room first, then as few of batch's slots as will do, then less for every tier.
+
+    Before that, realtime tiers that are lowered do so where they run.
+    """
     staying = keepable(cluster, (aim.to for aim in _moving(spec, cluster).values()))
     floor = min(len(staying), limits(BATCH, cluster.rules).minimum)
 
-    def taking(more: int, fewer: Mapping[TierName, int] = WHOLE) -> tuple[list[Move], list[str]]:
-        return _moves(spec, giving_back(cluster, staying[: floor + more]), fewer)
+    def taking(more: int, fewer: Mapping[TierName, int] = WHOLE, *, tight: bool = True) -> tuple[list[Move], list[str]]:
+        return _moves(spec, giving_back(cluster, staying[: floor + more]), fewer, tight=tight)
 
     try:
-        more, (moves, notes) = most(len(staying) - floor, taking)
+        try:
+            more, (moves, notes) = most(len(staying) - floor, lambda more: taking(more, tight=False))
+        except RefusedError:
+            more, (moves, notes) = most(len(staying) - floor, taking)
     except RefusedError as refused:
         if spec.kind in EXACT:
             message = f"{refused}{_ways_down(spec, cluster, staying[:floor])}"
@@ -234,11 +252,13 @@ def _moving(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, Target]:
     return {name: aim for name, aim in aims.items() if has_to_move(spec, cluster.tiers[name], aim, cluster)}
 
 
-def _moves(spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int] = WHOLE) -> tuple[list[Move], list[str]]:
+def _moves(
+    spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int] = WHOLE, *, tight: bool = True
+) -> tuple[list[Move], list[str]]:
     """Place the next incarnation of every tier that has to move, nearest the end first; who finds no room so chooses before the others."""
     order = cluster.end_first()
     try:
-        return _in_order(order, spec, cluster, fewer)
+        return _in_order(order, spec, cluster, fewer, tight=tight)
     except _NoRoomError as refused:
         first = last = refused
     for _ in order:
@@ -246,7 +266,7 @@ def _moves(spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int] = W
             break
         order = [last.tier, *(tier for tier in order if tier is not last.tier)]
         try:
-            return _in_order(order, spec, cluster, fewer)
+            return _in_order(order, spec, cluster, fewer, tight=tight)
         except _NoRoomError as refused:
             last = refused
     raise first
@@ -260,12 +280,14 @@ class _NoRoomError(RefusedError):
         self.tier = tier
 
 
-def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int]) -> tuple[list[Move], list[str]]:
+def _in_order(
+    order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int], *, tight: bool
+) -> tuple[list[Move], list[str]]:
     """Place tiers one after the other, each beside all that is there.
 
     Where doubling them all does not fit, the tiers that have moved by then are released first, provided that this is the order in which
-    they are handed over: nearest the end first. What a tenant that does not run lacks of its minimum is not taken. Each tier gets so many
-    slots `fewer` than its share.
+    they are handed over: nearest the end first. What a tenant that does not run lacks of its minimum is not taken. Each tier that is handed
+    over gets so many slots `fewer` than its share.
     """
     moves: list[Move] = []
     notes: list[str] = []
@@ -275,6 +297,11 @@ def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: M
     for tier in order:
         share = target(tier.spec.name, cluster.rules)
         if tier.placement is None or not has_to_move(spec, tier, share, cluster.with_hosts(state)):
+            continue
+        keeps = kept_in_place(spec, tier, share, cluster, tight=tight)
+        if keeps is not None:
+            moves.append(Move(tier=tier.spec.name, before=tier.placement, after=keeps, in_place=True))
+            state = _through(moves[-1], tier.spec, state)
             continue
         more = had(share, cluster.hosts)
         aim = replace(share, slots=share.slots - fewer.get(tier.spec.name, 0))

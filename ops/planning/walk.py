@@ -25,12 +25,15 @@ class Walk:
         self._memory: dict[HostName, int] = defaultdict(int)
         self._tiers: dict[HostName, Counter[str]] = {}
         self._old: list[Move] = []
-        """Moves whose old incarnations are still there."""
+        """Moves whose old incarnations, or the workers that they give up, are still there."""
         for name in (Counter(cluster.batch) - Counter(plan.batch_kept) + Counter(cluster.returning)).elements():
             self._add(name, cluster.rules.batch_quantum, -1)
 
     def through(self, move: Move) -> list[str]:
         """Put a tier's next incarnation beside all that is there, or else once those before are through; name what is wrong then."""
+        if move.in_place:
+            self._old.append(move)
+            return []
         self._hold(move, move.after, 1)
         if (found := self._wrong(move)) and self._old:
             self._release()
@@ -48,6 +51,8 @@ class Walk:
 
     def _release(self) -> None:
         for done in self._old:
+            if done.in_place:
+                self._hold(done, done.after, 1)
             if done.before is not None:
                 self._hold(done, done.before, -1)
         self._old = []

@@ -71,6 +71,18 @@ def test_a_tier_is_scaled_up_and_down(live: Live) -> None:
     load.check()
 
 
+@LONG
+def test_a_tier_in_micro_batches_gives_up_a_worker_where_it_runs(live: Live) -> None:
+    with Load(live, RATE) as load:
+        live.run("scale_tier", tier="outbound", k=2)
+        before = live.tiers()["outbound"]
+        live.run("scale_tier", tier="outbound", k=1)
+        after = live.tiers()["outbound"]
+        assert (len(after["workers"]), after["incarnation"]) == (1, before["incarnation"])
+        until("the records of the last seconds are delivered", PATIENCE, lambda: after["lag"] < 5 * RATE)
+    load.check()
+
+
 def test_a_tier_bursts_to_ec2_and_leaves_it(live: Live) -> None:
     with Load(live, RATE) as load:
         live.run("burst_to_ec2", tier="enrich", k=1)

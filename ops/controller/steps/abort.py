@@ -94,7 +94,7 @@ def _is_about(draft: Draft, change: ChangeRecord, tier: TierName) -> bool:
     """Tell whether a change may have touched a tier: what ails another one is told elsewhere, and not mended by waiting here."""
     if change.spec.kind in {ChangeKind.PAUSE, ChangeKind.RESUME}:
         return _is_about_the_whole(change.spec, tier) or not set(change.spec.workers).isdisjoint(draft.workers(tier))
-    return tier in change.incarnations
+    return tier in {**change.incarnations, **change.receipts}
 
 
 def _end_others(draft: Draft, operation: Operation) -> None:
@@ -122,7 +122,12 @@ def _where(draft: Draft, identity: ChangeId) -> str:
         return "; ".join(
             f"{spec.tier} {_how(change.spec, spec)}, as incarnation {spec.incarnation}" for spec in running if spec is not None
         )
-    moved = [f"{tier} stays with {number}, which had taken over" for tier, number in known.items() if draft.owners[tier].owner == number]
+    fewer = {move.tier: len(move.after.slots) for move in change.plan.moves if move.in_place}
+    moved = [
+        f"{tier} has {fewer[tier]} workers left" if tier in fewer else f"{tier} stays with {number}, which had taken over"
+        for tier, number in known.items()
+        if draft.owners[tier].owner == number
+    ]
     return "; ".join(moved) or "every tier is with the owner that it had"
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ops.controller import vitals
+from ops.controller import lowering, vitals
 from ops.controller.batch import awaited
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
@@ -28,7 +28,7 @@ ACCEPTED_LAST = frozenset({ChangeKind.UPGRADE, ChangeKind.REPARTITION})
 def prepare(draft: Draft, operation: Operation) -> Outcome:
     """Start and warm the next incarnations, one tier after the other: what runs is disturbed by one at most.
 
-    Those that find no room yet are prepared during the cut.
+    Those that find no room yet are prepared during the cut, which is when workers are given up.
     """
     change = draft.changes[operation.change]
     _set_draining(draft, change)
@@ -38,12 +38,13 @@ def prepare(draft: Draft, operation: Operation) -> Outcome:
             return refused
     waits: list[str] = []
     later: list[TierName] = []
-    for move in draft.changes[operation.change].plan.moves:
+    moves = draft.changes[operation.change].plan.moves
+    for move in draft.changes[operation.change].plan.hand_overs:
         started = _start(draft, operation.change, move)
         if isinstance(started, Failed):
             return started
         if isinstance(started, _NoRoom):
-            if not draft.changes[operation.change].incarnations:
+            if not draft.changes[operation.change].incarnations and not any(other.in_place for other in moves):
                 return Failed(started.verdict)
             later.append(move.tier)
         elif isinstance(started, Waiting):
@@ -56,38 +57,50 @@ def prepare(draft: Draft, operation: Operation) -> Outcome:
     ready = ", ".join(f"{tier}/{number}" for tier, number in draft.changes[operation.change].incarnations.items())
     then = f"; {', '.join(later)} will be prepared when room is free" if later else ""
     return Done(
-        f"ready to take over: {ready or 'nothing has to move'}{then}",
+        f"ready to take over: {ready or 'nothing has to be started'}{then}",
         {"incarnations": dict(draft.changes[operation.change].incarnations.items())},
     )
 
 
 def cut(draft: Draft, operation: Operation) -> Outcome:
-    """Hand over tier by tier, each confirmed before the next."""
+    """Hand over tier by tier, or have it give up workers, each confirmed before the next."""
     through: list[TierName] = []
+    fewer: list[str] = []
     gaps: dict[str, float] = {}
     for move in draft.changes[operation.change].plan.moves:
         tier = move.tier
-        started = _start(draft, operation.change, move)
-        if isinstance(started, Failed):
-            return started
-        if isinstance(started, Waiting):
-            return Waiting(f"waiting for {started.sentence}")
-        if isinstance(started, _NoRoom):
-            return _make_room(draft, through, started)
+        held_up = lowering.give_up(draft, operation.change, move) if move.in_place else _hand_on(draft, operation.change, move, through)
+        if held_up is not None:
+            return held_up
         if draft.statuses[tier].state is TierState.FAILED:
-            if tier in draft.changes[operation.change].receipts:
-                return Failed(f"{tier} {draft.statuses[tier].sentence}")
             continue  # it was given up before anything was prepared for it
-        if started:
-            waiting = _hand_over(draft, operation.change, tier, started)
-            if waiting is not None:
-                return Waiting(waiting)
-            said = vitals.report(draft, tier, started)
-            if said is not None and said.gap_seconds is not None:
-                gaps[tier] = said.gap_seconds
+        if move.in_place:
+            fewer.append(f"{tier} goes on with {len(move.after.slots)} workers")
+            continue
         through.append(tier)
+        said = vitals.report(draft, tier, Incarnation(draft.changes[operation.change].incarnations.get(tier, 0)))
+        if said is not None and said.gap_seconds is not None:
+            gaps[tier] = said.gap_seconds
     widest = f", widest gap {max(gaps.values()):.2f} s" if gaps else ""
-    return Done(f"handed over: {', '.join(through) or 'nothing had to move'}{widest}", {"gap_seconds": gaps})
+    handed = [f"handed over: {', '.join(through) or 'nothing had to move'}{widest}"] if through or not fewer else []
+    return Done("; ".join((*handed, *fewer)), {"gap_seconds": gaps})
+
+
+def _hand_on(draft: Draft, identity: ChangeId, move: Move, through: list[TierName]) -> Outcome | None:
+    """Take one tier one step further; None when it is handed over, or there is nothing to hand over."""
+    tier, started = move.tier, _start(draft, identity, move)
+    if isinstance(started, Failed):
+        return started
+    if isinstance(started, Waiting):
+        return Waiting(f"waiting for {started.sentence}")
+    if isinstance(started, _NoRoom):
+        return _make_room(draft, through, started)
+    if draft.statuses[tier].state is TierState.FAILED and tier in draft.changes[identity].receipts:
+        return Failed(f"{tier} {draft.statuses[tier].sentence}")
+    if draft.statuses[tier].state is TierState.FAILED or not started:
+        return None
+    waiting = _hand_over(draft, identity, tier, started)
+    return None if waiting is None else Waiting(waiting)
 
 
 class _NoRoom:

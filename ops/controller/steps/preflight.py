@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
-from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeSpec, ChangeState, MaintenanceLock, Operation, Plan
+from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeSpec, ChangeState, MaintenanceLock, Move, Operation, Plan
 from ops.model.sentence import listed
 from ops.planning.checker import violations
 from ops.planning.cluster import Cluster, RefusedError
@@ -67,10 +67,17 @@ def check(planned: Plan, spec: ChangeSpec, now: Cluster) -> list[str]:
 
 def describe(planned: Plan) -> str:
     """Say a plan in one sentence."""
-    moves = [f"{move.tier} → driver on {move.after.driver}, workers on {listed(move.after.slots)}" for move in planned.moves]
+    moves = [_of_move(move) for move in planned.moves]
     if moves:
-        moves.append(f"about {planned.predicted_seconds:.0f} s, with a gap of about {planned.predicted_gap_seconds:g} s")
+        gap = f"with a gap of about {planned.predicted_gap_seconds:g} s" if planned.predicted_gap_seconds else "without a gap"
+        moves.append(f"about {planned.predicted_seconds:.0f} s, {gap}")
     return "; ".join((*moves, *planned.notes)) or "nothing has to be moved"
+
+
+def _of_move(move: Move) -> str:
+    if move.in_place:
+        return f"{move.tier} gives up {move.given_up} of its workers where it runs; those on {listed(move.after.slots)} work on"
+    return f"{move.tier} → driver on {move.after.driver}, workers on {listed(move.after.slots)}"
 
 
 def _holder(draft: Draft, operation: Operation) -> str | None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ops.controller import vitals
+from ops.controller import lowering, vitals
 from ops.controller.draft import Draft
 from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
 from ops.model.ids import Incarnation, TierName
@@ -26,6 +26,9 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
         if numbers.get("new") != draft.owners[tier].owner:
             return Failed(f"{tier} has not been handed over to {numbers.get('new')}; its cut comes first")
         old = Incarnation(numbers["old"])
+        if lowering.GIVES_UP in numbers:
+            checked[tier] = {**numbers, **lowering.given_up(draft, tier, numbers[lowering.GIVES_UP])}
+            continue
         found = _compare(draft, tier, old, Incarnation(numbers["new"]))
         if isinstance(found, Waiting):
             if draft.age(operation.posted_at) > min(HANGS_SECONDS, operation.deadline_seconds / 2) and _hangs(draft, tier, old):
@@ -34,7 +37,8 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
             return found
         checked[tier] = found
         wrong.extend(found["wrong"])
-    untold = [f"{tier}/{found['new']}" for tier, found in checked.items() if _is_untold(draft, tier, found)]
+    handed = {tier: found for tier, found in checked.items() if lowering.GIVES_UP not in found}
+    untold = [f"{tier}/{found['new']}" for tier, found in handed.items() if _is_untold(draft, tier, found)]
     bound = min(GAP_SECONDS, operation.deadline_seconds / 2)
     if untold and draft.age(operation.posted_at) < bound:
         return Waiting(f"the receipts are there; waiting {bound:g} s at most for {listed(untold)} to tell the gap in the output")

@@ -76,6 +76,33 @@ def each_rests(lab: Lab, tier: str, number: int, workers: int, out: Callable[[],
     return at
 
 
+def last_is_given_up(lab: Lab, tier: str, number: int, workers: int, out: Callable[[], int]) -> None:
+    """Have the last worker of an incarnation do its last task and its slot taken away; the others go on, also when the tier was held."""
+    worker = slot_id(tier, number, workers - 1)
+
+    def is_paused() -> bool:
+        said = lab.report(tier, number)
+        return said is not None and worker in said.paused_workers
+
+    def goes_on() -> None:
+        before = out()
+        until("the tier goes on", lambda: out() > before + 100, 60)
+
+    lab.own(tier, number, paused_workers=(worker,))
+    until(f"{worker} is paused", is_paused, 30)
+    lab.running[worker].terminate()
+    lab.running[worker].wait(30)
+    goes_on()
+    for paused, state in ((True, State.PAUSED), (False, State.RUNNING)):
+        lab.own(tier, number, paused=paused, paused_workers=(worker,))
+        until(f"{tier} is {state}", lambda state=state: (said := lab.report(tier, number)) is not None and said.state is state, 60)
+    goes_on()
+    said = lab.report(tier, number)
+    assert said is not None
+    assert said.flowed is None or said.flowed.restarts == 0, said.flowed
+    assert worker in said.paused_workers
+
+
 def gaps(seen: Iterable[Seen], at: list[float]) -> list[float]:
     """Return the longest time in which nothing new came out of some input partition, after each of these moments."""
     newest: dict[str, tuple[int, int]] = {}

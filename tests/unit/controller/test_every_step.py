@@ -19,7 +19,7 @@ from ops.controller.view import look
 from ops.model import paths
 from ops.model.assignment import HostState
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, EpochRecord, Move, Operation, Plan, Result, Step
-from ops.model.share import Layers, Share
+from ops.model.share import Layers, Numbers, Share
 from ops.model.status import ControllerStatus
 from ops.model.tier import Mode, Standby
 from ops.planning.checker import violations
@@ -226,6 +226,21 @@ def spread():
 
 
 @cache
+def full():
+    """A host that is full, where one tier is lowered by a shift and another one raised."""
+    shares = {"near": Share(minimum=1, target=3, maximum=3), "far": Share(minimum=1, target=1, maximum=3)}
+    shifts = {"night": {"near": Numbers(target=1), "far": Numbers(target=2)}}
+    world = Mortal(
+        hosts=(host("h1", cpu=6),),
+        tiers=(tier("near", Mode.BATCH, 0), tier("far", Mode.BATCH, 1)),
+        rules=replace(RULES, shares=shares, shifts=shifts),
+    )
+    world.want()
+    world.settle()
+    return world
+
+
+@cache
 def braked():
     world = spread().twin()
     for name in sorted({name for each in world.specs for name in world.placement(each).hosts})[:5]:
@@ -269,7 +284,7 @@ def on_host(kind):
     return Case(running, lambda world: world.begin("c1", kind=kind, host=driver_host(world)), kind)
 
 
-def aborted(kind, at, **spec):
+def aborted(kind, at, world=running, **spec):
     """A change that is aborted in the middle of one of its steps."""
 
     def act(world):
@@ -280,7 +295,7 @@ def aborted(kind, at, **spec):
         runbook.left, runbook.current = [], None
         runbook.post(Step.ABORT)
 
-    return Case(running, act)
+    return Case(world, act)
 
 
 CASES = {
@@ -293,6 +308,8 @@ CASES = {
     "repartition": change(ChangeKind.REPARTITION, tier="counts", partitions=6),
     "scale up": change(ChangeKind.SCALE, tier="enrich", k=3),
     "scale down": change(ChangeKind.SCALE, tier="enrich", k=1),
+    "give up workers": change(ChangeKind.SCALE, spread, tier="outbound", k=2),
+    "give up workers for another tier": change(ChangeKind.SHIFT, full, shift="night"),
     "lend to batch": change(ChangeKind.SCALE, tier="batch", k=2),
     "burst": change(ChangeKind.BURST, tier="enrich", k=1),
     "leave": change(ChangeKind.LEAVE, lambda: after(kind=ChangeKind.BURST, tier="enrich", k=1)),
@@ -316,6 +333,7 @@ CASES = {
     "abort of a reboot": aborted(ChangeKind.REBOOT, Step.PREPARE),
     "abort of an upgrade": aborted(ChangeKind.UPGRADE, Step.TRIAL, tier="enrich"),
     "abort of a repartition": aborted(ChangeKind.REPARTITION, Step.CUT, tier="counts", partitions=6),
+    "abort of giving up workers": aborted(ChangeKind.SCALE, Step.CUT, spread, tier="outbound", k=2),
     "abort of a pause": aborted(ChangeKind.PAUSE, Step.PAUSE, tier=None),
     "start": Case(empty, lambda world: world.want()),
     "stop": Case(running, lambda world: world.want(running=False)),

@@ -108,7 +108,8 @@ def test_batch_gives_way_for_the_time_that_a_lowered_tier_takes_and_has_its_slot
     cluster = lent_to([(7.5, 3)], [("t", SMALL, 3, 1)])
     there = Placement(driver="h1", slots=("h1",) * 4)
     hosts = {"h1": holding({"h1": cluster.hosts["h1"]}, cluster.tiers["t"].spec, there)["h1"]}
-    cluster = replace(cluster, hosts=hosts, tiers={"t": replace(cluster.tiers["t"], placement=there)})
+    stateful = cluster.tiers["t"].spec.model_copy(update={"state": True})
+    cluster = replace(cluster, hosts=hosts, tiers={"t": replace(cluster.tiers["t"], spec=stateful, placement=there)})
     spec = ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=2)
     planned = plan(spec, cluster)
     assert [len(move.after.slots) for move in planned.moves] == [2]

@@ -1,23 +1,35 @@
-"""A number that is lowered takes that many workers away, and more only for a time, where no more find room beside those that run."""
+"""A number that is lowered takes that many workers away: where the tier runs, or by a hand-over.
+
+Of a tier that is handed over it takes more for a time, where no more find room beside those that run.
+"""
+
+from collections import Counter
+from dataclasses import replace
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from ops.model.incarnation import Placement
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.share import Numbers, Share
+from ops.model.tier import Mode, Standby
 from ops.planning.checker import violations
 from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding
 from ops.planning.plan import aftermath, plan
-from tests.unit.planning.clusters import SMALL, host_of, spec_of
+from tests.unit.planning.clusters import SMALL, clusters, host_of, spec_of
+
+STATE = {"state": True}
+"""It lies with the workers, so that such a tier is handed over."""
 
 
-def beside(cpu, numbers, **hosts):
+def beside(cpu, numbers, *, kind=STATE, **hosts):
     """Have a tier run with each first number, of which a shift makes the second: on h1 with so much cpu, or on the host that it names."""
     found = {name: host_of(name, cpu=cpu, memory=65536) for name in {"h1", *hosts.values()}}
     tiers, shares = {}, {}
     for name, (k, _) in numbers.items():
         at = hosts.get(name, "h1")
-        spec, placement = spec_of(name, distance=len(tiers)), Placement(driver=at, slots=(at,) * k)
+        spec, placement = spec_of(name, distance=len(tiers)).model_copy(update=kind), Placement(driver=at, slots=(at,) * k)
         found, tiers[name] = holding(found, spec, placement), TierNow(spec, placement)
         shares[name] = Share(minimum=1, target=k, maximum=8)
     shifts = {"night": {name: Numbers(target=k) for name, (_, k) in numbers.items()}}
@@ -66,3 +78,86 @@ def test_of_two_tiers_that_are_lowered_the_one_for_which_there_is_room_gives_up_
     cluster = beside(8, {"near": (4, 3), "far": (5, 4)}, near="h1", far="h2")
     planned = plan(NIGHT, cluster)
     assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [("near", 3, 0), ("far", 2, 2)]
+
+
+def lowered(k, cluster, name="t"):
+    """Plan fewer workers for a tier; its check has nothing against it."""
+    spec = ChangeSpec(kind=ChangeKind.SCALE, tier=name, k=k)
+    planned = plan(spec, cluster)
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
+    return planned
+
+
+@settings(max_examples=200)
+@given(clusters(), st.data())
+def test_a_tier_in_micro_batches_pauses_the_fewest_workers_and_nothing_moves(cluster, data):
+    several = [name for name, tier in cluster.tiers.items() if len(tier.placement.slots) > 1 and tier.spec.mode is Mode.BATCH]
+    assume(several)
+    name = data.draw(st.sampled_from(several))
+    now = cluster.tiers[name].placement
+    k = data.draw(st.integers(1, len(now.slots) - 1))
+    planned = lowered(k, cluster, name)
+    (move,) = planned.moves
+    assert (move.in_place, move.given_up, move.moved) == (True, len(now.slots) - k, 0)
+    assert not Counter(move.after.slots) - Counter(now.slots)
+    assert planned.predicted_gap_seconds == 0
+
+
+def test_it_needs_no_room_beside():
+    (move,) = lowered(3, beside(4.5, {"t": (4, 3)}, kind={})).moves
+    assert (move.after.driver, move.after.slots, move.in_place) == ("h1", ("h1",) * 3, True)
+
+
+def test_a_realtime_tier_is_handed_over_where_there_is_room_for_that_and_else_begins_again_on_fewer_workers():
+    realtime = {"mode": Mode.REALTIME}
+    with_room, without = (lowered(2, beside(cpu, {"t": (4, 2)}, kind=realtime)) for cpu in (16, 5))
+    assert [move.in_place for move in (*with_room.moves, *without.moves)] == [False, True]
+    assert with_room.predicted_gap_seconds < without.predicted_gap_seconds < with_room.predicted_seconds
+
+
+@pytest.mark.parametrize("kind", [STATE, {"standby": Standby.WARM}])
+def test_who_cannot_give_up_workers_where_it_runs_is_handed_over(kind):
+    (move,) = lowered(3, beside(16, {"t": (4, 3)}, kind=kind)).moves
+    assert not move.in_place
+
+
+@pytest.mark.parametrize("changed", [{"paused": True}, {"paused_workers": ("slot-t-1-0",)}])
+def test_who_does_not_work_with_all_its_workers_is_handed_over(changed):
+    cluster = beside(16, {"t": (4, 3)}, kind={})
+    cluster = replace(cluster, tiers={"t": replace(cluster.tiers["t"], **changed)})
+    (move,) = lowered(3, cluster).moves
+    assert not move.in_place
+
+
+def test_the_room_that_one_tier_gives_up_is_had_by_one_that_is_raised_in_the_same_change():
+    cluster = beside(6, {"near": (3, 1), "far": (1, 2)}, kind={})
+    planned = plan(NIGHT, cluster)
+    assert [(move.tier, len(move.after.slots), move.in_place) for move in planned.moves] == [("near", 1, True), ("far", 2, False)]
+    assert violations(planned, NIGHT, aftermath(NIGHT, cluster)) == []
+    assert "far is prepared only when near has been released: room is short" in planned.notes
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"after": Placement(driver="h1", slots=("h2", "h1", "h1"))}, "elsewhere than on the first of its workers"),
+        ({"after": Placement(driver="h2", slots=("h1", "h1", "h1"))}, "elsewhere than on the first of its workers"),
+        ({"before": None}, "elsewhere than on the first of its workers"),
+    ],
+)
+def test_a_plan_that_has_a_tier_elsewhere_without_a_hand_over_does_not_pass(wrong, said):
+    cluster = beside(16, {"t": (4, 3)}, kind={})
+    cluster = cluster.with_hosts({**cluster.hosts, "h2": host_of("h2", cpu=16, memory=65536)})
+    spec = ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=3)
+    planned = plan(spec, cluster)
+    bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=wrong),)})
+    assert any(said in problem for problem in violations(bad, spec, aftermath(spec, cluster)))
+
+
+def test_a_plan_that_takes_workers_from_a_tier_with_state_where_it_runs_does_not_pass():
+    cluster = beside(16, {"t": (4, 3)})
+    spec = ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=3)
+    planned = plan(spec, cluster)
+    there = {"after": Placement(driver="h1", slots=("h1",) * 3), "in_place": True}
+    bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=there),)})
+    assert violations(bad, spec, aftermath(spec, cluster)) == ["t would give up workers where it runs, and its state lies with its workers"]
