@@ -142,19 +142,18 @@ class Link:
                 threading.Thread(target=self._serve, args=(near,), daemon=True).start()
 
     def _serve(self, near):
-        with near, suppress(OSError):
-            if not self.whole:
-                return
-            with socket.create_connection(("127.0.0.1", self._target), timeout=5) as far:
-                far.settimeout(None)
-                with self._lock:
-                    self._open |= {near, far}
-                back = threading.Thread(target=self._carry, args=(far, near))
-                back.start()
-                self._carry(near, far)
-                back.join()
-                with self._lock:
-                    self._open -= {near, far}
+        with near, suppress(OSError), socket.create_connection(("127.0.0.1", self._target), timeout=5) as far:
+            far.settimeout(None)
+            with self._lock:
+                if not self.whole:
+                    return
+                self._open |= {near, far}
+            back = threading.Thread(target=self._carry, args=(far, near))
+            back.start()
+            self._carry(near, far)
+            back.join()
+            with self._lock:
+                self._open -= {near, far}
 
     @staticmethod
     def _carry(source, sink):

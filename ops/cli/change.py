@@ -85,7 +85,7 @@ def _print_plan(result: Result) -> None:
     for number, move in enumerate(plan.moves, start=1):
         after = _place(move.after.driver, move.after.slots)
         if move.in_place:
-            typer.echo(f"  {number}. {move.tier}: gives up {move.given_up} of its workers where it runs, and keeps {after}")
+            typer.echo(f"  {number}. {move.tier}: lets {move.let_go} of its workers go where it runs, and keeps {after}")
             continue
         before = "nowhere" if move.before is None else _place(move.before.driver, move.before.slots)
         typer.echo(f"  {number}. {move.tier}: {before} → {after}")

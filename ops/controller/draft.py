@@ -120,6 +120,12 @@ class Draft:
         spec = self.owning(tier)
         return () if spec is None else slot_ids(tier, spec.incarnation, len(spec.placement.slots))
 
+    def living(self, tier: TierName) -> frozenset[UnitId]:
+        """Name those of them whose hosts are not lost."""
+        spec = self.owning(tier)
+        slots = () if spec is None else spec.placement.slots
+        return frozenset(worker for worker, host in zip(self.workers(tier), slots, strict=True) if not self.is_lost(host))
+
     def release_of(self, tier: TierName) -> str | None:
         """Return the release that a tier's next incarnation is begun from."""
         return self.wanted[tier].release or self.view.tiers[tier].spec.release

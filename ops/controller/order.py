@@ -1,9 +1,13 @@
-"""Pauses, resumes and stops go nearest the pipeline's end first, one tier or worker at a time, each confirmed before the next."""
+"""Pauses, resumes and stops go nearest the pipeline's end first, one tier or worker at a time, each confirmed before the next.
 
-from ops.controller import lowering, vitals
+Workers that a tier lets go are told together: none of them is to work again.
+"""
+
+from ops.controller import letting_go, vitals
 from ops.controller.draft import Draft
 from ops.model.ids import TierName, UnitId
 from ops.model.incarnation import Phase
+from ops.model.sentence import listed
 
 
 def turn(draft: Draft, tier: TierName) -> TierName | None:
@@ -65,8 +69,10 @@ def pause_workers(draft: Draft, tier: TierName) -> str | None:
         draft.own(tier, paused_workers=tuple(worker for worker in record.paused_workers if worker in wants))
         draft.tell(f"{tier}: {', '.join(waking)} {'works' if len(waking) == 1 else 'work'} again")
     elif _is_kept(draft, tier):
-        draft.own(tier, paused_workers=(*record.paused_workers, pausing[0]))
-        draft.tell(f"{tier}: {pausing[0]} does its last task, and is kept")
+        going = [worker for worker in letting_go.leaving(draft, tier) if worker in pausing]
+        told = going or pausing[:1]
+        draft.own(tier, paused_workers=(*record.paused_workers, *told))
+        draft.tell(f"{tier}: {listed(told)} to do the last task, and {'go' if going else 'be kept'}")
     return None
 
 
@@ -80,13 +86,14 @@ def _fenced_as_wanted(draft: Draft, tier: TierName) -> bool:
 
 
 def _wanted_workers(draft: Draft, tier: TierName) -> list[UnitId]:
-    """Name the workers that are to have no tasks: who is to be paused, who is being given up, and who was, and has no slot any more."""
+    """Name the workers that are to have no tasks: who is to be paused, who is to go, and who went and has no slot any more."""
     there, record = draft.workers(tier), draft.owners[tier]
-    paused = [worker for worker in draft.wanted[tier].paused_workers if worker in there]
-    leaving = [worker for worker in lowering.leaving(draft, tier) if worker not in paused]
-    return [*paused, *leaving, *(worker for worker in record.paused_workers if worker not in there)]
+    paused = (worker for worker in draft.wanted[tier].paused_workers if worker in there)
+    gone = (worker for worker in record.paused_workers if worker not in there)
+    return list(dict.fromkeys((*paused, *letting_go.leaving(draft, tier), *gone)))
 
 
 def _is_kept(draft: Draft, tier: TierName) -> bool:
-    """Tell whether the owner says that the workers are as its fence has it."""
-    return lowering.at_rest(draft, tier) == frozenset(draft.owners[tier].paused_workers)
+    """Tell whether the owner says that the workers are as its fence has it; of those that are lost, or have no slot, it knows nothing."""
+    living = draft.living(tier)
+    return letting_go.at_rest(draft, tier) & living == living.intersection(draft.owners[tier].paused_workers)

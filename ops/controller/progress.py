@@ -63,7 +63,7 @@ def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
     if change is None:
         return None
     moves = [move.tier for move in change.plan.hand_overs]
-    given_up = sum(move.given_up for move in change.plan.moves if move.tier not in change.incarnations)
+    fewer = sum(move.in_place and move.tier not in change.incarnations for move in change.plan.moves)
     handed = sum(tier in view.tiers and view.tiers[tier].owner.owner == change.incarnations.get(tier) for tier in moves)
     ready = sum(tier in view.tiers and _is_ready(view, change, tier) for tier in moves)
     waiting = next((seen for seen in view.operations.values() if seen.operation.change == identity), None)
@@ -75,7 +75,7 @@ def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
         handed_over=handed,
         moves=len(moves),
         seconds=now - change.started_at,
-        seconds_left=learnt.seconds(len(moves) - ready, len(moves) - handed, given_up) + _rest(learnt, change, step, now),
+        seconds_left=learnt.seconds(len(moves) - ready, len(moves) - handed, fewer) + _rest(learnt, change, step, now),
         verdict=_verdict(change, since, now, long=step is not None and (step.step in LONG or _gives_back(view))),
         waits_for=None if waiting is None else waiting.last,
         waits_since=since,

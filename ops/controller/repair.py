@@ -5,7 +5,7 @@ The application is given an executor for a new worker of its label at once, so n
 
 from collections.abc import Iterable, Mapping
 
-from ops.controller import batch, vitals
+from ops.controller import batch, letting_go, vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
@@ -70,8 +70,11 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
 
 
 def _lost(draft: Draft, spec: IncarnationSpec) -> Iterable[tuple[int, HostName]]:
-    """Yield the slots that will not come back where they are."""
+    """Yield the slots that will not come back where they are, and are not to go anyway."""
+    going = letting_go.leaving(draft, spec.tier)
     for number, host in enumerate(spec.placement.slots):
+        if slot_id(spec.tier, spec.incarnation, number) in going:
+            continue
         if draft.is_lost(host):
             yield number, host
         elif draft.state_of(host) is not HostState.UP:

@@ -5,7 +5,7 @@ Every step is derived from the snapshot alone, so whichever controller looks nex
 
 from collections.abc import Callable, Iterable
 
-from ops.controller import batch, order, repair, returning, standby, vitals
+from ops.controller import batch, letting_go, order, repair, returning, standby, vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
@@ -159,12 +159,20 @@ def _status(draft: Draft, tier: TierName, waiting: str | None, beside: str | Non
     else:
         state = TierState.STARTING
     under_way = "" if record.next is None else f", incarnation {record.next} {'takes over' if record.phase is Phase.CUT else 'is prepared'}"
-    paused = set(record.paused_workers).intersection(draft.workers(tier))
-    idle = f", {len(paused)} of its {len(spec.placement.slots)} workers paused" if paused else ""
+    idle = _idle(draft, tier, len(spec.placement.slots))
     said = vitals.report(draft, tier, number)
     away = f", waits: {said.away}" if said is not None and said.away is not None else ""
     sentence = (waiting or f"incarnation {number} is {says}{away}{idle}{under_way}") + (f"; {beside}" if beside else "")
     return TierStatus(state=state, sentence=sentence, failures=spec.failures if state is not TierState.RUNNING else 0)
+
+
+def _idle(draft: Draft, tier: TierName, workers: int) -> str:
+    """Say how many workers are without tasks, and why."""
+    going = letting_go.leaving(draft, tier)
+    resting = set(draft.owners[tier].paused_workers).intersection(draft.workers(tier))
+    paused, leaves = len(resting.difference(going)), len(resting.intersection(going))
+    said = [f"{count} of its {workers} workers {what}" for count, what in ((paused, "paused"), (leaves, "on the way out")) if count]
+    return "".join(f", {each}" for each in said)
 
 
 def _drop_dead_next(draft: Draft, tier: TierName) -> None:

@@ -53,7 +53,7 @@ class Step(StrEnum):
     PREPARE = "prepare"
     """Start and warm the next incarnations beside the owners."""
     CUT = "cut"
-    """Hand each tier over, nearest the pipeline's end first, one at a time."""
+    """Hand each tier over, or have it let workers go, nearest the pipeline's end first, one at a time."""
     VERIFY = "verify"
     """Check the receipts: where the old ones stopped is where the new ones go on."""
     TRIAL = "trial"
@@ -136,7 +136,7 @@ NO_DRIFT = "nothing has drifted"
 
 
 class Move(Frozen):
-    """One tier's part in a plan: the placement of its next incarnation."""
+    """One tier's part in a plan: the placement of its next incarnation, or what it keeps where it runs."""
 
     tier: TierName
     before: Placement | None
@@ -146,11 +146,11 @@ class Move(Frozen):
     why: str = ""
     """What had drifted, for a repair."""
     in_place: bool = False
-    """Its incarnation stays, and gives up its last workers (decision record 0041)."""
+    """Its incarnation stays, and lets its last workers go (decision record 0041)."""
 
     @property
-    def given_up(self) -> int:
-        """How many workers it gives up where it runs."""
+    def let_go(self) -> int:
+        """How many workers it lets go where it runs."""
         return len(self.before.slots) - len(self.after.slots) if self.in_place and self.before is not None else 0
 
     @property
@@ -200,7 +200,7 @@ class ChangeRecord(Frozen):
     started_at: float
     ended_at: float | None = None
     incarnations: dict[TierName, int] = Field(default_factory=dict)
-    """The incarnation that this change has started for each tier that it moves."""
+    """The incarnation of each tier that it moves: the one that it has started, or the owner that has let its workers go."""
     receipts: dict[TierName, dict[str, Any]] = Field(default_factory=dict)
     took: dict[Step, float] = Field(default_factory=dict)
     """How long each of its steps has taken so far. Unit: seconds."""

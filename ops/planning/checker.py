@@ -156,7 +156,8 @@ def _burst(placement: Placement, cluster: Cluster) -> list[HostName]:
 
 def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> list[str]:
     tier = cluster.tiers[move.tier]
-    found = _in_place_problems(move, spec, tier) if move.in_place else []
+    found = _in_place_problems(move, spec, tier, aim, cluster) if move.in_place else []
+    may_be = {HostState.UP, HostState.CORDONED} if move.in_place else {HostState.UP}
     if move.before != tier.placement:
         found.append(f"{move.tier} is not where the plan has it")
     if move.short < 0 or (move.short and spec.kind in _WHOLE):
@@ -171,7 +172,7 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
         found.append(f"{move.tier} would have {aim.slots - move.short} slots, below its minimum of {minimum}")
     for name in sorted(move.after.hosts):
         host = cluster.hosts.get(name)
-        if host is None or host.state is not HostState.UP:
+        if host is None or host.state not in may_be:
             found.append(f"{move.tier} would be on {name}, which is {'unknown' if host is None else host.state}")
         elif spec.kind in _EMPTYING and name == spec.host:
             found.append(f"{move.tier} would stay on {name}")
@@ -181,32 +182,28 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
     found += [f"{move.tier} would be {place}" for place in _foreign(move.tier, move.after, cluster)]
     found += [f"{move.tier} would have {crowd}" for crowd in _crowds(move.tier, move.after, cluster)]
     extra = _extra(aim, cluster)
-    rest = (*_astray(move.after, aim, extra, cluster), *_beside(move.after, aim, extra, cluster))
+    astray = _displaced(move.after, aim, cluster) if move.in_place else _astray(move.after, aim, extra, cluster)
+    rest = (*astray, *_beside(move.after, aim, extra, cluster))
     return [*found, *(f"{move.tier} {problem}" for problem in rest)]
 
 
-def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow) -> list[str]:
-    """Say why a tier cannot give up workers where it runs, or why what it keeps is not what is left of it then."""
+def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, cluster: Cluster) -> list[str]:
+    """Say why a tier cannot let workers go where it runs, or why what it keeps is not what is left of it then."""
     found = []
     if spec.kind not in {ChangeKind.SCALE, ChangeKind.SHIFT, ChangeKind.SETTLE}:
         found.append(f"{move.tier} would stay where it runs, and a {spec.kind} starts it anew")
-    k = len(move.after.slots)
-    if (
-        move.before is None
-        or not 0 < k < len(move.before.slots)
-        or (move.before.driver, move.before.slots[:k])
-        != (
-            move.after.driver,
-            move.after.slots,
-        )
-    ):
+    k, before = len(move.after.slots), move.before
+    if before is None or not 0 < k < len(before.slots) or move.after != Placement(driver=before.driver, slots=before.slots[:k]):
         found.append(f"{move.tier} would be elsewhere than on the first of its workers, and is not handed over")
+    running = cluster.shape(move.tier, tier.release)
     why = {
-        "its state lies with its workers": tier.spec.state,
+        "its state lies with its workers": tier.spec.state or (running is not None and running.state is not None),
         "it has a standby": tier.spec.standby is not Standby.NONE,
         "it does not work with all of its workers": tier.paused or bool(tier.paused_workers),
+        "some of them are a burst's": aim.extra > 0,
+        "the others have too few threads": k < _threaded(tier.spec, cluster.rules),
     }
-    return found + [f"{move.tier} would give up workers where it runs, and {reason}" for reason, holds in why.items() if holds]
+    return found + [f"{move.tier} would let workers go where it runs, and {reason}" for reason, holds in why.items() if holds]
 
 
 def _extra(aim: _Aim, cluster: Cluster) -> int:

@@ -1,29 +1,43 @@
-"""Fewer workers without a hand-over: a tier gives up its last ones where it runs (decision record 0041). Pure; called by `plan`."""
+"""Fewer workers without a hand-over: a tier lets its last ones go where it runs (decision record 0041). Pure; called by `plan`."""
 
+from ops.model.assignment import HostState
 from ops.model.incarnation import Placement
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.tier import Mode, Standby
 from ops.planning.cluster import Cluster, TierNow
 from ops.planning.drift import breaches, numbers
 from ops.planning.shares import Target
+from ops.planning.shortage import least
 
 OF_NUMBERS = frozenset({ChangeKind.SCALE, ChangeKind.SHIFT, ChangeKind.SETTLE})
 """The kinds of change that are about numbers alone."""
+STAYS = frozenset({HostState.UP, HostState.CORDONED})
+"""What runs on such a host may stay."""
 
 
-def kept_in_place(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster, *, tight: bool) -> Placement | None:
-    """Return what a tier keeps that gives up its last workers; None where it is handed over.
-
-    A realtime tier does so only where room is `tight`: it is without output for longer than a hand-over of its takes. Nor does one whose
-    state lies with its workers, that has a standby as large as itself, that does not work with all of its workers, or that may not stay
-    where it is.
-    """
+def kept_in_place(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> Placement | None:
+    """Return what a tier keeps that lets its last workers go; None where it cannot, or is to have no fewer than it has."""
     now = tier.placement
-    if now is None or spec.kind not in OF_NUMBERS or not 0 < (k := numbers(now, aim, cluster.hosts)[0]) < len(now.slots):
+    if now is None or spec.kind not in OF_NUMBERS:
         return None
-    whole = not (tier.spec.state or tier.paused or tier.paused_workers) and tier.spec.standby is Standby.NONE and not aim.extra
-    if not whole or (tier.spec.mode is Mode.REALTIME and not tight):
-        return None
-    after, hosts = Placement(driver=now.driver, slots=now.slots[:k]), cluster.hosts
-    stays = all(name in hosts and hosts[name].usable and hosts[name].matches(aim.to) for name in after.hosts)
-    return after if stays and not [*breaches(tier.spec.name, after, aim, hosts)] else None
+    k = numbers(now, aim, cluster.hosts)[0]
+    after = Placement(driver=now.driver, slots=now.slots[:k])
+    return after if 0 < k < len(now.slots) and why_handed_over(tier, aim, after, cluster) is None else None
+
+
+def why_handed_over(tier: TierNow, aim: Target, after: Placement, cluster: Cluster) -> str | None:
+    """Say why a tier cannot go on, where it runs, with its first workers alone."""
+    name, hosts = tier.spec.name, cluster.hosts
+    running = cluster.shape(name, tier.release)
+    too_few = tier.spec.mode is Mode.REALTIME and len(after.slots) < least(tier.spec, cluster.rules)
+    stay = all(host in hosts and hosts[host].state in STAYS and hosts[host].matches(aim.to) for host in after.hosts)
+    why = {
+        "its state lies with its workers": tier.spec.state or (running is not None and running.state is not None),
+        "its standby is as large as itself": tier.spec.standby is not Standby.NONE,
+        "it does not work with all of its workers": tier.paused or bool(tier.paused_workers),
+        "some of its workers are a burst's": aim.extra > 0,
+        "the others have too few threads": too_few,
+        "not all of the others may stay where they are": not stay,
+    }
+    found = (reason for reason, holds in why.items() if holds)
+    return next(found, None) or next(iter(breaches(name, after, aim, hosts)), None)

@@ -23,29 +23,31 @@ class Pace:
     """One hand-over, from the decision to the confirmation. Unit: seconds."""
     gap: float = 0.5
     """The widest gap that a change leaves in a tier's output. Unit: seconds."""
-    given_up: float = 3.0
-    """Until a worker that is given up has done its last task. Unit: seconds."""
+    let_go: float = 3.0
+    """Until the workers that a tier lets go have done their last tasks. Unit: seconds."""
     begun_again: float = 2.0
     """For so long a realtime tier puts nothing out that begins again on fewer workers. Unit: seconds."""
     rest: Mapping[ChangeKind, float] = field(default_factory=lambda: {ChangeKind.UPGRADE: TRIAL_SECONDS})
     """What a change of each kind takes besides: a trial, a host that boots, workers that finish their tasks. Unit: seconds."""
 
-    def seconds(self, to_prepare: int, to_hand_over: int, to_give_up: int = 0) -> float:
-        """Return how long so many of each take; workers are given up one at a time."""
-        return self.prepare * to_prepare + self.cut * to_hand_over + self.given_up * to_give_up
+    def seconds(self, to_prepare: int, to_hand_over: int, to_let_go: int = 0) -> float:
+        """Return how long so many of each take."""
+        return self.prepare * to_prepare + self.cut * to_hand_over + self.let_go * to_let_go
 
 
 def pace(changes: Iterable[ChangeRecord]) -> Pace:
     """Learn it from what has been done."""
     ended = sorted((change for change in changes if change.state is ChangeState.DONE), key=lambda change: change.started_at)
     rest = {**Pace().rest, **_rests(ended)}
-    done = [change for change in ended if change.plan.hand_overs and {*change.took} >= MOVES][-LAST:]
+    done = [change for change in ended if change.plan.moves and change.plan.hand_overs == change.plan.moves and {*change.took} >= MOVES][
+        -LAST:
+    ]
     if not done:
         return Pace(rest=rest)
     gaps = [gap for change in done if (gap := widest_gap(change)) is not None]
     return Pace(
-        prepare=median(change.took[Step.PREPARE] / len(change.plan.hand_overs) for change in done),
-        cut=median(change.took[Step.CUT] / len(change.plan.hand_overs) for change in done),
+        prepare=median(change.took[Step.PREPARE] / len(change.plan.moves) for change in done),
+        cut=median(change.took[Step.CUT] / len(change.plan.moves) for change in done),
         gap=median(gaps) if gaps else Pace.gap,
         rest=rest,
     )

@@ -15,7 +15,7 @@ from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding,
 from ops.planning.drift import drift, evened, numbers, without_starving
 from ops.planning.layers import PLANNED, layers_after
 from ops.planning.lending import doubled, giving_back, hindering, keepable, lend, top_up
-from ops.planning.lowering import kept_in_place
+from ops.planning.lowering import kept_in_place, why_handed_over
 from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import burst_hosts, check, to_leave
 from ops.planning.shares import Target, had, limits, target
@@ -37,7 +37,7 @@ MOVING = frozenset(
         ChangeKind.REPAIR,
     }
 )
-"""The kinds of change that start new incarnations."""
+"""The kinds of change that start new incarnations, or have tiers let workers go."""
 EXACT = frozenset({ChangeKind.SCALE, ChangeKind.BURST, ChangeKind.MIGRATE, ChangeKind.REPAIR})
 """The kinds of change that say how many and where: what does not fit of them is refused, not done by halves."""
 FORCED = frozenset({ChangeKind.DRAIN, ChangeKind.REBOOT, ChangeKind.LEAVE})
@@ -74,7 +74,7 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
 
 def _seconds(moves: Iterable[Move], cluster: Cluster) -> float:
     handed = sum(not move.in_place for move in moves)
-    return cluster.pace.seconds(handed, handed, sum(move.given_up for move in moves))
+    return cluster.pace.seconds(handed, handed, sum(move.in_place for move in moves))
 
 
 def _gap(move: Move, cluster: Cluster) -> float:
@@ -146,21 +146,15 @@ def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
 
 
 def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list[Move], list[str]]:
-    """Find what batch keeps and where the tiers go: free room first, then as few of batch's slots as will do, then less for every tier.
-
-    Before that, realtime tiers that are lowered do so where they run.
-    """
+    """Find what batch keeps and where the tiers go: free room first, then as few of batch's slots as will do, then less for every tier."""
     staying = keepable(cluster, (aim.to for aim in _moving(spec, cluster).values()))
     floor = min(len(staying), limits(BATCH, cluster.rules).minimum)
 
-    def taking(more: int, fewer: Mapping[TierName, int] = WHOLE, *, tight: bool = True) -> tuple[list[Move], list[str]]:
-        return _moves(spec, giving_back(cluster, staying[: floor + more]), fewer, tight=tight)
+    def taking(more: int, fewer: Mapping[TierName, int] = WHOLE) -> tuple[list[Move], list[str]]:
+        return _moves(spec, giving_back(cluster, staying[: floor + more]), fewer)
 
     try:
-        try:
-            more, (moves, notes) = most(len(staying) - floor, lambda more: taking(more, tight=False))
-        except RefusedError:
-            more, (moves, notes) = most(len(staying) - floor, taking)
+        more, (moves, notes) = most(len(staying) - floor, taking)
     except RefusedError as refused:
         if spec.kind in EXACT:
             message = f"{refused}{_ways_down(spec, cluster, staying[:floor])}"
@@ -183,12 +177,13 @@ def _ways_down(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -
     if name is None or now is None or not _is_lowered(now, aim := target(name, cluster.rules), cluster.hosts):
         return ""
     scale, first = f"`sluice scale {name} {aim.slots}`", ""
+    why = why_handed_over(cluster.tiers[name], aim, now.model_copy(update={"slots": now.slots[: aim.k]}), cluster)
     with suppress(RefusedError):
         less = aim.slots - _fewer(spec, cluster, kept)[name]
         first = f"there is room for {less} beside them, so `sluice scale {name} {less}`, and {scale} when that is done; or "
     return (
-        f". To have fewer workers {name} is handed over, and for a moment {aim.k} stand beside the {len(now.slots)} that it has: {first}"
-        f"with a gap in its output, `sluice stop {name}`, {scale}, `sluice start {name}`"
+        f". To have fewer workers {name} is handed over ({why}), and for a moment {aim.k} stand beside the {len(now.slots)} that it "
+        f"has: {first}with a gap in its output, `sluice stop {name}`, {scale}, `sluice start {name}`"
     )
 
 
@@ -252,13 +247,11 @@ def _moving(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, Target]:
     return {name: aim for name, aim in aims.items() if has_to_move(spec, cluster.tiers[name], aim, cluster)}
 
 
-def _moves(
-    spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int] = WHOLE, *, tight: bool = True
-) -> tuple[list[Move], list[str]]:
+def _moves(spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int] = WHOLE) -> tuple[list[Move], list[str]]:
     """Place the next incarnation of every tier that has to move, nearest the end first; who finds no room so chooses before the others."""
     order = cluster.end_first()
     try:
-        return _in_order(order, spec, cluster, fewer, tight=tight)
+        return _in_order(order, spec, cluster, fewer)
     except _NoRoomError as refused:
         first = last = refused
     for _ in order:
@@ -266,7 +259,7 @@ def _moves(
             break
         order = [last.tier, *(tier for tier in order if tier is not last.tier)]
         try:
-            return _in_order(order, spec, cluster, fewer, tight=tight)
+            return _in_order(order, spec, cluster, fewer)
         except _NoRoomError as refused:
             last = refused
     raise first
@@ -280,9 +273,7 @@ class _NoRoomError(RefusedError):
         self.tier = tier
 
 
-def _in_order(
-    order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int], *, tight: bool
-) -> tuple[list[Move], list[str]]:
+def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int]) -> tuple[list[Move], list[str]]:
     """Place tiers one after the other, each beside all that is there.
 
     Where doubling them all does not fit, the tiers that have moved by then are released first, provided that this is the order in which
@@ -298,8 +289,9 @@ def _in_order(
         share = target(tier.spec.name, cluster.rules)
         if tier.placement is None or not has_to_move(spec, tier, share, cluster.with_hosts(state)):
             continue
-        keeps = kept_in_place(spec, tier, share, cluster, tight=tight)
-        if keeps is not None:
+        released = state if moves and order == ends else None
+        keeps = kept_in_place(spec, tier, share, cluster)
+        if keeps is not None and not (tier.spec.mode is Mode.REALTIME and _has_room(tier, share, hosts, released)):
             moves.append(Move(tier=tier.spec.name, before=tier.placement, after=keeps, in_place=True))
             state = _through(moves[-1], tier.spec, state)
             continue
@@ -313,7 +305,7 @@ def _in_order(
         if spec.kind is ChangeKind.REPAIR:
             why, aim = "; ".join(drift(tier, aim, state)), evened(tier, aim, state)
         try:
-            after, placed, beside = _beside(tier, aim, hosts, state if moves and order == ends else None)
+            after, placed, beside = _beside(tier, aim, hosts, released)
         except RefusedError as refused:
             if spec.kind is not ChangeKind.REPAIR:
                 raise _NoRoomError(tier, str(refused)) from refused
@@ -332,6 +324,15 @@ def _in_order(
         message = f"it would take the room that {names} needs for its minimum; ask for less, or return or add a host"
         raise RefusedError(message)
     return sorted(moves, key=lambda move: ends.index(cluster.tiers[move.tier])), notes
+
+
+def _has_room(tier: TierNow, aim: Target, hosts: Hosts, released: Hosts | None) -> bool:
+    """Tell whether a tier finds room to be handed over: one in realtime is then without output for a shorter time than where it runs."""
+    try:
+        _beside(tier, aim, hosts, released)
+    except RefusedError:
+        return False
+    return True
 
 
 def _beside(tier: TierNow, aim: Target, hosts: Hosts, released: Hosts | None) -> tuple[Placement, Placed, bool]:
@@ -358,7 +359,7 @@ def _through(move: Move, spec: TierSpec, hosts: Hosts) -> Hosts:
 
 
 def has_to_move(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> bool:
-    """Tell whether a tier has to be handed over to be as this change wants it; one that was given up cannot be."""
+    """Tell whether a tier has to change to be as this change wants it; one that was given up cannot."""
     return not tier.failed and differs(spec, tier, aim, cluster)
 
 

@@ -25,7 +25,7 @@ class Walk:
         self._memory: dict[HostName, int] = defaultdict(int)
         self._tiers: dict[HostName, Counter[str]] = {}
         self._old: list[Move] = []
-        """Moves whose old incarnations, or the workers that they give up, are still there."""
+        """Moves whose old incarnations, or the workers that they let go, are still there."""
         for name in (Counter(cluster.batch) - Counter(plan.batch_kept) + Counter(cluster.returning)).elements():
             self._add(name, cluster.rules.batch_quantum, -1)
 

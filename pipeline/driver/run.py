@@ -13,7 +13,7 @@ import structlog
 from ops import endpoints, metrics, site
 from ops.channel.client import Channel
 from ops.model.access import Role
-from ops.model.assignment import label_of
+from ops.model.assignment import label_of, slot_ids
 from ops.model.exporter import Exporter
 from ops.model.incarnation import Directive, IncarnationSpec, State
 from ops.model.streams import User
@@ -142,7 +142,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     session.sparkContext.setLogLevel("WARN")
     try:
         log.info("session", seconds=round(time.monotonic() - begun, 1))
-        workers = Workers(session, slots, label, spec.quantum.threads)
+        workers = Workers(session, frozenset(slot_ids(spec.name, incarnation.incarnation, slots)), label, spec.quantum.threads)
         setting = Setting(
             session, declared, incarnation.incarnation, streams, kafka, where.postgres, where.home,
             follow.started, lambda: follow.right, lambda: follow.owns,

@@ -1,7 +1,8 @@
 """The workers of an incarnation one by one: one may be paused, and kept, and woken again, while the others work on (decision record 0032).
 
 Paused is a worker that Spark gives no task any more, and that has done its last one. Its executor stays: what it has written for others to
-read is still there, and it works again at once. Called by the life of an incarnation at each look; nothing here waits.
+read is still there, and it works again at once. One that is let go ends soon after that (decision record 0041). Called by the life of an
+incarnation at each look; nothing here waits.
 """
 
 import math
@@ -47,13 +48,14 @@ class Workers:
     """Those of one incarnation."""
 
     session: "SparkSession | None" = None
-    slots: int = 0
+    names: frozenset[UnitId] = frozenset()
+    """Of those that it began with, by their slots."""
     label: str = ""
     """The resource of this incarnation's Workers; a Worker's is named as its slot."""
     threads: int = 0
     """Of each."""
     told: frozenset[UnitId] = frozenset()
-    """Those that are to be paused."""
+    """Those that are to be paused, or are to go, or went: these stay told as long as the incarnation owns the tier."""
     _receipts: dict[UnitId, WorkerReceipt] = field(default_factory=dict)
     _begun: dict[UnitId, float] = field(default_factory=dict)
     """Workers on their way, since when, on the monotonic clock."""
@@ -65,7 +67,7 @@ class Workers:
     @property
     def awake(self) -> int:
         """How many are to work."""
-        return self.slots - len(self.told)
+        return len(self.names - self.told)
 
     def working(self) -> frozenset[str]:
         """Return the executors that are there and are given tasks."""

@@ -68,7 +68,7 @@ def test_bad_records_are_quarantined_with_the_reason_and_good_ones_flow(live: Li
 def test_an_unknown_host_in_the_form_is_refused_and_nothing_moves(live: Live) -> None:
     before = {name: tier["incarnation"] for name, tier in live.tiers().items()}
     run = live.trigger("drain_host", host="nowhere")
-    assert live.finish("drain_host", run, 120) == "failed"
+    assert live.finish("drain_host", run) == "failed"
     assert live.steps("drain_host", run)["preflight"] == "failed", "nothing is begun"
     said = live.log_of_failed("drain_host", run)
     assert 'there is no host "nowhere"; known hosts: h1, h2, h3' in said.replace('\\"', '"'), said

@@ -72,7 +72,7 @@ def test_a_tier_is_scaled_up_and_down(live: Live) -> None:
 
 
 @LONG
-def test_a_tier_in_micro_batches_gives_up_a_worker_where_it_runs(live: Live) -> None:
+def test_a_tier_in_micro_batches_lets_a_worker_go_where_it_runs(live: Live) -> None:
     with Load(live, RATE) as load:
         live.run("scale_tier", tier="outbound", k=2)
         before = live.tiers()["outbound"]

@@ -1,7 +1,7 @@
 """Agents and drivers, as simple as they can be while they keep to the contract. They speak over any channel."""
 
 from ops.model import paths
-from ops.model.assignment import Assignment, HostFacts, Observed, UnitKind, UnitObserved, UnitState
+from ops.model.assignment import Assignment, HostFacts, Observed, UnitKind, UnitObserved, UnitState, slot_ids
 from ops.model.incarnation import (
     STATE_PARTITIONS,
     TRIAL_SECONDS,
@@ -97,6 +97,13 @@ class SimDriver:
     def _paused_workers(self):
         return {worker for worker, receipt in self.workers.items() if receipt.paused}
 
+    def _here(self):
+        """Return the workers that have an executor."""
+        found = self.channel.read(paths.incarnation(self.spec.name, self.number), IncarnationSpec)
+        slots = found.value.placement.slots
+        names = slot_ids(self.spec.name, self.number, len(slots))
+        return {name for name, host in zip(names, slots, strict=True) if self.channel.exists(paths.live(host))}
+
     def _count(self):
         seconds = 0.0 if self.owned_since is None else self.clock() - self.owned_since
         records = int(seconds * 100)
@@ -165,8 +172,8 @@ class SimDriver:
         elif not self.caught_up or not self.measured:
             self.caught_up = self.measured = True
             self._report()
-        elif record.owner == self.number and self._paused_workers != set(record.paused_workers):
-            for worker in self._paused_workers ^ set(record.paused_workers):
+        elif record.owner == self.number and (told := (self._paused_workers ^ set(record.paused_workers)) & self._here()):
+            for worker in told:
                 paused = worker in record.paused_workers
                 self.workers = {**self.workers, worker: WorkerReceipt(paused=paused, seconds=1.0, tasks=7, at=self.wall())}
             self._report()

@@ -1,6 +1,6 @@
 """Abort: what is not handed over goes back to its owner, and the change ends; the pipeline runs whatever had been reached."""
 
-from ops.controller import returning, vitals
+from ops.controller import order, returning, vitals
 from ops.controller.draft import Draft
 from ops.controller.steps.ending import end
 from ops.controller.steps.handover import ACCEPTED_LAST
@@ -111,7 +111,8 @@ def _is_well(draft: Draft, tier: TierName) -> bool:
     if not draft.wanted[tier].running or draft.statuses[tier].state in {TierState.FAILED, TierState.WAITING}:
         return True
     goes_back = returning.due(draft, tier) is not None
-    return not goes_back and draft.owners[tier].paused is draft.wanted[tier].paused and vitals.confirmed(draft, tier)
+    works = draft.owners[tier].paused or order.workers_settled(draft, tier)
+    return not goes_back and draft.owners[tier].paused is draft.wanted[tier].paused and vitals.confirmed(draft, tier) and works
 
 
 def _where(draft: Draft, identity: ChangeId) -> str:

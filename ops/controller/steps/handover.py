@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ops.controller import lowering, vitals
+from ops.controller import letting_go, vitals
 from ops.controller.batch import awaited
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
@@ -28,7 +28,7 @@ ACCEPTED_LAST = frozenset({ChangeKind.UPGRADE, ChangeKind.REPARTITION})
 def prepare(draft: Draft, operation: Operation) -> Outcome:
     """Start and warm the next incarnations, one tier after the other: what runs is disturbed by one at most.
 
-    Those that find no room yet are prepared during the cut, which is when workers are given up.
+    Those that find no room yet are prepared during the cut, which is when workers are let go.
     """
     change = draft.changes[operation.change]
     _set_draining(draft, change)
@@ -63,19 +63,19 @@ def prepare(draft: Draft, operation: Operation) -> Outcome:
 
 
 def cut(draft: Draft, operation: Operation) -> Outcome:
-    """Hand over tier by tier, or have it give up workers, each confirmed before the next."""
+    """Hand over tier by tier, or have it let workers go, each confirmed before the next."""
     through: list[TierName] = []
     fewer: list[str] = []
     gaps: dict[str, float] = {}
     for move in draft.changes[operation.change].plan.moves:
         tier = move.tier
-        held_up = lowering.give_up(draft, operation.change, move) if move.in_place else _hand_on(draft, operation.change, move, through)
+        held_up = letting_go.let_go(draft, operation.change, move) if move.in_place else _hand_on(draft, operation.change, move, through)
         if held_up is not None:
             return held_up
         if draft.statuses[tier].state is TierState.FAILED:
             continue  # it was given up before anything was prepared for it
         if move.in_place:
-            fewer.append(f"{tier} goes on with {len(move.after.slots)} workers")
+            fewer += [f"{tier} goes on with {len(move.after.slots)} workers"] if draft.owning(tier) is not None else []
             continue
         through.append(tier)
         said = vitals.report(draft, tier, Incarnation(draft.changes[operation.change].incarnations.get(tier, 0)))

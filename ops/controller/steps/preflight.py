@@ -76,7 +76,7 @@ def describe(planned: Plan) -> str:
 
 def _of_move(move: Move) -> str:
     if move.in_place:
-        return f"{move.tier} gives up {move.given_up} of its workers where it runs; those on {listed(move.after.slots)} work on"
+        return f"{move.tier} lets {move.let_go} of its workers go where it runs; the others work on, on {listed(move.after.slots)}"
     return f"{move.tier} → driver on {move.after.driver}, workers on {listed(move.after.slots)}"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ops.controller import lowering, vitals
+from ops.controller import letting_go, vitals
 from ops.controller.draft import Draft
 from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
 from ops.model.ids import Incarnation, TierName
@@ -18,7 +18,7 @@ HANGS_SECONDS = 60.0
 
 
 def verify(draft: Draft, operation: Operation) -> Outcome:
-    """Compare the receipts of every hand-over of this change."""
+    """Compare the receipts of every hand-over of this change, and note those of workers that were let go."""
     change = draft.changes[operation.change]
     checked: dict[TierName, dict[str, Any]] = {}
     wrong: list[str] = []
@@ -26,8 +26,8 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
         if numbers.get("new") != draft.owners[tier].owner:
             return Failed(f"{tier} has not been handed over to {numbers.get('new')}; its cut comes first")
         old = Incarnation(numbers["old"])
-        if lowering.GIVES_UP in numbers:
-            checked[tier] = {**numbers, **lowering.given_up(draft, tier, numbers[lowering.GIVES_UP])}
+        if letting_go.LETS_GO in numbers:
+            checked[tier] = {**numbers, **letting_go.receipt(draft, tier, numbers[letting_go.LETS_GO])}
             continue
         found = _compare(draft, tier, old, Incarnation(numbers["new"]))
         if isinstance(found, Waiting):
@@ -37,7 +37,7 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
             return found
         checked[tier] = found
         wrong.extend(found["wrong"])
-    handed = {tier: found for tier, found in checked.items() if lowering.GIVES_UP not in found}
+    handed = {tier: found for tier, found in checked.items() if letting_go.LETS_GO not in found}
     untold = [f"{tier}/{found['new']}" for tier, found in handed.items() if _is_untold(draft, tier, found)]
     bound = min(GAP_SECONDS, operation.deadline_seconds / 2)
     if untold and draft.age(operation.posted_at) < bound:

@@ -76,7 +76,7 @@ def each_rests(lab: Lab, tier: str, number: int, workers: int, out: Callable[[],
     return at
 
 
-def last_is_given_up(lab: Lab, tier: str, number: int, workers: int, out: Callable[[], int]) -> None:
+def last_is_let_go(lab: Lab, tier: str, number: int, workers: int, out: Callable[[], int]) -> None:
     """Have the last worker of an incarnation do its last task and its slot taken away; the others go on, also when the tier was held."""
     worker = slot_id(tier, number, workers - 1)
 

@@ -1,6 +1,6 @@
 """Workers one by one, on real Spark: of a realtime tier, whose partitions go to the others meanwhile, and of one in micro-batches.
 
-Each rests and works again; then the last one is given up for good.
+Each rests and works again; then the last one is let go for good.
 """
 
 import json
@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from pipeline.driver.streams import Seen, Streams
 from tests.integration.pipeline.given import ends
-from tests.integration.pipeline.resting import BUSY, each_rests, gaps, last_is_given_up
+from tests.integration.pipeline.resting import BUSY, each_rests, gaps, last_is_let_go
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.slow"
@@ -55,7 +55,7 @@ def test_those_of_a_realtime_tier_rest_in_turn_and_their_partitions_go_to_the_ot
             lab.cold("enter", 1, "h1", slots=2)
             until("records come out", out)
             at = each_rests(lab, "enter", 1, 2, out)
-            last_is_given_up(lab, "enter", 1, 2, out)
+            last_is_let_go(lab, "enter", 1, 2, out)
         until("all is out", lambda: len({(seen.out.partition, seen.out.offset) for seen in everything(streams)}) == len(given), 60)
         without = gaps(everything(streams), at)
     print(f"without output after each pause and wake: {without}")  # noqa: T201
@@ -72,7 +72,7 @@ def test_those_of_a_tier_in_micro_batches_rest_in_turn_and_what_came_twice_is_st
             lab.cold("store", 1, "h2", slots=2)
             until("records are stored", stored)
             each_rests(lab, "store", 1, 2, stored)
-            last_is_given_up(lab, "store", 1, 2, stored)
+            last_is_let_go(lab, "store", 1, 2, stored)
         until("all is stored", lambda: stored() == before + len(given) and ends(lab, "store") == streams.bounds(["numbers"]).ends)
     assert lab.ask("select count(distinct n) from stored") == [(before + len(given),)]
     ((rows_in, replays),) = lab.ask("select sum(rows_in), sum(replays) from ledger")

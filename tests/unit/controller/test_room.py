@@ -245,57 +245,6 @@ def test_a_lower_number_is_had_on_a_full_host_by_a_stop_and_a_start():
     assert slots(world, "counts") == 3
 
 
-def test_workers_are_given_up_where_the_tier_runs_on_a_host_that_is_full():
-    world = pipeline(host("h1", cpu=4.5), batch=(0, 0), counts=(1, 4))
-    scale = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
-    world.settle()
-    assert scale.ok, sentences(scale)
-    assert (slots(world, "counts"), world.owner("counts").owner) == (2, 1)
-    assert sorted(unit.id for unit in world.assigned("h1")) == ["driver-counts-1", "slot-counts-1-0", "slot-counts-1-1"]
-    assert sentences(scale)[Step.PREFLIGHT].startswith("planned: counts gives up 2 of its workers where it runs; those on h1, h1 work on")
-    assert "counts: gave up slot-counts-1-2 (drained in 1.0 s, 7 tasks done), slot-counts-1-3 (" in sentences(scale)[Step.VERIFY]
-    assert "paused" not in world.statuses["counts"].sentence
-    world.check_settled()
-
-
-def test_after_that_single_workers_are_paused_and_woken_as_ever_and_more_are_had_by_a_hand_over():
-    world = pipeline(host("h1", cpu=9), batch=(0, 0), counts=(1, 4))
-    for number, spec in enumerate(
-        (
-            {"kind": ChangeKind.SCALE, "tier": "counts", "k": 2},
-            {"kind": ChangeKind.PAUSE, "workers": ("slot-counts-1-1",)},
-            {"kind": ChangeKind.RESUME, "tier": "counts"},
-            {"kind": ChangeKind.SCALE, "tier": "counts", "k": 3},
-        )
-    ):
-        change = world.begin(f"c{number}", **spec)
-        world.settle()
-        assert change.ok, sentences(change)
-    assert (slots(world, "counts"), world.owner("counts").owner) == (3, 2)
-    assert world.owner("counts").paused_workers == ()
-
-
-def test_an_abort_wakes_who_was_to_be_given_up():
-    world = pipeline(host("h1", cpu=4.5), batch=(0, 0), counts=(1, 4))
-    scale = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
-    world.until(lambda: world.owner("counts").paused_workers)
-    scale.left, scale.current = [], None
-    scale.post(Step.ABORT)
-    world.settle()
-    assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (4, 1, ())
-
-
-def test_who_takes_over_meanwhile_gives_up_the_workers():
-    world = pipeline(host("h1", cpu=4.5), batch=(0, 0), counts=(1, 4))
-    scale = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
-    world.until(lambda: world.owner("counts").paused_workers)
-    world.kill_driver("counts")
-    world.settle()
-    assert scale.ok, sentences(scale)
-    assert (slots(world, "counts"), world.owner("counts").owner) == (2, 2)
-    world.check_settled()
-
-
 def test_a_change_does_not_take_the_room_that_a_tier_which_is_down_needs_for_its_minimum():
     world = pipeline(host("h1", cpu=7), batch=(0, 0), counts=(1, 1), enrich=(2, 2))
     world.kill_driver("enrich")

@@ -4,14 +4,17 @@ Of a tier that is handed over it takes more for a time, where no more find room 
 """
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ops.model.assignment import HostState
 from ops.model.incarnation import Placement
 from ops.model.operation import ChangeKind, ChangeSpec
+from ops.model.resources import Capacity
 from ops.model.share import Numbers, Share
 from ops.model.tier import Mode, Standby
 from ops.planning.checker import violations
@@ -57,7 +60,7 @@ def test_a_number_that_cannot_be_lowered_for_want_of_room_is_refused_with_the_wa
     with pytest.raises(RefusedError) as refused:
         plan(ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=3), beside(cpu, {"t": (4, 3)}))
     assert str(refused.value).endswith(
-        "To have fewer workers t is handed over, and for a moment 3 stand beside the 4 that it has: "
+        "To have fewer workers t is handed over (its state lies with its workers), and for a moment 3 stand beside the 4 that it has: "
         f"{first}with a gap in its output, `sluice stop t`, `sluice scale t 3`, `sluice start t`"
     )
 
@@ -98,7 +101,7 @@ def test_a_tier_in_micro_batches_pauses_the_fewest_workers_and_nothing_moves(clu
     k = data.draw(st.integers(1, len(now.slots) - 1))
     planned = lowered(k, cluster, name)
     (move,) = planned.moves
-    assert (move.in_place, move.given_up, move.moved) == (True, len(now.slots) - k, 0)
+    assert (move.in_place, move.let_go, move.moved) == (True, len(now.slots) - k, 0)
     assert not Counter(move.after.slots) - Counter(now.slots)
     assert planned.predicted_gap_seconds == 0
 
@@ -116,7 +119,7 @@ def test_a_realtime_tier_is_handed_over_where_there_is_room_for_that_and_else_be
 
 
 @pytest.mark.parametrize("kind", [STATE, {"standby": Standby.WARM}])
-def test_who_cannot_give_up_workers_where_it_runs_is_handed_over(kind):
+def test_who_cannot_let_workers_go_where_it_runs_is_handed_over(kind):
     (move,) = lowered(3, beside(16, {"t": (4, 3)}, kind=kind)).moves
     assert not move.in_place
 
@@ -129,7 +132,30 @@ def test_who_does_not_work_with_all_its_workers_is_handed_over(changed):
     assert not move.in_place
 
 
-def test_the_room_that_one_tier_gives_up_is_had_by_one_that_is_raised_in_the_same_change():
+def test_what_runs_on_a_cordoned_host_goes_on_there_with_fewer_workers():
+    cluster = beside(4.5, {"t": (4, 3)}, kind={}).with_state("h1", HostState.CORDONED)
+    (move,) = lowered(3, cluster).moves
+    assert move.in_place
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_realtime_tier_keeps_a_thread_for_each_partition(k):
+    cluster = beside(4.5, {"t": (4, k)}, kind={"mode": Mode.REALTIME})
+    with suppress(RefusedError):
+        assert k == len(lowered(k, cluster).moves[0].after.slots) == 2
+
+
+def test_only_the_realtime_tier_for_which_there_is_no_room_lets_workers_go_where_it_runs():
+    realtime = {"mode": Mode.REALTIME}
+    cluster = beside(16, {"roomy": (3, 2), "tight": (3, 2)}, kind=realtime, roomy="h1", tight="h2")
+    small = replace(cluster.hosts["h2"], capacity=Capacity(cpu=4, memory=65536))
+    cluster = cluster.with_hosts({**cluster.hosts, "h2": small})
+    planned = plan(NIGHT, cluster)
+    assert {move.tier: move.in_place for move in planned.moves} == {"roomy": False, "tight": True}
+    assert violations(planned, NIGHT, aftermath(NIGHT, cluster)) == []
+
+
+def test_the_room_of_workers_that_one_tier_lets_go_is_had_by_one_that_is_raised_in_the_same_change():
     cluster = beside(6, {"near": (3, 1), "far": (1, 2)}, kind={})
     planned = plan(NIGHT, cluster)
     assert [(move.tier, len(move.after.slots), move.in_place) for move in planned.moves] == [("near", 1, True), ("far", 2, False)]
@@ -160,4 +186,4 @@ def test_a_plan_that_takes_workers_from_a_tier_with_state_where_it_runs_does_not
     planned = plan(spec, cluster)
     there = {"after": Placement(driver="h1", slots=("h1",) * 3), "in_place": True}
     bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=there),)})
-    assert violations(bad, spec, aftermath(spec, cluster)) == ["t would give up workers where it runs, and its state lies with its workers"]
+    assert violations(bad, spec, aftermath(spec, cluster)) == ["t would let workers go where it runs, and its state lies with its workers"]

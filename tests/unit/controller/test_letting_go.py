@@ -1,0 +1,171 @@
+"""A tier lets its last workers go where it runs: nothing is started, and whatever happens meanwhile, nobody stands still for it."""
+
+from dataclasses import replace
+
+from simulation.world import RULES, World, host, tier
+
+from ops.model.ids import BATCH
+from ops.model.incarnation import Receipt, State
+from ops.model.operation import ChangeKind, Step
+from ops.model.share import Numbers, Share
+from ops.model.status import TierState
+from ops.model.tier import Mode
+
+
+def pipeline(*hosts, mode=Mode.BATCH, rules=None, **shares):
+    """Have tiers run on hosts; a tier's share is its minimum and its target, and by night it has two workers."""
+    wanted = {name: Share(minimum=low, target=aim, maximum=8) for name, (low, aim) in shares.items()}
+    night = {name: Numbers(target=2) for name in shares}
+    made = replace(RULES, shares={**wanted, BATCH: Share(minimum=0, target=0, maximum=8)}, shifts={"night": night}, partitions=8)
+    world = World(
+        hosts=hosts,
+        tiers=[tier(name, mode, number) for number, name in enumerate(shares)],
+        rules=made if rules is None else replace(made, **rules),
+    )
+    world.want()
+    world.settle()
+    return world
+
+
+def sentences(runbook):
+    return {step: result.sentence for step, result in runbook.results.items()}
+
+
+def slots(world, name):
+    return len(world.placement(name).slots)
+
+
+def lowered(world, k=2, name="s1"):
+    return world.begin(name, kind=ChangeKind.SCALE, tier="counts", k=k)
+
+
+def ticks(world, seconds):
+    for _ in range(int(seconds)):
+        world.tick()
+
+
+def test_workers_are_let_go_where_the_tier_runs_on_a_host_that_is_full():
+    world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
+    scale = lowered(world)
+    world.settle()
+    assert scale.ok, sentences(scale)
+    assert (slots(world, "counts"), world.owner("counts").owner) == (2, 1)
+    assert sorted(unit.id for unit in world.assigned("h1")) == ["driver-counts-1", "slot-counts-1-0", "slot-counts-1-1"]
+    assert sentences(scale)[Step.PREFLIGHT].startswith(
+        "planned: counts lets 2 of its workers go where it runs; the others work on, on h1, h1"
+    )
+    assert "counts: let go slot-counts-1-2 (drained in 1.0 s, 7 tasks done), slot-counts-1-3 (" in sentences(scale)[Step.VERIFY]
+    assert "paused" not in world.statuses["counts"].sentence
+    world.check_settled()
+
+
+def test_after_that_single_workers_are_paused_and_woken_as_ever_and_more_are_had_by_a_hand_over():
+    world = pipeline(host("h1", cpu=9), counts=(1, 4))
+    for number, spec in enumerate(
+        (
+            {"kind": ChangeKind.SCALE, "tier": "counts", "k": 2},
+            {"kind": ChangeKind.PAUSE, "workers": ("slot-counts-1-1",)},
+            {"kind": ChangeKind.RESUME, "tier": "counts"},
+            {"kind": ChangeKind.SCALE, "tier": "counts", "k": 3},
+        )
+    ):
+        change = world.begin(f"c{number}", **spec)
+        world.settle()
+        assert change.ok, sentences(change)
+    assert (slots(world, "counts"), world.owner("counts").owner) == (3, 2)
+    assert world.owner("counts").paused_workers == ()
+
+
+def test_an_abort_wakes_who_was_to_go():
+    world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
+    scale = lowered(world)
+    world.until(lambda: world.owner("counts").paused_workers)
+    scale.left, scale.current = [], None
+    scale.post(Step.ABORT)
+    world.settle()
+    assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (4, 1, ())
+
+
+def test_who_takes_over_meanwhile_lets_the_workers_go():
+    world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
+    scale = lowered(world)
+    world.until(lambda: scale.current is Step.CUT)
+    world.kill_driver("counts")
+    world.settle()
+    assert scale.ok, sentences(scale)
+    assert (slots(world, "counts"), world.owner("counts").owner) == (2, 2)
+    world.check_settled()
+
+
+def test_they_are_told_together():
+    world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
+    lowered(world)
+    world.until(lambda: world.owner("counts").paused_workers)
+    assert world.owner("counts").paused_workers == ("slot-counts-1-2", "slot-counts-1-3")
+    assert "2 of its 4 workers on the way out" in world.statuses["counts"].sentence
+
+
+def test_who_is_lost_is_not_waited_for():
+    world = pipeline(host("h1", cpu=2.5), host("h2", cpu=2), counts=(1, 4))
+    away = next(name for name in ("h1", "h2") if name != world.placement("counts").driver)
+    world.agents[away].die()
+    world.until(lambda: "runs without its slots" in world.statuses["counts"].sentence)
+    assert world.placement("counts").slots[:2] == (world.placement("counts").driver,) * 2
+    scale = lowered(world)
+    world.settle()
+    assert scale.ok, sentences(scale)
+    assert (slots(world, "counts"), world.owner("counts").owner) == (2, 1)
+    world.begin("p1", kind=ChangeKind.PAUSE)
+    world.until(lambda: world.state("counts") is State.PAUSED)
+
+
+def test_those_that_are_kept_have_to_be_there_before_others_go():
+    world = pipeline(host("h1", cpu=2.5), host("h2", cpu=4.5), host("h3", cpu=2.5), counts=(1, 4))
+    scale = lowered(world)
+    kept = world.placement("counts").slots[:2]
+    lost = next(name for name in kept if name != world.placement("counts").driver)
+    world.agents[lost].die()
+    while not scale.ended:
+        world.tick()
+        living = [name for name in world.placement("counts").slots if world.agents[name].alive]
+        resting = len(world.owner("counts").paused_workers)
+        assert len(living) - resting >= 1, "somebody works"
+    assert slots(world, "counts") == 2 or not scale.ok
+
+
+def test_a_tier_that_was_given_up_before_holds_up_no_other():
+    world = pipeline(host("h1", cpu=16), near=(1, 3), far=(1, 3))
+    night = world.begin("n1", kind=ChangeKind.SHIFT, shift="night")
+    world.until(lambda: night.current is Step.PREPARE)
+    left, night.left = night.left, []
+    while world.statuses["far"].state is not TierState.FAILED:
+        if world.driver("far") is not None:
+            world.kill_driver("far")
+        world.tick()
+    night.left = left
+    world.until(lambda: night.ended)
+    assert night.ok, sentences(night)
+    assert slots(world, "near") == 2
+
+
+def test_a_stop_meanwhile_is_said():
+    world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
+    scale = lowered(world)
+    world.until(lambda: world.owner("counts").paused_workers)
+    world.want("counts", running=False)
+    world.settle()
+    assert "goes on with" not in sentences(scale)[Step.CUT]
+    assert world.owner("counts").stopped
+
+
+def test_a_realtime_tier_whose_others_have_too_few_threads_for_what_it_reads_goes_on_as_it_is(monkeypatch):
+    world = pipeline(host("h1", cpu=4.5), mode=Mode.REALTIME, counts=(1, 4))
+    many = Receipt(positions={f"in/{number}": 0 for number in range(12)}, at=0.0)
+    monkeypatch.setattr(world.driver("counts"), "started_from", many)
+    world.driver("counts")._report()
+    scale = lowered(world)
+    world.settle()
+    assert sentences(scale)[Step.CUT].startswith(
+        "counts/1 cannot go on with 2 workers: it reads 12 partitions, and 2 workers have 8 threads"
+    )
+    assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (4, 1, ())
