@@ -12,7 +12,7 @@ from ops.controller.steps.outcome import Failed, Outcome, Waiting
 from ops.model.ids import ChangeId, Incarnation, TierName, UnitId
 from ops.model.incarnation import IncarnationSpec, State
 from ops.model.operation import Move
-from ops.model.sentence import listed
+from ops.model.sentence import listed, workers
 from ops.model.status import TierState
 from ops.model.tier import Mode
 
@@ -70,7 +70,7 @@ def _take_away(draft: Draft, identity: ChangeId, owning: IncarnationSpec, going:
     if going:
         kept = slots[: len(slots) - len(going)]
         draft.place(tier, owning.incarnation, owning.placement.model_copy(update={"slots": kept}))
-        draft.tell(f"{tier}: incarnation {owning.incarnation} goes on with {len(kept)} workers, and without {listed(going)}")
+        draft.tell(f"{tier}: incarnation {owning.incarnation} goes on with {workers(len(kept))}, and without {listed(going)}")
     draft.change_of(identity, incarnations={**draft.changes[identity].incarnations, tier: owning.incarnation})
 
 
@@ -85,8 +85,8 @@ def _held_up(draft: Draft, owning: IncarnationSpec, keeps: int) -> Outcome | Non
         return None
     partitions, threads = len(said.started_from.positions), keeps * spec.quantum.threads
     if said.unread is not None or partitions > threads:
-        why = said.unread or f"it reads {partitions} partitions, and {keeps} workers have {threads} threads"
-        return Failed(f"{tier}/{number} cannot go on with {keeps} workers: {why}; `sluice scale {tier}` to more of them")
+        why = said.unread or f"it reads {partitions} partitions, and {workers(keeps)} of {spec.quantum.threads} threads have {threads}"
+        return Failed(f"{tier}/{number} cannot go on with {workers(keeps)}: {why}; `sluice scale {tier}` to more of them")
     return None
 
 

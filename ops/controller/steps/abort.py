@@ -9,6 +9,7 @@ from ops.model.assignment import HostState
 from ops.model.ids import ChangeId, Incarnation, TierName
 from ops.model.incarnation import IncarnationSpec, Phase
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
+from ops.model.sentence import workers
 from ops.model.status import TierState
 from ops.runbook import operation_id
 
@@ -125,7 +126,7 @@ def _where(draft: Draft, identity: ChangeId) -> str:
         )
     fewer = {move.tier: len(move.after.slots) for move in change.plan.moves if move.in_place}
     moved = [
-        f"{tier} has {fewer[tier]} workers left" if tier in fewer else f"{tier} stays with {number}, which had taken over"
+        f"{tier} has {workers(fewer[tier])} left" if tier in fewer else f"{tier} stays with {number}, which had taken over"
         for tier, number in known.items()
         if draft.owners[tier].owner == number
     ]

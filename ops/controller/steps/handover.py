@@ -12,7 +12,7 @@ from ops.model.assignment import HostState
 from ops.model.ids import ChangeId, Incarnation, TierName
 from ops.model.incarnation import IncarnationSpec, Phase, Placement, State
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, Move, Operation
-from ops.model.sentence import listed
+from ops.model.sentence import listed, workers
 from ops.model.status import TierState
 from ops.planning.cluster import Cluster, RefusedError
 from ops.planning.drift import breaches
@@ -75,7 +75,7 @@ def cut(draft: Draft, operation: Operation) -> Outcome:
         if draft.statuses[tier].state is TierState.FAILED:
             continue  # it was given up before anything was prepared for it
         if move.in_place:
-            fewer += [f"{tier} goes on with {len(move.after.slots)} workers"] if draft.owning(tier) is not None else []
+            fewer += [f"{tier} goes on with {workers(len(move.after.slots))}"] if draft.owning(tier) is not None else []
             continue
         through.append(tier)
         said = vitals.report(draft, tier, Incarnation(draft.changes[operation.change].incarnations.get(tier, 0)))

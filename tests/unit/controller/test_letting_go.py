@@ -166,6 +166,6 @@ def test_a_realtime_tier_whose_others_have_too_few_threads_for_what_it_reads_goe
     scale = lowered(world)
     world.settle()
     assert sentences(scale)[Step.CUT].startswith(
-        "counts/1 cannot go on with 2 workers: it reads 12 partitions, and 2 workers have 8 threads"
+        "counts/1 cannot go on with 2 workers: it reads 12 partitions, and 2 workers of 4 threads have 8"
     )
     assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (4, 1, ())
