@@ -48,7 +48,7 @@ def let_go(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
         _take_away(draft, identity, owning, ())
         return None
     going = draft.workers(tier)[len(move.after.slots) :]
-    waits = _held_up(draft, owning, len(move.after.slots)) or _tell(draft, identity, owning, going) if going else None
+    waits = (_held_up(draft, owning, len(move.after.slots)) or _tell(draft, identity, owning, going)) if going else None
     if waits is None:
         _take_away(draft, identity, owning, going)
     return waits

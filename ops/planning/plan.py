@@ -176,8 +176,10 @@ def _ways_down(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -
     now = None if name is None or spec.kind is not ChangeKind.SCALE else cluster.tiers[name].placement
     if name is None or now is None or not _is_lowered(now, aim := target(name, cluster.rules), cluster.hosts):
         return ""
-    scale, first = f"`sluice scale {name} {aim.slots}`", ""
     why = why_handed_over(cluster.tiers[name], aim, now.model_copy(update={"slots": now.slots[: aim.k]}), cluster)
+    if why is None:
+        return ""
+    scale, first = f"`sluice scale {name} {aim.slots}`", ""
     with suppress(RefusedError):
         less = aim.slots - _fewer(spec, cluster, kept)[name]
         first = f"there is room for {less} beside them, so `sluice scale {name} {less}`, and {scale} when that is done; or "
