@@ -100,6 +100,8 @@ class SimDriver:
     def _here(self):
         """Return the workers that have an executor."""
         found = self.channel.read(paths.incarnation(self.spec.name, self.number), IncarnationSpec)
+        if found is None:
+            return set()
         slots = found.value.placement.slots
         names = slot_ids(self.spec.name, self.number, len(slots))
         return {name for name, host in zip(names, slots, strict=True) if self.channel.exists(paths.live(host))}

@@ -2,9 +2,10 @@
 
 from types import SimpleNamespace
 
+from ops.model.ids import UnitId
 from pipeline.driver.workers import Workers
 
-ONE, OTHER = "slot-counts-1-0", "slot-counts-1-1"
+ONE, OTHER = UnitId("slot-counts-1-0"), UnitId("slot-counts-1-1")
 BOTH = frozenset({"0", "1"})
 
 
@@ -12,7 +13,7 @@ class Few(Workers):
     """Notes who is given no tasks."""
 
     def __init__(self):
-        super().__init__(slots=2, threads=1)
+        super().__init__(names=frozenset({ONE, OTHER}), threads=1)
         self.on = {ONE: "0", OTHER: "1"}
         self.busy = set()
         self.without_tasks = set()
