@@ -17,6 +17,7 @@ from ops import endpoints, metrics
 from ops.agent.commands import Installation
 from ops.agent.containers import find_containers, open_containers
 from ops.agent.cpusets import find_cores, open_cores
+from ops.agent.disks import Disks
 from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, cores_of, facts_from, facts_of, link_of, site_path
 from ops.agent.hands import Hands
 from ops.agent.loop import Agent
@@ -100,7 +101,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
         containers, network = open_network(home, facts.name, link_of(facts.name, site), containers)
         installation = Installation(home, where.home, endpoints.file(), site_file, where.spark, where.spark_secret, facts)
         hands = Hands(folder, containers, installation)
-        neighbours = Neighbours(hands)
+        neighbours, disks = Neighbours(hands), Disks(hands)
         rebooter = Rebooter(folder, facts.name, site.reboot)
         rebooter.came_back()
         credential = None if zookeeper else where.needed(Role.AGENT)
@@ -115,6 +116,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
             presence=presence,
             hands=hands,
             neighbours=neighbours,
+            disks=disks,
             folder=folder,
             reboot=rebooter,
             reclaim_seconds=site.reclaim_seconds,
@@ -125,7 +127,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
         log.info("agent started", host=facts.name, address=facts.address, zone=facts.zone, **said)
         channel.kazoo.start_async()
         exporter = Exporter(role=Role.AGENT, address=f"{facts.address}:0", host=facts.name)
-        metrics.serve(channel, exporter, AgentMetrics(hands, containers, presence, neighbours))
+        metrics.serve(channel, exporter, AgentMetrics(hands, containers, presence, neighbours, disks))
         agent.run()
         log.info("agent ends; its units go on", host=facts.name)
 

@@ -14,7 +14,7 @@ from ops.agent.commands import Installation, command, environment, resources_fil
 from ops.agent.containers import Containers
 from ops.agent.processes import Process, boot_id, kill_all
 from ops.agent.reconcile import Action, AskToEnd, Forget, Found, Kill, Start, Weigh
-from ops.agent.store import HostFolder, UnitFolder, UnitRecord
+from ops.agent.store import HostFolder, UnitFolder, UnitRecord, unless_full
 from ops.model.assignment import UnitKind
 from ops.model.ids import UnitId
 
@@ -101,6 +101,10 @@ class Hands:
         session = self._folder.unit(unit).session()
         return self._containers.processes(unit, session.pid if session else None)
 
+    def taken(self, unit: UnitId) -> int:
+        """Return how many bytes a unit's files take on the disk."""
+        return self._folder.unit(unit).taken()
+
     def cap_logs(self) -> None:
         """Keep the units' logs small."""
         for folder in self._folder.units():
@@ -150,6 +154,8 @@ class Hands:
             how = f"exit code {status}"
         if self._containers.ran_out_of_memory(folder.id):
             how += f" (its container was full: quantum.memory is {record.unit.quantum.memory}m)"
+        if (why := folder.ended_for()) is not None:
+            how += f" ({why})"
         last = folder.last_line()
         return f"{how}: {last}" if last else how
 
@@ -208,6 +214,13 @@ class Hands:
                 self._containers.remove(action.unit)
                 self._folder.unit(action.unit).remove()
                 log.info("unit is gone", unit=action.unit)
+
+    def end_for(self, unit: UnitId, why: str) -> None:
+        """Kill a unit that has more than its quantum, and say so at its end."""
+        log.warning("a unit is ended", unit=unit, why=why)
+        with unless_full("why a unit is ended"):
+            self._folder.unit(unit).keep_ended_for(why)
+        self._kill(unit)
 
     def _start(self, action: Start) -> None:
         installation = self._installation

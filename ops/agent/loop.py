@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
+from ops.agent.disks import Disks
 from ops.agent.hands import Hands
 from ops.agent.neighbours import Neighbours
 from ops.agent.presence import Presence
@@ -37,6 +38,7 @@ class Agent:
         presence: Presence,
         hands: Hands,
         neighbours: Neighbours,
+        disks: Disks,
         folder: HostFolder,
         reboot: Callable[[str], None],
         reclaim_seconds: float,
@@ -46,6 +48,7 @@ class Agent:
         self._presence = presence
         self._hands = hands
         self._neighbours = neighbours
+        self._disks = disks
         self._folder = folder
         self._reboot = reboot
         self._reclaim_seconds = reclaim_seconds
@@ -98,6 +101,7 @@ class Agent:
         self._hands.forget_troubles({item.unit.id for item in found} | {unit.id for unit in self._assignment.units})
         self._hands.cap_logs()
         self._neighbours.look(found)
+        self._disks.look(found)
         if registered:
             self._tell()
         looks = [now + (FULL_ROUND_SECONDS if registered else AWAY_ROUND_SECONDS)]

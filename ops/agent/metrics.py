@@ -7,6 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from ops.agent.containers import Containers, Usage
+from ops.agent.disks import Disks
 from ops.agent.hands import Hands
 from ops.agent.neighbours import Neighbours
 from ops.agent.presence import Presence
@@ -19,12 +20,13 @@ _UNIT = ("unit", "tenant", "kind")
 class AgentMetrics:
     """Reads what the agent's last round has found, and the containers' own counters."""
 
-    def __init__(self, hands: Hands, containers: Containers, presence: Presence, neighbours: Neighbours) -> None:
+    def __init__(self, hands: Hands, containers: Containers, presence: Presence, neighbours: Neighbours, disks: Disks) -> None:
         """Show what these know."""
         self._hands = hands
         self._containers = containers
         self._presence = presence
         self._neighbours = neighbours
+        self._disks = disks
 
     def collect(self) -> Iterable[Metric]:
         """Yield everything."""
@@ -43,6 +45,11 @@ class AgentMetrics:
             restarts.add_metric(_labels(item), item.restarts)
         yield restarts
         yield from _scheduled(found, self._neighbours.waited, self._neighbours.starved)
+        disk = GaugeMetricFamily("sluice_unit_disk_bytes", "What the unit's files take of the host's disk.", labels=_UNIT)
+        for item in found:
+            if item.unit.id in self._disks.taken:
+                disk.add_metric(_labels(item), self._disks.taken[item.unit.id])
+        yield disk
         yield from _usage([(item, usage) for item in found if (usage := self._containers.usage(item.unit.id)) is not None])
 
 

@@ -5,7 +5,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +26,8 @@ M = TypeVar("M", bound=Frozen)
 
 LOG_BYTES = 5 << 20
 """A unit's log is cut at this size; one older part is kept."""
+BLOCK_BYTES = 512
+"""Of which the kernel counts what a file takes."""
 CREDENTIAL_BYTES = 24
 """Of chance in a credential."""
 CREDENTIAL = re.compile(r"[\w-]{32}", re.ASCII)
@@ -77,7 +79,7 @@ class UnitFolder:
         """Create it, without what an earlier start has left in its scratch."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch.mkdir(parents=True)
-        for name in ("exit", "pid", "session"):
+        for name in ("exit", "pid", "session", "ended_for"):
             (self.path / name).unlink(missing_ok=True)
 
     def record(self) -> UnitRecord | None:
@@ -112,6 +114,17 @@ class UnitFolder:
         except (OSError, ValueError):
             return None
 
+    def ended_for(self) -> str | None:
+        """Return for what the agent has killed it, where it was not asked to end."""
+        try:
+            return (self.path / "ended_for").read_text()
+        except OSError:
+            return None
+
+    def keep_ended_for(self, why: str) -> None:
+        """Write that down."""
+        write_private(self.path / "ended_for", why)
+
     def last_line(self) -> str:
         """Return the last line of the log that says something."""
         try:
@@ -130,6 +143,16 @@ class UnitFolder:
                 os.truncate(self.log, 0)
         except OSError as error:
             log.warning("a log could not be cut", log=str(self.log), error=str(error))
+
+    def taken(self) -> int:
+        """Return how many bytes of the disk its files take; what was deleted and is still open does not count."""
+        blocks: dict[tuple[int, int], int] = {}
+        for path, _, names in os.walk(self.path):
+            for name in names:
+                with suppress(OSError):  # it is gone by now
+                    seen = (Path(path) / name).lstat()
+                    blocks[seen.st_dev, seen.st_ino] = seen.st_blocks
+        return sum(blocks.values()) * BLOCK_BYTES
 
     def remove(self) -> None:
         """Remove everything of the unit, but for its last log, which is kept for people."""

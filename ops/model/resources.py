@@ -10,12 +10,12 @@ _SIZE = re.compile(r"^(\d+)\s*([mg])i?b?$", re.IGNORECASE)
 
 def _mebibytes(value: object) -> object:
     if isinstance(value, bool):
-        message = f"memory {value!r} is not a size: write it like 700m or 2g"
+        message = f"{value!r} is not a size: write it like 700m or 2g"
         raise ValueError(message)  # noqa: TRY004 - pydantic says a ValueError's words
     if isinstance(value, str):
         match = _SIZE.match(value.strip())
         if match is None:
-            message = f"memory {value!r} is not a size: write it like 700m or 2g"
+            message = f"{value!r} is not a size: write it like 700m or 2g"
             raise ValueError(message)
         return int(match[1]) * (1024 if match[2].lower() == "g" else 1)
     return value
@@ -68,6 +68,9 @@ class Quantum(Frozen):
     """Relative weight of disk access."""
     network: int = Field(default=100, ge=1, le=1000)
     """Relative weight of sending on the host's link, where the site file divides it (`hosts[].network`)."""
+    disk: Mebibytes | None = None
+    """What the worker's files may take of its host's disk: one that has more is ended, and its files with it. Unit: MiB, or `700m`, `2g`.
+    Default: no limit."""
 
     @property
     def heap(self) -> int:

@@ -62,6 +62,7 @@ def agent_metrics(*found: Found) -> AgentMetrics:
         cast("Any", containers),
         cast("Any", SimpleNamespace(refusals=1)),
         cast("Any", SimpleNamespace(waited={slot().id: 1.5}, starved={slot().id: 1.0})),
+        cast("Any", SimpleNamespace(taken={slot().id: 4096})),
     )
 
 

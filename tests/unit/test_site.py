@@ -83,7 +83,7 @@ def refused(path: Path) -> str:
             ": hosts.0.address: 'no address!' is no address: write the one",
         ),
         (f"pipeline: p\nhosts: [{HOST.replace('h1', 'H 1')}]", ": hosts.0.name: 'H 1' is no name of a host: write small letters"),
-        (f"pipeline: p\nhosts: [{HOST.replace('1g', 'true')}]", ": hosts.0.capacity.memory: memory True is not a size"),
+        (f"pipeline: p\nhosts: [{HOST.replace('1g', 'true')}]", ": hosts.0.capacity.memory: True is not a size"),
         (f"pipeline: p\nhosts: [{HOST[:-1]}, cores: mine}}]", ": hosts.0.cores: Input should be 'shared' or 'own'"),
         ("- pipeline", ": expected keys such as `pipeline:` and `hosts:`, found list"),
     ],

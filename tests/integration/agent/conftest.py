@@ -227,13 +227,13 @@ def lab(tmp_path: Path, zookeeper: ZooKeeper, master: str) -> Iterator[Lab]:
     shutil.rmtree(home, ignore_errors=True)
 
 
-def slot(tenant: str = "entry", number: int = 0, *, quiet: bool = False, memory: int = 800) -> Unit:
+def slot(tenant: str = "entry", number: int = 0, *, quiet: bool = False, memory: int = 800, disk: int | None = None) -> Unit:
     return Unit(
         id=slot_id(tenant, 1, number),
         kind=UnitKind.SLOT,
         tenant=Tenant(tenant),
         incarnation=Incarnation(1),
-        quantum=Quantum(cpu=1, memory=memory, threads=2),
+        quantum=Quantum(cpu=1, memory=memory, threads=2, disk=disk),
         label=label_of(tenant, 1),
         quiet=quiet,
     )

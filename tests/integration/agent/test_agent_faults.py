@@ -100,6 +100,19 @@ def test_a_driver_that_takes_more_memory_than_its_quantum_says_so_at_its_end(lab
     assert "its container was full: quantum.memory is 60m" in (ended.exit or "")
 
 
+def test_a_slot_whose_files_take_more_than_its_quantum_is_ended_says_so_and_begins_again_without_them(lab: Lab) -> None:
+    lab.agent()
+    fed = slot(disk=20)
+    lab.assign(fed)
+    lab.running(fed)
+    (scratch,) = lab.home.glob(f"**/{fed.id}/scratch")
+    (scratch / "shuffle").write_bytes(bytes(30 << 20))
+    ended = until("it was ended", lambda: (seen := lab.unit(fed)) and seen.restarts == 1 and seen.pid and seen)
+    assert ended.state == "running"
+    assert not (scratch / "shuffle").exists()
+    assert lab.heard("of the disk: quantum.disk is 20m")
+
+
 @limited
 def test_an_agent_whose_disk_is_full_lives_on_and_starts_what_died_once_there_is_room(lab: Lab) -> None:
     disk = lab.home / "hosts"

@@ -1,0 +1,34 @@
+"""What the files of each unit take of the host's disk: who has more than its quantum is ended. Called by the agent's loop."""
+
+import time
+from collections.abc import Iterable
+
+from ops.agent.hands import Hands
+from ops.agent.reconcile import Found
+from ops.model.ids import UnitId
+
+LOOK_SECONDS = 30.0
+"""Between two looks: they ask the kernel for every file of every unit."""
+
+
+class Disks:
+    """What was seen at the last look."""
+
+    def __init__(self, hands: Hands) -> None:
+        """Look at the files of the units that these find."""
+        self._hands = hands
+        self._looked_at: float | None = None
+        self.taken: dict[UnitId, int] = {}
+        """Unit: bytes."""
+
+    def look(self, found: Iterable[Found]) -> None:
+        """Measure, unless that was done just now, and end who has more than its quantum: its files go when it is started again."""
+        if self._looked_at is not None and time.monotonic() - self._looked_at < LOOK_SECONDS:
+            return
+        there = {item.unit.id: item for item in found}
+        self.taken = {name: self._hands.taken(name) for name in there}
+        self._looked_at = time.monotonic()
+        for name, item in there.items():
+            limit = item.unit.quantum.disk
+            if item.alive and limit is not None and self.taken[name] > limit << 20:
+                self._hands.end_for(name, f"its files took {self.taken[name] >> 20} MiB of the disk: quantum.disk is {limit}m")
