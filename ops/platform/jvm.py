@@ -19,18 +19,18 @@ logger.quiet.level = warn
 """
 
 
-def log_config(where: Layout) -> str:
-    """Write the logging configuration of all of them: to standard output, which supervisord keeps and rotates."""
-    path = where.conf / "log4j2.properties"
-    if not path.exists() or path.read_text() != LOG4J:
-        path.write_text(LOG4J)
+def log_config(where: Layout, name: str = "log4j2", also: str = "") -> str:
+    """Write the logging configuration of all of them: to standard output, which supervisord keeps and rotates; `also` is one's own."""
+    path, text = where.conf / f"{name}.properties", LOG4J + also
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
     return f"-Dlog4j2.configurationFile={path}"
 
 
-def options(where: Layout, name: str, heap: int, *, busy: bool = False) -> list[str]:
+def options(where: Layout, name: str, heap: int, *, busy: bool = False, logs: str | None = None) -> list[str]:
     """Return the options of a small service: `heap` MiB, one collector thread, and the first compiler only, unless it has much to do.
 
-    The first run leaves a cache when it ends, from which later ones start in half the time.
+    The first run leaves a cache when it ends, from which later ones start in half the time. `logs` is what `log_config` has given.
     """
     cache = where.archives / f"{name}.aot"
     return [
@@ -43,7 +43,7 @@ def options(where: Layout, name: str, heap: int, *, busy: bool = False) -> list[
         "-XX:+ExitOnOutOfMemoryError",
         *(cached(cache) if cache.exists() else leaving(cache)),
         f"-Djava.io.tmpdir={where.home / 'run'}",
-        log_config(where),
+        logs or log_config(where),
     ]
 
 

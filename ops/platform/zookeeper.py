@@ -16,6 +16,24 @@ JARS = (
     "zookeeper-*.jar", "slf4j-api-*.jar", "log4j-api-*.jar", "log4j-core-*.jar", "log4j-slf4j2-impl-*.jar", "metrics-core-*.jar",
     "snappy-java-*.jar", "javax.servlet-api-*.jar", "commons-cli-*.jar", "commons-io-*.jar", "netty-*.jar",
 )  # fmt: skip
+REFUSED = """\
+appender.refused.type = RollingFile
+appender.refused.name = refused
+appender.refused.fileName = ${sys:sluice.refused}
+appender.refused.filePattern = ${sys:sluice.refused}.%i
+appender.refused.layout.type = PatternLayout
+appender.refused.layout.pattern = %d{yyyy-MM-dd HH:mm:ss}\\t%m%n
+appender.refused.policies.type = Policies
+appender.refused.policies.size.type = SizeBasedTriggeringPolicy
+appender.refused.policies.size.size = 5MB
+appender.refused.strategy.type = DefaultRolloverStrategy
+appender.refused.strategy.max = 1
+logger.refused.name = org.apache.zookeeper.audit
+logger.refused.level = error
+logger.refused.additivity = false
+logger.refused.appenderRef.refused.ref = refused
+"""
+"""Of ZooKeeper's audit log what was not done: who wanted it, from where, and with which node; of several at once it does not name them."""
 
 
 def make_chroot(hosts: str, chroot: str) -> None:
@@ -47,7 +65,7 @@ def service(where: Layout, pipeline: str, heap: int = 96, *, guarded: bool = Tru
         config.write_text(
             f"dataDir={where.data / 'zookeeper'}\nclientPort={port}\nclientPortAddress={ADDRESS}\n"
             "tickTime=1000\nmaxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=ruok,srvr,mntr\n"
-            "autopurge.snapRetainCount=3\nautopurge.purgeInterval=1\npreAllocSize=4096\n"
+            f"autopurge.snapRetainCount=3\nautopurge.purgeInterval=1\npreAllocSize=4096\naudit.enable={str(guarded).lower()}\n"
         )
 
     def ready() -> None:
@@ -62,8 +80,9 @@ def service(where: Layout, pipeline: str, heap: int = 96, *, guarded: bool = Tru
             with Channel(address + chroot, credentials.make(where.credentials).credential(Role.ADMIN)) as channel:
                 tree.apply(channel.kazoo)
 
+    logs = jvm.log_config(where, "zookeeper-log4j2", REFUSED)
     command = (
-        str(JAVA), *jvm.options(where, "zookeeper", heap), "-cp", jvm.classpath(where.spark_jars, *JARS),
-        "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
+        str(JAVA), *jvm.options(where, "zookeeper", heap, logs=logs), f"-Dsluice.refused={where.logs / 'refused.log'}",
+        "-cp", jvm.classpath(where.spark_jars, *JARS), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
     )  # fmt: skip
     return Service("zookeeper", Program(command, nice=-5), ready, prepare, after, ports=(port,))

@@ -96,3 +96,9 @@ def test_the_files_that_it_writes_are_read_by_our_own_readers(compose: dict[str,
 def test_kafka_is_the_version_that_the_embedded_platform_runs(compose: dict[str, Any]) -> None:
     broker = next(jar for jar in locked(LOCK.read_text()) if jar.name == "kafka_2.13")
     assert compose["services"]["kafka"]["image"] == f"apache/kafka:{broker.revision}"
+
+
+def test_zookeeper_tells_what_it_refuses_in_a_log_that_does_not_grow_for_ever(compose: dict[str, Any]) -> None:
+    zookeeper = compose["services"]["zookeeper"]
+    assert "audit.enable=true" in zookeeper["environment"]["ZOO_CFG_EXTRA"].split()
+    assert {"max-size", "max-file"} <= zookeeper["logging"]["options"].keys()
