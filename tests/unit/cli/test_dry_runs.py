@@ -1,28 +1,62 @@
-"""What a command would do is said, and nothing is done: of those that plan no placement."""
+"""What a command would do is said, and nothing is done."""
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from simulation.world import World
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from ops.cli.ending import WRONG_USAGE
+from ops import runbook
+from ops.cli.ending import OK, WRONG_USAGE
 from ops.cli.main import app
+from ops.cloud import ec2
 from ops.model.operation import ChangeKind
+from ops.site import Ec2Config
+
+OWN_PROCESSES = {"replay", "skip"}
+"""They hand over to the pipeline's own: `test_replay` and `test_skipped` have their dry runs."""
+CHANGES = {
+    "cordon": ("h1",),
+    "drain": ("h1",),
+    "return": ("h1",),
+    "write-off": (),
+    "reboot": ("h1",),
+    "scale": ("enrich", "3"),
+    "drift": ("--repair",),
+    "migrate": ("counts", "h2"),
+    "upgrade": ("enrich",),
+    "repartition": ("counts", "6"),
+    "shift": ("night",),
+    "pause": (),
+    "resume": (),
+    "burst": ("enrich", "2"),
+    "leave": (),
+    "start": ("counts",),
+    "stop": ("counts",),
+}
 
 
 @pytest.fixture
 def world(monkeypatch):
+    """A pipeline in which time passes whenever a command waits."""
     running = World()
     running.want()
     running.settle()
-    for module in ("ops.cli.connect", "ops.cli.retiring", "ops.cli.aborting"):
-        monkeypatch.setattr(f"{module}.open_channel", lambda: nullcontext(running.channel))
+    for module in ("change", "connect", "retiring", "aborting", "bursting"):
+        monkeypatch.setattr(f"ops.cli.{module}.open_channel", lambda: nullcontext(running.channel))
+    clock = SimpleNamespace(sleep=lambda _seconds: running.tick(), time=running.clock, monotonic=running.clock)
+    monkeypatch.setattr(runbook, "time", clock)
+    monkeypatch.setattr("ops.cli.change.ended_as_by_ctrl_c", lambda: None)
+    monkeypatch.setattr("ops.cli.bursting.the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
     return running
 
 
 def held(world):
-    return {path: (data, version) for path, (data, version, _) in world.channel.nodes.items()}
+    """Return every node but those of the question itself, which the controller answers."""
+    nodes = world.channel.nodes.items()
+    return {path: (data, version) for path, (data, version, _) in nodes if not path.startswith("/operations/")}
 
 
 def asked(world, *words):
@@ -31,6 +65,30 @@ def asked(world, *words):
     done = CliRunner().invoke(app, [*words, "--dry-run"])
     assert held(world) == before
     return done
+
+
+def test_no_command_that_has_a_dry_run_is_left_out():
+    commands = get_command(app).commands.items()
+    asked = {name for name, command in commands if any(each.name == "dry_run" for each in command.params)}
+    assert asked == CHANGES.keys() | OWN_PROCESSES | {"abort", "retire"}
+
+
+@pytest.mark.parametrize("command", CHANGES)
+def test_nothing_is_changed(world, monkeypatch, command):
+    launched = []
+    monkeypatch.setattr(ec2, "instances", list)
+    for name in ("launch", "terminate"):
+        monkeypatch.setattr(ec2, name, lambda *words: launched.append(words))
+    for release in ("r1-aaaaaaaa", "r2-bbbbbbbb"):
+        world.publish(release)
+    world.settle()
+    before = held(world)
+    done = asked(world, command, *CHANGES[command])
+    assert done.exit_code == OK, done.output
+    for _ in range(20):
+        world.tick()
+    assert held(world) == before, "nor later"
+    assert launched == []
 
 
 @pytest.mark.parametrize(
