@@ -18,10 +18,10 @@ RAW = Stream("raw")
 HITS = Stream("hits", HIT)
 ENRICHED = Stream("enriched", f"{HIT}, campaign string", Fields("campaign"))
 
-SLOT = Quantum(cpu=1, memory=750, threads=4)
+SLOT = Quantum(cpu=1, memory=750, threads=4, disk=2048)
 TO_THE_WORLD = SLOT.model_copy(update={"io": 300, "network": 300})
 """A slot of a tier that talks to others: who waits for it is not to wait behind what only processes."""
-DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
+DRIVER = Quantum(cpu=0.5, memory=800, threads=1, disk=2048)
 
 PIPELINE = Pipeline(
     tiers=(
