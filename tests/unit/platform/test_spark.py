@@ -1,0 +1,52 @@
+"""Master, workers and drivers prove who they are to each other, and nothing between them is said in the clear."""
+
+import stat
+
+import pytest
+
+from ops import spark
+from ops.endpoints import AirflowEndpoint, Endpoints
+from ops.platform import spark as master
+from ops.platform.layout import Layout
+
+ON = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.saslFallback": "false",
+}
+
+
+@pytest.fixture
+def secret(where: Layout) -> str:
+    return where.secrets().spark
+
+
+def test_a_master_does(where: Layout, secret: str) -> None:
+    service = master.service(where)
+    service.prepare()
+    file = where.conf / "spark-master.conf"
+    assert str(file) in service.program.command
+    told = dict(line.split(" ", 1) for line in file.read_text().splitlines())
+    assert told.items() >= (ON | {"spark.authenticate.secret": secret}).items()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert secret not in " ".join(service.program.command)
+
+
+def test_a_worker_does(secret: str) -> None:
+    command = spark.worker(secret=secret)
+    assert {f"-D{key}={value}" for key, value in ON.items()} <= set(command)
+    assert secret not in " ".join(command), "it is in its environment"
+
+
+def test_a_driver_does(where: Layout, secret: str) -> None:
+    known = Endpoints(
+        kafka="127.0.0.1:1",
+        zookeeper="127.0.0.1:1/x",
+        postgres="postgresql://x@127.0.0.1:1/x",
+        airflow=AirflowEndpoint(url="http://127.0.0.1:1", user="x", password="x"),
+        spark="spark://127.0.0.1:1",
+        home=where.home,
+        spark_secret=secret,
+    )
+    assert known.spark_settings.items() >= (ON | {"spark.authenticate.secret": secret}).items()
