@@ -67,6 +67,8 @@ class Draft:
         """Lost hosts from which nothing is moved."""
         self.short = False
         """A tier has found too little room in this pass: batch is lent nothing."""
+        self.needy: list[TierName] = []
+        """Tiers for which neither free room nor batch's was enough in this pass: to start, or for slots that were lost."""
         self.promised: dict[TierName, tuple[tuple[HostName, Quantum], ...]] = {}
         """What the tiers hold, and where, once batch has given back what they wait for."""
         self.suspects: list[str] = []

@@ -65,6 +65,8 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
         return [(host, asked.quantum) for host in placed.where[asked.tenant, asked.part]], placed.hosts
 
     waits = batch.give_way(draft, name, aim.to, attempt)
+    if waits is None:
+        draft.needy.append(name)
     why = f"waits for {waits}" if waits is not None else why_not([asked], cluster(draft).hosts)
     return f"runs without its slots on {listed(sorted(set(left)))}: {why or 'the room is kept for what others lack of their minimum'}"
 

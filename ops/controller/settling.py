@@ -1,8 +1,8 @@
 """The controller's own changes: it brings a tenant to the number that holds, or a tier to where it belongs, and posts the steps itself.
 
-There are three reasons: the time of another number is over; a tier has been given less than its share for want of room, and room has come;
-a tier has drifted for so long that the site file lets the controller repair it. A step and the one that follows it are one write: whichever
-controller looks next finds the one or the other. Called by `operations`.
+There are four reasons: the time of another number is over; a tier lacks some of its minimum, and others have more than theirs; a tier has
+less than its share for want of room, and room has come; a tier has drifted for so long that the site file lets the controller repair it.
+A step and the one that follows it are one write: whichever controller looks next finds the one or the other. Called by `operations`.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,9 @@ from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.model.ids import ChangeId, Tenant, TierName
 from ops.model.operation import CONTROLLER, STEPS, ChangeKind, ChangeSpec, ChangeState, Operation, Step
+from ops.model.sentence import workers
 from ops.planning.cluster import RefusedError
+from ops.planning.minimums import giving
 from ops.planning.plan import plan
 from ops.planning.shares import over, target
 from ops.runbook import operation_id
@@ -33,7 +35,7 @@ def follow(draft: Draft) -> list[str]:
     if draft.posted or draft.braked or draft.view.unread or draft.view.unread_hosts or _own_under_way(draft):
         return []
     active = [change.id for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
-    for identity, spec, reason in chain(_ended(draft), () if active else chain(_short(draft), _repairs(draft, drifted))):
+    for identity, spec, reason in chain(_ended(draft), () if active else chain(_needy(draft), _short(draft), _repairs(draft, drifted))):
         if active:
             return [f"{reason}; that is done after {active[0]}"]
         draft.tell(f"{reason}: change {identity} sees to it")
@@ -56,11 +58,34 @@ def _ended(draft: Draft) -> Iterable[_Reason]:
             yield identity, _spec(tenant, until), f"the time of {tenant}'s number is over"
 
 
+def _needy(draft: Draft) -> Iterable[_Reason]:
+    """Yield the tiers that give up workers for one that lacks some of its minimum, and finds room neither free nor with batch."""
+    for needy in draft.needy:
+        able = {
+            name: identity
+            for name in draft.view.tiers
+            if vitals.undisturbed(draft, name) and (identity := _attempt(draft, _for(name, needy))) is not None
+        }
+        for tier, k in giving(needy, able, cluster(draft)).items():
+            why = f"{needy} lacks some of its minimum, and has room for it when {tier} goes on with {workers(k)} for the time being"
+            yield able[tier], ChangeSpec(kind=ChangeKind.SETTLE, tier=tier, k=k), why
+
+
+def _for(tier: TierName, needy: TierName) -> str:
+    """Return how the names of the changes begin by which one tier gives up workers for another."""
+    return f"settle-{tier}-for-{needy}-"
+
+
+def _has_given(draft: Draft, tier: TierName) -> bool:
+    """Tell whether a tier has given up workers for one that has not yet had the room of them: it is left free until then."""
+    return any(change.startswith(_for(tier, needy)) for needy in draft.needy for change in draft.changes)
+
+
 def _short(draft: Draft) -> Iterable[_Reason]:
     """Yield the tiers that run with less than their share and would get more now."""
     for tier in draft.end_first():
         name, owning = tier.spec.name, draft.owning(tier.spec.name)
-        if owning is None or not vitals.undisturbed(draft, name):
+        if owning is None or not vitals.undisturbed(draft, name) or _has_given(draft, name):
             continue
         has, share = len(owning.placement.slots), target(name, draft.rules_now()).k
         identity = _attempt(draft, f"settle-{name}-from-{owning.incarnation}-")
@@ -74,6 +99,8 @@ def _short(draft: Draft) -> Iterable[_Reason]:
 def _repairs(draft: Draft, drifted: Iterable[tuple[TierName, str]]) -> Iterable[_Reason]:
     """Yield the repairs of tiers that have drifted for long enough."""
     for tier, why in drifted:
+        if _has_given(draft, tier):
+            continue
         starved = tier in draft.starved
         if starved and starving.why_not(draft, tier) is not None:
             continue

@@ -94,6 +94,8 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     except RefusedError as refused:
         waits = _give_way(draft, tier.spec, aim.to, lambda after: place_tier(tier.spec, aim, place, after.hosts))
         waits = waits or _give_way(draft, tier.spec, aim.to, lambda after: place_most(tier.spec, aim, place, after))
+        if waits is None:
+            draft.needy.append(name)
         sentence = f"cannot be started: {refused}" if waits is None else f"is started when it has the room of {waits}"
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     number = draft.begin(name, placement, reason, failures, room=placed.hosts)

@@ -134,6 +134,8 @@ def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: C
             found = _breaches(tier.spec.name, now, aim, cluster)
         case ChangeKind.SCALE:
             found = _miscounted(now, aim, cluster, exactly=True)
+        case ChangeKind.SETTLE if isinstance(spec.k, int):
+            found = [f"is to go on with {spec.k} slots"] if len(now.slots) > spec.k and _needy(cluster) else []
         case _:
             found = _miscounted(now, aim, cluster)
     return next(iter(found), None)
@@ -157,6 +159,8 @@ def _burst(placement: Placement, cluster: Cluster) -> list[HostName]:
 def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> list[str]:
     tier = cluster.tiers[move.tier]
     found = _in_place_problems(move, spec, tier, aim, cluster) if move.in_place else []
+    if spec.kind is ChangeKind.SETTLE and spec.k is not None and not move.in_place:
+        found.append(f"{move.tier} would be handed over, and makes room for others where it runs")
     may_be = {HostState.UP, HostState.CORDONED} if move.in_place else {HostState.UP}
     if move.before != tier.placement:
         found.append(f"{move.tier} is not where the plan has it")
@@ -203,7 +207,26 @@ def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, c
         "some of them are a burst's": aim.extra > 0,
         "the others have too few threads": k < _threaded(tier.spec, cluster.rules),
     }
-    return found + [f"{move.tier} would let workers go where it runs, and {reason}" for reason, holds in why.items() if holds]
+    found += [f"{move.tier} would let workers go where it runs, and {reason}" for reason, holds in why.items() if holds]
+    return [*found, *_gift_problems(move, spec, cluster)]
+
+
+def _gift_problems(move: Move, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    """Say why what a tier gives up of its share, for one that lacks some of its minimum, would be of no use to any such."""
+    if spec.kind is not ChangeKind.SETTLE or spec.k is None or move.before is None:
+        return
+    k = len(move.after.slots)
+    if k != spec.k:
+        yield f"{move.tier} would go on with {k} workers instead of {spec.k}"
+    free = [host for name in {*move.before.slots[k:]} if (host := cluster.hosts.get(name)) is not None and host.state is HostState.UP]
+    places = {name: to if _serves(to := _aim(name, cluster.rules).to, cluster) else None for name in _needy(cluster)}
+    if not any(_is_at(host, to) and not _is_for_others(name, host.name, cluster) for host in free for name, to in places.items()):
+        yield f"{move.tier} would let workers go from where nobody may be who lacks some of its minimum"
+
+
+def _needy(cluster: Cluster) -> list[TierName]:
+    """Name the tiers that have less than their minimum."""
+    return [name for name, tier in cluster.tiers.items() if _is_below(tier, cluster)]
 
 
 def _extra(aim: _Aim, cluster: Cluster) -> int:
@@ -313,7 +336,7 @@ def _batch_problems(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]
         problem for name in sorted(Counter(plan.batch_slots) - Counter(plan.batch_kept)) for problem in _lent(name, spec, aim, cluster)
     ]
     short = [move.tier for move in plan.moves if move.short and _could_have_more(move, plan, kept - minimum, cluster)]
-    if short and not any(_is_below(tier, cluster) for tier in cluster.tiers.values()):
+    if short and not _needy(cluster):
         found.append(f"{', '.join(short)} would be short while batch keeps more than its minimum of {minimum}")
     return found
 

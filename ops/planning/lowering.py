@@ -1,4 +1,7 @@
-"""Fewer workers without a hand-over: a tier lets its last ones go where it runs (decision record 0041). Pure; called by `plan`."""
+"""Fewer workers without a hand-over: a tier lets its last ones go where it runs (decision record 0041). Pure.
+
+Called by `plan`, and by `minimums`.
+"""
 
 from ops.model.assignment import HostState
 from ops.model.incarnation import Placement
@@ -15,12 +18,17 @@ STAYS = frozenset({HostState.UP, HostState.CORDONED})
 """What runs on such a host may stay."""
 
 
+def gives_up(spec: ChangeSpec) -> int | None:
+    """Return with how many workers a tier is to go on that makes room for the minimum of another one; None for other changes."""
+    return spec.k if spec.kind is ChangeKind.SETTLE and isinstance(spec.k, int) else None
+
+
 def kept_in_place(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> Placement | None:
     """Return what a tier keeps that lets its last workers go; None where it cannot, or is to have no fewer than it has."""
     now = tier.placement
     if now is None or spec.kind not in OF_NUMBERS:
         return None
-    k = numbers(now, aim, cluster.hosts)[0]
+    k = numbers(now, aim, cluster.hosts)[0] if (left := gives_up(spec)) is None else left
     after = Placement(driver=now.driver, slots=now.slots[:k])
     return after if 0 < k < len(now.slots) and why_handed_over(tier, aim, after, cluster) is None else None
 

@@ -15,7 +15,7 @@ from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding,
 from ops.planning.drift import drift, evened, numbers, without_starving
 from ops.planning.layers import PLANNED, layers_after
 from ops.planning.lending import doubled, giving_back, hindering, keepable, lend, top_up
-from ops.planning.lowering import kept_in_place, why_handed_over
+from ops.planning.lowering import gives_up, kept_in_place, why_handed_over
 from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import burst_hosts, check, to_leave
 from ops.planning.shares import Target, had, limits, target
@@ -292,9 +292,9 @@ def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: M
         if tier.placement is None or not has_to_move(spec, tier, share, cluster.with_hosts(state)):
             continue
         released = state if moves and order == ends else None
-        keeps = kept_in_place(spec, tier, share, cluster)
-        if keeps is not None and not (tier.spec.mode is Mode.REALTIME and _has_room(tier, share, hosts, released)):
-            moves.append(Move(tier=tier.spec.name, before=tier.placement, after=keeps, in_place=True))
+        if (keeps := _kept(spec, tier, cluster, hosts, released)) is not None:
+            short = 0 if gives_up(spec) is None else share.slots - len(keeps.slots)
+            moves.append(Move(tier=tier.spec.name, before=tier.placement, after=keeps, short=short, in_place=True))
             state = _through(moves[-1], tier.spec, state)
             continue
         more = had(share, cluster.hosts)
@@ -328,13 +328,22 @@ def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: M
     return sorted(moves, key=lambda move: ends.index(cluster.tiers[move.tier])), notes
 
 
-def _has_room(tier: TierNow, aim: Target, hosts: Hosts, released: Hosts | None) -> bool:
-    """Tell whether a tier finds room to be handed over: one in realtime is then without output for a shorter time than where it runs."""
-    try:
-        _beside(tier, aim, hosts, released)
-    except RefusedError:
-        return False
-    return True
+def _kept(spec: ChangeSpec, tier: TierNow, cluster: Cluster, hosts: Hosts, released: Hosts | None) -> Placement | None:
+    """Return what a tier keeps that lets workers go where it runs; None where it is handed over.
+
+    One in realtime is, if it finds room for that: it is then without output for a shorter time. Who makes room for another takes none.
+    """
+    aim = target(tier.spec.name, cluster.rules)
+    keeps = kept_in_place(spec, tier, aim, cluster)
+    if gives_up(spec) is not None:
+        if keeps is None:
+            message = f"{tier.spec.name} cannot let workers go where it runs any more, so it makes no room for others"
+            raise RefusedError(message)
+    elif keeps is not None and tier.spec.mode is Mode.REALTIME:
+        with suppress(RefusedError):
+            _beside(tier, aim, hosts, released)
+            return None
+    return keeps
 
 
 def _beside(tier: TierNow, aim: Target, hosts: Hosts, released: Hosts | None) -> tuple[Placement, Placed, bool]:
@@ -385,6 +394,8 @@ def differs(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> b
             moves = bool(to_leave(now, aim, cluster.hosts))
         case ChangeKind.SCALE:
             moves = len(now.slots) != numbers(now, aim, cluster.hosts)[0]
+        case ChangeKind.SETTLE if (left := gives_up(spec)) is not None:
+            moves = len(now.slots) > left and any(ask.tenant != BATCH for ask in lacking(cluster))
         case _:
             moves = len(now.slots) not in numbers(now, aim, cluster.hosts)
     return moves

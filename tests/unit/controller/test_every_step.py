@@ -24,6 +24,7 @@ from ops.model.status import ControllerStatus
 from ops.model.tier import Mode, Standby
 from ops.planning.checker import violations
 from ops.planning.cluster import holding
+from ops.planning.shares import target
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -170,7 +171,9 @@ def is_legal(world):
     now = replace(now, hosts={**now.hosts, **stay})
     for name, there in now.tiers.items():
         if there.placement is not None:
-            moves = (Move(tier=name, before=there.placement, after=there.placement),)
+            gave = [each.spec.k for each in changes(world) if each.spec.k and each.id.startswith(f"settle-{name}-for-")]
+            short = target(name, now.rules).slots - gave[0] if gave else 0
+            moves = (Move(tier=name, before=there.placement, after=there.placement, short=short),)
             without = replace(now, hosts=holding(now.hosts, there.spec, there.placement, -1))
             plan = Plan(moves=moves, batch_slots=now.batch, batch_kept=now.batch)
             again = ChangeSpec(kind=ChangeKind.UPGRADE, tier=name, release="another")
@@ -234,6 +237,20 @@ def full():
         hosts=(host("h1", cpu=6),),
         tiers=(tier("near", Mode.BATCH, 0), tier("far", Mode.BATCH, 1)),
         rules=replace(RULES, shares=shares, shifts=shifts),
+    )
+    world.want()
+    world.settle()
+    return world
+
+
+@cache
+def generous(mode=Mode.BATCH):
+    """Two hosts that are full: on one is a tier that has more than its minimum, on the other one that has just that."""
+    shares = {"near": Share(minimum=1, target=4, maximum=4), "far": Share(minimum=1, target=1, maximum=3)}
+    world = Mortal(
+        hosts=(host("h1", cpu=4.5), host("h2", cpu=2)),
+        tiers=(tier("near", mode, 0), tier("far", Mode.BATCH, 1)),
+        rules=replace(RULES, shares=shares, locality={"near": "h1"}, shifts={}),
     )
     world.want()
     world.settle()
@@ -310,6 +327,11 @@ CASES = {
     "scale down": change(ChangeKind.SCALE, tier="enrich", k=1),
     "give up workers": change(ChangeKind.SCALE, spread, tier="outbound", k=2),
     "give up workers for another tier": change(ChangeKind.SHIFT, full, shift="night"),
+    "give up workers, in realtime": change(ChangeKind.SCALE, lambda: generous(Mode.REALTIME), tier="near", k=2),
+    "give up workers for a minimum": Case(generous, lambda world: world.agents["h2"].die(), ChangeKind.SETTLE),
+    "give up workers for a minimum, in realtime": Case(
+        lambda: generous(Mode.REALTIME), lambda world: world.agents["h2"].die(), ChangeKind.SETTLE
+    ),
     "lend to batch": change(ChangeKind.SCALE, tier="batch", k=2),
     "burst": change(ChangeKind.BURST, tier="enrich", k=1),
     "leave": change(ChangeKind.LEAVE, lambda: after(kind=ChangeKind.BURST, tier="enrich", k=1)),
@@ -405,3 +427,10 @@ def reaches(world, right, where):
 
 def test_there_is_a_case_for_every_kind_of_change():
     assert {case.kind for case in CASES.values() if case.kind is not None} == set(ChangeKind)
+
+
+@pytest.mark.parametrize("name", ["give up workers, in realtime", "give up workers for a minimum, in realtime"])
+def test_a_realtime_tier_for_whose_hand_over_there_is_no_room_lets_workers_go_where_it_runs(name):
+    world, _ = undisturbed(name)
+    assert world.owner("near").owner == 1
+    assert world.placement("near").slots == ("h1", "h1")

@@ -1,0 +1,277 @@
+"""Minimums come before what others have beyond theirs: who runs gives up workers for one that is down, and has them again later."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from simulation.world import RULES, World, host, tier
+
+from ops.controller import batch
+from ops.controller.capacity import cluster
+from ops.controller.draft import Draft, Moment
+from ops.controller.settling import AGAIN_SECONDS
+from ops.controller.view import look
+from ops.model import paths
+from ops.model.ids import BATCH
+from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Step
+from ops.model.share import Share
+from ops.model.status import TierState
+from ops.model.tier import Mode, Standby
+from ops.planning.cluster import moved
+from ops.planning.lowering import why_handed_over
+from ops.planning.shares import target
+from ops.planning.shortage import lacking, least, why_not
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def site(*hosts, kinds=None, rules=None, start=True, **shares):
+    """Have tiers run on hosts; a tier's share is its minimum, its target, and perhaps its place."""
+    kinds = kinds or {}
+    made = replace(
+        RULES,
+        shares={name: Share(minimum=low, target=aim, maximum=8) for name, (low, aim, *_) in shares.items()},
+        locality={name: place for name, (_, _, *places) in shares.items() for place in places},
+        partitions=8,
+        **(rules or {}),
+    )
+    names = [name for name in shares if name != BATCH]
+    specs = [tier(name, **{"mode": Mode.BATCH, "distance": number, **kinds.get(name, {})}) for number, name in enumerate(names)]
+    world = World(hosts=hosts, tiers=specs, rules=made)
+    if start:
+        world.want()
+        world.settle()
+    return world
+
+
+def ticks(world, seconds):
+    for _ in range(int(seconds)):
+        world.tick()
+
+
+def slots(world):
+    """Return how many workers each tier has on hosts that live; None for one that is down."""
+    found = {}
+    for name in world.specs:
+        record = world.owner(name)
+        spec = None if record.owner is None else world.incarnation(name, record.owner)
+        down = spec is None or spec.retired
+        found[name] = None if down else sum(world.agents[each].alive for each in spec.placement.slots)
+    return found
+
+
+def own_changes(world):
+    """Return the controller's own changes, in the order in which they began."""
+    read = (world.channel.read(paths.change(name), ChangeRecord) for name in world.channel.children("/changes"))
+    found = (change.value for change in read if change is not None and change.value.by == CONTROLLER)
+    return sorted(found, key=lambda change: change.started_at)
+
+
+def lost(*hosts, gone="h2", **more):
+    """Have a host die, on which a tier was that finds no room on the others."""
+    world = site(*hosts, **more)
+    world.agents[gone].die()
+    ticks(world, 45)
+    return world
+
+
+def full(**more):
+    """Have a tier with four workers fill one host, and another one die with the other host; a third host is too small for either."""
+    return lost(
+        host("h1", cpu=4.5),
+        host("h2", cpu=2, rack="r3"),
+        host("h3", cpu=0.4, rack="r3"),
+        **{"counts": (1, 4, "h1"), "enrich": (1, 1), **more},
+    )
+
+
+def test_a_tier_that_runs_gives_up_the_fewest_workers_that_make_room_for_the_minimum_of_one_that_is_down():
+    world = full()
+    assert slots(world) == {"counts": 2, "enrich": 1}
+    (change,) = own_changes(world)
+    assert (change.id, change.state, change.spec.kind) == ("settle-counts-for-enrich-1", ChangeState.DONE, ChangeKind.SETTLE)
+    assert world.owner("counts").owner == 1, "where it runs"
+    assert any(
+        "enrich lacks some of its minimum, and has room for it when counts goes on with 2 workers" in said for said in world.sentences
+    )
+    world.check_settled()
+
+
+def test_what_was_given_up_comes_back_once_there_is_room_for_it_and_then_nothing_moves_any_more():
+    world = full()
+    world.rules = replace(world.rules, locality={})
+    world.add_host(host("h3"))
+    for _ in range(2):
+        ticks(world, 2 * AGAIN_SECONDS)
+        assert slots(world) == {"counts": 4, "enrich": 1}
+        assert [change.spec.k for change in own_changes(world)] == [2, None]
+
+
+@pytest.mark.parametrize(("cpu", "batch"), [(6, (0, 0)), (7, (1, 3)), (6, (0, 2))])
+def test_nobody_gives_up_workers_while_there_is_room_or_batch_has_some_above_its_minimum(cpu, batch):
+    world = lost(host("h1", cpu=cpu), host("h2", cpu=2), counts=(1, 4, "h1"), enrich=(1, 1), batch=batch)
+    assert slots(world) == {"counts": 4, "enrich": 1}
+    assert not own_changes(world)
+
+
+def test_what_batch_gives_back_and_what_a_tier_gives_up_are_had_together():
+    world = lost(host("h1", cpu=5.5), host("h2", cpu=2), counts=(1, 4, "h1"), enrich=(1, 1), batch=(0, 1))
+    assert slots(world) == {"counts": 3, "enrich": 1}
+
+
+def test_who_has_given_up_workers_leaves_their_room_to_the_other_though_it_waits_for_more():
+    hosts = (host("h1", cpu=4.5), host("h2", cpu=4.5), host("h3", cpu=3.5))
+    world = site(*hosts, counts=(1, 4, "h1"), last=(1, 3, "h3"), enrich=(4, 4, "h2"))
+    world.agents["h2"].die()
+    world.until(lambda: own_changes(world))
+    assert own_changes(world)[0].id == "settle-counts-for-enrich-1"
+    world.want("last", paused=True)
+    for _ in range(3):
+        ticks(world, 30)
+        assert slots(world) == {"counts": 1, "last": 3, "enrich": None}
+        world.now += AGAIN_SECONDS
+    world.want("last", paused=False)
+    ticks(world, 60)
+    assert slots(world) == {"counts": 1, "last": 1, "enrich": 4}
+
+
+def test_where_one_tier_is_not_enough_several_give_up_workers_and_none_has_them_again_before_that_was_of_use():
+    world = lost(
+        host("h1", cpu=3),
+        host("h2", cpu=4),
+        host("h3", cpu=2.5),
+        counts=(1, 2, "h1"),
+        enrich=(2, 2, "h2"),
+        other=(1, 2, "h3"),
+    )
+    ticks(world, AGAIN_SECONDS)
+    assert slots(world) == {"counts": 1, "enrich": 2, "other": 1}
+    assert len(own_changes(world)) == 2
+
+
+KEPT = {
+    "its minimum": {"counts": (4, 4, "h1")},
+    "its budget": {"rules": {"budget": {"counts": 0}}},
+    "its standby": {"kinds": {"counts": {"standby": Standby.WARM}}},
+    "its state": {"kinds": {"counts": {"state": True}}},
+    "its partitions": {"kinds": {"counts": {"mode": Mode.REALTIME, "partitions": 16}}},
+    "workers of no use": {"enrich": (1, 1, "rack:r3")},
+}
+
+
+@pytest.mark.parametrize("why", KEPT)
+def test_who_cannot_give_up_workers_or_not_for_that_one_keeps_them(why):
+    world = full(**KEPT[why])
+    assert slots(world) == {"counts": 4, "enrich": None}
+    assert not own_changes(world)
+    assert "cannot be started: " in world.statuses["enrich"].sentence
+
+
+def test_it_is_done_after_a_change_that_is_under_way_and_not_while_the_pipeline_is_paused():
+    world = site(host("h1", cpu=4.5), host("h2", cpu=2), host("h3", cpu=0.4), counts=(1, 4, "h1"), enrich=(1, 1))
+    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h3")
+    world.until(lambda: Step.PREFLIGHT in drain.results)
+    drain.left = []
+    world.agents["h2"].die()
+    ticks(world, 45)
+    assert slots(world) == {"counts": 4, "enrich": None}
+    world.want(paused=True)
+    ticks(world, 5)
+    drain.post(Step.ABORT)
+    ticks(world, 45)
+    assert slots(world) == {"counts": 4, "enrich": None}
+    world.want(paused=False)
+    ticks(world, 45)
+    assert slots(world) == {"counts": 2, "enrich": 1}
+
+
+def test_not_while_the_brake_is_on():
+    world = site(host("h1", cpu=4.5), *(host(f"h{number}", cpu=1.5) for number in (2, 3)), counts=(1, 4, "h1"), enrich=(1, 1), other=(1, 1))
+    for name in ("h2", "h3"):
+        world.agents[name].die()
+    ticks(world, 45)
+    assert world.sentences[-1].startswith("BRAKE")
+    assert slots(world)["counts"] == 4
+    world.begin("w1", kind=ChangeKind.WRITE_OFF)
+    ticks(world, 60)
+    assert slots(world) == {"counts": 1, "enrich": 1, "other": 1}
+
+
+def test_who_lost_slots_below_its_minimum_has_them_in_the_room_that_another_makes():
+    world = site(host("h1", cpu=5), host("h2", cpu=2), counts=(1, 3, "h1"), enrich=(3, 3))
+    assert world.placement("enrich").driver == "h1"
+    world.agents["h2"].die()
+    ticks(world, 45)
+    assert slots(world) == {"counts": 1, "enrich": 3}
+    assert world.owner("enrich").owner == 1
+
+
+@pytest.mark.parametrize(("slow", "given"), [({}, {"slow": 2, "fast": 2}), ({"state": True}, {"slow": 3, "fast": 1})])
+def test_a_realtime_tier_gives_up_workers_only_where_no_other_can(slow, given):
+    kinds = {"fast": {"mode": Mode.REALTIME, "partitions": 4}, "slow": slow}
+    shares = {"slow": (1, 3, "h1"), "fast": (1, 2, "h1"), "enrich": (1, 1)}
+    world = lost(host("h1", cpu=6.5), host("h2", cpu=1.5), kinds=kinds, **shares)
+    assert slots(world) == {**given, "enrich": 1}
+
+
+@st.composite
+def sites(draw):
+    """Draw hosts, tiers that want more than these have, some of which can let workers go where they run, and the host that is lost."""
+    names = [f"h{number}" for number in range(1, draw(st.integers(2, 3)) + 1)]
+    hosts = [host(name, cpu=draw(st.sampled_from([2.5, 3.0, 4.5])), rack=draw(st.sampled_from(["r1", "r2"]))) for name in names]
+    kinds, shares = {}, {}
+    for number in range(draw(st.integers(2, 4))):
+        kinds[f"t{number}"] = {
+            "mode": draw(st.sampled_from([Mode.BATCH, Mode.BATCH, Mode.REALTIME])),
+            "state": draw(st.sampled_from([False, False, False, True])),
+            "partitions": draw(st.sampled_from([4, 8])),
+        }
+        shares[f"t{number}"] = (draw(st.integers(1, 2)), draw(st.integers(2, 4)), *draw(st.sampled_from([(), (), (), ("rack:r1",)])))
+    shares[BATCH] = (draw(st.integers(0, 1)), draw(st.integers(1, 3)))
+    return hosts, kinds, shares, draw(st.sampled_from(names))
+
+
+def wronged(world):
+    """Name the tiers that lack some of their minimum, and had room for it if each that can let workers go where it runs had its own."""
+    view = look(world.channel)
+    draft = Draft(view, Moment(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
+    batch.keep(draft)
+    now = cluster(draft)
+    found = []
+    for name in world.specs:
+        asks = [ask for ask in lacking(now) if ask.tenant == name]
+        hosts = now.hosts
+        for other, there in now.tiers.items():
+            if other == name or there.placement is None or world.statuses[other].state is not TierState.RUNNING:
+                continue
+            few = there.placement.model_copy(update={"slots": there.placement.slots[: least(there.spec, now.rules)]})
+            if why_handed_over(there, target(other, now.rules), few, now) is None:
+                hosts = moved(hosts, there.spec, there.placement, few)
+        if asks and why_not(asks, hosts) is None:
+            found.append(name)
+    return found
+
+
+@settings(max_examples=40, suppress_health_check=[*HealthCheck])
+@given(sites())
+def test_once_all_is_at_rest_nobody_lacks_its_minimum_for_what_another_has_above_its_own(drawn):
+    hosts, kinds, shares, gone = drawn
+    world = site(*hosts, kinds=kinds, start=False, **shares)
+    world.doubts = False
+    for name in world.specs:
+        world.want(name)
+        ticks(world, 10)
+    world.agents[gone].die()
+    for _ in range(3):
+        ticks(world, 20)
+        world.now += AGAIN_SECONDS
+    ticks(world, 15)
+    assert not world.channel.exists(paths.LOCK)
+    assert wronged(world) == []
+    gave, changes = sum("-for-" in change.id for change in own_changes(world)), len(own_changes(world))
+    event(f"{gave} gave up workers")
+    for _ in range(3):
+        world.now += AGAIN_SECONDS
+        ticks(world, 5)
+    assert len(own_changes(world)) == changes, "it does not go to and fro"
