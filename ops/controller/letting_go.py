@@ -91,7 +91,10 @@ def _held_up(draft: Draft, owning: IncarnationSpec, keeps: int) -> Outcome | Non
 
 
 def receipt(draft: Draft, tier: TierName, workers: list[UnitId]) -> dict[str, Any]:
-    """Return what there is to say, in a change's receipts, of workers that a tier has let go."""
+    """Return what there is to say, in a change's receipts, of workers that a tier has let go.
+
+    The others of a tier in micro-batches have gone on, without a gap; nobody measures the one of a realtime tier that begins again.
+    """
     if draft.owning(tier) is None:
         return {"sentence": "was stopped meanwhile"}
     said = vitals.report(draft, tier, draft.owners[tier].owner or Incarnation(0))
@@ -99,5 +102,6 @@ def receipt(draft: Draft, tier: TierName, workers: list[UnitId]) -> dict[str, An
     each = {worker: f"{worker} (drained in {told.seconds:.1f} s, {told.tasks} tasks done)" for worker, told in receipts.items()}
     return {
         "workers": {worker: told.model_dump(mode="json") for worker, told in receipts.items()},
+        "gap_seconds": None if draft.view.tiers[tier].spec.mode is Mode.REALTIME else 0.0,
         "sentence": f"let go {', '.join(each.get(worker, worker) for worker in workers)}",
     }

@@ -35,7 +35,10 @@ class ChangeKind(StrEnum):
     LEAVE = "leave"
     SHIFT = "shift"
     SETTLE = "settle"
-    """Bring a tenant to the number that holds: the time of another is over, or room has come back. The controller's own change."""
+    """Bring a tenant to the number that holds: the time of another is over, or room has come back. The controller's own change.
+
+    With `k`, have a tier go on with so many workers for the time being, whatever its share: another one lacks some of its minimum.
+    """
     REPAIR = "repair"
     """Bring what has drifted to where a plan would have it, with as few moves as can be."""
     PAUSE = "pause"

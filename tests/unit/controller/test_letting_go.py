@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+import pytest
 from simulation.world import RULES, World, host, tier
 
+from ops.model import paths
 from ops.model.ids import BATCH
 from ops.model.incarnation import Receipt, State
-from ops.model.operation import ChangeKind, Step
+from ops.model.operation import ChangeKind, ChangeRecord, Step
 from ops.model.share import Numbers, Share
 from ops.model.status import TierState
 from ops.model.tier import Mode
+from ops.planning.pace import widest_gap
 
 
 def pipeline(*hosts, mode=Mode.BATCH, rules=None, **shares):
@@ -57,6 +60,20 @@ def test_workers_are_let_go_where_the_tier_runs_on_a_host_that_is_full():
     assert "counts: let go slot-counts-1-2 (drained in 1.0 s, 7 tasks done), slot-counts-1-3 (" in sentences(scale)[Step.VERIFY]
     assert "paused" not in world.statuses["counts"].sentence
     world.check_settled()
+
+
+def record(world, change):
+    return world.channel.read(paths.change(change), ChangeRecord).value
+
+
+@pytest.mark.parametrize(("mode", "predicted", "left"), [(Mode.BATCH, 0.0, 0.0), (Mode.REALTIME, 2.0, None)])
+def test_the_gap_that_it_left_stands_beside_the_one_that_was_predicted(mode, predicted, left):
+    world = pipeline(host("h1", cpu=4.5), mode=mode, counts=(1, 4))
+    scale = lowered(world)
+    world.settle()
+    assert scale.ok, sentences(scale)
+    done = record(world, "s1")
+    assert (done.plan.predicted_gap_seconds, widest_gap(done)) == (predicted, left), "nobody measures what a realtime tier leaves here"
 
 
 def test_after_that_single_workers_are_paused_and_woken_as_ever_and_more_are_had_by_a_hand_over():
