@@ -19,6 +19,7 @@ from ops.model.pressure import Holds
 from ops.model.resources import Quantum
 from ops.model.share import Layers
 from ops.model.status import TierStatus
+from ops.model.trail import Entry
 from ops.planning.cluster import BURST_ZONE, Hosts, Rules, holding, moved
 from ops.planning.pace import Pace, pace
 
@@ -71,6 +72,8 @@ class Draft:
         """Tiers for which neither free room nor batch's was enough in this pass: to start, or for slots that were lost."""
         self.promised: dict[TierName, tuple[tuple[HostName, Quantum], ...]] = {}
         """What the tiers hold, and where, once batch has given back what they wait for."""
+        self.by_itself: list[Entry] = []
+        """What this pass has done to hosts that nobody asked for, for the trail."""
         self.suspects: list[str] = []
         """Sentences on hosts that fail and are not quarantined."""
         self.deaths: dict[tuple[TierName, Incarnation], str] = {}

@@ -12,6 +12,8 @@ from ops.controller.draft import Draft
 from ops.controller.view import HostView
 from ops.model.assignment import Death, HostRecord, HostState, UnitKind, UnitState
 from ops.model.ids import BATCH, HostName, Tenant, TierName
+from ops.model.operation import CONTROLLER
+from ops.model.trail import Entry, Outcome
 from ops.planning.quarantine import WINDOW_SECONDS, Evidence, allowed, failing, room_without
 
 QUARANTINE = "quarantine"
@@ -48,6 +50,7 @@ def impose(draft: Draft, name: HostName, reason: str) -> None:
     until = draft.now + QUARANTINE_SECONDS
     record = HostRecord(state=HostState.CORDONED, by=QUARANTINE, since=draft.now, reason=reason, until=until)
     draft.write_record(name, record)
+    _enter(draft, name, "quarantine", reason)
     draft.tell(f"{record.quarantine(name)}; what dies there goes on elsewhere, `sluice drain {name}` moves the rest")
 
 
@@ -64,7 +67,13 @@ def _release(draft: Draft, name: HostName) -> None:
     # `until` is for people; its age counts from when it was set
     if record.until is not None and draft.age(record.until) >= QUARANTINE_SECONDS and record.state is HostState.CORDONED:
         draft.write_record(name, HostRecord(by=QUARANTINE, since=draft.now))
+        _enter(draft, name, "return", "its quarantine is over")
         draft.tell(f"the quarantine of {name} is over: it is used again")
+
+
+def _enter(draft: Draft, name: HostName, what: str, why: str) -> None:
+    """Leave an entry for the trail: nobody has asked for it, so no change tells of it."""
+    draft.by_itself.append(Entry(at=draft.now, by=CONTROLLER, what=f"{what} {name}", outcome=Outcome.DONE, sentence=why))
 
 
 def _note(draft: Draft, host: HostView) -> None:

@@ -1,6 +1,6 @@
 """What a pass adds to the trail, in the same request as what it tells.
 
-That is changes that it began, refused or ended, who asked to undo one, and what the site file says by now.
+That is changes that it began, refused or ended, who asked to undo one, hosts in quarantine, and what the site file says by now.
 """
 
 from collections.abc import Iterator
@@ -32,6 +32,8 @@ def writes(draft: Draft) -> Iterator[Write]:
         before = draft.view.changes.get(change.id)
         if change.state in _ENDED and (before is None or before.state is not change.state):
             yield _write(draft, change.id, change.spec, change.by, _ENDED[change.state])
+    for entry in draft.by_itself:
+        yield Write(paths.trail(Role.CONTROLLER, f"{entry.what.replace(' ', '-')}.{draft.now * 1000:.0f}"), entry, None)
     if draft.view.site is not None and (differs := sitefile.differences(draft.view.site, draft.site)):
         layer = Layer.BASE.name.lower()
         entry = Entry(at=draft.now, by=SITE_FILE, layer=layer, what=differs, outcome=Outcome.DONE, sentence="it holds from now on")

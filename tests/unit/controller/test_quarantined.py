@@ -3,12 +3,14 @@
 import pytest
 from simulation.world import RULES, World, host, tier
 
+from ops.channel import trail
 from ops.controller.quarantine import QUARANTINE_SECONDS
 from ops.model import paths
 from ops.model.assignment import HostRecord, HostState, UnitKind
-from ops.model.operation import ChangeKind, Step
+from ops.model.operation import CONTROLLER, ChangeKind, Step
 from ops.model.share import Share
 from ops.model.tier import Mode
+from ops.model.trail import Outcome
 
 WIDE = {name: Share(minimum=1, target=3, maximum=4) for name in ("counts", "enrich")}
 
@@ -51,6 +53,20 @@ def test_a_host_on_which_two_tenants_die_repeatedly_is_cordoned_with_a_reason_an
     assert found.until == pytest.approx(world.now + QUARANTINE_SECONDS, abs=10)
     assert any("h2 is in quarantine until" in said and "`sluice return h2` ends it" in said for said in world.sentences)
     assert "h2" in world.placement("counts").hosts, "what runs there is not moved"
+
+
+def entries(world):
+    return [found.entry for found in sorted(trail.waiting(world.channel), key=lambda each: each.entry.at)]
+
+
+def test_that_it_was_put_in_quarantine_and_used_again_is_in_the_trail_as_the_controllers_own(world):
+    fail(world, "h2")
+    (began,) = entries(world)
+    assert (began.by, began.layer, began.what, began.change) == (CONTROLLER, None, "quarantine h2", None)
+    assert (began.outcome, began.sentence) == (Outcome.DONE, record(world, "h2").reason)
+    world.tick(QUARANTINE_SECONDS)
+    world.settle()
+    assert [(each.by, each.what, each.sentence) for each in entries(world)[1:]] == [(CONTROLLER, "return h2", "its quarantine is over")]
 
 
 def test_what_dies_there_later_goes_elsewhere(world):
