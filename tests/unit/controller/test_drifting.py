@@ -87,6 +87,29 @@ def test_a_changed_locality_is_drift_until_it_is_repaired():
     assert world.placement("counts").hosts == {"h1"}
 
 
+@pytest.mark.parametrize("how", ["its driver dies", "it gets other code", "it is started again"])
+def test_a_changed_locality_moves_nothing_by_itself_and_whatever_is_placed_next_follows_it(how):
+    world = pipeline(host("h1", labels=("fast",)), host("h2"), host("h3"), shares={"counts": (1, 2)}, locality={"counts": "zone:onprem"})
+    before = world.placement("counts")
+    assert before.hosts != {"h1"}
+    world.rules = replace(world.rules, locality={"counts": "label:fast"})
+    for _ in range(600):
+        world.tick()
+    assert world.placement("counts") == before
+    if how == "its driver dies":
+        world.kill_driver("counts")
+    elif how == "it gets other code":
+        world.publish("r2-bbbbbbbb")
+        world.begin("u1", kind=ChangeKind.UPGRADE, tier="counts")
+    else:
+        world.want("counts", running=False)
+        world.settle()
+        world.want("counts")
+    world.settle()
+    assert world.placement("counts").hosts == {"h1"}
+    world.check_settled()
+
+
 def test_a_rule_for_a_tier_that_is_not_published_is_said_with_its_key():
     world = pipeline(*HOSTS, shares={"counts": (1, 1)}, spread={"countz": Spread(host=1)})
     world.tick()
