@@ -5,8 +5,10 @@ Each rests and works again; then the last one is let go for good.
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -23,6 +25,10 @@ GAP_SECONDS = 1.5
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
+def numbered(number: int) -> dict[str, Any]:
+    return {"n": number, "who": f"user-{number % 97}", "at": int(time.time() * 1000)}
+
+
 @contextmanager
 def giving(lab: Lab, first: int = 0) -> Iterator[list[int]]:
     """Give 200 numbers a second all the while, from the first on; return those that were given."""
@@ -31,7 +37,7 @@ def giving(lab: Lab, first: int = 0) -> Iterator[list[int]]:
     def give() -> None:
         while not over.wait(0.1):
             for number in range(first + len(given), first + len(given) + 20):
-                producer.produce("raw", json.dumps({"n": number, "who": f"user-{number % 97}"}), partition=number % 4)
+                producer.produce("raw", json.dumps(numbered(number)), partition=number % 4)
                 given.append(number)
             producer.poll(0)
 

@@ -1,0 +1,69 @@
+"""A pipeline for tests: a tier that writes a stream, one with a table and one with state, whose drivers outlive their time."""
+
+import os
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ops.model.resources import Quantum
+from ops.model.tier import Delivery, Kind, Mode
+from pipeline.declare import Pipeline, State, Stream, Tier
+from pipeline.grouping import Fields
+from pipeline.hooks import Hooks
+from pipeline.sinks.table import Latest, Once
+
+NUMBER = "n bigint, who string, at bigint"
+SLEEPS = "sleeps"
+"""As long as there is a file of this name in the home, who is told to stop sleeps."""
+SLOT = Quantum(cpu=1, memory=950, threads=4)
+DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
+
+RAW = Stream("raw")
+NUMBERS = Stream("numbers", NUMBER, Fields("who"))
+STORED = Once("stored", {"n": "bigint", "who": "text"})
+TALLIED = Latest("tallied", {"who": "text", "since": "timestamptz", "hits": "bigint", "ns": "bigint"}, key=("who", "since"))
+
+
+class Sleeps(Hooks):
+    """Hangs as it should stop, while its query runs on."""
+
+    def pause(self) -> None:
+        """Sleep."""
+        while (Path(os.environ["SLUICE_HOME"]) / SLEEPS).exists():
+            time.sleep(0.1)
+
+
+def entered(raw: DataFrame) -> DataFrame:
+    """Parse."""
+    return raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
+
+
+def stored(numbers: DataFrame) -> DataFrame:
+    """Take them as they are."""
+    return numbers.select("n", "who", "lineage")
+
+
+def tallied(numbers: DataFrame) -> DataFrame:
+    """Add them up by who and ten seconds."""
+    counted = numbers.groupBy("who", F.window("time", "10 seconds")).agg(F.count("*").alias("hits"), F.sum("n").alias("ns"))
+    return counted.select("who", F.col("window.start").alias("since"), "hits", "ns")
+
+
+PIPELINE = Pipeline(
+    (
+        Tier("enter", Kind.ENTRY, (RAW,), entered, (NUMBERS,), mode=Mode.REALTIME, hooks=Sleeps(), quantum=SLOT, driver=DRIVER),
+        Tier(
+            "store",
+            Kind.OUTBOUND,
+            (NUMBERS,),
+            stored,
+            sink=STORED,
+            delivery=Delivery.EXACTLY_ONCE,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier("tally", Kind.PROCESSING, (NUMBERS,), tallied, sink=TALLIED, state=State(60, time="at"), quantum=SLOT, driver=DRIVER),
+    )
+)
