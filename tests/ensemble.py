@@ -19,7 +19,7 @@ clientPort={client}
 clientPortAddress=127.0.0.1
 tickTime=1000
 initLimit=10
-syncLimit=5
+syncLimit={sync}
 admin.enableServer=false
 4lw.commands.whitelist=srvr
 """
@@ -38,19 +38,48 @@ def free_ports(count):
 
 
 class Ensemble:
-    """Three servers, by number."""
+    """Three servers, by number; `linked`, the third can be cut off from the others.
 
-    def __init__(self, folder):
+    Each then reaches the others by links. A server is called back by those of a higher number at the address that it has told, beside
+    the links: so the last one starts when the others need nobody any more, and it calls them. One is dropped after `sync` silent seconds.
+    """
+
+    def __init__(self, folder, *, linked=False, sync=5):
         ports = free_ports(9)
-        self.folder, self.running = folder, {}
+        self.folder, self.running, self.links = folder, {}, {}
         self.clients = dict(zip(SERVERS, ports, strict=False))
-        peers = "".join(f"server.{number}=127.0.0.1:{ports[2 + number]}:{ports[5 + number]}\n" for number in SERVERS)
         for number in SERVERS:
             data = folder / str(number)
             data.mkdir()
             (data / "myid").write_text(str(number))
-            (data / "zoo.cfg").write_text(CONFIG.format(data=data, client=self.clients[number]) + peers)
+            peers = "".join(self._peer(number, other, (ports[2 + other], ports[5 + other]), linked=linked) for other in SERVERS)
+            (data / "zoo.cfg").write_text(CONFIG.format(data=data, client=self.clients[number], sync=sync) + peers)
+            if linked and number == SERVERS[-1]:
+                self.leader()
             self.start(number)
+
+    def _peer(self, number, other, ports, *, linked):
+        """Say where a server finds another one: for the leader's word, and for elections."""
+        if linked and number != other:
+            self.links[number, other] = made = [Link(port) for port in ports]
+            ports = [link.port for link in made]
+        return f"server.{other}=127.0.0.1:{ports[0]}:{ports[1]}\n"
+
+    def hold(self, number, *, both_ways):
+        """Hold up what the others say to a server; `both_ways`, also what it says to them. Nobody is told."""
+        for (caller, called), made in self.links.items():
+            for link in made:
+                if called == number or (both_ways and caller == number):
+                    link.there.clear()
+                if caller == number or (both_ways and called == number):
+                    link.back.clear()
+
+    def release(self):
+        """Let everything through."""
+        for made in self.links.values():
+            for link in made:
+                link.there.set()
+                link.back.set()
 
     @property
     def address(self):
@@ -106,10 +135,13 @@ class Ensemble:
 
     def stop(self):
         self.kill(*self.running)
+        for made in self.links.values():
+            for link in made:
+                link.close()
 
 
 class Link:
-    """A way to one server that can be cut, with all connections that go over it."""
+    """A way to one server that can be cut, with all connections that go over it; or what they carry is held up, each way by itself."""
 
     def __init__(self, target):
         self._target = target
@@ -118,6 +150,9 @@ class Link:
         self._open = set()
         self._lock = threading.Lock()
         self.whole = True
+        self.there, self.back = threading.Event(), threading.Event()
+        self.there.set()
+        self.back.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self):
@@ -133,6 +168,8 @@ class Link:
 
     def close(self):
         self.cut()
+        self.there.set()
+        self.back.set()
         self._listener.close()
 
     def _accept(self):
@@ -148,17 +185,18 @@ class Link:
                 if not self.whole:
                     return
                 self._open |= {near, far}
-            back = threading.Thread(target=self._carry, args=(far, near))
+            back = threading.Thread(target=self._carry, args=(far, near, self.back))
             back.start()
-            self._carry(near, far)
+            self._carry(near, far, self.there)
             back.join()
             with self._lock:
                 self._open -= {near, far}
 
     @staticmethod
-    def _carry(source, sink):
+    def _carry(source, sink, flows):
         with suppress(OSError):
             while data := source.recv(65536):
+                flows.wait()
                 sink.sendall(data)
         for each in (source, sink):
             with suppress(OSError):
