@@ -18,6 +18,19 @@ from tests.integration.agent.conftest import Lab, application, driver, executors
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
+AGAIN_SECONDS = 30.0
+"""So long after a slot was killed it serves again."""
+
+
+def limits(lab: Lab) -> dict[Path, str]:
+    """Return what the slot's control group holds it to: its memory, in either version's file."""
+    group = f"**/{installation_of(lab.home)}/h1/{slot().id}"
+    return {
+        file: file.read_text()
+        for name in ("memory.max", "memory.limit_in_bytes")
+        for file in Path("/sys/fs/cgroup").glob(f"{group}/{name}")
+    }
+
 
 def test_a_slot_whose_worker_is_killed_loses_its_executor_and_serves_the_same_application_again(lab: Lab) -> None:
     lab.agent()
@@ -25,9 +38,13 @@ def test_a_slot_whose_worker_is_killed_loses_its_executor_and_serves_the_same_ap
     before = lab.running(slot())
     work = application(lab, slot().label, 3)
     (executor,) = until("an executor", lambda: executors(lab, slot()))
+    held = limits(lab)
+    assert held or os.geteuid() != 0
     os.kill(before.pid or 0, signal.SIGKILL)
-    after = until("it is started again", lambda: (seen := lab.unit(slot())) and seen.restarts == 1 and seen.pid and seen)
+    after = until("it is started again", lambda: (seen := lab.unit(slot())) and seen.restarts == 1 and seen.pid and seen, AGAIN_SECONDS)
     assert after.pid != before.pid
+    assert after.pid in lab.inside(slot())
+    assert limits(lab) == held
     assert process(executor) is None, "nothing of the dead Worker is left"
     out, _ = work.communicate(timeout=180)
     assert out.strip() == "result [7]"

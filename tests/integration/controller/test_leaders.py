@@ -15,7 +15,8 @@ from simulation.live import STEP_SECONDS, LiveWorld
 
 from ops import metrics
 from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
-from ops.controller.leader import Controller
+from ops.channel.client import SESSION_SECONDS
+from ops.controller.leader import PERIOD_SECONDS, Controller
 from ops.controller.rulebook import Rulebook
 from ops.model import paths
 from ops.model.assignment import HostRecord, HostState, UnitKind
@@ -27,6 +28,9 @@ from tests.integration.controller.test_channel import chroot, end_session
 from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(400)
+
+TAKES_OVER_SECONDS = SESSION_SECONDS + 2.0
+"""So long at most after the leader was killed another one has gone on."""
 
 
 class Controllers:
@@ -91,15 +95,70 @@ def test_when_the_leader_is_killed_in_the_middle_of_a_drain_the_standby_goes_on(
     runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
     world.until_true(lambda: world.next_driver("entry") is not None, 90)
     controllers.end("c1", kill=True)
+    world.until_true(lambda: leader(world) == "c2", TAKES_OVER_SECONDS)
     world.until_true(lambda: runbook.ended, 180)
     assert runbook.ok, runbook.results
-    assert leader(world) == "c2"
     assert world.host_state(drained) is HostState.DRAINED
     assert not world.agents[drained].units
     assert {world.state(name) for name in world.specs} == {State.RUNNING}
     assert runbook.results[Step.VERIFY].details["receipts"]
     world.check_settled()
     assert controllers.end("c2", kill=False) == 0
+
+
+def test_of_three_controllers_two_are_killed_one_after_the_other_and_each_time_exactly_one_leads(pipeline):
+    world, controllers = pipeline
+    for count, name in enumerate(("c1", "c2", "c3"), start=1):
+        controllers.start(name)
+        world.until_true(lambda count=count: len(world.channel.children(paths.LEADER)) == count, 60)
+    world.want()
+    world.until_true(world.all_well, 120)
+    for left in (3, 2, 1):
+        world.until_true(lambda left=left: len(metrics.exporters(world.channel)) == left, 60)
+        leads = [each.controller for each in metrics.exporters(world.channel) if scrape(each)["sluice_controller_leader"]]
+        assert leads == [leader(world)]
+        world.kill_driver("counts")
+        world.until_true(lambda left=left: world.owner("counts").owner == 5 - left and world.all_well(), 60)
+        assert world.channel.read(paths.EPOCH, EpochRecord).value.epoch == 4 - left
+        if left > 1:
+            controllers.end(*leads, kill=True)
+            world.until_true(lambda dead=leads[0]: leader(world) != dead, TAKES_OVER_SECONDS)
+    world.check_settled()
+
+
+class Deaf(Channel):
+    """One that may come not to hear of any change: only its connection tells it something."""
+
+    deaf = False
+
+    def _wake(self, event=None):
+        if not self.deaf or event is None:
+            super()._wake(event)
+
+
+def test_what_no_watch_has_told_is_seen_all_the_same_within_the_period(pipeline):
+    world, controllers = pipeline
+    with Deaf(controllers.address) as own:
+        c1 = Controller(own, "c1", lambda: Rulebook(controllers.site).rules)
+        thread = threading.Thread(target=c1.run)
+        thread.start()
+        try:
+            world.want()
+            world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+            for _ in range(30):
+                world.tick()
+            own.deaf = True
+            for _ in range(5):
+                world.tick()
+            world.kill_driver("counts")
+            made = paths.incarnations("counts")
+            began = time.monotonic()
+            world.until_true(lambda: len(world.channel.children(made)) == 2, PERIOD_SECONDS + 2)
+            sys.stdout.write(f"a death of which nothing was told was seen after {time.monotonic() - began:.1f} s\n")
+            world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 90)
+        finally:
+            c1.stop()
+            thread.join(30)
 
 
 def test_beside_a_damaged_node_of_one_tier_the_others_are_looked_after(pipeline):
