@@ -1,0 +1,100 @@
+"""A simulated host whose agent decides as the real one does: by `ops.agent.reconcile`, and what it says comes from there too."""
+
+from dataclasses import replace
+
+from simulation.actors import SimAgent, SimDriver
+from simulation.world import World
+
+from ops.agent.reconcile import AskToEnd, Forget, Found, Kill, Start, Weigh, observe, reconcile, state_of
+from ops.model import paths
+from ops.model.assignment import Assignment, Observed, UnitKind
+from ops.model.ids import BATCH
+
+
+class DecidingAgent(SimAgent):
+    """Its host does what it is told; the tasks in a batch slot go on for as long as the test says."""
+
+    def __init__(self, *more):
+        self.found = {}
+        self.tasks = {}
+        """How long the tasks go on in each batch slot that is asked to finish them."""
+        self.reclaim_seconds = 120.0
+        self.asked = {}
+        self.cut_short = []
+        """Batch slots that were killed while they had a task."""
+        super().__init__(*more)
+
+    def cut_off(self):
+        """Nobody hears of the host any more, and what runs there runs on."""
+        self.alive = False
+        self.channel.delete(paths.live(self.host.name))
+
+    def die(self):
+        self.found = {}
+        super().die()
+
+    def step(self):
+        if not self.alive:
+            return
+        said = self.channel.read(paths.assignment(self.host.name), Assignment)
+        if said is not None and said.value.epoch >= self.assigned.epoch:
+            self.assigned = said.value
+        while actions := reconcile(self.assigned, self._look(), self.clock(), self.reclaim_seconds).actions:
+            for action in actions:
+                self._do(action)
+        for identity, driver in self.drivers.items():
+            driver.step()
+            if driver.ended and self.found[identity].alive:
+                self._end(identity, "exit code 0")
+        self.units = {identity: (state_of(item), item.exit, item.started_at) for identity, item in self.found.items()}
+        units = observe(self.assigned, self._look(), {}, {}, self.clock())
+        self.channel.put(paths.observed(self.host.name), Observed(epoch=self.assigned.epoch, units=units, agent_started=0.0, limits="none"))
+
+    def _look(self):
+        """Look at what is there; whose tasks are done has no other process any more."""
+        for identity, item in self.found.items():
+            if (
+                item.stopping_at is not None
+                and item.unit.tenant == BATCH
+                and self.clock() >= item.stopping_at + self.tasks.get(identity, 0.0)
+            ):
+                self.found[identity] = replace(item, others=0)
+        return list(self.found.values())
+
+    def _end(self, identity, why=None):
+        self.found[identity] = replace(self.found[identity], alive=False, others=0, ended_at=self.clock(), exit=why)
+
+    def _do(self, action):
+        match action:
+            case Start(unit):
+                lends = unit.tenant == BATCH
+                self.found[unit.id] = Found(unit, alive=True, others=int(lends), started_at=self.clock())
+                if unit.kind is UnitKind.DRIVER:
+                    self.drivers[unit.id] = SimDriver(
+                        self.channel, self.specs[unit.tenant], unit.incarnation, self.logs[unit.tenant], (self.clock, self.wall)
+                    )
+            case AskToEnd(identity, decommission):
+                assert decommission is (self.found[identity].unit.tenant == BATCH)
+                self.found[identity] = replace(self.found[identity], stopping_at=self.clock())
+                if decommission:
+                    self.asked[identity] = self.clock()
+                else:
+                    self._end(identity)
+            case Kill(identity):
+                if self.found[identity].others:
+                    self.cut_short.append(identity)
+                self._end(identity)
+            case Forget(identity):
+                del self.found[identity]
+                self.drivers.pop(identity, None)
+            case Weigh(unit):
+                self.found[unit.id] = replace(self.found[unit.id], unit=unit)
+
+
+class Deciding(World):
+    """A world of such hosts."""
+
+    def add_host(self, config):
+        agent = DecidingAgent(self.channel, config, self.logs, self.specs, (self.clock, self.wall))
+        agent.reclaim_seconds = self.rules.reclaim_seconds
+        self.agents[config.name] = agent

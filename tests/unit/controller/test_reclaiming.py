@@ -1,0 +1,46 @@
+"""Who needs room waits for the tasks of others for as long as the site file says; then these are ended. The real agent decides."""
+
+from dataclasses import replace
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from simulation.deciding import Deciding
+from simulation.world import RULES, host, tier
+
+from ops.model.assignment import slot_id
+from ops.model.ids import BATCH
+from ops.model.operation import ChangeKind
+from ops.model.share import Share
+from ops.model.tier import Mode
+
+LATE = 3.0
+"""Ticks of a second until all have noticed."""
+
+
+def units(world, tenant):
+    return {unit.id for unit in world.assigned("h1") if unit.tenant == tenant}
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 60), min_size=3, max_size=3), st.integers(5, 40), st.booleans())
+def test_who_is_raised_or_started_waits_for_tasks_no_longer_than_the_site_file_says_and_these_are_ended_then(lengths, seconds, starts):
+    has = 2 if starts else 1
+    shares = {"counts": Share(minimum=has, target=has, maximum=8), BATCH: Share(minimum=0, target=3, maximum=3)}
+    rules = replace(RULES, shares=shares, partitions=4, reclaim_seconds=float(seconds))
+    world = Deciding(hosts=[host("h1", cpu=3.0 if starts else 4.5)], tiers=[tier("counts", Mode.BATCH, 0)], rules=rules)
+    world.want(running=not starts)
+    world.settle()
+    agent, before = world.agents["h1"], units(world, "counts")
+    assert len(units(world, BATCH)) == 3
+    agent.tasks = {slot_id(BATCH, 0, number): float(length) for number, length in enumerate(lengths)}
+    if starts:
+        world.want("counts")
+    else:
+        world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
+    world.until(lambda: len(agent.asked) == 3)
+    world.until(lambda: units(world, "counts") - before)
+    assert not [name for name in agent.asked if name in agent.units], "nothing is started into room that is not free"
+    longest = min(max(lengths), seconds)
+    assert longest <= world.now - min(agent.asked.values()) <= longest + LATE
+    assert set(agent.cut_short) == {name for name, length in agent.tasks.items() if length > seconds}, "who is done in time is left to be"
+    event(f"{len(agent.cut_short)} ended")
