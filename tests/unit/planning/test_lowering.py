@@ -15,12 +15,13 @@ from ops.model.assignment import HostState
 from ops.model.incarnation import Placement
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.resources import Capacity
-from ops.model.share import Numbers, Share
+from ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from ops.model.spread import Spread
 from ops.model.tier import Mode, Standby
 from ops.planning.checker import violations
 from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding
 from ops.planning.plan import aftermath, plan
-from tests.unit.planning.clusters import SMALL, clusters, host_of, spec_of
+from tests.unit.planning.clusters import SMALL, clusters, dedicated, host_of, spec_of
 
 STATE = {"state": True}
 """It lies with the workers, so that such a tier is handed over."""
@@ -187,3 +188,68 @@ def test_a_plan_that_takes_workers_from_a_tier_with_state_where_it_runs_does_not
     there = {"after": Placement(driver="h1", slots=("h1",) * 3), "in_place": True}
     bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=there),)})
     assert violations(bad, spec, aftermath(spec, cluster)) == ["t would let workers go where it runs, and its state lies with its workers"]
+
+
+BURST = Layers(entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),))
+AGAINST = {
+    "it has a standby": lambda now: with_tier(now, spec=now.tiers["t"].spec.model_copy(update={"standby": Standby.HOT})),
+    "its state lies with its workers": lambda now: with_tier(now, spec=now.tiers["t"].spec.model_copy(update=STATE)),
+    "it does not work with all of its workers": lambda now: with_tier(now, paused_workers=("slot-t-1-0",)),
+    "some of them are a burst's": lambda now: now.with_layers(BURST),
+    "the others have too few threads": lambda now: with_tier(
+        now, spec=now.tiers["t"].spec.model_copy(update={"mode": Mode.REALTIME, "partitions": 16})
+    ),
+}
+
+
+def with_tier(cluster, **changed):
+    return replace(cluster, tiers={"t": replace(cluster.tiers["t"], **changed)})
+
+
+def without_a_reason():
+    """Have a tier that lets one of four workers go where it runs."""
+    cluster, spec = beside(16, {"t": (4, 3)}, kind={}), ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=3)
+    return cluster, spec, lowered(3, cluster)
+
+
+@pytest.mark.parametrize("reason", AGAINST)
+def test_a_plan_that_takes_workers_from_a_tier_where_it_runs_does_not_pass_where_something_is_against_it(reason):
+    cluster, spec, planned = without_a_reason()
+    said = f"t would let workers go where it runs, and {reason}"
+    assert said not in violations(planned, spec, aftermath(spec, cluster))
+    assert said in violations(planned, spec, aftermath(spec, AGAINST[reason](cluster)))
+
+
+def test_nor_does_one_for_a_tier_that_is_paused_as_a_whole_or_for_a_drain():
+    cluster, spec, planned = without_a_reason()
+    paused = with_tier(cluster, paused=True)
+    assert "t would let workers go where it runs, and it does not work with all of its workers" in violations(
+        planned, spec, aftermath(spec, paused)
+    )
+    drain = ChangeSpec(kind=ChangeKind.DRAIN, host="h1")
+    assert "t would stay where it runs, and a drain starts it anew" in violations(planned, drain, aftermath(drain, cluster))
+
+
+def test_who_has_a_burst_is_handed_over():
+    cluster = beside(16, {"t": (4, 3)}, kind={}).with_layers(BURST)
+    cluster = cluster.with_hosts({**cluster.hosts, "e1": host_of("e1", zone="ec2")})
+    (move,) = lowered(2, cluster).moves
+    assert (move.in_place, len(move.after.slots), move.after.slots.count("e1")) == (False, 3, 1)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"spread": {"t": Spread(host=2)}},
+        {"dedicated": {"h1": frozenset({"others"})}},
+        {"locality": {"t": "h2"}},
+    ],
+)
+def test_one_of_which_a_worker_that_would_stay_breaks_a_rule_is_handed_over(rule):
+    cluster = beside(16, {"t": (4, 3)}, kind={})
+    hosts = {**cluster.hosts, "h2": host_of("h2", cpu=16, memory=65536)}
+    cluster = replace(cluster, rules=replace(cluster.rules, **rule))
+    cluster = cluster.with_hosts(dedicated(hosts, cluster.rules))
+    (move,) = lowered(3, cluster).moves
+    assert not move.in_place
+    assert not Counter(move.after.slots)["h1"] > 2
