@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 from simulation.world import RULES, World, host, tier
 
+from ops.controller import letting_go, order
+from ops.controller.steps import handover
 from ops.model import paths
 from ops.model.ids import BATCH
 from ops.model.incarnation import Receipt, State
@@ -111,6 +113,41 @@ def test_who_takes_over_meanwhile_lets_the_workers_go():
     world.settle()
     assert scale.ok, sentences(scale)
     assert (slots(world, "counts"), world.owner("counts").owner) == (2, 2)
+    world.check_settled()
+
+
+def test_a_driver_that_fails_meanwhile_ends_the_change_for_the_lower_number_may_be_the_reason():
+    world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
+    driver = world.driver("counts")
+    driver.stuck = True
+    scale = lowered(world)
+    world.until(lambda: world.owner("counts").paused_workers)
+    driver.error = "boom"
+    driver._go(State.FAILED)
+    world.settle()
+    assert sentences(scale)[Step.CUT] == "counts/1 failed while it let workers go, and 2 has taken over with all of its own"
+    assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (4, 2, ())
+    world.check_settled()
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize(("is_through", "left"), [(False, 4), (True, 2)])
+def test_an_older_controller_that_takes_over_wakes_who_was_to_go_and_the_tier_runs(mode, is_through, left, monkeypatch):
+    """It knows nothing of workers that go: it wakes those that nobody has paused, and hands over what is to have fewer."""
+    world = pipeline(host("h1", cpu=4.5), mode=mode, counts=(1, 4))
+    scale = lowered(world)
+    world.until(lambda: scale.ended if is_through else world.owner("counts").paused_workers)
+    with monkeypatch.context() as older:
+        older.setattr(order, "_wanted_workers", lambda draft, name: list(draft.wanted[name].paused_workers))
+        older.setattr(letting_go, "let_go", lambda draft, change, move: handover._hand_on(draft, change, move, []))
+        ticks(world, 30)
+        assert world.owner("counts").paused_workers == ()
+        assert (world.state("counts"), slots(world, "counts"), scale.ok) == (State.RUNNING, left, is_through)
+    world.settle()
+    assert (world.state("counts"), slots(world, "counts")) == (State.RUNNING, left)
+    again = world.begin("s2", kind=ChangeKind.SCALE, tier="counts", k=1 if mode is Mode.BATCH else 2)
+    world.settle()
+    assert again.ok, sentences(again)
     world.check_settled()
 
 
