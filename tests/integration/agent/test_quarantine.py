@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -76,11 +77,19 @@ class Site:
 @pytest.fixture
 def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
     missing = tmp_path / "jvm.options"
-    file = tmp_path / "site.yaml"
+    lab.environment["_JAVA_OPTIONS"] = f"-XX:VMOptionsFile={missing}"
+    with failing(lab, tmp_path, missing) as made:
+        yield made
+
+
+@contextmanager
+def failing(lab: Lab, folder: Path, options: Path, **changed: object) -> Iterator[Site]:
+    """Have workers of two tiers, which may be `changed`, on h1, where they die."""
+    file = folder / "site.yaml"
     file.write_text(SITE)
-    lab.environment |= {"SLUICE_SITE": str(file), "_JAVA_OPTIONS": f"-XX:VMOptionsFile={missing}"}
-    tiers = [tier("counts", Mode.BATCH, 0), tier("enrich", Mode.BATCH, 1)]
-    made = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=tiers, channel=lab.channel), missing)
+    lab.environment["SLUICE_SITE"] = str(file)
+    tiers = [tier(name, Mode.BATCH, number).model_copy(update=changed) for number, name in enumerate(("counts", "enrich"))]
+    made = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=tiers, channel=lab.channel), options)
     with (lab.home / "controller.log").open("wb") as log:
         words = [sys.executable, "-m", "ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
         controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
