@@ -4,6 +4,8 @@ The application is given an executor for a new worker of its label at once, so n
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 
 from ops.controller import batch, letting_go, vitals
 from ops.controller.capacity import cluster
@@ -14,10 +16,11 @@ from ops.model.ids import HostName
 from ops.model.incarnation import IncarnationSpec
 from ops.model.resources import Quantum
 from ops.model.sentence import listed
+from ops.planning.ask import Ask
 from ops.planning.cluster import Cluster, Hosts, RefusedError
 from ops.planning.placement import more_slots, place
 from ops.planning.shares import target
-from ops.planning.shortage import lacking, place_lost, why_not
+from ops.planning.shortage import lacking, least, place_lost, why_not
 
 
 def replace_lost_slots(draft: Draft, tier: TierView) -> str | None:
@@ -59,12 +62,16 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
     here = [host for number, host in enumerate(slots) if number in moved or number not in lost]
     aim = target(name, draft.rules_now())
     asked = more_slots(tier.spec, aim, len(left), here)
+    fewest = replace(asked, count=least(tier.spec, draft.rules_now()) - len(here))
 
-    def attempt(after: Cluster) -> tuple[list[tuple[HostName, Quantum]], Hosts]:
-        placed = place([asked, *lacking(after, name)], after.hosts)
-        return [(host, asked.quantum) for host in placed.where[asked.tenant, asked.part]], placed.hosts
+    def attempt(ask: Ask, after: Cluster) -> tuple[list[tuple[HostName, Quantum]], Hosts]:
+        others = lacking(after, name) if ask is asked else ()
+        placed = place([ask, *others], after.hosts)
+        return [(host, ask.quantum) for host in placed.where[ask.tenant, ask.part]], placed.hosts
 
-    waits = batch.give_way(draft, name, aim.to, attempt)
+    waits = batch.give_way(draft, name, aim.to, partial(attempt, asked))
+    if waits is None and fewest.count > 0:  # of its minimum it takes what it lacks, whatever the others lack
+        waits = batch.give_way(draft, name, aim.to, partial(attempt, fewest))
     if waits is None:
         draft.needy.append(name)
     why = f"waits for {waits}" if waits is not None else why_not([asked], cluster(draft).hosts)

@@ -207,6 +207,17 @@ def test_who_lost_slots_below_its_minimum_has_them_in_the_room_that_another_make
     assert world.owner("enrich").owner == 1
 
 
+def test_who_lost_slots_below_its_minimum_has_what_it_lacks_of_that_from_batch_which_has_not_enough_for_all_of_them():
+    world = site(host("h1", cpu=2.5), host("h2", cpu=3), host("h3", cpu=3), counts=(1, 2), enrich=(1, 2), batch=(1, 3), start=False)
+    for name in ("counts", "enrich"):
+        world.want(name)
+        ticks(world, 10)
+    assert (world.placement("enrich").driver, world.placement("enrich").slots) == ("h1", ("h3", "h3"))
+    world.agents["h3"].die()
+    ticks(world, 45)
+    assert slots(world) == {"counts": 2, "enrich": 1}
+
+
 @pytest.mark.parametrize(("slow", "given"), [({}, {"slow": 2, "fast": 2}), ({"state": True}, {"slow": 3, "fast": 1})])
 def test_a_realtime_tier_gives_up_workers_only_where_no_other_can(slow, given):
     kinds = {"fast": {"mode": Mode.REALTIME, "partitions": 4}, "slow": slow}
@@ -253,7 +264,7 @@ def wronged(world):
     return found
 
 
-@settings(max_examples=40, suppress_health_check=[*HealthCheck])
+@settings(max_examples=25, suppress_health_check=[*HealthCheck])
 @given(sites())
 def test_once_all_is_at_rest_nobody_lacks_its_minimum_for_what_another_has_above_its_own(drawn):
     hosts, kinds, shares, gone = drawn
