@@ -71,6 +71,8 @@ def test_every_node_is_changed_by_its_own_roles_only(live: Live, where: endpoint
         for host in HOSTS:
             with pytest.raises(NotAllowedError, match=f"that takes the agent of {host}"):
                 agent.delete(paths.live(host))
+    told = live.ask("logs", "refused", "-n", "100")["lines"]
+    assert any("driver" in line and f"znode=/sluice/hits{paths.assignment('h1')}\t" in line for line in told)
 
 
 def test_who_changed_something_is_in_the_trail_and_nobody_can_take_it_out(live: Live) -> None:
