@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ops import endpoints, site, spark
@@ -83,14 +84,23 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
     jvm = session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to load a class
     for name in LOADED_BY_NAME:
         jvm.java.lang.Class.forName(name)
-    with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch:
-        tempfile.tempdir = scratch  # what warming makes goes with it
+    with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch, _temporary_below(scratch):
         for tier in declared.tiers:
             setting = Setting(session, tier, 0, Streams(kafka), kafka, where.postgres, Path(scratch), list, lambda: 0, lambda: True)
             engine_of(setting).warm(lambda: True)
     session.stop()
     session.sparkContext._gateway.shutdown()  # noqa: SLF001
     process.end(WRITE_SECONDS)
+
+
+@contextmanager
+def _temporary_below(folder: str) -> Iterator[None]:
+    """Have what is made for a time meanwhile, by warming, made in a folder, with which it goes."""
+    before, tempfile.tempdir = tempfile.tempdir, folder
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def _run_worker(where: endpoints.Endpoints, new: Path) -> None:

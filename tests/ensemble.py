@@ -18,6 +18,7 @@ CONFIG = """dataDir={data}
 clientPort={client}
 clientPortAddress=127.0.0.1
 tickTime=1000
+maxSessionTimeout=60000
 initLimit=10
 syncLimit={sync}
 admin.enableServer=false

@@ -4,9 +4,10 @@ import time
 from collections.abc import Iterable
 
 from ops.agent.hands import Hands
-from ops.agent.reconcile import Found
+from ops.agent.reconcile import EndFor, Found
 from ops.model.ids import UnitId
 
+MEBIBYTE = 1 << 20
 LOOK_SECONDS = 30.0
 """Between two looks: they ask the kernel for every file of every unit."""
 
@@ -21,14 +22,21 @@ class Disks:
         self.taken: dict[UnitId, int] = {}
         """Unit: bytes."""
 
-    def look(self, found: Iterable[Found]) -> None:
-        """Measure, unless that was done just now, and end who has more than its quantum: its files go when it is started again."""
+    def look(self, found: Iterable[Found]) -> bool:
+        """Measure, unless that was done just now, and end who has more than its quantum: its files go when it is started again.
+
+        Return whether it has ended any.
+        """
         if self._looked_at is not None and time.monotonic() - self._looked_at < LOOK_SECONDS:
-            return
+            return False
         there = {item.unit.id: item for item in found}
         self.taken = {name: self._hands.taken(name) for name in there}
         self._looked_at = time.monotonic()
+        ended = False
         for name, item in there.items():
-            limit = item.unit.quantum.disk
-            if item.alive and limit is not None and self.taken[name] > limit << 20:
-                self._hands.end_for(name, f"its files took {self.taken[name] >> 20} MiB of the disk: quantum.disk is {limit}m")
+            limit, over = item.unit.quantum.disk, self.taken[name]
+            if item.alive and item.stopping_at is None and limit is not None and over > limit * MEBIBYTE:
+                why = f"its files took {-(-over // MEBIBYTE)} MiB of the disk: quantum.disk is {limit}m"
+                self._hands.do(EndFor(name, why))
+                ended = True
+        return ended

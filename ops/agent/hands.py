@@ -13,7 +13,7 @@ import structlog
 from ops.agent.commands import Installation, command, environment, resources_file
 from ops.agent.containers import Containers
 from ops.agent.processes import Process, boot_id, kill_all
-from ops.agent.reconcile import Action, AskToEnd, Forget, Found, Kill, Start, Weigh
+from ops.agent.reconcile import Action, AskToEnd, EndFor, Forget, Found, Kill, Start, Weigh
 from ops.agent.store import HostFolder, UnitFolder, UnitRecord, unless_full
 from ops.model.assignment import UnitKind
 from ops.model.ids import UnitId
@@ -205,6 +205,11 @@ class Hands:
                 self._ask_to_end(action)
             case Kill():
                 self._kill(action.unit)
+            case EndFor():
+                log.warning("a unit has more than its quantum", unit=action.unit, why=action.why)
+                with unless_full("why a unit is ended"):
+                    self._folder.unit(action.unit).keep_ended_for(action.why)
+                self._kill(action.unit)
             case Weigh():
                 self._containers.weigh(action.unit)
                 self._update(action.unit.id, unit=action.unit)
@@ -214,13 +219,6 @@ class Hands:
                 self._containers.remove(action.unit)
                 self._folder.unit(action.unit).remove()
                 log.info("unit is gone", unit=action.unit)
-
-    def end_for(self, unit: UnitId, why: str) -> None:
-        """Kill a unit that has more than its quantum, and say so at its end."""
-        log.warning("a unit is ended", unit=unit, why=why)
-        with unless_full("why a unit is ended"):
-            self._folder.unit(unit).keep_ended_for(why)
-        self._kill(unit)
 
     def _start(self, action: Start) -> None:
         installation = self._installation

@@ -12,7 +12,7 @@ from ops.agent.hands import Hands
 from ops.agent.neighbours import Neighbours
 from ops.agent.presence import Presence
 from ops.agent.processes import Process
-from ops.agent.reconcile import observe, reconcile, stamps, steady
+from ops.agent.reconcile import SOON_SECONDS, observe, reconcile, stamps, steady
 from ops.agent.store import HostFolder
 from ops.ages import Ages
 from ops.channel.client import Channel, ChannelAwayError, ConflictError
@@ -101,12 +101,14 @@ class Agent:
         self._hands.forget_troubles({item.unit.id for item in found} | {unit.id for unit in self._assignment.units})
         self._hands.cap_logs()
         self._neighbours.look(found)
-        self._disks.look(found)
+        ended = self._disks.look(found)
         if registered:
             self._tell()
         looks = [now + (FULL_ROUND_SECONDS if registered else AWAY_ROUND_SECONDS)]
         if decision.look_again_at is not None:
             looks.append(decision.look_again_at)
+        if ended:
+            looks.append(now + SOON_SECONDS)
         if self._hands.troubles:
             looks.append(now + TROUBLE_SECONDS)
         return min(looks)

@@ -46,9 +46,10 @@ class AgentMetrics:
         yield restarts
         yield from _scheduled(found, self._neighbours.waited, self._neighbours.starved)
         disk = GaugeMetricFamily("sluice_unit_disk_bytes", "What the unit's files take of the host's disk.", labels=_UNIT)
+        taken = self._disks.taken
         for item in found:
-            if item.unit.id in self._disks.taken:
-                disk.add_metric(_labels(item), self._disks.taken[item.unit.id])
+            if item.unit.id in taken:
+                disk.add_metric(_labels(item), taken[item.unit.id])
         yield disk
         yield from _usage([(item, usage) for item in found if (usage := self._containers.usage(item.unit.id)) is not None])
 

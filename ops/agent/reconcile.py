@@ -63,6 +63,14 @@ class Kill:
 
 
 @dataclass(frozen=True)
+class EndFor:
+    """Kill everything in the container of a unit that has more than its quantum, and have its end say so."""
+
+    unit: UnitId
+    why: str
+
+
+@dataclass(frozen=True)
 class Weigh:
     """Set the container's weights anew, in place."""
 
@@ -76,7 +84,7 @@ class Forget:
     unit: UnitId
 
 
-Action = Start | AskToEnd | Kill | Weigh | Forget
+Action = Start | AskToEnd | Kill | EndFor | Weigh | Forget
 
 
 @dataclass(frozen=True)

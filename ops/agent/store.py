@@ -79,6 +79,8 @@ class UnitFolder:
         """Create it, without what an earlier start has left in its scratch."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch.mkdir(parents=True)
+        if self.ended_for() is not None:
+            (self.path / "log.1").unlink(missing_ok=True)  # as large as the log had grown: it would be ended for that again
         for name in ("exit", "pid", "session", "ended_for"):
             (self.path / name).unlink(missing_ok=True)
 

@@ -62,7 +62,7 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
     here = [host for number, host in enumerate(slots) if number in moved or number not in lost]
     aim = target(name, draft.rules_now())
     asked = more_slots(tier.spec, aim, len(left), here)
-    fewest = replace(asked, count=least(tier.spec, draft.rules_now()) - len(here))
+    fewest = replace(asked, count=min(len(left), least(tier.spec, draft.rules_now()) - len(here)))
 
     def attempt(ask: Ask, after: Cluster) -> tuple[list[tuple[HostName, Quantum]], Hosts]:
         others = lacking(after, name) if ask is asked else ()

@@ -16,9 +16,11 @@ from ops.model.ids import ChangeId, Tenant, TierName
 from ops.model.operation import CONTROLLER, STEPS, ChangeKind, ChangeSpec, ChangeState, Operation, Step
 from ops.model.sentence import workers
 from ops.planning.cluster import RefusedError
+from ops.planning.lowering import gives_up
 from ops.planning.minimums import giving
 from ops.planning.plan import plan
 from ops.planning.shares import over, target
+from ops.planning.shortage import lacking
 from ops.runbook import operation_id
 
 AGAIN_SECONDS = 600.0
@@ -77,8 +79,11 @@ def _for(tier: TierName, needy: TierName) -> str:
 
 
 def _has_given(draft: Draft, tier: TierName) -> bool:
-    """Tell whether a tier has given up workers for one that has not yet had the room of them: it is left free until then."""
-    return any(change.startswith(_for(tier, needy)) for needy in draft.needy for change in draft.changes)
+    """Tell whether a tier runs with fewer workers for one that has not yet had the room of them: it is left free until then."""
+    owner, done = draft.owners[tier].owner, [change for change in draft.changes.values() if change.state is ChangeState.DONE]
+    gifts = [change.id for change in done if gives_up(change.spec) is not None and change.incarnations.get(tier) == owner]
+    waiting = {*draft.needy, *draft.promised, *(TierName(ask.tenant) for ask in lacking(cluster(draft)))} if gifts else set[TierName]()
+    return any(_number(gift, _for(tier, needy)) is not None for gift in gifts for needy in waiting)
 
 
 def _short(draft: Draft) -> Iterable[_Reason]:
@@ -114,10 +119,17 @@ def _attempt(draft: Draft, stem: str) -> ChangeId | None:
 
     An attempt counts that cannot be read, or of which only steps are left: nothing can be begun under its id again.
     """
-    if any(draft.age(change.started_at) < AGAIN_SECONDS for change in draft.changes.values() if change.id.startswith(stem)):
+    made = [change for change in draft.changes.values() if _number(change.id, stem) is not None]
+    if any(draft.age(change.started_at) < AGAIN_SECONDS for change in made):
         return None
-    before = (identity.removeprefix(stem) for identity in {*draft.changes, *draft.view.used} if identity.startswith(stem))
-    return ChangeId(f"{stem}{1 + max((int(number) for number in before if number.isdigit()), default=0)}")
+    before = (_number(identity, stem) for identity in {*draft.changes, *draft.view.used})
+    return ChangeId(f"{stem}{1 + max((number for number in before if number is not None), default=0)}")
+
+
+def _number(identity: ChangeId, stem: str) -> int | None:
+    """Return the number of an attempt; None where it is one at something else: a tier's name may begin with another's."""
+    after = identity.removeprefix(stem)
+    return int(after) if identity.startswith(stem) and after.isdigit() else None
 
 
 def _more(draft: Draft, tier: TierName) -> int:

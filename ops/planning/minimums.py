@@ -30,13 +30,15 @@ def giving(needy: TierName, able: Iterable[TierName], cluster: Cluster) -> dict[
     if not asks or _fits(asks, {}, after) or not _fits(asks, fewest, after):
         return {}
     has = {name: len(_placement(name, cluster).slots) for name in fewest}
-    alone = {name: k for name in fewest if (k := _keeps(name, has[name] - 1, fewest[name], {}, asks, after)) is not None}
+    fewer = {name: min(has[name] - 1, target(name, cluster.rules).slots) for name in fewest}  # who has more than its share comes to that
+    alone = {name: k for name in fewest if (k := _keeps(name, fewer[name], fewest[name], {}, asks, after)) is not None}
     if alone:
         giver = min(reversed(alone), key=lambda name: has[name] - alone[name])
         return {giver: alone[giver]}
     kept = dict(fewest)
     for name, least in fewest.items():
-        kept[name] = _keeps(name, has[name], least, kept, asks, after) or least
+        without = {**kept, name: has[name]}
+        kept[name] = has[name] if _fits(asks, without, after) else _keeps(name, fewer[name], least, kept, asks, after) or least
     return {name: k for name, k in kept.items() if k < has[name]}
 
 

@@ -29,8 +29,9 @@ from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(400)
 
-TAKES_OVER_SECONDS = SESSION_SECONDS + 2.0
-"""So long at most after the leader was killed another one has gone on."""
+TAKES_OVER_SECONDS = SESSION_SECONDS + 2.0 + 4.0
+"""So long at most after the leader was killed another one has gone on: `sluice simulate` holds it to two seconds, here the simulated hosts
+take their part of the processors."""
 
 
 class Controllers:
@@ -153,7 +154,7 @@ def test_what_no_watch_has_told_is_seen_all_the_same_within_the_period(pipeline)
             world.kill_driver("counts")
             made = paths.incarnations("counts")
             began = time.monotonic()
-            world.until_true(lambda: len(world.channel.children(made)) == 2, PERIOD_SECONDS + 2)
+            world.until_true(lambda: len(world.channel.children(made)) == 2, PERIOD_SECONDS + 5)
             sys.stdout.write(f"a death of which nothing was told was seen after {time.monotonic() - began:.1f} s\n")
             world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 90)
         finally:

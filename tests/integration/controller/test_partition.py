@@ -118,7 +118,7 @@ def test_what_a_controller_decides_on_what_is_no_longer_so_is_refused(world, lar
     site = large.folder / "c1.yaml"
     site.write_text(large.site.read_text())
     book = Rulebook(site)
-    with Channel(small, session_seconds=20) as own:  # ZooKeeper does not end its session here
+    with Channel(small, session_seconds=60) as own:  # ZooKeeper does not end its session meanwhile
         c1 = Controller(own, "c1", lambda: book.rules)
         thread = threading.Thread(target=c1.run)
         thread.start()

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,16 +45,28 @@ def test_who_takes_more_of_the_disk_than_its_quantum_is_ended_and_started_again_
     hands.do(Start(unit))
     file = written(folder)
     disks = Disks(hands)
-    disks.look(hands.find())
+    (folder.unit(unit.id).path / "log.1").write_bytes(bytes(1000))
+    assert disks.look(hands.find())
     assert disks.taken[unit.id] > 2_900_000
     until(lambda: not only(hands).alive)
     said = only(hands).exit or ""
-    assert "(its files took 2 MiB of the disk: quantum.disk is 2m)" in said
+    assert "(its files took 3 MiB of the disk: quantum.disk is 2m)" in said
     runs(monkeypatch, "/bin/sh", "-c", "exit 3")
     hands.do(Start(unit, restarts=1))
     assert not file.exists()
+    assert not (folder.unit(unit.id).path / "log.1").exists()
     until(lambda: not only(hands).alive)
     assert (only(hands).exit or "").startswith("exit code 3"), "an earlier end is not this one's"
+
+
+def test_who_is_asked_to_end_is_left_the_time_for_it(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, *FILLS)
+    unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": 2})})
+    hands.do(Start(unit))
+    written(folder)
+    (seen,) = hands.find()
+    assert not Disks(hands).look([replace(seen, stopping_at=1.0)])
+    assert only(hands).alive
 
 
 def test_who_has_room_left_or_no_limit_goes_on(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +75,7 @@ def test_who_has_room_left_or_no_limit_goes_on(hands: Hands, folder: HostFolder,
         unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": disk})})
         hands.do(Start(unit))
         written(folder)
-        Disks(hands).look(hands.find())
+        assert not Disks(hands).look(hands.find())
         assert only(hands).alive
         end(hands, folder)
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from simulation.world import RULES, World, host, tier
 
-from ops.controller import batch
+from ops.controller import batch, settling
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft, Moment
 from ops.controller.settling import AGAIN_SECONDS
@@ -134,6 +134,48 @@ def test_who_has_given_up_workers_leaves_their_room_to_the_other_though_it_waits
     world.want("last", paused=False)
     ticks(world, 60)
     assert slots(world) == {"counts": 1, "last": 1, "enrich": 4}
+
+
+def test_who_has_more_than_its_share_comes_to_that_and_gives_up_no_less_than_makes_room():
+    world = site(host("h1", cpu=4.5), host("h2", cpu=2), host("h3", cpu=0.4), counts=(1, 4, "h1"), enrich=(1, 1))
+    world.rules = replace(world.rules, shares={**world.rules.shares, "counts": Share(minimum=1, target=1, maximum=8)})
+    ticks(world, 5)
+    assert slots(world)["counts"] == 4, "a number moves nobody by itself"
+    world.agents["h2"].die()
+    ticks(world, 45)
+    assert slots(world) == {"counts": 1, "enrich": 1}
+
+
+def test_what_was_given_up_is_left_free_while_the_other_waits_for_what_batch_gives_back_and_a_third_can_have_nothing():
+    small = [host(f"h{number}", cpu=0.4) for number in (4, 5, 6, 8)]
+    hosts = (host("h1", cpu=4.5), host("h2", cpu=3.5), host("h3", cpu=5.5), host("h7", cpu=1), *small)
+    world = site(*hosts, counts=(1, 4, "h1"), enrich=(3, 3, "h2"), other=(5, 5, "h3"), batch=(0, 1, "h7"))
+    world.rules = replace(world.rules, locality={"counts": "h1", "other": "h3", "batch": "h7"})
+    world.agents["h7"].task_seconds = 100.0
+    for name in ("h2", "h3"):
+        world.agents[name].die()
+    ticks(world, 60)
+    assert slots(world) == {"counts": 1, "enrich": None, "other": None}
+    assert [change.id for change in own_changes(world)] == ["settle-counts-for-enrich-1"]
+    ticks(world, 80)
+    assert slots(world) == {"counts": 1, "enrich": 3, "other": None}
+
+
+def test_a_gift_of_long_ago_keeps_nobody_from_what_it_lacks():
+    world = full()
+    world.rules = replace(world.rules, locality={})
+    world.add_host(host("h3"))
+    ticks(world, 2 * AGAIN_SECONDS)
+    assert slots(world) == {"counts": 4, "enrich": 1}
+    view = look(world.channel)
+    draft = Draft(view, Moment(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
+    draft.needy.append("enrich")
+    assert not settling._has_given(draft, "counts"), "it has had it back"
+
+
+def test_a_tier_whose_name_begins_with_anothers_is_another_one():
+    assert settling._number("settle-a-for-b-2-1", settling._for("a", "b")) is None
+    assert settling._number("settle-a-for-b-2-1", settling._for("a", "b-2")) == 1
 
 
 def test_where_one_tier_is_not_enough_several_give_up_workers_and_none_has_them_again_before_that_was_of_use():
