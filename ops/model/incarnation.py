@@ -28,6 +28,10 @@ class Placement(Frozen):
         """Every host that holds a part of it."""
         return frozenset((self.driver, *self.slots))
 
+    def first(self, workers: int) -> "Placement":
+        """Return it with so many of its workers, from the first on."""
+        return self.model_copy(update={"slots": self.slots[:workers]})
+
 
 class IncarnationSpec(Frozen):
     """Written by the controller when it decides to have this incarnation.

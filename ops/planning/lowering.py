@@ -29,7 +29,7 @@ def kept_in_place(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster
     if now is None or spec.kind not in OF_NUMBERS:
         return None
     k = numbers(now, aim, cluster.hosts)[0] if (left := gives_up(spec)) is None else left
-    after = Placement(driver=now.driver, slots=now.slots[:k])
+    after = now.first(k)
     return after if 0 < k < len(now.slots) and why_handed_over(tier, aim, after, cluster) is None else None
 
 

@@ -59,7 +59,7 @@ def _fewest(tier: TierNow, cluster: Cluster) -> int | None:
     if now is None or tier.failed:
         return None
     k = floor(tier.spec, aim, now, cluster.rules)
-    return k if 0 < k < len(now.slots) and why_handed_over(tier, aim, _first(k, now), cluster) is None else None
+    return k if 0 < k < len(now.slots) and why_handed_over(tier, aim, now.first(k), cluster) is None else None
 
 
 def _keeps(  # noqa: PLR0913, PLR0917 - what is tried
@@ -72,7 +72,7 @@ def _keeps(  # noqa: PLR0913, PLR0917 - what is tried
         k = least + more
         if not _fits(asks, {**others, name: k}, cluster):
             raise RefusedError(name)
-        if k < len(now.slots) and (why := why_handed_over(tier, aim, _first(k, now), cluster)) is not None:
+        if k < len(now.slots) and (why := why_handed_over(tier, aim, now.first(k), cluster)) is not None:
             raise RefusedError(why)
 
     try:
@@ -86,7 +86,7 @@ def _fits(asks: list[Ask], kept: Mapping[TierName, int], cluster: Cluster) -> bo
     hosts = cluster.hosts
     for name, k in kept.items():
         now = _placement(name, cluster)
-        hosts = moved(hosts, cluster.tiers[name].spec, now, _first(k, now))
+        hosts = moved(hosts, cluster.tiers[name].spec, now, now.first(k))
     try:
         place(asks, hosts)
     except RefusedError:
@@ -100,7 +100,3 @@ def _placement(name: TierName, cluster: Cluster) -> Placement:
         message = f"{name} does not run"
         raise RefusedError(message)
     return now
-
-
-def _first(k: int, now: Placement) -> Placement:
-    return Placement(driver=now.driver, slots=now.slots[:k])

@@ -176,7 +176,7 @@ def _ways_down(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -
     now = None if name is None or spec.kind is not ChangeKind.SCALE else cluster.tiers[name].placement
     if name is None or now is None or not _is_lowered(now, aim := target(name, cluster.rules), cluster.hosts):
         return ""
-    why = why_handed_over(cluster.tiers[name], aim, now.model_copy(update={"slots": now.slots[: aim.k]}), cluster)
+    why = why_handed_over(cluster.tiers[name], aim, now.first(aim.k), cluster)
     if why is None:
         return ""
     scale, first = f"`sluice scale {name} {aim.slots}`", ""

@@ -127,6 +127,21 @@ def test_of_three_controllers_two_are_killed_one_after_the_other_and_each_time_e
     world.check_settled()
 
 
+@contextmanager
+def led_from_here(world, controllers, own):
+    """Have a controller on this connection lead, in this process, and the pipeline run."""
+    c1 = Controller(own, "c1", lambda: Rulebook(controllers.site).rules)
+    thread = threading.Thread(target=c1.run)
+    thread.start()
+    try:
+        world.want()
+        world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+        yield
+    finally:
+        c1.stop()
+        thread.join(30)
+
+
 class Deaf(Channel):
     """One that may come not to hear of any change: only its connection tells it something."""
 
@@ -139,27 +154,18 @@ class Deaf(Channel):
 
 def test_what_no_watch_has_told_is_seen_all_the_same_within_the_period(pipeline):
     world, controllers = pipeline
-    with Deaf(controllers.address) as own:
-        c1 = Controller(own, "c1", lambda: Rulebook(controllers.site).rules)
-        thread = threading.Thread(target=c1.run)
-        thread.start()
-        try:
-            world.want()
-            world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
-            for _ in range(30):
-                world.tick()
-            own.deaf = True
-            for _ in range(5):
-                world.tick()
-            world.kill_driver("counts")
-            made = paths.incarnations("counts")
-            began = time.monotonic()
-            world.until_true(lambda: len(world.channel.children(made)) == 2, PERIOD_SECONDS + 5)
-            sys.stdout.write(f"a death of which nothing was told was seen after {time.monotonic() - began:.1f} s\n")
-            world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 90)
-        finally:
-            c1.stop()
-            thread.join(30)
+    with Deaf(controllers.address) as own, led_from_here(world, controllers, own):
+        for _ in range(30):
+            world.tick()
+        own.deaf = True
+        for _ in range(5):
+            world.tick()
+        world.kill_driver("counts")
+        made = paths.incarnations("counts")
+        began = time.monotonic()
+        world.until_true(lambda: len(world.channel.children(made)) == 2, PERIOD_SECONDS + 5)
+        sys.stdout.write(f"a death of which nothing was told was seen after {time.monotonic() - began:.1f} s\n")
+        world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 90)
 
 
 def test_beside_a_damaged_node_of_one_tier_the_others_are_looked_after(pipeline):
@@ -392,28 +398,19 @@ def test_what_a_leader_sends_that_was_frozen_as_it_was_about_to_write_is_refused
 @pytest.mark.parametrize("standby", [False, True])
 def test_when_the_leaders_session_ends_in_the_middle_of_a_drain_it_is_carried_out_once(pipeline, zookeeper, standby):
     world, controllers = pipeline
-    with Channel(controllers.address) as own:
-        c1 = Controller(own, "c1", lambda: Rulebook(controllers.site).rules)
-        thread = threading.Thread(target=c1.run)
-        thread.start()
-        try:
-            world.want()
-            world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
-            if standby:
-                controllers.start("c2")
-                world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
-            first, session = world.channel.read(paths.EPOCH, EpochRecord).value.epoch, own.session
-            drained = world.placement("entry").driver
-            moved = {name for name in world.specs if drained in world.placement(name).hosts}
-            runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
-            world.until_true(lambda: world.next_driver("entry") is not None, 90)
-            end_session(own, zookeeper)
-            world.until_true(lambda: runbook.ended, 180)
-            assert runbook.ok, runbook.results
-            assert own.session != session
-        finally:
-            c1.stop()
-            thread.join(30)
+    with Channel(controllers.address) as own, led_from_here(world, controllers, own):
+        if standby:
+            controllers.start("c2")
+            world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
+        first, session = world.channel.read(paths.EPOCH, EpochRecord).value.epoch, own.session
+        drained = world.placement("entry").driver
+        moved = {name for name in world.specs if drained in world.placement(name).hosts}
+        runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+        world.until_true(lambda: world.next_driver("entry") is not None, 90)
+        end_session(own, zookeeper)
+        world.until_true(lambda: runbook.ended, 180)
+        assert runbook.ok, runbook.results
+        assert own.session != session
     assert world.host_state(drained) is HostState.DRAINED
     assert world.channel.read(paths.EPOCH, EpochRecord).value.epoch == first + 1
     made = {name: world.channel.children(paths.incarnations(name)) for name in world.specs}

@@ -1,7 +1,6 @@
 """What a unit's files take of the disk, with real processes that write real files."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,24 +10,10 @@ from ops.agent.disks import LOOK_SECONDS, Disks
 from ops.agent.hands import Hands
 from ops.agent.reconcile import Start
 from ops.agent.store import HostFolder
-from tests.unit.agent.test_hands import end, new_hands, only, runs, until
+from tests.unit.agent.conftest import end, only, runs, until
 from tests.unit.agent.test_reconcile import slot
 
 FILLS = ("/bin/sh", "-c", "head -c 3000000 /dev/zero > scratch/shuffle; mv scratch/shuffle scratch/all; sleep 60")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> HostFolder:
-    made = HostFolder(tmp_path, "h1")
-    made.make()
-    return made
-
-
-@pytest.fixture
-def hands(folder: HostFolder) -> Iterator[Hands]:
-    made = new_hands(folder)
-    yield made
-    end(made, folder)
 
 
 def written(folder: HostFolder) -> Path:

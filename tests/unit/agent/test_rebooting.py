@@ -1,20 +1,11 @@
 """Each reboot that is asked for is done once, and none that is asked for no more."""
 
-from pathlib import Path
-
 import pytest
 
 from ops.agent import rebooting
 from ops.agent.processes import boot_id
 from ops.agent.rebooting import Rebooter
 from ops.agent.store import HostFolder, RebootRecord
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> HostFolder:
-    made = HostFolder(tmp_path, "h1")
-    made.make()
-    return made
 
 
 @pytest.fixture

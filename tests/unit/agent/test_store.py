@@ -14,13 +14,6 @@ from tests.unit.agent.test_reconcile import driver, slot
 DAMAGES = (b"", b"\0" * 64, b'{"epoch": ', b"\xff\xfe")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> HostFolder:
-    made = HostFolder(tmp_path, "h1")
-    made.make()
-    return made
-
-
 def started(folder: HostFolder, record: UnitRecord) -> None:
     unit = folder.unit(record.unit.id)
     unit.make()

@@ -1,0 +1,64 @@
+"""A host's folder, and the agent's hands in it: real processes, without control groups and without Spark."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ops.agent import hands as module
+from ops.agent.commands import Installation
+from ops.agent.containers import NoContainers
+from ops.agent.hands import Hands
+from ops.agent.reconcile import Found, Kill
+from ops.agent.store import HostFolder
+from ops.model.assignment import HostFacts
+from ops.model.ids import HostName
+
+FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=1, memory=1000)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> HostFolder:
+    made = HostFolder(tmp_path, "h1")
+    made.make()
+    return made
+
+
+@pytest.fixture
+def hands(folder: HostFolder) -> Iterator[Hands]:
+    made = new_hands(folder)
+    yield made
+    end(made, folder)
+
+
+def new_hands(folder: HostFolder) -> Hands:
+    home = folder.path
+    return Hands(
+        folder,
+        NoContainers("a test", home, "h1"),
+        Installation(home, home / "shared", home / "e", home / "s", "spark://nowhere:1", None, FACTS),
+    )
+
+
+def end(hands: Hands, folder: HostFolder) -> None:
+    for unit in folder.units():
+        hands.do(Kill(unit.id))
+    until(lambda: not any(found.alive for found in hands.find()))
+    hands.find()  # reaps the last child
+
+
+def runs(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    monkeypatch.setattr(module, "command", lambda *_: list(words))
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def only(hands: Hands) -> Found:
+    (found,) = hands.find()
+    return found
