@@ -104,6 +104,15 @@ def epoch(world):
     return world.channel.read(paths.EPOCH, EpochRecord).value.epoch
 
 
+def most_in_the_queue(world):
+    """Return how many places there are at most: whoever stands by leaves the queue for a moment to look at what the leader knows."""
+    counts = []
+    for _ in range(30):
+        world.tick()
+        counts.append(len(world.channel.children(paths.LEADER)))
+    return max(counts)
+
+
 def run(world, controllers):
     """Have the pipeline run, led by `c1`."""
     controllers.start("c1")
@@ -218,7 +227,7 @@ def test_a_connection_that_comes_and_goes_leaks_no_lock_and_makes_no_second_lead
     world.until_true(lambda: runbook.ended, 180)
     assert runbook.ok, runbook.results
     assert world.host_state(drained) is HostState.DRAINED
-    for _ in range(80):
+    for _ in range(80):  # so long that what an earlier session has left goes
         world.tick()
-    assert len(world.channel.children(paths.LEADER)) == 2, "one place in the queue for each"
+    assert most_in_the_queue(world) == 2, "one place in the queue for each"
     world.check_settled()
