@@ -126,7 +126,7 @@ class Engine(ABC):
         """Return what Spark tells of the query's last batch, if it runs."""
 
     def settled(self) -> dict[str, int]:
-        """Return up to where all is out for good, as far as a batch's end has told since it was asked last; empty when there is no news."""
+        """Return up to where all is out for good, as far as is known since it was asked last; empty when there is no news."""
         return {}
 
     def read(self) -> int | None:

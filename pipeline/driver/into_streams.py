@@ -34,10 +34,11 @@ from pipeline.driver.holes import guard
 from pipeline.driver.intake import Intake, portion
 from pipeline.driver.patience import is_away
 from pipeline.driver.positions import WAY_OUT, known, refuse_shorter, start, unbroken
+from pipeline.driver.reached import EVERY_SECONDS, Reached
 from pipeline.driver.reading import Reading
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing
-from pipeline.driver.slots import has_job, records_read, why_gone
+from pipeline.driver.slots import has_job, reading, records_read, why_gone
 from pipeline.driver.tail import Tail
 from pipeline.driver.warming import Outflow
 from pipeline.driver.workers import CapacityError, refuse_too_few
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-SETTLED_SECONDS = 600.0
-"""Between two looks for a batch's end."""
 AWAY_SECONDS = 2.0
 """Between two tries while Kafka is away."""
 PLANNED_SECONDS = 1.0
@@ -80,8 +79,9 @@ class IntoStreams(Engine):
         self._run = -1
         self._begins: dict[str, int] = {}
         self._reading = Reading({}, {})
+        self._reached = Reached(0.0)
         self._settled = (-1, 0.0)
-        """The last batch of this run that was told of, and when it was looked for."""
+        """The last micro-batch of this run that was told of, and when it was looked for."""
         self._looked = 0.0
         """When it was last looked for partitions that were added."""
         self._metered: dict[str, int] | None = None
@@ -152,7 +152,7 @@ class IntoStreams(Engine):
             self._handover.stop()
             self._handover = None
         self._executors, self._paused = setting.workers.working(), setting.workers.told
-        self._settled = (-1, time.monotonic())
+        self._reached, self._settled = Reached(time.monotonic()), (-1, time.monotonic())
         setting.flow.metered = metered
         self._metered = dict(begins) if metered else None
         if metered:
@@ -274,7 +274,7 @@ class IntoStreams(Engine):
     def _is_planned(self) -> bool:
         """Tell whether the query's first batch waits for threads, or has failed."""
         query = self._query
-        return query is None or not query.isActive or has_job(self._setting.session, query.runId)
+        return query is None or not query.isActive or has_job(self._setting.session, query)
 
     def _let_in(self, begins: dict[str, int], most: int, *, flow: bool) -> None:
         """Put so many records through, which are all out then; and flow again when no more wait."""
@@ -388,20 +388,20 @@ class IntoStreams(Engine):
         return found
 
     def settled(self) -> dict[str, int]:
-        """Read from the checkpoint: a batch is committed there when all of it is out. Batches of one that was held back leave none."""
+        """In realtime by what tasks have read; else by the checkpoint, where a batch is committed when all of it is out, or by measure."""
+        now, query = time.monotonic(), self._query
         if news := self._news:
             self._news = {}
             return news
+        if query is not None and self._setting.tier.mode is Mode.REALTIME:
+            return self._reached.look(now, lambda: reading(self._setting.session, query))
         told, looked = self._settled
-        if self._metered is not None:
-            if time.monotonic() < looked + SETTLED_SECONDS:
-                return {}
-            self._settled = (told, time.monotonic())
-            return dict(self._metered)
-        if self._query is None or time.monotonic() < looked + SETTLED_SECONDS:
+        if now < looked + EVERY_SECONDS or (query is None and self._metered is None):
             return {}
-        last = self._committed()
-        self._settled = (last, time.monotonic())
+        last = told if self._metered is not None else self._committed()
+        self._settled = (last, now)
+        if self._metered is not None:
+            return dict(self._metered)
         return ends(Path(self._folder()), last) if last > told else {}
 
     def _committed(self) -> int:

@@ -1,15 +1,26 @@
 """What runs where: from the JVM's status store, so that one can show, say, that a given host processed records."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from pipeline.driver.reached import Task
+
 if TYPE_CHECKING:
+    from pyspark import SparkJobInfo
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+REALTIME_SCAN = "RealTimeStreamScanExec"
+RUNNING = "RUNNING"
 
 
-def _active_tasks(session: "SparkSession") -> list[Any]:
+def _active_tasks(session: "SparkSession", of: Collection[int] | None = None) -> list[Any]:
+    """Return those of all stages that run, or of some."""
     store = session.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 — Python's status tracker has no tasks
     found: list[Any] = []
     for stage in session.sparkContext.statusTracker().getActiveStageIds():
+        if of is not None and stage not in of:
+            continue
         tasks = store.taskList(stage, 0, 1000)
         found.extend(tasks.apply(index) for index in range(tasks.size()))
     return found
@@ -22,13 +33,47 @@ def _read(task: Any) -> int:
 
 def records_read(session: "SparkSession") -> tuple[int, int]:
     """Return how many records the tasks that run now have read (known to two seconds), and how many tasks run."""
-    running = [task for task in _active_tasks(session) if task.status() == "RUNNING"]
+    running = [task for task in _active_tasks(session) if task.status() == RUNNING]
     return sum(_read(task) for task in running), len(running)
 
 
-def has_job(session: "SparkSession", run: str) -> bool:
-    """Tell whether a run of a query has asked for tasks."""
-    return bool(session.sparkContext.statusTracker().getJobIdsForGroup(run))
+def reading(session: "SparkSession", query: "StreamingQuery") -> list[Task]:
+    """Return the tasks of a realtime query with what they have read, as far as was heard; none unless all of them run."""
+    places = _places(query)  # before its tasks: of a batch that has begun meanwhile, they have read less
+    stages = {stage for job in _jobs(session, query) for stage in job.stageIds}
+    tasks = {task.index(): task for task in _active_tasks(session, stages) if task.status() == RUNNING}
+    if tasks.keys() != set(range(len(places))):
+        return []
+    return [
+        Task(int(task.taskId()), str(task.executorId()), partition, begin, _read(task))
+        for (partition, begin), task in zip(places, (tasks[index] for index in range(len(places))), strict=True)
+    ]
+
+
+def _places(query: "StreamingQuery") -> list[tuple[str, int]]:
+    """Return what each task of a realtime query reads, and where it began: the plan's partitions are tasks in their order."""
+    batch = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001 — Python has no public way to the plan of a query that runs
+    leaves = batch.executedPlan().collectLeaves() if batch is not None else None
+    found = [] if leaves is None else [leaves.apply(index) for index in range(leaves.size())]
+    places: list[tuple[str, int]] = []
+    for scan in (leaf for leaf in found if leaf.getClass().getSimpleName() == REALTIME_SCAN):
+        parts = scan.inputPartitions()
+        for index in range(parts.size()):
+            offsets = parts.apply(index).offsetRange()
+            where = offsets.topicPartition()
+            places.append((f"{where.topic()}/{where.partition()}", int(offsets.fromOffset())))
+    return places
+
+
+def has_job(session: "SparkSession", query: "StreamingQuery") -> bool:
+    """Tell whether a query has asked for tasks."""
+    return bool(_jobs(session, query))
+
+
+def _jobs(session: "SparkSession", query: "StreamingQuery") -> "list[SparkJobInfo]":
+    tracker = session.sparkContext.statusTracker()
+    known = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(query.runId))
+    return [job for job in known if job is not None]
 
 
 def summaries(session: "SparkSession", *, living: bool) -> list[Any]:

@@ -1,0 +1,31 @@
+"""A pipeline for tests: one realtime tier that lets nothing through of three partitions of four."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ops.model.resources import Quantum
+from ops.model.tier import Kind, Mode
+from pipeline.declare import Pipeline, Stream, Tier
+from pipeline.driver import reached
+from pipeline.grouping import Local
+
+NUMBER = "n bigint"
+SLOT = Quantum(cpu=1, memory=750, threads=4)
+DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
+
+reached.EVERY_SECONDS = 5.0  # in the driver's process, which loads this: so that nobody has to wait for a minute
+
+
+def chosen(raw: DataFrame) -> DataFrame:
+    read = raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
+    return read.filter(F.col("n") % 4 == 0)
+
+
+PIPELINE = Pipeline(
+    (
+        Tier(
+            "choose", Kind.ENTRY, (Stream("raw"),), chosen, outputs=(Stream("chosen", NUMBER, Local()),), mode=Mode.REALTIME,
+            quantum=SLOT, driver=DRIVER, filters=True,
+        ),
+    )
+)  # fmt: skip
