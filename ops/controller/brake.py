@@ -26,10 +26,9 @@ def engage(draft: Draft) -> None:
 
 def sentence(draft: Draft) -> str:
     """Say what is held, and what a person can do about it."""
-    return (
-        f"BRAKE: {len(draft.braked)} hosts are lost at once ({listed(sorted(draft.braked))}); what is on them is moved nowhere until their "
-        "agents are back, or `sluice write-off` says that they will not be"
-    )
+    names = listed(sorted(draft.braked))
+    lost = f"{len(draft.braked)} hosts are lost at once ({names})" if len(draft.braked) > 1 else f"{names} is lost, and others come or go"
+    return f"BRAKE: {lost}; what is on them is moved nowhere until their agents are back, or `sluice write-off` says that they will not be"
 
 
 def unknown(draft: Draft) -> list[HostName]:
@@ -45,16 +44,20 @@ def _forget_returned(draft: Draft) -> None:
 
 
 def _braked(draft: Draft) -> frozenset[HostName]:
-    """Return the lost hosts that hold something, when they and those that are just going are too many."""
+    """Return the lost hosts that hold something, when they and those that are just going are too many.
+
+    Of those that were held it keeps the last ones, too, for as long as they come back one after the other.
+    """
     gone = [name for name, host in draft.view.hosts.items() if (name in draft.lost or not host.live) and not host.record.written_off]
-    if len(gone) < 2:  # noqa: PLR2004 - one alone
+    if not gone:
         return frozenset()
     holding = _holding(draft)
     gone = [name for name in gone if name in holding]
     alive = sum(host.live for host in draft.view.hosts.values())
     if len(gone) > 1 and (len(gone) > MOST_HOSTS or len(gone) > MOST_PART * (len(gone) + alive)):
         return draft.lost.intersection(gone)
-    return frozenset()
+    before = () if draft.view.status is None or not draft.coming else draft.view.status.braked
+    return draft.lost.intersection(gone).intersection(before)
 
 
 def _holding(draft: Draft) -> set[HostName]:

@@ -32,6 +32,8 @@ class Moment:
     """Wall clock: for stamps, and for the times that people set. How long something has lasted, only `ages` tell."""
     lost: frozenset[HostName]
     rules: Rules
+    coming: bool = False
+    """Whether a host that counted as lost was back a moment ago: others may follow."""
     ages: Mapping[float, float] = field(default_factory=dict)
     """For how long each stamp of the snapshot is known. Unit: seconds."""
     settled: View | None = None
@@ -48,6 +50,7 @@ class Draft:
         self._ages = moment.ages
         self.settled = moment.settled
         self.lost = moment.lost
+        self.coming = moment.coming
         self.rules = moment.rules
         self.site = sitefile.said(moment.rules)
         self._wholes = Wholes(view, moment.rules)

@@ -250,7 +250,12 @@ class Controller:
             view = self._look()
         with self.metrics.phase("decide"):
             moment = Moment(
-                now=time.time(), lost=self._absences.lost(view), rules=self._rules(), ages=self._ages.known(), settled=self._settled
+                now=time.time(),
+                lost=self._absences.lost(view),
+                rules=self._rules(),
+                coming=self._absences.coming(),
+                ages=self._ages.known(),
+                settled=self._settled,
             )
             held = self._held(view)
             decision = held or decide(view, moment)
@@ -351,22 +356,31 @@ class Absences:
         self._clock = clock
         self._since: dict[HostName, float] = {}
         self._told: frozenset[HostName] = frozenset()
+        self._back = -inf
 
     def forget(self) -> None:
         """Count anew."""
         self._since.clear()
         self._told = frozenset()
+        self._back = -inf
 
     def lost(self, view: View) -> frozenset[HostName]:
         """Return the hosts that count as lost now."""
         now = self._clock()
         away = {name for name, host in view.hosts.items() if not host.live}
+        if self._told & view.hosts.keys() - away:
+            self._back = now
         self._since = {name: self._since.get(name, now) for name in away}
         self._told = frozenset(name for name, since in self._since.items() if now - since >= self._seconds)
         return self._told
 
+    def coming(self) -> bool:
+        """Tell whether one that counted as lost was back a moment ago: others may follow."""
+        return self._clock() < self._back + self._seconds
+
     def due(self) -> float:
-        """Return in how many seconds the next host counts as lost: none for one whose time ran out since `lost` was asked."""
-        now = self._clock()
-        ends = (since + self._seconds - now for name, since in self._since.items() if name not in self._told)
-        return max(0.0, min(ends, default=inf))
+        """Return in how many seconds the next host counts as lost, or none is coming any more: at once where that was so since `lost`."""
+        begun = [since for name, since in self._since.items() if name not in self._told]
+        if self.coming():
+            begun.append(self._back)
+        return max(0.0, min(begun, default=inf) + self._seconds - self._clock())

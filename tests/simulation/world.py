@@ -18,6 +18,7 @@ from ops.model.operation import STEPS, ChangeSpec, Operation, Result, Step
 from ops.model.release import Release, StreamShape, TierShape
 from ops.model.resources import Capacity, Quantum
 from ops.model.share import Numbers, Share
+from ops.model.status import ControllerStatus
 from ops.model.tier import Delivery, Kind, Mode, Standby, TierSpec
 from ops.planning.cluster import Rules
 from ops.runbook import operation_id
@@ -191,7 +192,15 @@ class World:
         """Look and decide, as a controller that has stood by: it remembers nothing but what it has seen, and since when."""
         view = look(self.channel)
         self.ages.note(stamps(view))
-        moment = Moment(now=self.wall(), lost=self.absences.lost(view), rules=self.rules, ages=self.ages.known(), settled=self.settled)
+        lost = self.absences.lost(view)
+        moment = Moment(
+            now=self.wall(),
+            lost=lost,
+            rules=self.rules,
+            coming=self.absences.coming(),
+            ages=self.ages.known(),
+            settled=self.settled,
+        )
         decision = decide(view, moment)
         assert not self.doubts or decision == decide(view, replace(moment, settled=None)), (
             "what has not changed since all was right is right"
@@ -204,7 +213,7 @@ class World:
         """One pass; False when there was nothing to write."""
         _, decision = self.decide()
         self.sentences.append(decision.sentence)
-        self.statuses = decision.tiers
+        self.statuses, self.braked = decision.tiers, decision.braked
         if decision.writes:
             self.channel.multi(decision.writes)
         self.check()
@@ -328,3 +337,13 @@ class World:
             if self.host_state(name) is HostState.DRAINED:
                 assert not self.assigned(name), f"{name} is drained and still has {self.assigned(name)}"
         assert not self.channel.exists(paths.LOCK), "the maintenance lock is left over"
+
+
+class Told(World):
+    """A world in which each pass leaves its status, as a real controller does: all that one knows of the time before."""
+
+    def controller_pass(self):
+        wrote = super().controller_pass()
+        status = ControllerStatus(leader="c1", epoch=1, at=self.now, sentence=self.sentences[-1], tiers=self.statuses, braked=self.braked)
+        self.channel.put(paths.CONTROLLER_STATUS, status)
+        return wrote

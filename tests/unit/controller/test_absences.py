@@ -31,6 +31,27 @@ def test_the_leader_is_due_when_the_next_host_counts_as_lost():
     assert absences.due() == inf
 
 
+def test_for_a_moment_after_a_lost_host_is_back_others_are_coming_and_the_leader_is_due_when_that_is_over():
+    now = 0.0
+    absences = Absences(12.0, lambda: now)
+    view, _, away = with_away(2)
+    first, other = sorted(away)
+    one_back = replace(view, hosts=view.hosts | {first: replace(view.hosts[first], live=True)})
+    absences.lost(view)
+    now = 5.0
+    absences.lost(one_back)
+    assert not absences.coming(), "it was away, not lost"
+    now = 12.0
+    assert absences.lost(one_back) == {other}
+    now = 20.0
+    assert absences.lost(replace(view, hosts={name: replace(host, live=True) for name, host in view.hosts.items()})) == frozenset()
+    assert absences.coming()
+    assert absences.due() == pytest.approx(12.0)
+    now = 32.0
+    assert not absences.coming()
+    assert absences.due() == inf
+
+
 def test_the_leader_is_due_at_once_for_a_host_whose_time_ran_out_during_the_pass():
     now = 0.0
     absences = Absences(12.0, lambda: now)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from simulation.world import HOSTS, RULES, World, host
+from simulation.world import HOSTS, RULES, Told, World, host
 
 from ops.controller import brake
 from ops.controller.draft import Draft, Moment
@@ -18,7 +18,7 @@ WIDE = {name: Share(minimum=1, target=4, maximum=8) for name in ("entry", "enric
 
 def spread_world(hosts=MANY):
     """All tiers on all hosts."""
-    made = World(hosts=hosts, rules=RULES.__class__(shares={**RULES.shares, **WIDE}, shifts=RULES.shifts, partitions=8))
+    made = Told(hosts=hosts, rules=RULES.__class__(shares={**RULES.shares, **WIDE}, shifts=RULES.shifts, partitions=8))
     made.want()
     made.settle()
     return made
@@ -63,13 +63,39 @@ def test_many_keep_what_is_on_them_and_go_on_when_they_are_back(world):
     assert {name: placement.slots for name, placement in placements(world).items()} == {name: each.slots for name, each in before.items()}
 
 
-def test_the_brake_is_off_as_soon_as_few_are_left(world):
-    lost = used(world)[:5]
+def test_the_brake_is_off_a_moment_after_few_are_left(world):
+    before, lost = placements(world), used(world)[:5]
     lose(world, *lost)
     for name in lost[:3]:
         world.agents[name].register()
+    world.tick()
+    assert "BRAKE: 2 hosts are lost at once" in world.sentences[-1]
+    assert placements(world) == before
     world.settle()
     assert not {*used(world)} & {*lost[3:]}
+
+
+@pytest.mark.parametrize("seconds", [1, 5])
+def test_what_comes_back_one_after_the_other_is_waited_for(world, seconds):
+    before, lost = placements(world), used(world)[:5]
+    lose(world, *lost)
+    for name in lost:
+        world.agents[name].register()
+        for _ in range(seconds):
+            world.tick()
+            assert placements(world) == before
+    world.settle()
+    assert {name: placement.slots for name, placement in placements(world).items()} == {name: each.slots for name, each in before.items()}
+
+
+def test_who_comes_and_goes_keeps_nobody_waiting_where_the_brake_did_not_hold(world):
+    alone, other = used(world)[:2]
+    lose(world, other)
+    world.settle()
+    lose(world, alone)
+    world.agents[other].register()
+    world.settle()
+    assert alone not in used(world)
 
 
 def test_those_that_go_one_after_the_other_are_counted_together(world):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from simulation.world import RULES, World, host, tier
+from simulation.world import RULES, Told, host, tier
 
 from ops.channel import trail
 from ops.controller.settling import AGAIN_SECONDS
@@ -11,21 +11,10 @@ from ops.model import paths
 from ops.model.incarnation import State
 from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Operation, Step
 from ops.model.share import Share
-from ops.model.status import ControllerStatus
 from ops.model.tier import Mode
 from ops.model.trail import Outcome
 
 WAIT = 300.0
-
-
-class Told(World):
-    """A world in which each pass leaves its status, as a real controller does: all that one knows of the time before."""
-
-    def controller_pass(self):
-        wrote = super().controller_pass()
-        status = ControllerStatus(leader="c1", epoch=1, at=self.now, sentence=self.sentences[-1], tiers=self.statuses)
-        self.channel.put(paths.CONTROLLER_STATUS, status)
-        return wrote
 
 
 def joined(*names, wait=WAIT, cpu=8):
