@@ -17,18 +17,22 @@ def engage(draft: Draft) -> None:
     """Begin the pass with what may not be moved, and say so when that changes."""
     _forget_returned(draft)
     draft.braked = _braked(draft)
-    before = () if draft.view.status is None else draft.view.status.braked
+    before = _before(draft)
     if draft.braked and not before:
         draft.tell(sentence(draft))
-    elif before and not draft.braked and not set(before).intersection(unknown(draft)):
-        draft.tell(f"the brake is off: {listed(before)} came back, or were written off")
+    elif before and not draft.braked:
+        left = sorted(name for name in before & draft.lost if not draft.records[name].written_off)
+        back = f"{listed(sorted(before))} came back, or were written off"
+        draft.tell(f"the brake is off: {f'few are lost now, and what is on {listed(left)} goes on elsewhere' if left else back}")
 
 
 def sentence(draft: Draft) -> str:
     """Say what is held, and what a person can do about it."""
-    names = listed(sorted(draft.braked))
-    lost = f"{len(draft.braked)} hosts are lost at once ({names})" if len(draft.braked) > 1 else f"{names} is lost, and others come or go"
-    return f"BRAKE: {lost}; what is on them is moved nowhere until their agents are back, or `sluice write-off` says that they will not be"
+    their, they = ("its agent is", "it") if len(draft.braked) == 1 else ("their agents are", "they")
+    return (
+        f"BRAKE: many hosts were lost at once; what is on {listed(sorted(draft.braked))} is moved nowhere until {their} back, or "
+        f"`sluice write-off` says that {they} will not be"
+    )
 
 
 def unknown(draft: Draft) -> list[HostName]:
@@ -46,7 +50,7 @@ def _forget_returned(draft: Draft) -> None:
 def _braked(draft: Draft) -> frozenset[HostName]:
     """Return the lost hosts that hold something, when they and those that are just going are too many.
 
-    Of those that were held it keeps the last ones, too, for as long as they come back one after the other.
+    Those that were held stay so while they come back one after the other, and while it is not known whether they are lost.
     """
     gone = [name for name, host in draft.view.hosts.items() if (name in draft.lost or not host.live) and not host.record.written_off]
     if not gone:
@@ -56,8 +60,12 @@ def _braked(draft: Draft) -> frozenset[HostName]:
     alive = sum(host.live for host in draft.view.hosts.values())
     if len(gone) > 1 and (len(gone) > MOST_HOSTS or len(gone) > MOST_PART * (len(gone) + alive)):
         return draft.lost.intersection(gone)
-    before = () if draft.view.status is None or not draft.coming else draft.view.status.braked
-    return draft.lost.intersection(gone).intersection(before)
+    return _before(draft).intersection(gone if draft.coming else unknown(draft))
+
+
+def _before(draft: Draft) -> frozenset[HostName]:
+    """Return those that were held after the last pass."""
+    return frozenset() if draft.view.status is None else frozenset(draft.view.status.braked)
 
 
 def _holding(draft: Draft) -> set[HostName]:

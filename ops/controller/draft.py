@@ -33,7 +33,7 @@ class Moment:
     lost: frozenset[HostName]
     rules: Rules
     coming: bool = False
-    """Whether a host that counted as lost was back a moment ago: others may follow."""
+    """Whether a host that the brake held was back a moment ago: others may follow."""
     ages: Mapping[float, float] = field(default_factory=dict)
     """For how long each stamp of the snapshot is known. Unit: seconds."""
     settled: View | None = None

@@ -357,6 +357,7 @@ class Absences:
         self._since: dict[HostName, float] = {}
         self._told: frozenset[HostName] = frozenset()
         self._back = -inf
+        self._coming = False
 
     def forget(self) -> None:
         """Count anew."""
@@ -368,19 +369,20 @@ class Absences:
         """Return the hosts that count as lost now."""
         now = self._clock()
         away = {name for name, host in view.hosts.items() if not host.live}
-        if self._told & view.hosts.keys() - away:
+        if view.status is not None and not away.issuperset(view.status.braked):
             self._back = now
+        self._coming = now < self._back + self._seconds
         self._since = {name: self._since.get(name, now) for name in away}
         self._told = frozenset(name for name, since in self._since.items() if now - since >= self._seconds)
         return self._told
 
     def coming(self) -> bool:
-        """Tell whether one that counted as lost was back a moment ago: others may follow."""
-        return self._clock() < self._back + self._seconds
+        """Tell whether one that the brake held was back a moment before `lost` was asked: others may follow."""
+        return self._coming
 
     def due(self) -> float:
         """Return in how many seconds the next host counts as lost, or none is coming any more: at once where that was so since `lost`."""
         begun = [since for name, since in self._since.items() if name not in self._told]
-        if self.coming():
+        if self._coming:
             begun.append(self._back)
         return max(0.0, min(begun, default=inf) + self._seconds - self._clock())

@@ -33,7 +33,7 @@ def replace_lost_slots(draft: Draft, tier: TierView) -> str | None:
             continue
         held = draft.braked.intersection(lost.values())
         if held:
-            return f"runs without its slots on {listed(sorted(held))}: too many hosts are lost at once, and nothing is moved"
+            return f"runs without its slots on {listed(sorted(held))}: many hosts were lost at once, and nothing is moved"
         why = _replace(draft, tier, spec, lost)
         if why is not None:
             return why

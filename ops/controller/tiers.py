@@ -77,7 +77,7 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     old = None if before is None else draft.incarnations[name].get(before)
     held = frozenset() if old is None else draft.braked & old.placement.hosts
     if held:
-        sentence = f"waits for {listed(sorted(held))}: too many hosts are lost at once, and nothing is moved"
+        sentence = f"waits for {listed(sorted(held))}: many hosts were lost at once, and nothing is moved"
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     away = _away(draft, old)
     if away:

@@ -209,7 +209,7 @@ class IncarnationReport(Frozen):
     """Its output is level with the owner's, or its first batch is written: beside an owner, it has taken over."""
     started_from: Receipt | None = None
     settled: Receipt | None = None
-    """Up to where all was out after one of its last batches, for a tier that writes streams; said now and then."""
+    """Up to where all was out a while ago, for a tier that writes streams; said now and then."""
     stopped_at: Receipt | None = None
     error: str | None = None
     """The last error, in one or a few lines, when failed or fenced."""

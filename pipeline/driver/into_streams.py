@@ -79,9 +79,9 @@ class IntoStreams(Engine):
         self._run = -1
         self._begins: dict[str, int] = {}
         self._reading = Reading({}, {})
-        self._reached = Reached(0.0)
-        self._settled = (-1, 0.0)
-        """The last micro-batch of this run that was told of, and when it was looked for."""
+        self._reached = Reached(time.monotonic)
+        self._settled = 0.0
+        """When it was last looked for what is out by a batch's end, or by measure."""
         self._looked = 0.0
         """When it was last looked for partitions that were added."""
         self._metered: dict[str, int] | None = None
@@ -152,7 +152,7 @@ class IntoStreams(Engine):
             self._handover.stop()
             self._handover = None
         self._executors, self._paused = setting.workers.working(), setting.workers.told
-        self._reached, self._settled = Reached(time.monotonic()), (-1, time.monotonic())
+        self._reached, self._settled = Reached(time.monotonic), time.monotonic()
         setting.flow.metered = metered
         self._metered = dict(begins) if metered else None
         if metered:
@@ -342,7 +342,7 @@ class IntoStreams(Engine):
             raise NoExecutorError(missing(there, workers.awake, workers.label))
 
     def _failure(self) -> Exception | None:
-        """Return why the query has ended, or has to: on another executor Spark would begin a task again with the batch, minutes ago."""
+        """Return why the query has ended, or has to: on another executor Spark would begin a task again with the batch, hours ago."""
         query = self._query
         if query is None:
             return None
@@ -388,21 +388,21 @@ class IntoStreams(Engine):
         return found
 
     def settled(self) -> dict[str, int]:
-        """In realtime by what tasks have read; else by the checkpoint, where a batch is committed when all of it is out, or by measure."""
-        now, query = time.monotonic(), self._query
-        if news := self._news:
-            self._news = {}
-            return news
+        """By what a realtime run's tasks have read, by the batches that were committed, or by measure."""
+        query, now = self._query, time.monotonic()
+        news, self._news = self._reached.news(self._news), {}
         if query is not None and self._setting.tier.mode is Mode.REALTIME:
-            return self._reached.look(now, lambda: reading(self._setting.session, query))
-        told, looked = self._settled
-        if now < looked + EVERY_SECONDS or (query is None and self._metered is None):
-            return {}
-        last = told if self._metered is not None else self._committed()
-        self._settled = (last, now)
+            news = self._reached.look(lambda: reading(self._setting.session, query)) or news
+        if now >= self._settled + EVERY_SECONDS:
+            self._settled = now
+            news = self._reached.news(self._all_out()) or news
+        return news
+
+    def _all_out(self) -> dict[str, int]:
         if self._metered is not None:
-            return dict(self._metered)
-        return ends(Path(self._folder()), last) if last > told else {}
+            return self._metered
+        last = -1 if self._query is None else self._committed()
+        return {} if last < 0 else ends(Path(self._folder()), last)
 
     def _committed(self) -> int:
         """Return the last batch of this run that all of is out; -1 before the first."""

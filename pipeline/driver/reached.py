@@ -17,7 +17,7 @@ BROKEN_SECONDS = 4.0
 LATER_SECONDS = SETTLED_MS / 1000 + BROKEN_SECONDS
 """From the first look to the second: what is heard after that one was said `SETTLED_MS` after the first one, or later."""
 HEARD_SECONDS = 5.0
-"""From the second look to the third: in this time the driver hears twice from each executor."""
+"""From each look to the next after that: in this time the driver hears twice from each executor."""
 
 
 @dataclass(frozen=True)
@@ -34,54 +34,52 @@ class Task:
     """How many records it has read, as far as was heard: at least so many."""
 
 
-@dataclass(frozen=True)
-class _Sight:
-    at: float
-    tasks: Mapping[int, Task]
-
-
 class Reached:
-    """Looks three times: at what was read, whether it is out by now, and whether the executors have worked since."""
+    """Looks four times: at what was read, whether it is out by now, and twice whether the executors have worked since."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         """Begin when the run begins."""
-        self._due = now + EVERY_SECONDS
-        self._looked = now
-        self._sights: list[_Sight] = []
+        self._clock = clock
+        self._due = clock() + EVERY_SECONDS
+        self._looked = clock()
+        self._sights: list[Mapping[int, Task]] = []
         self._told: dict[str, int] = {}
 
-    def look(self, now: float, tasks: Callable[[], Sequence[Task]]) -> dict[str, int]:
+    def look(self, tasks: Callable[[], Sequence[Task]]) -> dict[str, int]:
         """Return up to where all is out by what was read a while ago, when there is news; nothing most of the time.
 
         To be called again and again. It asks for `tasks`, all of them or none, when it has to know.
         """
+        now = self._clock()
         if now > self._looked + BROKEN_SECONDS and self._sights:
-            self._again(now, 0.0)
+            self._again(now)
         self._looked = now
         if now < self._due:
             return {}
-        seen = _Sight(now, {task.number: task for task in tasks()})
-        if not seen.tasks or (self._sights and seen.tasks.keys() != self._sights[0].tasks.keys()):
-            self._again(now, EVERY_SECONDS)
+        seen = {task.number: task for task in tasks()}
+        self._looked = now = self._clock()  # what it has seen may be as new as this
+        if not seen or (self._sights and seen.keys() != self._sights[0].keys()):
+            self._again(now + EVERY_SECONDS)
             return {}
         self._sights.append(seen)
         match self._sights:
             case [_]:
                 self._due = now + LATER_SECONDS
-            case [_, _]:
+            case [first, second, third, fourth]:
+                self._again(now + EVERY_SECONDS)
+                return self.news(_out(first, at_work=_grown(second, third) & _grown(third, fourth)))
+            case _:
                 self._due = now + HEARD_SECONDS
-            case [first, then, last]:
-                self._again(now, EVERY_SECONDS)
-                return self._news(_out(first.tasks, at_work=_grown(then.tasks, last.tasks)))
         return {}
 
-    def _news(self, out: Mapping[str, int]) -> dict[str, int]:
+    def news(self, out: Mapping[str, int]) -> dict[str, int]:
+        """Take up to where all is out, whatever told it; return all that is known of it, if that is more than before."""
         before, self._told = self._told, self._told | {partition: max(at, self._told.get(partition, at)) for partition, at in out.items()}
         return {} if self._told == before else dict(self._told)
 
-    def _again(self, now: float, seconds: float) -> None:
+    def _again(self, due: float) -> None:
         self._sights = []
-        self._due = now + seconds
+        self._due = due
 
 
 def _grown(before: Mapping[int, Task], after: Mapping[int, Task]) -> frozenset[str]:

@@ -52,7 +52,7 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
         "spark.executor.extraJavaOptions": java_options(busy=spec.mode is Mode.REALTIME),
         "spark.testing.reservedMemory": str(RESERVED),
         "spark.decommission.enabled": "true",
-        # a task that Spark began again by itself would write again from the batch's begin, in realtime minutes ago: the driver begins the
+        # a task that Spark began again by itself would write again from the batch's begin, in realtime hours ago: the driver begins the
         # query again, from what is put out; where state is held, records that were read twice would be counted twice
         "spark.task.maxFailures": "1" if spec.outputs or spec.state else "4",
         "spark.stage.maxConsecutiveAttempts": "1" if spec.state else "4",

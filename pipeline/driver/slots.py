@@ -3,12 +3,18 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+import structlog
+from py4j.protocol import Py4JError
+
+from pipeline.driver.failure import plainly
 from pipeline.driver.reached import Task
 
 if TYPE_CHECKING:
     from pyspark import SparkJobInfo
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+log = structlog.get_logger()
 
 REALTIME_SCAN = "RealTimeStreamScanExec"
 RUNNING = "RUNNING"
@@ -39,15 +45,26 @@ def records_read(session: "SparkSession") -> tuple[int, int]:
 
 def reading(session: "SparkSession", query: "StreamingQuery") -> list[Task]:
     """Return the tasks of a realtime query with what they have read, as far as was heard; none unless all of them run."""
-    places = _places(query)  # before its tasks: of a batch that has begun meanwhile, they have read less
-    stages = {stage for job in _jobs(session, query) for stage in job.stageIds}
-    tasks = {task.index(): task for task in _active_tasks(session, stages) if task.status() == RUNNING}
+    try:
+        if not _running(session, query):  # it is being planned: whoever asks for the plan now waits for that
+            return []
+        places = _places(query)  # before its tasks: of a batch that has begun meanwhile, they have read less
+        tasks = _running(session, query)
+    except Py4JError as error:
+        log.warning("what its tasks have read is not known", error=plainly(error))
+        return []
     if tasks.keys() != set(range(len(places))):
         return []
     return [
-        Task(int(task.taskId()), str(task.executorId()), partition, begin, _read(task))
-        for (partition, begin), task in zip(places, (tasks[index] for index in range(len(places))), strict=True)
+        Task(int(tasks[index].taskId()), str(tasks[index].executorId()), partition, begin, _read(tasks[index]))
+        for index, (partition, begin) in enumerate(places)
     ]
+
+
+def _running(session: "SparkSession", query: "StreamingQuery") -> dict[int, Any]:
+    """Return the tasks of a query that run, by their number in its plan."""
+    stages = {stage for job in _jobs(session, query) for stage in job.stageIds}
+    return {int(task.index()): task for task in _active_tasks(session, stages) if task.status() == RUNNING}
 
 
 def _places(query: "StreamingQuery") -> list[tuple[str, int]]:

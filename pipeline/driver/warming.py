@@ -19,7 +19,7 @@ def level(seconds: Sequence[float]) -> bool:
 
 
 class Outflow:
-    """What comes out of a query whose tasks may run for an hour, so that no batch tells how long it takes."""
+    """What comes out of a query whose tasks may run for a day, so that no batch tells how long it takes."""
 
     def __init__(self, wanted: int, begun: float) -> None:
         """Expect so many records that wait to be read, of which its transform may put out fewer."""

@@ -1,4 +1,4 @@
-"""A pipeline for tests: one realtime tier that lets nothing through of three partitions of four."""
+"""A pipeline for tests: one realtime tier that lets few records through, and makes one of them larger than can be sent."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -9,7 +9,9 @@ from pipeline.declare import Pipeline, Stream, Tier
 from pipeline.driver import reached
 from pipeline.grouping import Local
 
-NUMBER = "n bigint"
+GIVEN = "n bigint, keep boolean, swell boolean"
+KEPT = "n bigint, text string"
+TOO_LARGE = 5_000_000
 SLOT = Quantum(cpu=1, memory=750, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
@@ -17,14 +19,14 @@ reached.EVERY_SECONDS = 5.0  # in the driver's process, which loads this: so tha
 
 
 def chosen(raw: DataFrame) -> DataFrame:
-    read = raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
-    return read.filter(F.col("n") % 4 == 0)
+    read = raw.select(F.from_json("value", GIVEN).alias("read"), "lineage").select("read.*", "lineage")
+    return read.filter("keep").select("n", F.when(F.col("swell"), F.repeat(F.lit("x"), F.lit(TOO_LARGE))).alias("text"), "lineage")
 
 
 PIPELINE = Pipeline(
     (
         Tier(
-            "choose", Kind.ENTRY, (Stream("raw"),), chosen, outputs=(Stream("chosen", NUMBER, Local()),), mode=Mode.REALTIME,
+            "choose", Kind.ENTRY, (Stream("raw"),), chosen, outputs=(Stream("chosen", KEPT, Local()),), mode=Mode.REALTIME,
             quantum=SLOT, driver=DRIVER, filters=True,
         ),
     )

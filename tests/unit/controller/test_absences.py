@@ -7,7 +7,7 @@ import pytest
 
 from ops.controller.decide import decide
 from ops.controller.leader import Absences
-from ops.model.status import TierState
+from ops.model.status import ControllerStatus, TierState
 from ops.simulation.cluster import Size, unplanned
 
 
@@ -31,23 +31,27 @@ def test_the_leader_is_due_when_the_next_host_counts_as_lost():
     assert absences.due() == inf
 
 
-def test_for_a_moment_after_a_lost_host_is_back_others_are_coming_and_the_leader_is_due_when_that_is_over():
+def test_for_a_moment_after_one_that_the_brake_held_is_back_others_are_coming_and_the_leader_is_due_when_that_is_over():
     now = 0.0
     absences = Absences(12.0, lambda: now)
     view, _, away = with_away(2)
-    first, other = sorted(away)
-    one_back = replace(view, hosts=view.hosts | {first: replace(view.hosts[first], live=True)})
+    first, _ = sorted(away)
+    back = view.hosts | {first: replace(view.hosts[first], live=True)}
+    status = ControllerStatus(leader="c1", epoch=1, at=0.0, sentence="", braked=tuple(sorted(away)))
     absences.lost(view)
-    now = 5.0
-    absences.lost(one_back)
-    assert not absences.coming(), "it was away, not lost"
     now = 12.0
-    assert absences.lost(one_back) == {other}
+    absences.lost(replace(view, hosts=back))
+    assert not absences.coming(), "the brake did not hold it"
+    now = 13.0
+    absences.lost(replace(view, status=status))
+    assert not absences.coming(), "none is back"
     now = 20.0
-    assert absences.lost(replace(view, hosts={name: replace(host, live=True) for name, host in view.hosts.items()})) == frozenset()
+    absences.lost(replace(view, hosts=back, status=status))
     assert absences.coming()
     assert absences.due() == pytest.approx(12.0)
-    now = 32.0
+    now = 32.5
+    assert absences.due() == 0.0, "the last pass was told that others are coming"
+    absences.lost(replace(view, hosts=back))
     assert not absences.coming()
     assert absences.due() == inf
 

@@ -16,9 +16,9 @@ MANY = (*HOSTS, *(host(f"h{number}") for number in range(4, 11)))
 WIDE = {name: Share(minimum=1, target=4, maximum=8) for name in ("entry", "enrich", "counts", "outbound")}
 
 
-def spread_world(hosts=MANY):
+def spread_world(hosts=MANY, kind=Told):
     """All tiers on all hosts."""
-    made = Told(hosts=hosts, rules=RULES.__class__(shares={**RULES.shares, **WIDE}, shifts=RULES.shifts, partitions=8))
+    made = kind(hosts=hosts, rules=RULES.__class__(shares={**RULES.shares, **WIDE}, shifts=RULES.shifts, partitions=8))
     made.want()
     made.settle()
     return made
@@ -55,7 +55,10 @@ def test_many_keep_what_is_on_them_and_go_on_when_they_are_back(world):
     before, lost = placements(world), used(world)[:5]
     lose(world, *lost)
     assert placements(world) == before
-    assert "BRAKE: 5 hosts are lost at once" in world.sentences[-1]
+    assert (
+        f"BRAKE: many hosts were lost at once; what is on {', '.join(sorted(lost))} is moved nowhere until their agents are back"
+        in world.sentences[-1]
+    )
     assert "sluice write-off" in world.sentences[-1]
     for name in lost:
         world.agents[name].register()
@@ -69,10 +72,24 @@ def test_the_brake_is_off_a_moment_after_few_are_left(world):
     for name in lost[:3]:
         world.agents[name].register()
     world.tick()
-    assert "BRAKE: 2 hosts are lost at once" in world.sentences[-1]
+    left = ", ".join(sorted(lost[3:]))
+    assert f"BRAKE: many hosts were lost at once; what is on {left} is moved nowhere" in world.sentences[-1]
     assert placements(world) == before
     world.settle()
     assert not {*used(world)} & {*lost[3:]}
+    assert any(f"the brake is off: few are lost now, and what is on {left} goes on elsewhere" in said for said in world.sentences)
+
+
+def test_a_new_leader_waits_for_those_that_come_back_too(world):
+    before, lost = placements(world), used(world)[:5]
+    lose(world, *lost)
+    world.absences.forget()
+    for name in lost:
+        world.agents[name].register()
+        for _ in range(5):
+            world.tick()
+            assert placements(world) == before
+    assert not world.braked
 
 
 @pytest.mark.parametrize("seconds", [1, 5])
@@ -124,7 +141,8 @@ def test_a_person_writes_all_of_them_off(world):
     assert "BRAKE" in world.sentences[-1], "what came back is not written off any more"
 
 
-def test_what_a_person_writes_off_is_written_off_by_a_controller_that_has_just_taken_office(world):
+def test_what_a_person_writes_off_is_written_off_by_a_controller_that_has_just_taken_office():
+    world = spread_world(kind=World)  # nothing tells what was held
     lost = used(world)[:5]
     lose(world, *lost)
     runbook = world.begin("w1", kind=ChangeKind.WRITE_OFF)

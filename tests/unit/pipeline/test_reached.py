@@ -3,78 +3,95 @@
 import math
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.driver.positions import GIVE_UP_MS
-from pipeline.driver.reached import BROKEN_SECONDS, EVERY_SECONDS, LATER_SECONDS, Reached, Task
+from pipeline.driver.reached import BROKEN_SECONDS, EVERY_SECONDS, HEARD_SECONDS, LATER_SECONDS, Reached, Task
 
 LOOK = 0.25
 HEARTBEAT = 2.0
 GIVE_UP = GIVE_UP_MS / 1000
 UNTIL = 3 * EVERY_SECONDS
-AT_MOST = EVERY_SECONDS + LATER_SECONDS + 10
+AT_MOST = EVERY_SECONDS + LATER_SECONDS + 2 * HEARD_SECONDS + 5
+AWAKE = 1.0
+"""So long one that stood still may work on, until it sees what it has missed and ends."""
 
 
 @dataclass(frozen=True)
 class Executor:
-    """One that reads a partition from offset 100 on, every so often, until it ends or stands still."""
+    """One that reads a partition from offset 100 on, every so often, until it stands still; or ends, then or when it goes on."""
 
-    name: str
     period: float
     """Between two records."""
     slow: float
     """So long after it was handed over, a record is out."""
-    stops: float
-    """From then on it does nothing more."""
-    ends: bool
-    """Whether it ends then, and everybody sees; else it stands still, and nobody does."""
+    stops: float = math.inf
+    stands: float = math.inf
+    """For how long; where it ends at once, not at all."""
+    name: str = ""
+
+    @property
+    def ends(self):
+        return self.stops + self.stands + (AWAKE if self.stands else 0.0)
 
     def read(self, now):
         """Return how many it has read."""
-        return int(min(now, self.stops) / self.period)
+        awake = max(0.0, min(now, self.ends) - self.stops - self.stands) if self.stands < math.inf else 0.0
+        return int((min(now, self.stops) + 5 * awake) / self.period)
 
     def out(self, now):
         """Return the first offset that is not out: a record is handed over as late as when the next one is read."""
         return 100 + max(0, int((min(now, self.stops) - self.slow) / self.period) - 1)
 
     def heard(self, now):
-        """Return what its last heartbeat has told."""
-        return self.read(math.floor(min(now, self.stops) / HEARTBEAT) * HEARTBEAT)
+        """Return what its last heartbeat has told; the first thing that it does when it goes on is to send one."""
+        last = math.floor(now / HEARTBEAT) * HEARTBEAT
+        if last >= self.stops:
+            last = now if now >= self.stops + self.stands else math.floor(self.stops / HEARTBEAT) * HEARTBEAT
+        return self.read(last)
 
 
-SOON = st.sampled_from([EVERY_SECONDS + quarters / 4 for quarters in range(-8, 80)])
+SOON = st.sampled_from([EVERY_SECONDS + quarters / 4 for quarters in range(-8, 100)])
 """Around the first time that it looks."""
 executors = st.builds(
     Executor,
-    name=st.just(""),
     period=st.sampled_from((0.05, 1.0, 12.0, 1000.0)),
     slow=st.sampled_from((0.0, GIVE_UP - 0.01)),
     stops=st.one_of(st.just(math.inf), SOON),
-    ends=st.booleans(),
+    stands=st.sampled_from((0.0, 5.0, 15.0, 18.5, 20.0, 24.0, math.inf)),
 )
 pauses = st.lists(st.tuples(SOON, st.sampled_from((0.5, 3.0, 9.5, 13.5))), max_size=2)
 
 
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
 def run(working, pauses=()):
     """Yield each time, what is told then, and up to where all is out; the driver, and what it hears, stands still in `pauses`."""
-    reached, now, heard_until = Reached(0.0), 0.0, 0.0
+    clock, heard_until = Clock(), 0.0
+    reached = Reached(clock)
 
     def tasks():
-        if any(each.ends and heard_until > each.stops + LOOK for each in working):
+        if any(heard_until > each.ends + LOOK for each in working):
             return []
         return [Task(number, each.name, partition(number), 100, each.heard(heard_until)) for number, each in enumerate(working)]
 
-    while now < UNTIL:
-        now += LOOK
-        pause = sum(length for at, length in pauses if now - LOOK <= at < now)
+    while clock.now < UNTIL:
+        clock.now += LOOK
+        pause = sum(length for at, length in pauses if clock.now - LOOK <= at < clock.now)
         if not pause:
-            heard_until = now - LOOK  # what has come while it stood still is heard a little later
-        now += pause
+            heard_until = clock.now - LOOK  # what has come while it stood still is heard a little later
+        clock.now += pause
         out = {}
         for number, each in enumerate(working):
-            out[partition(number)] = min(each.out(now), out.get(partition(number), math.inf))
-        yield now, reached.look(now, tasks), out
+            out[partition(number)] = min(each.out(clock.now), out.get(partition(number), math.inf))
+        yield clock.now, reached.look(tasks), out
 
 
 def partition(number):
@@ -87,7 +104,8 @@ def named(found):
 
 
 @given(st.lists(executors, min_size=1, max_size=3), pauses)
-@example([Executor("", 0.05, GIVE_UP - 0.01, EVERY_SECONDS + 5, ends=False)], [(EVERY_SECONDS + 0.5, LATER_SECONDS)])
+@example([Executor(0.05, GIVE_UP - 0.01, EVERY_SECONDS + 5)], [(EVERY_SECONDS + 0.5, LATER_SECONDS)])
+@example([Executor(0.05, GIVE_UP - 0.01, EVERY_SECONDS + 0.5, LATER_SECONDS + HEARD_SECONDS - 0.75)], [])
 @settings(max_examples=500)
 def test_what_is_told_is_out_and_it_is_never_told_less(found, pauses):
     before = {}
@@ -112,33 +130,42 @@ def test_where_nothing_goes_wrong_all_that_was_read_a_while_ago_is_told(found):
 
 
 def test_a_quiet_partition_beside_a_busy_one_is_told_and_of_an_executor_that_reads_nothing_nothing():
-    busy, quiet = Task(1, "a", "numbers/0", 0, 0), Task(2, "a", "numbers/1", 500, 40)
-    other = Task(3, "b", "numbers/2", 0, 7)
-    reached, now, told = Reached(0.0), 0.0, {}
+    clock, told = Clock(), {}
+    reached = Reached(clock)
+    quiet, other = Task(2, "a", "numbers/1", 500, 40), Task(3, "b", "numbers/2", 0, 7)
     while not told:
-        now += LOOK
-        tasks = [Task(1, "a", busy.partition, 0, int(now * 100)), quiet, other]
-        told = reached.look(now, lambda tasks=tasks: tasks)
+        clock.now += LOOK
+        told = reached.look(lambda: [Task(1, "a", "numbers/0", 0, int(clock.now * 100)), quiet, other])
     assert told == {"numbers/0": EVERY_SECONDS * 100 - 1, "numbers/1": 539, "numbers/2": 0}
 
 
 def test_of_tasks_that_others_have_followed_nothing_is_told():
-    reached, now, told = Reached(0.0), 0.0, []
-    while now < 2 * EVERY_SECONDS:
-        now += LOOK
-        number = int(now // (LATER_SECONDS / 2))
-        told.append(reached.look(now, lambda number=number, now=now: [Task(number, "a", "numbers/0", 0, int(now * 100))]))
+    clock, told = Clock(), []
+    reached = Reached(clock)
+    while clock.now < 2 * EVERY_SECONDS:
+        clock.now += LOOK
+        number = int(clock.now // (LATER_SECONDS / 2))
+        told.append(reached.look(lambda number=number: [Task(number, "a", "numbers/0", 0, int(clock.now * 100))]))
     assert not any(told)
 
 
-def test_who_has_not_looked_for_a_while_begins_to_look_anew():
-    asked = []
+@pytest.mark.parametrize(("stood", "anew"), [(BROKEN_SECONDS + 0.1, True), (BROKEN_SECONDS - 0.1, False)])
+def test_who_has_not_looked_for_a_while_begins_to_look_anew(stood, anew):
+    clock, asked = Clock(), []
+    reached = Reached(clock)
 
     def tasks():
-        asked.append(now)
-        return [Task(1, "a", "numbers/0", 0, int(now * 100))]
+        asked.append(clock.now)
+        return [Task(1, "a", "numbers/0", 0, int(clock.now * 100))]
 
-    reached = Reached(0.0)
-    for now in (EVERY_SECONDS, EVERY_SECONDS + BROKEN_SECONDS + 0.1, EVERY_SECONDS + BROKEN_SECONDS + 0.2):
-        assert reached.look(now, tasks) == {}
-    assert asked == [EVERY_SECONDS, EVERY_SECONDS + BROKEN_SECONDS + 0.1]
+    for clock.now in (EVERY_SECONDS, EVERY_SECONDS + stood, EVERY_SECONDS + stood + 0.1):
+        assert reached.look(tasks) == {}
+    assert asked == [EVERY_SECONDS, EVERY_SECONDS + stood][: 1 + anew]
+
+
+def test_what_was_told_otherwise_is_told_with_it_and_nothing_twice():
+    reached = Reached(Clock())
+    assert reached.news({}) == {}
+    assert reached.news({"numbers/0": 5}) == {"numbers/0": 5}
+    assert reached.news({"numbers/0": 4, "numbers/1": 1}) == {"numbers/0": 5, "numbers/1": 1}
+    assert reached.news({"numbers/0": 5}) == {}
