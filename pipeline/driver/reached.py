@@ -35,7 +35,7 @@ class Task:
 
 
 class Reached:
-    """Looks four times: at what was read, whether it is out by now, and twice whether the executors have worked since."""
+    """Looks four times: at what was read, whether it is out by now, which executors have worked since, and whether they go on."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Begin when the run begins."""
@@ -65,9 +65,9 @@ class Reached:
         match self._sights:
             case [_]:
                 self._due = now + LATER_SECONDS
-            case [first, second, third, fourth]:
+            case [first, second, third, _]:
                 self._again(now + EVERY_SECONDS)
-                return self.news(_out(first, at_work=_grown(second, third) & _grown(third, fourth)))
+                return self.news(_out(first, at_work=_grown(second, third)))
             case _:
                 self._due = now + HEARD_SECONDS
         return {}

@@ -20,7 +20,9 @@ reached.EVERY_SECONDS = 5.0  # in the driver's process, which loads this: so tha
 
 def chosen(raw: DataFrame) -> DataFrame:
     read = raw.select(F.from_json("value", GIVEN).alias("read"), "lineage").select("read.*", "lineage")
-    return read.filter("keep").select("n", F.when(F.col("swell"), F.repeat(F.lit("x"), F.lit(TOO_LARGE))).alias("text"), "lineage")
+    return read.filter("keep").select(
+        "n", F.when(F.col("swell"), F.repeat(F.lit("x"), TOO_LARGE - F.abs(F.col("n").cast("int")))).alias("text"), "lineage"
+    )
 
 
 PIPELINE = Pipeline(
