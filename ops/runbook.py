@@ -16,6 +16,7 @@ from ops.model.access import Role
 from ops.model.ids import ChangeId, OperationId, TierName
 from ops.model.incarnation import TierWanted
 from ops.model.operation import STEPS, ChangeSpec, JournalEntry, Operation, Result, Step
+from ops.model.share import Layer
 from ops.model.trail import Entry, Outcome
 
 POLL_SECONDS = 0.15
@@ -187,7 +188,8 @@ def want(  # noqa: PLR0913 - each is one field of what is wanted
         after = before.model_copy(update={**{key: value for key, value in said.items() if value is not None}, "by": by, "at": time.time()})
         if found is not None and after.model_copy(update={"by": before.by, "at": before.at}) == before:
             return before
-        entry = Entry(at=time.time(), by=by, what=_asked(tier, running=running, paused=paused), outcome=Outcome.DONE)
+        what, layer = _asked(tier, running=running, paused=paused), Layer.PERSON.name.lower()
+        entry = Entry(at=time.time(), by=by, layer=layer, what=what, outcome=Outcome.DONE)
         try:
             channel.multi([Write(path, after, None if found is None else found.version), trail.write(Role.OPERATOR, entry)])
         except ConflictError:

@@ -21,6 +21,7 @@ _FORMS = {
     **dict.fromkeys(("tuple_type", "list_type", "set_type", "frozen_set_type"), _LIST),
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _KEYS),
     "path_type": "write the path of a file or folder",
+    "too_short": "there is nothing in it: write one at least, or leave the key out",
 }
 """What pydantic says in the words of Python's types."""
 

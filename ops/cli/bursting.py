@@ -43,25 +43,27 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
         typer.echo("  is planned when their agents have registered, and all is taken back where that plan is refused")
         return
     ended_as_by_ctrl_c()
-    done = False
+    until, done = time.monotonic() + deadline, False
     try:
         ids = ec2.launch(change, count)
         hosts = [ec2.host_of(each) for each in ids]
         typer.echo(f"launched {', '.join(ids)}; waiting for {', '.join(hosts)}", err=True)
-        missing = _not_registered(hosts, deadline)
+        missing = _not_registered(hosts, until)
         if missing:
-            typer.echo(f"no agent has registered {', '.join(missing)}; look at the instance's console log", err=True)
+            why = f"no agent has registered {', '.join(missing)} within {deadline:g} s; look at the instance's console log"
+            typer.echo(why, err=True)
+            if as_json:
+                print_json({"change": change, "kind": spec.kind, "dry_run": False, "ok": False, "error": why})
         else:
-            done = carried_out(spec, deadline=deadline, dry_run=False, as_json=as_json, change=change)
+            done = carried_out(spec, deadline=until - time.monotonic(), dry_run=False, as_json=as_json, change=change)
     finally:
         if not done:
             _take_back(change)
     raise typer.Exit(OK if done else FAILED)
 
 
-def _not_registered(hosts: list[HostName], seconds: float) -> list[HostName]:
-    """Wait for the hosts' agents; return those that have not registered by then."""
-    until = time.monotonic() + seconds
+def _not_registered(hosts: list[HostName], until: float) -> list[HostName]:
+    """Wait for the hosts' agents; return those that have not registered by then, on the monotonic clock."""
     with open_channel() as channel:
         while (missing := [host for host in hosts if not channel.exists(paths.live(host))]) and time.monotonic() < until:
             time.sleep(POLL_SECONDS)

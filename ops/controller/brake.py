@@ -59,7 +59,7 @@ def _braked(draft: Draft) -> frozenset[HostName]:
     gone = [name for name in gone if name in holding]
     alive = sum(host.live for host in draft.view.hosts.values())
     if len(gone) > 1 and (len(gone) > MOST_HOSTS or len(gone) > MOST_PART * (len(gone) + alive)):
-        return draft.lost.intersection(gone)
+        return (draft.lost | _before(draft)).intersection(gone)
     return _before(draft).intersection(gone if draft.coming else unknown(draft))
 
 

@@ -69,7 +69,10 @@ def _sentence(draft: Draft, waits: list[str]) -> str:
     lost = [f"lost: {listed(sorted(draft.lost))}"] if draft.lost else []
     tiers = {*draft.view.tiers, *draft.view.unread}
     slips = unknown(draft.rules, draft.rules.shifts, tiers) if tiers else []
-    beside = "".join(f"; {part}" for part in (*lost, *starved, *draft.suspects, *draft.view.troubles, *slips))
+    refused = (
+        [f"the site file was changed and cannot be used, what it said before holds: {draft.rules.refused}"] if draft.rules.refused else []
+    )
+    beside = "".join(f"; {part}" for part in (*lost, *starved, *draft.suspects, *draft.view.troubles, *slips, *refused))
     if odd:
         return f"{'; '.join(odd)}{beside}"
     return f"{len(draft.statuses)} tiers run, nothing is being changed{beside}" if draft.statuses else f"no tier is published yet{beside}"

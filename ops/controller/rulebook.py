@@ -5,6 +5,7 @@ Started by `__main__`, which has it followed in a thread of its own.
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -41,7 +42,7 @@ class Rulebook:
                 log.exception("the site file could not be looked at: the one before it holds", path=str(self._path))
 
     def look(self) -> bool:
-        """Read the file anew when it has changed and is the same as at the last look; tell whether other rules hold."""
+        """Read the file anew when it has changed and is the same as at the last look; tell whether there is news."""
         before, self._seen = self._seen, _stamp(self._path)
         if self._seen == self._read or self._seen != before:
             return False
@@ -50,11 +51,12 @@ class Rulebook:
             rules = rules_of(load(self._path), Layers())
         except SiteError as error:
             log.error("the site file cannot be used: the one before it holds", path=str(self._path), error=str(error))  # noqa: TRY400
-            return False
+            rules = replace(self.rules, refused=" ".join(str(error).split()))
         if rules == self.rules:
             return False
         self.rules = rules
-        log.info("the site file has changed: it holds from now on", path=str(self._path))
+        if not rules.refused:
+            log.info("the site file has changed: it holds from now on", path=str(self._path))
         return True
 
 

@@ -61,10 +61,10 @@ def layer_of(kind: ChangeKind, by: str, said: str | None = None) -> str | None:
 
 def what_of(spec: ChangeSpec) -> str:
     """Say what is wanted: `scale enrich k=3`."""
-    named = [str(word) for word in (spec.host, spec.tier, spec.shift) if word is not None]
+    named = [str(word) for word in (spec.host, spec.tier, spec.shift, *spec.workers) if word is not None]
     said = [
         f"{key}={value}"
-        for key in ("k", "minimum", "maximum", "to", "release", "layer", "until")
+        for key in ("k", "minimum", "maximum", "to", "release", "partitions", "layer", "until")
         if (value := getattr(spec, key)) is not None
     ]
     return " ".join([spec.kind, *named, *said])

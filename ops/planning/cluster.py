@@ -181,6 +181,8 @@ class Rules:
     """How long the tasks in a batch slot that is wanted back may go on."""
     repair_seconds: float | None = None
     """For how long a tier may have drifted before the controller repairs it; None: it waits for a person."""
+    refused: str = ""
+    """Why the site file, which was changed since, cannot be used."""
     resolved: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What was found for each tenant: a decision asks for the same of eighty tiers eighty times (`shares.target`)."""
 

@@ -220,7 +220,8 @@ def _check_scale(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     notes = [] if isinstance(spec.k, int) else [f"{spec.k} of {cluster.rules.wholes.get(spec.tenant, 0)} are {slots} slots"]
     low, high = (None if amount is None else slots_of(spec.tenant, amount, cluster.rules) for amount in (spec.minimum, spec.maximum))
     if low is not None and high is not None and low > high:
-        message = f"a minimum of {low} is above a maximum of {high}"
+        way = f"ask for a maximum of {low} or more, or a minimum of {high} or less"
+        message = f"{spec.tier}: a minimum of {low} is above a maximum of {high}; {way}"
         raise RefusedError(message)
     after = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0))
     lowest = limits(spec.tenant, after.rules).minimum

@@ -21,7 +21,7 @@ def refused(path: Path) -> str:
     ("text", "why"),
     [
         (f"pipeline: p\nhosts: [{HOST}, {HOST}]", ": hosts: h1 is there more than once; give each host a name of its own"),
-        (f"pipeline: p\nhosts: [{HOST}]\nreboot: []", ": reboot: Tuple should have at least 1 item"),
+        (f"pipeline: p\nhosts: [{HOST}]\nreboot: []", ": reboot: there is nothing in it: write one at least, or leave the key out"),
         *(
             (
                 f"pipeline: p\nhosts: []\nshifts: {{night: {{schedule: '{schedule}'}}}}",

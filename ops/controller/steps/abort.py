@@ -79,7 +79,8 @@ def _want_again(draft: Draft, change: ChangeRecord, by: str) -> None:
         wanted = draft.wanted[tier]
         whole = _is_about_the_whole(change.spec, tier)
         mine = set(wanted.paused_workers) & set(change.spec.workers)
-        if wanted.paused and wanted.by == change.by and wanted.at >= change.started_at and whole:
+        since = draft.age(wanted.at) <= draft.age(change.started_at)
+        if wanted.paused and wanted.by == change.by and since and whole:
             draft.wanted[tier] = wanted.model_copy(update={"paused": False, "by": by, "at": draft.now})
         elif mine:
             kept = tuple(worker for worker in wanted.paused_workers if worker not in mine)

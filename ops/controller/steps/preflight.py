@@ -7,6 +7,7 @@ from ops.controller.draft import Draft
 from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
 from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeSpec, ChangeState, MaintenanceLock, Move, Operation, Plan
 from ops.model.sentence import listed
+from ops.model.trail import what_of
 from ops.planning.checker import violations
 from ops.planning.cluster import Cluster, RefusedError
 from ops.planning.plan import aftermath, plan
@@ -89,8 +90,7 @@ def _holder(draft: Draft, operation: Operation) -> str | None:
     if change is None or change.state is not ChangeState.ACTIVE:
         return None
     since = datetime.fromtimestamp(lock.since, UTC).strftime("%H:%M:%S UTC")
-    what = " ".join(str(part) for part in (change.spec.kind, change.spec.host or change.spec.tier or change.spec.shift) if part)
-    return f"change {lock.change} ({what}, by {lock.by}) has had the maintenance lock since {since}"
+    return f"change {lock.change} ({what_of(change.spec)}, by {lock.by}) has had the maintenance lock since {since}"
 
 
 def _held_up(kind: ChangeKind, holder: str) -> Outcome:

@@ -26,7 +26,7 @@ ADDED = '"of_next":1'
 FIRST, SECOND = (slot(BATCH).model_copy(update={"id": slot_id(BATCH, 0, number), "label": label_of(BATCH, 0)}) for number in range(2))
 EDITS = {
     "ops/model/resources.py": [
-        ('extra="forbid")\n\n    @model_serializer', 'extra="forbid")\n    of_next: int = 1\n\n    @model_serializer'),
+        ("allow_inf_nan=False)\n\n    @model_serializer", "allow_inf_nan=False)\n    of_next: int = 1\n\n    @model_serializer"),
         ("written: dict[str, Any] = write(self)", 'written: dict[str, Any] = {**write(self), "of_next": 1}'),
     ],
     "ops/model/operation.py": [
@@ -35,7 +35,7 @@ EDITS = {
     ],
     "ops/controller/operations.py": [
         ("    Step.ABORT: abort,\n", '    Step.ABORT: abort,\n    Step.SURVEY: lambda draft, operation: Done("surveyed"),\n'),
-        ("frozenset({Step.PREFLIGHT, Step.ABORT})", "frozenset({Step.PREFLIGHT, Step.ABORT, Step.SURVEY})"),
+        ("None if operation.step is Step.ABORT else", "None if operation.step in {Step.ABORT, Step.SURVEY} else"),
         ("import Failed, Outcome, Waiting", "import Done, Failed, Outcome, Waiting"),
     ],
 }
@@ -47,13 +47,18 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     code = tmp_path_factory.mktemp("next")
     for package in ("ops", "pipeline"):
         shutil.copytree(REPOSITORY / package, code / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, edits in EDITS.items():
-        text = (code / name).read_text()
-        for before, after in edits:
-            assert before in text, f"{name} has no {before!r} any more"
-            text = text.replace(before, after)
-        (code / name).write_text(text)
+    for name in EDITS:
+        (code / name).write_text(edited(name))
     return code
+
+
+def edited(name: str) -> str:
+    """Return a module as the next version has it."""
+    text = (REPOSITORY / name).read_text()
+    for before, after in EDITS[name]:
+        assert before in text, f"{name} has no {before!r} any more"
+        text = text.replace(before, after)
+    return text
 
 
 class Controllers:

@@ -101,6 +101,9 @@ def test_of_two_people_who_set_numbers_at_once_one_is_told_of_the_other(pipeline
     asked = [world.begin(f"s{k}", kind=ChangeKind.SCALE, tier="counts", k=k) for k in (2, 3)]
     world.until_true(lambda: all(runbook.ended for runbook in asked), 180)
     (done,), (refused,) = [runbook for runbook in asked if runbook.ok], [runbook for runbook in asked if not runbook.ok]
-    assert f"change {done.change} (scale counts, by test) has had the maintenance lock since" in refused.results[Step.PREFLIGHT].sentence
+    assert (
+        f"change {done.change} (scale counts k={done.spec.k}, by test) has had the maintenance lock since"
+        in refused.results[Step.PREFLIGHT].sentence
+    )
     assert len(world.placement("counts").slots) == done.spec.k
     world.check_settled()

@@ -80,10 +80,15 @@ def test_the_brake_is_off_a_moment_after_few_are_left(world):
     assert any(f"the brake is off: few are lost now, and what is on {left} goes on elsewhere" in said for said in world.sentences)
 
 
-def test_a_new_leader_waits_for_those_that_come_back_too(world):
+@pytest.mark.parametrize("later", [0, 3])
+def test_a_new_leader_waits_for_those_that_come_back_too(world, later):
     before, lost = placements(world), used(world)[:5]
     lose(world, *lost)
     world.absences.forget()
+    for _ in range(later):
+        world.tick()
+        assert set(world.braked) == set(lost)
+    assert not any("the brake is off" in said for said in world.sentences)
     for name in lost:
         world.agents[name].register()
         for _ in range(5):

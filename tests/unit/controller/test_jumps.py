@@ -205,3 +205,16 @@ def test_a_tier_whose_host_is_lost_after_failures_does_not_wait_for_ever():
     world.until(lambda: world.state("counts") is State.RUNNING, 60)
     world.agents[world.placement("counts").driver].die()
     world.until(lambda: world.state("counts") is State.RUNNING, 60)
+
+
+@pytest.mark.parametrize("jump", [JUMP, -JUMP])
+def test_an_abort_takes_back_a_pause_though_the_clock_jumped_while_that_was_under_way(jump):
+    for moment in range(30):
+        world = fresh()
+        runbook = world.begin("p1", kind=ChangeKind.PAUSE)
+        world.until(lambda world=world: Step.PREFLIGHT in world.runbooks[0].results)
+        world.ahead += jump
+        if not runbook.abort_after(moment):
+            break
+        assert {world.state(name) for name in world.specs} == {State.RUNNING}, moment
+    assert moment > 2

@@ -1,8 +1,10 @@
 """The site file is followed: what it says holds at once, and what cannot be used changes nothing."""
 
 import os
+from dataclasses import replace
 
 import pytest
+from simulation.world import HOSTS, World
 
 from ops.controller.rulebook import Rulebook
 from ops.site import SiteError
@@ -45,16 +47,22 @@ SHIFT = "shifts: {night: {schedule: daily}}\n"
 
 
 @pytest.mark.parametrize("text", ["hosts: [", f"{BASE}separate: [[counts]]\n", f"{BASE}budget: {{counts: -1}}\n", BASE + SHIFT])
-def test_what_cannot_be_used_changes_nothing(path, text):
+def test_what_cannot_be_used_changes_nothing_and_is_said(path, text):
     book = Rulebook(path)
+    before = book.rules
     path.write_text(text)
-    assert looked(book) == [False, False]
+    assert looked(book) == [False, True]
+    assert "site.yaml: " in book.rules.refused
+    assert "\n" not in book.rules.refused
     path.unlink()
-    assert looked(book) == [False, False]
-    assert book.rules.locality == {"counts": "h1"}
+    looked(book)
+    assert replace(book.rules, refused="") == before
     path.write_text(text)
     with pytest.raises(SiteError, match=r"site\.yaml: "):
         Rulebook(path)
+    path.write_text(SITE.format(place="h1"))
+    assert looked(book) == [False, True]
+    assert book.rules == before
 
 
 def test_a_touch_changes_nothing(path):
@@ -74,3 +82,13 @@ def test_what_keeps_tiers_apart_is_read(path):
     assert rules.separate_from("outbound") == frozenset()
     assert rules.dedicated == {"label:gpu": {"enrich"}}
     assert rules.budget == {"counts": 1}
+
+
+def test_why_the_site_file_cannot_be_used_is_in_the_status():
+    world = World(hosts=HOSTS)
+    world.want()
+    world.settle()
+    world.rules = replace(world.rules, refused="site.yaml: budget.counts: it is -1")
+    world.tick()
+    assert "the site file was changed and cannot be used, what it said before holds: site.yaml: budget.counts" in world.sentences[-1]
+    world.check_settled()

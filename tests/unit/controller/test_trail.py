@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
 from simulation.damage import Damaged
 from simulation.world import World
 
 from ops import runbook
 from ops.channel import trail
 from ops.model import paths
-from ops.model.operation import CONTROLLER, ChangeKind, Operation, Step
-from ops.model.trail import Outcome, SiteSaid, layer_of
+from ops.model.operation import CONTROLLER, ChangeKind, ChangeSpec, Operation, Step
+from ops.model.trail import Outcome, SiteSaid, layer_of, what_of
 
 
 def settled(channel=None):
@@ -108,7 +109,8 @@ def test_starting_and_pausing_a_tier_is_there_once_and_not_when_nothing_changes(
     for _ in range(2):
         runbook.want(world.channel, "enrich", by="cli:anna", running=False)
     runbook.want(world.channel, "enrich", by="cli:otto", paused=True)
-    assert sorted((entry.by, entry.what) for entry in entries(world)) == [("cli:anna", "stop enrich"), ("cli:otto", "pause enrich")]
+    found = sorted((entry.by, entry.what, entry.layer) for entry in entries(world))
+    assert found == [("cli:anna", "stop enrich", "person"), ("cli:otto", "pause enrich", "person")]
 
 
 def test_every_kind_of_change_has_a_layer_but_the_controllers_own():
@@ -116,3 +118,15 @@ def test_every_kind_of_change_has_a_layer_but_the_controllers_own():
         assert layer_of(kind, "cli:anna") is not None
         assert layer_of(kind, CONTROLLER) is None
     assert layer_of(ChangeKind.SHIFT, "airflow:day_shift/1") == "schedule"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (ChangeSpec(kind=ChangeKind.PAUSE, workers=("slot-counts-1-0", "slot-counts-1-1")), "pause slot-counts-1-0 slot-counts-1-1"),
+        (ChangeSpec(kind=ChangeKind.REPARTITION, tier="counts", partitions=8), "repartition counts partitions=8"),
+        (ChangeSpec(kind=ChangeKind.DRAIN, host="h1"), "drain h1"),
+    ],
+)
+def test_an_entry_says_all_that_was_asked_for(spec, said):
+    assert what_of(spec) == said

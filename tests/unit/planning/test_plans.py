@@ -152,7 +152,10 @@ def running(k=2, **more):
             {"kind": "scale", "tier": "counts", "k": 1, "minimum": 2},
             "1 is below its minimum of 2; ask for more, or lower the minimum that is asked for with it",
         ),
-        ({"kind": "scale", "tier": "counts", "k": 2, "minimum": 3, "maximum": 2}, "a minimum of 3 is above a maximum of 2"),
+        (
+            {"kind": "scale", "tier": "counts", "k": 2, "minimum": 3, "maximum": 2},
+            "counts: a minimum of 3 is above a maximum of 2; ask for",
+        ),
         ({"kind": "scale", "tier": "counts", "k": 4}, "its input has 3 partitions, so 1 of 4 workers would read nothing"),
         (
             {"kind": "migrate", "tier": "counts", "to": "zone:moon"},

@@ -68,7 +68,7 @@ def test_every_tier_that_moves_has_its_minimum_and_none_is_short_of_what_batch_h
         rules = cluster.rules
         few = rules.shares[BATCH].model_copy(update={"target": rules.shares[BATCH].minimum})
         without = plan(spec, replace(cluster, rules=replace(rules, shares={**rules.shares, BATCH: few})))
-        assert [(move.tier, move.short) for move in without.moves] == [(move.tier, move.short) for move in planned.moves]
+        assert sum(move.short for move in planned.moves) <= sum(move.short for move in without.moves)
 
 
 @SETTINGS
