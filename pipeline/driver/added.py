@@ -1,6 +1,6 @@
-"""Partitions that were added to a tier's outputs: which there are, and when its run may put records into them (decision record 0040).
+"""Partitions that were added to a tier's inputs, and whether its run can read them; and to its outputs, and when it may put records there.
 
-Called by the engine of a tier that writes streams, at its looks; it changes the ways itself.
+Called by the engine of a tier that writes streams, at its looks; it begins again, or changes the ways, itself (decision record 0040).
 """
 
 import time
@@ -34,7 +34,33 @@ class Added:
         self._alone = Alone()
         self._seen: dict[str, int] = {}
         """Up to here it has looked who puts records out."""
-        self._look_at = 0.0
+        self._look_at = self._look_at_inputs = 0.0
+
+    def may_be_read(self, read: int) -> bool:
+        """Tell whether the inputs of a realtime tier have more partitions than so many, and it has a thread for each."""
+        setting, now = self._setting, time.monotonic()
+        if now < self._look_at_inputs:
+            return False
+        self._look_at_inputs = now + ADDED_SECONDS
+        try:
+            setting.streams.renew()
+            partitions = sum(setting.streams.partitions(stream) for stream in setting.inputs)
+        except Exception as error:
+            if not is_away(error):
+                raise
+            log.info("whether partitions were added to its inputs is not known", error=plainly(error))
+            return False
+        if partitions <= read:
+            return False
+        try:
+            refuse_too_few(setting.tier.name, partitions, setting.workers.awake, setting.workers.threads)
+        except CapacityError as error:
+            if setting.flow.unread is None:
+                log.warning("partitions were added that it cannot read yet", error=str(error))
+            setting.flow.unread = str(error)
+            return False
+        log.info("partitions were added; it begins again and reads them too", partitions=partitions, before=read)
+        return True
 
     def counts(self) -> dict[str, int]:
         """Return how many partitions there are of the outputs where that matters."""

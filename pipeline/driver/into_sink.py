@@ -217,11 +217,12 @@ class IntoSink(Engine):
             self._restarts.begun()
             try:
                 self.run()
-            except Exception as away:
-                if not is_away(away):
+            except Exception as error:
+                if not is_away(error):
                     raise
                 self._restarts.put_off(time.monotonic(), AWAY_SECONDS)
-                log.warning("what it reads or writes is away; the query is begun again a little later", error=plainly(away))
+                away = self._setting.flow.away = plainly(error)
+                log.warning("the query is begun again once what it needs is back", away=away)
 
     def caught_up(self) -> bool:
         """Tell whether it has written a first batch, or there is nothing to write."""

@@ -14,7 +14,7 @@ from ops.model.incarnation import Receipt
 from ops.model.tier import Mode
 from ops.model.ways import Ways
 from pipeline import lineage
-from pipeline.driver.added import ADDED_SECONDS, Added
+from pipeline.driver.added import Added
 from pipeline.driver.engine import (
     Engine,
     Setting,
@@ -41,7 +41,7 @@ from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing
 from pipeline.driver.slots import has_job, reading, records_read, why_gone
 from pipeline.driver.tail import Tail
 from pipeline.driver.warming import Outflow
-from pipeline.driver.workers import CapacityError, refuse_too_few
+from pipeline.driver.workers import refuse_too_few
 from pipeline.driver.writing import begin, into_kafka, written
 
 if TYPE_CHECKING:
@@ -82,8 +82,6 @@ class IntoStreams(Engine):
         self._reached = Reached(time.monotonic)
         self._settled = 0.0
         """When it was last looked for what is out by a batch's end, or by measure."""
-        self._looked = 0.0
-        """When it was last looked for partitions that were added."""
         self._metered: dict[str, int] | None = None
         """It was held back: up to here all is out, and no query runs. Else None."""
         self._news: dict[str, int] = {}
@@ -198,28 +196,8 @@ class IntoStreams(Engine):
         told, paused = self._setting.workers.told, self._paused
         if told - paused:
             self._free(before)
-        elif told != paused or self._are_added():
+        elif told != paused or self._added.may_be_read(len(self._begins)):
             self._widen(before)
-
-    def _are_added(self) -> bool:
-        """Tell whether its inputs have more partitions than it reads, and it has a thread for each."""
-        setting, now = self._setting, time.monotonic()
-        if now < self._looked + ADDED_SECONDS:
-            return False
-        self._looked = now
-        setting.streams.renew()
-        partitions = len(setting.streams.bounds(setting.inputs).ends)
-        if partitions <= len(self._begins):
-            return False
-        try:
-            refuse_too_few(setting.tier.name, partitions, setting.workers.awake, setting.workers.threads)
-        except CapacityError as error:
-            if setting.flow.unread is None:
-                log.warning("partitions were added that it cannot read yet", error=str(error))
-            setting.flow.unread = str(error)
-            return False
-        log.info("partitions were added; it begins again and reads them too", partitions=partitions, before=len(self._begins))
-        return True
 
     def _take_other_ways(self, before: "StreamingQuery") -> None:
         """Put all that there is through by the ways that it has, agree on others, and begin there (decision record 0040).
@@ -306,10 +284,20 @@ class IntoStreams(Engine):
             self._query = None
         if self._handover is not None:
             self._handover.stop()
-        receipt = Receipt(positions=self.positions(), at=time.time())
+        receipt = Receipt(positions=self._stopped_at(), at=time.time())
         self._ways = None
-        self._metered, self._setting.flow.metered = None, False
+        self._metered, self._setting.flow.metered, self._setting.flow.away = None, False, None
         return receipt
+
+    def _stopped_at(self) -> dict[str, int]:
+        """Return where it is; where Kafka does not answer, up to where all is known to be out: whoever goes on asks the output again."""
+        try:
+            return self.positions()
+        except Exception as away:
+            if not is_away(away):
+                raise
+            log.warning("where it stops is known once it goes on, for its output cannot be read", away=plainly(away))
+            return self._known()
 
     def check(self) -> None:
         """Begin again in place when the query has failed: an executor that died takes the query with it, not the session.
@@ -331,15 +319,22 @@ class IntoStreams(Engine):
         there = len(workers.working())
         if there >= workers.awake:
             self._restarts.begun()
-            try:
-                self.run()
-            except Exception as away:
-                if not is_away(away):
-                    raise
-                self._restarts.put_off(time.monotonic(), AWAY_SECONDS)
-                log.warning("Kafka does not answer; the query is begun again a little later", error=plainly(away))
+            self._run_again()
         elif late > EXECUTORS_SECONDS:
             raise NoExecutorError(missing(there, workers.awake, workers.label))
+
+    def _run_again(self) -> None:
+        """Begin the query again, a little later where what it needs is away; who asks is told."""
+        flow = self._setting.flow
+        try:
+            self.run()
+            flow.away = None
+        except Exception as error:
+            if not is_away(error):
+                raise
+            self._restarts.put_off(time.monotonic(), AWAY_SECONDS)
+            flow.away = plainly(error)
+            log.warning("the query is begun again once what it needs is back", away=flow.away)
 
     def _failure(self) -> Exception | None:
         """Return why the query has ended, or has to: on another executor Spark would begin a task again with the batch, hours ago."""
@@ -379,12 +374,17 @@ class IntoStreams(Engine):
         """Read from the last records of the output; where a run has started, everything before was out."""
         if self._metered is not None:
             return dict(self._metered)
-        found = dict(self._begins)
-        for told in self._setting.started():
-            found |= {name: max(offset, found[name]) for name, offset in told.items() if name in found}
+        found = self._known()
         for out in self._tail.last(self._setting.streams.bounds(self._setting.outputs).ends):
             if out.partition in found:
                 found[out.partition] = max(found[out.partition], out.offset + 1)
+        return found
+
+    def _known(self) -> dict[str, int]:
+        """Return up to where all was out when its run began, or others did, and as far as they have told since."""
+        found = self.floor()
+        for told in self._setting.started():
+            found |= {name: max(offset, found[name]) for name, offset in told.items() if name in found}
         return found
 
     def settled(self) -> dict[str, int]:

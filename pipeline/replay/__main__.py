@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,18 +91,11 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     replay = book.take(book.add(replay) if known is None else replay)
     if not chosen.json:
         sys.stderr.write(f"Replay {replay.number}: {_what(replay)}, with the code of {release or 'the checkout'}.\n")
-    _give_way()
     from pipeline.replay.player import Player  # noqa: PLC0415 — Spark takes a second, which is lost on what is refused
 
     begun, player = time.monotonic(), Player(where, kafka, pipeline, tier, book, replay, _ways(where, name))
     player.play(stop, quiet=chosen.json)
     return _say(chosen, book, pipeline, player.replay, time.monotonic() - begun)
-
-
-def _give_way() -> None:
-    """Have this process, and the JVM that it starts, run where a processor is idle: with `nice` alone they hold others up for moments."""
-    with suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _cancel(chosen: argparse.Namespace) -> int:

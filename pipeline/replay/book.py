@@ -83,6 +83,16 @@ class Replay:
         return sum(self.ends[partition] - offset for partition, offset in self.open.items())
 
 
+def gone(replay: Replay, oldest: dict[str, int]) -> str | None:
+    """Say which records that it has still to take its streams, which begin at `oldest`, hold no more; None where they hold all. Pure."""
+    lost = {place: (offset, min(oldest[place], replay.ends[place])) for place, offset in replay.open.items() if offset < oldest[place]}
+    if not lost:
+        return None
+    places = ", ".join(f"{place} from {first} up to {last}" for place, (first, last) in sorted(lost.items()))
+    number, way = replay.number, f"`sluice replay --cancel {replay.number}`, and begin a new one for what is left"
+    return f"records that replay {number} has still to take are gone, for Kafka keeps no stream for ever: {places}; end it with {way}"
+
+
 def beyond(begins: dict[str, int], earlier: Iterable[tuple[dict[str, int], dict[str, int]]]) -> dict[str, int]:
     """Return the begins moved past what was done already, from begin to end, without a hole."""
     spans = sorted((first, done[place], place) for start, done in earlier for place, first in start.items())

@@ -9,9 +9,9 @@ from ops.model.ways import Ways
 from pipeline.declare import Pipeline, Tier
 from pipeline.driver.failure import plainly
 from pipeline.driver.intake import portion
-from pipeline.driver.streams import Streams, split
+from pipeline.driver.streams import StreamError, Streams, split
 from pipeline.origins import REPLAY
-from pipeline.replay.book import Book, BrokenOffError, Replay, ReplayError
+from pipeline.replay.book import Book, BrokenOffError, Replay, ReplayError, gone
 from pipeline.replay.into import Part, Target, into
 from pipeline.replay.pace import Pace
 from pipeline.replay.reader import Reader
@@ -39,6 +39,7 @@ class Player:
         self._ways = ways
         self._streams = Streams(kafka)
         self._pace = Pace(replay.rate)
+        self._watch = Watch(kafka, where.postgres, pipeline, self._pace)
         self._stop = threading.Event()
         self._quiet = False
         self._said = self._shown = 0.0
@@ -47,10 +48,9 @@ class Player:
         """Take all that is left through the tier, or what can be until `stop`; a part that is not done then is done by who goes on."""
         self._stop, self._quiet = stop, quiet
         where, kafka, replay = self._where, self._kafka, self.replay
-        watch = Watch(kafka, where.postgres, self._pipeline, self._pace)
         reader = Reader(kafka, where.home, self._tier, replay, self._streams, self._ways)
         target = into(kafka, where.postgres, self._tier, replay, self._book, frozenset() if replay.quarantined else self._bad())
-        watch.start()
+        self._watch.start()
         try:
             while self.replay.left:
                 self._part(reader, target)
@@ -60,11 +60,21 @@ class Player:
             raise
         except Exception as error:
             if not stop.is_set():  # Ctrl-C ends Spark's JVM too
+                if lost := self._gone():
+                    raise ReplayError(lost) from error
                 message = f"{plainly(error)}\nNothing is lost: go on with `sluice replay --resume {replay.number}`"
                 raise BrokenOffError(message) from error
         finally:
-            watch.end()
+            self._watch.end()
             target.close()
+
+    def _gone(self) -> str | None:
+        """Say what of its records is not there any more, as far as Kafka tells."""
+        try:
+            known = self._streams.bounds(sorted({split(place)[0] for place in self.replay.ends}))
+        except StreamError:
+            return None
+        return gone(self.replay, known.oldest)
 
     def _part(self, reader: Reader, target: Target) -> None:
         while not (rate := self._rate()):
@@ -83,6 +93,8 @@ class Player:
         """Return the pace now; say now and then how it is doing, and stop when told to."""
         if self._stop.is_set():
             raise StoppedError
+        if self._watch.failure is not None:
+            raise self._watch.failure
         now, pace = time.monotonic(), self._pace
         if now > self._said + SAY_SECONDS:
             self._said = now

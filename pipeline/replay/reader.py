@@ -4,6 +4,8 @@ import json
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ from ops.model.ways import Ways, begun
 from pipeline import lineage
 from pipeline.declare import Tier
 from pipeline.driver.engine import offsets_option
-from pipeline.driver.jvm import launch
+from pipeline.driver.jvm import Jvm, launch
 from pipeline.driver.session import open_session
 from pipeline.driver.streams import Streams
 from pipeline.grouping import Direct
@@ -53,7 +55,7 @@ class Reader:
             raise FileNotFoundError(message)
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK  # its JVM would warn that it has to choose
         settings, told = SETTINGS | {"spark.app.name": f"sluice {replay.by}"}, signal.getsignal(signal.SIGINT)
-        self._session: SparkSession = open_session("local[1]", settings, launch(HEAP, shared))
+        self._session: SparkSession = open_session("local[1]", settings, _launch_where_idle(shared))
         signal.signal(signal.SIGINT, told)  # PySpark has put its own in its place
         self._session.sparkContext.setLogLevel("ERROR")
 
@@ -92,3 +94,18 @@ class Reader:
             "kafka.isolation.level": "read_committed",  # what a sender took back was never sent
         }
         return self._session.read.format("kafka").options(**brokers(self._kafka).spark, **options).load()
+
+
+def _launch_where_idle(shared: Path) -> Jvm:
+    """Have its JVM, and all that this starts, run where a processor is idle: with `nice` alone they hold live records up for moments.
+
+    What a thread begins is scheduled as the thread is, for good. Python itself, which locks the tier's row while it writes, is not.
+    """
+
+    def launched() -> Jvm:
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        return launch(HEAP, shared)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(launched).result()

@@ -34,9 +34,17 @@ class Watch(threading.Thread):
         self._read: dict[str, int] = {}
         self._batches: dict[str, int] = {}
         self._over = threading.Event()
+        self.failure: Exception | None = None
+        """Why it looks no more, though nobody has ended it: without it the replay would go on at its last pace."""
 
     def run(self) -> None:
         """Look until `end`."""
+        try:
+            self._look()
+        except Exception as error:  # noqa: BLE001 — whoever plays raises it
+            self.failure = error
+
+    def _look(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
             try:
                 waits = self._of_streams() | self._of_tables()

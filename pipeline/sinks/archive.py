@@ -26,7 +26,6 @@ ROWS = 200_000
 """The most rows of one round, so that a backlog does not fill the driver's memory."""
 
 ARROW = {
-    "text": pa.string(),
     "smallint": pa.int16(),
     "int": pa.int32(),
     "integer": pa.int32(),
@@ -37,8 +36,11 @@ ARROW = {
     "boolean": pa.bool_(),
     "date": pa.date32(),
     "timestamptz": pa.timestamp("us", tz="UTC"),
+    "timestamp with time zone": pa.timestamp("us", tz="UTC"),
 }
-"""Types that every file has alike, also one in which all is null; of any other, Arrow looks at the values."""
+"""Types that a file has as PostgreSQL has them; all others (`jsonb`, `numeric`, `uuid`, arrays) it has as PostgreSQL writes them, as text.
+
+So every file has the same ones, whatever values are in it."""
 
 
 class Archive(Connected):
@@ -98,16 +100,18 @@ class Archive(Connected):
         return int(batch) + 1, int(batch if upto is None else upto)
 
     def _files(self, cursor: psycopg.Cursor[Any], first: int, last: int) -> int:
-        names = [*self._table.columns, self._table.stamp, "origin", "batch"]
+        kinds = {**self._table.columns, self._table.stamp: "timestamptz", "origin": "text", "batch": "bigint"}
+        names, types = [*kinds], {name: ARROW.get(kind.lower(), pa.string()) for name, kind in kinds.items()}
         cursor.execute(
             sql.SQL("SELECT {} FROM {} WHERE batch BETWEEN %s AND %s ORDER BY batch, {}").format(
-                sql.SQL(", ").join(sql.Identifier(name) for name in names),
+                sql.SQL(", ").join(
+                    sql.SQL("{}::text" if types[name] == pa.string() else "{}").format(sql.Identifier(name)) for name in names
+                ),
                 sql.Identifier(self._table.name),
                 sql.Identifier(self._table.stamp),
             ),
             (first, last),
         )
-        types = {name: ARROW[kind.lower()] for name, kind in self._table.columns.items() if kind.lower() in ARROW}
         hours: dict[str, list[tuple[Any, ...]]] = {}
         stamp = names.index(self._table.stamp)
         count = 0
@@ -117,7 +121,7 @@ class Archive(Connected):
         for hour, rows in hours.items():
             self._put(
                 self._folder / f"hour={hour}" / f"from-{first:012d}.parquet",
-                pa.table({name: pa.array([row[i] for row in rows], types.get(name)) for i, name in enumerate(names)}),
+                pa.table({name: pa.array([row[i] for row in rows], types[name]) for i, name in enumerate(names)}),
             )
         return count
 

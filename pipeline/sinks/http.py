@@ -6,6 +6,7 @@ sends nothing again that the service may have taken (decision record 0027).
 """
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +47,10 @@ ASTRAY = frozenset({*range(300, 400), 401, 403, 404, 405, 407, 421, 426})
 To wait is told, and loses nothing; to refuse would empty the stream. A sink whose service means the record by one says so (`refuses`)."""
 UNSURE = frozenset({408, 409})
 """Answers of the 400s that mean: not now; of those, and of the 500s, nobody knows whether the record was taken."""
-
+UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.LocalProtocolError, httpx.UnsupportedProtocol)
+"""Errors before anything was sent."""
+TOKEN = re.compile(rb"[!-~]+")
+"""What a header can hold as one word."""
 
 NEVER_REFUSES = BUSY | {401, 407, 408}
 """Answers of the 300s and 400s that are about who asks, or when, and so never about a record."""
@@ -106,7 +110,7 @@ class Post(Sink):
 
     def __post_init__(self) -> None:
         """Refuse what nothing can be sent to, and answers that say nothing of a record."""
-        if not self.url.startswith(("http://", "https://")):
+        if not _is_address(self.url):
             message = f'sink "{self.name}": {self.url!r} is no http(s) address'
             raise DeclarationError(message)
         wrong = sorted(status for status in self.refuses if status in NEVER_REFUSES or status not in range(300, 500))
@@ -178,8 +182,21 @@ class Post(Sink):
         return sql.Identifier(f"{self.name}_refused")
 
     def _client(self) -> httpx.Client:
-        token = {} if self.token_file is None else {"Authorization": f"Bearer {Path(self.token_file).read_text().strip()}"}
+        token = {} if self.token_file is None else {"Authorization": f"Bearer {self._token(Path(self.token_file))}"}
         return httpx.Client(timeout=ANSWER_SECONDS, headers={"Content-Type": "application/json", **token})
+
+    def _token(self, file: Path) -> str:
+        """Read it; who writes it anew may not have done so yet, and nothing is sent before."""
+        try:
+            token = file.read_bytes().strip()
+        except OSError as error:
+            what = f"cannot be read ({error.strerror})"
+        else:
+            if TOKEN.fullmatch(token):
+                return token.decode()
+            what = "holds more than a token" if token else "is empty"
+        message = f"nothing is sent to {self.url}: {file}, where the token of {self.name} is to be, {what}"
+        raise SinkAwayError(message)
 
     def _record(self, rows: Rows, row: int) -> dict[str, Any]:
         return {name: rows.columns[name][row] for name in self.columns}
@@ -201,8 +218,7 @@ class Post(Sink):
         try:
             answer = client.post(self.url, content=as_json(self._record(rows, row)), headers=key)
         except httpx.RequestError as error:  # an answer that cannot be decoded is one, too
-            unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-            return Answer(row, Fate.NOT_YET if unsent else Fate.UNKNOWN, f"{type(error).__name__}: {error}")
+            return Answer(row, Fate.NOT_YET if isinstance(error, UNSENT) else Fate.UNKNOWN, f"{type(error).__name__}: {error}")
         fate = _fate(answer, self.refuses)
         said = answer.text[:1000].replace("\0", "") if fate is Fate.REFUSED else _why(answer.status_code)
         return Answer(row, fate, said, answer.status_code, asked_for(answer.headers.get("Retry-After", ""), time.time()))
@@ -221,6 +237,14 @@ class Post(Sink):
             [(rows.origins[each.row], as_json(self._record(rows, each.row), nul=""), each.status, each.said, batch) for each in refusals],
         )
         return len(refusals)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.host)
 
 
 def _by_lanes(rows: Rows, new: Sequence[int], send: Callable[[int], Answer]) -> list[Answer]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pyarrow as pa
@@ -275,6 +276,26 @@ def test_every_file_of_the_archive_has_the_same_types(lab: Lab, table: Once, tmp
         archive.write()
     (file,) = (tmp_path / "archive").rglob("*.parquet")
     assert pq.read_schema(file).field("note").type == pa.string(), "though all of it is null"
+
+
+def test_the_archive_takes_whatever_values_a_table_takes(lab: Lab, tmp_path: Path) -> None:
+    table = Once("varied", {"what": "jsonb", "price": "numeric(40, 6)", "key": "uuid", "raw": "bytea"}, archive="varied")
+    whats, prices = ['{"a": 1}', '{"a": "one"}', '[1, "two"]', "3.5", None], ["1.500000", "1000000000000000000.000001", None, "0", "0"]
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for statement in table.statements():
+            connection.execute(statement)
+    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
+        values = {"what": whats, "price": prices, "key": [str(UUID(int=n)) for n in range(5)], "raw": [b"a", b"\x00", None, b"", b"c"]}
+        ledger.write(batch(0, 5), Rows(values, [f"0:{number}" for number in range(5)], ["0"] * 5), epoch=1)
+    with closing(Archive(lab.where.postgres, tmp_path, table.name, table)) as archive:
+        assert archive.write() == 5
+    (file,) = (tmp_path / "archive").rglob("*.parquet")
+    found = pq.read_table(file).sort_by("origin").to_pydict()
+    assert found["what"] == whats
+    assert found["price"] == [*prices[:3], "0.000000", "0.000000"]
+    assert found["key"][1] == "00000000-0000-0000-0000-000000000001"
+    assert found["raw"] == ["\\x61", "\\x00", None, "\\x", "\\x63"]
+    assert found["batch"] == [0] * 5
 
 
 def within(seconds: float, act: Callable[[], object]) -> None:

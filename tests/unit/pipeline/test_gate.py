@@ -1,5 +1,6 @@
 """A gate that is held back and let go: what it lets in, and in which runs; over a stream that is a number, and without Spark."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from tests.unit.pipeline.few import ONE, Few
 
 BATCH = 100
 RAW = "raw/0"
+AWAY = "Kafka does not answer"
 
 
 class Input:
@@ -40,8 +42,7 @@ class Input:
 
     def bounds(self, topics):
         if self.away:
-            message = "Kafka does not answer"
-            raise StreamError(message)
+            raise StreamError(AWAY)
         ends = {f"{topic}/{number}": self.end if topic == "raw" else 0 for topic in topics for number in range(self.width)}
         return Bounds(dict.fromkeys(ends, 0), ends)
 
@@ -49,6 +50,8 @@ class Input:
         self.renewed = True
 
     def partitions(self, _topic):
+        if self.away:
+            raise StreamError(AWAY)
         return self.width
 
     def last(self, *_asked, **_more):
@@ -241,10 +244,35 @@ def test_it_waits_for_kafka_however_long_that_is_away(gate, given):
     gate._query.exception = lambda: RuntimeError("the broker is gone")
     given.away = True
     pass_time(gate, given, 3600)
+    assert gate._setting.flow.away == AWAY
     given.away = False
     pass_time(gate, given, 5)
     assert [by for by, _ in gate.runs] == ["entry/7", "entry/7.1"]
     assert gate._setting.flow.restarts == 1, "it has failed once"
+    assert gate._setting.flow.away is None
+
+
+def test_a_query_that_runs_goes_on_while_kafka_does_not_answer_whoever_looks_at_it(gate, given):
+    gate.run()
+    pass_time(gate, given, 70)
+    before, given.away = gate._query, True
+    pass_time(gate, given, 600)
+    assert gate._query is before
+    assert gate._setting.flow.restarts == 0
+    given.away, given.width = False, 2
+    pass_time(gate, given, 70)
+    assert gate._begins.keys() == {RAW, "raw/1"}, "what was added meanwhile is read then"
+
+
+def test_it_can_be_held_while_kafka_does_not_answer(gate, given):
+    given.end = 50
+    gate._setting = replace(gate._setting, started=lambda: [{RAW: 20}])
+    gate.run()
+    given.away = True
+    assert gate.hold().positions == {RAW: 20}, "up to there all is out for certain"
+    assert gate._query is None
+    given.away = False
+    assert gate.run().positions == {RAW: 20}
 
 
 def test_a_stream_that_is_not_there_is_not_waited_for(gate, given, monkeypatch):

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
+import httpx
 import psycopg
 import pytest
 
@@ -306,6 +307,37 @@ def test_the_token_is_read_from_its_file(service: Service, tmp_path: Any) -> Non
     assert service.got[0][2] == "Bearer s3cret"
 
 
-def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(DeclarationError, match=r"'crm.local' is no http\(s\) address"):
-        Post("crm", {}, "crm.local")
+@pytest.mark.parametrize("held", [None, b"", b" \n", b"two words", b"\xff\xfe", "schlüssel".encode()])
+def test_at_most_once_nothing_is_sent_and_nothing_lost_while_there_is_no_token(service: Service, tmp_path: Any, held: bytes | None) -> None:
+    file = tmp_path / "token"
+    if held is not None:
+        file.write_bytes(held)
+    sink = Post("crm", {"n": "bigint"}, service.url, str(file))
+    for send in (once, write):
+        with pytest.raises(SinkAwayError, match="nothing is sent to") as refused:
+            send(sink, rows("0:1"))
+        assert str(file) in str(refused.value)
+    assert service.got == []
+    file.write_text("s3cret")
+    assert once(sink, rows("0:1")) == Written(1)
+
+
+@pytest.mark.parametrize("url", ["crm.local", "ftp://crm.local", "http://", "http://crm.local:port", "http://crm\x00.local"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(DeclarationError, match=r"is no http\(s\) address"):
+        Post("crm", {}, url)
+
+
+def test_at_most_once_what_cannot_even_be_put_on_the_way_is_not_lost(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.2)
+
+    def refuses(*_: object, **__: object) -> None:
+        message = "no header can hold it"
+        raise httpx.LocalProtocolError(message)
+
+    sink = Post("bell", {"n": "bigint"}, service.url)
+    with monkeypatch.context() as broken:
+        broken.setattr(httpx.Client, "post", refuses)
+        with pytest.raises(SinkAwayError, match="LocalProtocolError"):
+            once(sink, rows("0:1", "0:2"))
+    assert once(sink, rows("0:1", "0:2")) == Written(2)

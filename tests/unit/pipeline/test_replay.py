@@ -10,9 +10,12 @@ from pipeline.declare import Pipeline, State, Tier
 from pipeline.driver.positions import PutOut
 from pipeline.driver.streams import Bounds
 from pipeline.hits import ENRICHED, PIPELINE
-from pipeline.replay.book import Replay, ReplayError, beyond
+from pipeline.replay import watch
+from pipeline.replay.book import Replay, ReplayError, beyond, gone
+from pipeline.replay.pace import Pace
 from pipeline.replay.refusals import refuse
 from pipeline.replay.span import moment, span
+from pipeline.replay.watch import Watch
 from pipeline.sinks.http import Post
 from pipeline.sinks.table import Latest
 
@@ -83,6 +86,29 @@ def test_what_is_left():
     assert replay.source == "raw"
     assert not replay.quarantined
     assert PutOut(f"{replay.by}/2", "raw/0", 5, 0).tier not in {"entry", "replay"}, "nobody takes it for a run of a tier"
+
+
+def test_what_retention_has_taken_is_said_with_the_way_out():
+    replay = Replay(3, "entry", 10.0, {"raw/0": 0, "raw/1": 0}, {"raw/0": 5, "raw/1": 9}, {"raw/0": 8, "raw/1": 9})
+    assert gone(replay, {"raw/0": 5, "raw/1": 20}) is None, "what is done is not missed"
+    assert "gone, for Kafka keeps no stream for ever: raw/0 from 5 up to 7; end it with `sluice replay --cancel 3`" in str(
+        gone(replay, {"raw/0": 7, "raw/1": 0})
+    )
+    assert "raw/0 from 5 up to 8;" in str(gone(replay, {"raw/0": 20, "raw/1": 0}))
+
+
+def test_a_replay_does_not_go_on_unwatched(monkeypatch):
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.01)
+
+    def breaks(_watch):
+        return {}["raw/9"]
+
+    monkeypatch.setattr(Watch, "_of_streams", breaks)
+    pace = Pace(10.0)
+    watching = Watch("127.0.0.1:1", "", PIPELINE, pace)
+    watching.start()
+    watching.join(timeout=5)
+    assert isinstance(watching.failure, KeyError)
 
 
 @pytest.mark.parametrize(
