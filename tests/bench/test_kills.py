@@ -5,6 +5,7 @@ import random
 import signal
 import time
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.bench.conftest import keep
@@ -50,6 +51,13 @@ class Tiers:
         return f"{tier} {what}"
 
 
+def archived(lab: Lab) -> tuple[int, int]:
+    """Return how many rows the archive's files have, and how many different ones."""
+    files = (lab.where.home / "archive").rglob("*.parquet")
+    found = [name for file in files for name in pq.ParquetFile(file).read(columns=["id"]).column("id").to_pylist()]
+    return len(found), len(set(found))
+
+
 def test_random_kills(flowing: Lab) -> None:
     lab, seed = flowing, int(os.environ.get("SLUICE_BENCH_SEED", str(time.time_ns() % 100_000)))
     dice = random.Random(seed)  # noqa: S311 — test data
@@ -78,3 +86,5 @@ def test_random_kills(flowing: Lab) -> None:
     until("the counts agree", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)])
     assert lab.ask("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [(0,)]
     assert lab.ask(DISORDER) == [(0,)]
+    until("the archive has all of it", lambda: archived(lab)[0] >= fed, 300)
+    assert archived(lab) == (fed, fed)

@@ -1,5 +1,6 @@
 """How records get from tier to tier, on real Kafka: each grouping, several outputs, and a stream that leads back."""
 
+import itertools
 import json
 import math
 import time
@@ -106,10 +107,14 @@ def test_shuffle_is_even_and_the_same_for_replays(spread: Callable[[str], list[R
     assert len(mixed) == len(PARTITIONS) ** 2, "whatever partition they came from"
 
 
-def test_fields_keep_equal_values_together(spread: Callable[[str], list[Record]]) -> None:
-    places = {(record.value["who"], record.partition) for record in spread("by-who")}
+def test_fields_keep_equal_values_together_and_in_order(spread: Callable[[str], list[Record]]) -> None:
+    found = once(spread("by-who"))
+    places = {(record.value["who"], record.partition) for record in found}
     assert len(places) == len({who for who, _ in places}) == 7
     assert len({partition for _, partition in places}) > 1
+    for who, came_from in itertools.product({who for who, _ in places}, PARTITIONS):
+        mine = [number for record in found if record.value["who"] == who and (number := record.value["n"]) % len(PARTITIONS) == came_from]
+        assert mine == sorted(mine), f"{who} from partition {came_from}"
 
 
 def test_all_gives_each_partition_a_copy_with_a_name_of_its_own(spread: Callable[[str], list[Record]]) -> None:
