@@ -1,4 +1,4 @@
-"""The audit on real Kafka and PostgreSQL: what balances is left alone, and one record in ten thousand is missed by name.
+"""The audit of streams on real Kafka and PostgreSQL: what balances is left alone, and one record in ten thousand is missed by name.
 
 And what publishing does to tiers that are not declared any more, which the audit then forgets.
 """
@@ -7,11 +7,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
-from threading import Event, Thread
-from typing import Any
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -19,10 +17,8 @@ import structlog
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from ops import endpoints, runbook
+from ops import runbook
 from ops.channel import Channel
-from ops.cli.audit import verdict
-from ops.cli.figures import read_figures
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.incarnation import TierWanted
@@ -30,75 +26,15 @@ from ops.model.status import Loss
 from pipeline import declare, publish
 from pipeline.audit import stream
 from pipeline.audit.__main__ import Auditor
-from pipeline.declare import Tier
 from pipeline.driver.positions import SETTLED_MS
 from pipeline.driver.streams import Streams
 from pipeline.hits.counts import CAMPAIGN_COUNTS
 from pipeline.hits.outbound import DELIVERED
-from pipeline.sinks.ledger import Batch, Counts, Ledger
-from pipeline.sinks.marks import Marks
-from pipeline.sinks.sink import Rows, Written
-from pipeline.sinks.table import Once, Totals
+from pipeline.sinks.ledger import Batch, Ledger
+from tests.integration.pipeline.auditing import COUNT, PIPELINE, Kafka, Lossy, begun, dropping, hits, lines, losses, rows
 from tests.lab import ROOT, Lab, until
 
 pytestmark = pytest.mark.timeout(240)
-
-COUNT = 10_000
-PIPELINE = declare.load("pipeline.hits")
-
-
-@dataclass
-class Kafka:
-    """Plays tiers: writes records as they do."""
-
-    where: endpoints.Endpoints
-    producer: Producer = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.producer = Producer({"bootstrap.servers": self.where.kafka, "acks": "all", "enable.idempotence": True})
-
-    def put(  # noqa: PLR0913, PLR0917 — what a record is
-        self, stream: str, by: str, source: str, offsets: Iterable[int], at: float, partitions: int = 4
-    ) -> None:
-        """Write a record for each offset of `source`, spread over the stream's partitions as a grouping would."""
-        for offset in offsets:
-            headers = {"origin": f"0:{offset}", "path": "0", "from": f"{source}:{offset}", "by": by, "t0": str(int(at * 1000))}
-            self.producer.produce(
-                stream,
-                value=b"{}",
-                partition=offset % partitions,
-                headers={key: value.encode() for key, value in headers.items()},
-                timestamp=int(at * 1000),
-            )
-            self.producer.poll(0)
-        self.producer.flush(30)
-
-    def fill(self, stream: str, end: int, partition: int = 0) -> None:
-        """Have a partition of a stream end there at least."""
-        with closing(Streams(self.where.kafka)) as streams:
-            there = streams.bounds([stream]).ends[f"{stream}/{partition}"]
-        for _ in range(there, end):
-            self.producer.produce(stream, b"{}", partition=partition)
-            self.producer.poll(0)
-        self.producer.flush(30)
-
-
-def lines(lab: Lab, tier: str) -> dict[str, tuple[int, int]]:
-    with psycopg.connect(lab.where.postgres) as connection:
-        rows = connection.execute("SELECT partition, once, again FROM audit WHERE tier = %s", (tier,)).fetchall()
-    return {row[0]: (row[1], row[2]) for row in rows}
-
-
-def losses(lab: Lab, tier: str) -> list[tuple[str, int]]:
-    with psycopg.connect(lab.where.postgres) as connection:
-        return connection.execute("SELECT place, records FROM losses WHERE tier = %s ORDER BY number", (tier,)).fetchall()
-
-
-def begun(lab: Lab, *tiers: Tier) -> Auditor:
-    """Return an audit that has looked once, so that what comes now is judged."""
-    auditor = Auditor(tiers, lab.where)
-    assert auditor.look() == []
-    return auditor
 
 
 def test_a_stream_that_lacks_one_record_in_ten_thousand_is_told_by_its_offset(lab: Lab) -> None:
@@ -195,210 +131,6 @@ def test_a_tier_that_leaves_records_out_on_purpose_is_not_judged(lab: Lab) -> No
     auditor.close()
 
 
-@dataclass(frozen=True)
-class Lossy(Once):
-    """A table's writer with a fault: it drops some rows, and counts them as written."""
-
-    drops: frozenset[str] = frozenset()
-
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
-        kept = [number for number, origin in enumerate(rows.origins) if origin not in self.drops]
-        columns = {name: [column[number] for number in kept] for name, column in rows.columns.items()}
-        super().write(cursor, Rows(columns, [rows.origins[n] for n in kept], [rows.paths[n] for n in kept]), batch, marks, halt)
-        return Written(len(rows))
-
-
-def rows(offsets: Iterable[int]) -> Rows:
-    origins = [f"0:{offset}" for offset in offsets]
-    texts = {name: [name] * len(origins) for name in ("user", "ad", "campaign", "kind")}
-    return Rows({"id": origins, **texts, "at": ["2026-01-01"] * len(origins)}, origins, ["0"] * len(origins))
-
-
-def ends(offset: int) -> dict[str, int]:
-    """Return where each partition ends when the records before `offset` were spread over four."""
-    return {f"enriched/{number}": (offset - number + 3) // 4 for number in range(4)}
-
-
-def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None:
-    with psycopg.connect(lab.where.postgres) as connection:
-        connection.execute("TRUNCATE delivered, ledger, tier_epochs, audit, audit_read, losses")
-    outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.where), time.time()
-    fresh = replace(outbound, inputs=(declare.Stream("enriched", "id string"),))
-    shift = Streams(lab.where.kafka).bounds(["enriched"]).ends
-
-    def at(offset: int) -> dict[str, int]:
-        return {name: shift[name] + end for name, end in ends(offset).items()}
-
-    auditor = begun(lab, fresh)
-    kafka.put("enriched", "enrich/9", "hits/0", range(20_000, 20_000 + 2 * COUNT), now)
-    first, second = range(20_000, 20_000 + COUNT), range(20_000 + COUNT, 20_000 + 2 * COUNT)
-    good = Ledger(lab.where.postgres, "outbound", 1, DELIVERED)
-    good.write(Batch(at(0), at(COUNT)), rows(first), epoch=1)
-    good.close()
-    assert auditor.look() == []
-    lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({f"0:{second[1234]}"}))
-    bad = Ledger(lab.where.postgres, "outbound", 1, lossy)
-    kafka.put("enriched.quarantine", "outbound/1", "enriched/0", [second[9], second[9]], now)  # one twice, and another went nowhere
-    bad.write(Batch(at(COUNT), at(2 * COUNT)), rows(set(second) - {second[9], second[10]}), epoch=1, quarantined=2)
-    bad.close()
-    (missing,) = auditor.look()
-    assert "2 records that outbound was given in batches 1 to 1 are not in delivered; the first may be enriched/2:" in missing.sentence
-    assert [count for _, count in losses(lab, "outbound")] == [2]
-    assert auditor.look() == []
-    auditor.close()
-
-
-def test_a_replay_writes_batches_of_the_tier_that_move_nothing_and_are_held_against_the_table(lab: Lab) -> None:
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
-        connection.execute("TRUNCATE delivered, ledger, tier_epochs, audit, audit_read, losses")
-        outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.where), time.time()
-        fresh = replace(outbound, inputs=(declare.Stream("enriched", "id string"),))
-        shift = Streams(lab.where.kafka).bounds(["enriched"]).ends
-        places = [{name: shift[name] + end for name, end in ends(offset).items()} for offset in (0, 100, 200)]
-        auditor = begun(lab, fresh)
-        kafka.put("enriched", "enrich/9", "hits/0", range(60_000, 60_200), now)
-        first, second = range(60_000, 60_100), range(60_100, 60_200)
-        with closing(Ledger(lab.where.postgres, "outbound", 1, DELIVERED)) as owner, closing(auditor):
-            owner.write(Batch(places[0], places[1]), rows(first), epoch=5)
-            connection.execute("DELETE FROM delivered WHERE origin = '0:60007'")
-            (missing,) = auditor.look()
-            assert missing.records == 1
-            saved: list[Counts] = []
-            with closing(Ledger(lab.where.postgres, "outbound", 1, DELIVERED)) as replay:
-                done = replay.replay(100, rows(first), number=7, quarantined=0, save=lambda _, counts: saved.append(counts))
-            assert saved == [done]
-            assert (done.rows_in, done.rows_out, done.replays) == (100, 1, 99)
-            owner.write(Batch(places[1], places[2]), rows(second), epoch=5)  # neither refused, nor read again
-            assert auditor.look() == []
-            written = connection.execute("SELECT batch, replay, begins = ends FROM ledger ORDER BY batch").fetchall()
-            assert written == [(0, None, False), (1, 7, True), (2, None, False)]
-            assert connection.execute("SELECT batch FROM delivered WHERE origin = '0:60007'").fetchall() == [(1,)], "the archive finds it"
-            lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({"0:60300"}))
-            with closing(Ledger(lab.where.postgres, "outbound", 1, lossy)) as replay:
-                replay.replay(2, rows([60_300, 60_301]), number=8, quarantined=0, save=lambda *_: None)
-            (missing,) = auditor.look()
-            assert "batch 3 of outbound wrote 2 rows, and 1 are in the table" in missing.sentence
-
-
-@dataclass(frozen=True)
-class Dropping(Totals):
-    """A writer that adds up all rows but one, and counts them all."""
-
-    drops: frozenset[str] = frozenset()
-
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
-        kept = rows.only([number for number, origin in enumerate(rows.origins) if origin not in self.drops])
-        return Written(super().write(cursor, kept, batch, marks, halt).new + len(rows) - len(kept))
-
-
-def dropping(origin: str) -> Dropping:
-    sink = CAMPAIGN_COUNTS
-    return Dropping(sink.name, sink.columns, sink.key, sink.counted, drops=frozenset({origin}))
-
-
-def hits(offsets: Iterable[int]) -> Rows:
-    """Return what counts adds up for a view and some clicks."""
-    names = [f"0:{offset}" for offset in offsets]
-    kinds = [offset % 3 == 0 for offset in offsets]
-    added = {"views": [int(view) for view in kinds], "clicks": [int(not view) for view in kinds], "buys": [0] * len(names)}
-    return Rows({"campaign": ["a"] * len(names), "window_start": ["2026-01-01"] * len(names), **added}, names, ["0"] * len(names))
-
-
-def verdict_of(lab: Lab, tier: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("SLUICE_ENDPOINTS", str(lab.home / "endpoints.json"))
-    figures = read_figures()
-    return next(verdict(line, figures.lost(tier)) for line in figures.audit if line.tier == tier)
-
-
-def test_totals_that_grow_by_other_than_their_rows_are_told_whatever_was_there_or_is_folded(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts = PIPELINE.tier("counts")
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection, closing(Auditor((counts,), lab.where)) as auditor:
-        connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, marks, audit, audit_read, losses")
-        connection.execute("INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 70, 7, 0)")  # before anybody looked
-        assert auditor.look() == []
-        done = iter(range(0, 10 * COUNT, COUNT))
-        at = -COUNT
-
-        def write(sink: Totals, owner: int) -> list[str]:
-            nonlocal at
-            at = next(done)
-            with closing(Ledger(lab.where.postgres, "counts", owner, sink)) as ledger:
-                ledger.write(Batch({"enriched/0": at}, {"enriched/0": at + COUNT}), hits(range(at, at + COUNT)), epoch=owner)
-            return [missing.sentence for missing in auditor.look()]
-
-        assert write(CAMPAIGN_COUNTS, 1) == []
-        assert verdict_of(lab, "counts", monkeypatch) == "balanced by its sums"
-        (said,) = write(dropping("0:14321"), 2)
-        assert said == (
-            "batches 1 to 1 of counts wrote 10000 rows, and views + clicks + buys of campaign_counts grew by 9999: rows are missing, "
-            "or somebody has changed it by hand"
-        )
-        assert [count for _, count in losses(lab, "counts")] == [1]
-        assert write(CAMPAIGN_COUNTS, 3) == [], "it is told once"
-        connection.execute("UPDATE ledger SET batch = 2, rows_in = 30000, rows_out = 30000, ends = ends WHERE batch = 2")
-        connection.execute("DELETE FROM ledger WHERE batch < 2")  # as it is folded
-        connection.execute("DELETE FROM campaign_counts")  # what is old is taken out
-        assert write(CAMPAIGN_COUNTS, 4) == []
-        with closing(Auditor((counts,), lab.where)) as later:
-            assert later.look() == [], "the book remembers"
-        connection.execute("UPDATE campaign_counts SET buys = buys + 3")
-        (missing,) = auditor.look()
-        assert missing.records == 3
-        assert missing.sentence.startswith(
-            "no batch of counts wrote rows, and views + clicks + buys of campaign_counts grew by 3: rows were"
-        )
-
-
-def test_totals_are_compared_as_of_one_commit_while_they_are_written(lab: Lab) -> None:
-    tier = replace(PIPELINE.tier("counts"), name="busy", sink=replace(CAMPAIGN_COUNTS, name="busy_counts"))
-    assert isinstance(tier.sink, Totals)
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
-        for statement in tier.sink.statements() * 2:  # published again
-            connection.execute(statement)
-    over, at = Event(), 0
-
-    def write() -> None:
-        nonlocal at
-        with closing(Ledger(lab.where.postgres, "busy", 1, tier.sink)) as ledger:  # type: ignore[arg-type]
-            while not over.is_set():
-                ledger.write(Batch({"enriched/0": at}, {"enriched/0": at + 7}), hits(range(at, at + 7)), epoch=1)
-                at += 7
-
-    writer = Thread(target=write)
-    with closing(begun(lab, tier)) as auditor:
-        writer.start()
-        found = [missing for _ in range(50) for missing in auditor.look()]
-        over.set()
-        writer.join()
-    assert found == []
-    assert at > 7 * 50
-
-
-def test_batches_that_do_not_follow_on_each_other_and_records_that_go_nowhere_are_told(lab: Lab) -> None:
-    Kafka(lab.where).fill("enriched", 20)
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
-        connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, audit, audit_read, losses")
-        insert = (
-            "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
-            " VALUES ('counts', 1, %s, %s, %s, %s, %s, %s, 0, 0)"
-        )
-        counts = PIPELINE.tier("counts")
-        auditor = begun(lab, counts)
-        connection.execute(insert, (0, '{"enriched/0": 0}', '{"enriched/0": 10}', 10, 10, 0))
-        connection.execute(insert, (1, '{"enriched/0": 15}', '{"enriched/0": 20}', 5, 4, 1))
-        connection.execute("INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 14, 0, 0)")
-    said = [missing.sentence for missing in auditor.look()]
-    assert "batch 1 of counts begins with offset 15 of enriched/0, the one before it ended at 10: 5 records were skipped" in said[0]
-    assert "was given 5 records and 1 of them went nowhere" in said[1]
-    assert lines(lab, "counts") == {"enriched/0": (15, 0)}
-    assert losses(lab, "counts") == [("enriched/0:10", 5), ("enriched/0:15", 1)]
-    auditor.close()
-    with closing(Auditor((counts,), lab.where)) as later:
-        assert later.look() == [], "the book remembers"
-
-
 def transacted(lab: Lab) -> int:
     """Put ten records into raw/0, five in each of two transactions, between them three that are taken back; return the first offset.
 
@@ -457,23 +189,6 @@ def test_partitions_that_are_added_are_looked_at(lab: Lab) -> None:
     assert lines(lab, "growing") == {"raw/1": (104, 0)}
 
 
-def test_a_ledger_that_was_begun_anew_is_looked_at(lab: Lab) -> None:
-    tier = replace(PIPELINE.tier("counts"), name="renewed")
-    insert = (
-        "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
-        " VALUES ('renewed', 1, %s, %s, %s, %s, %s, 0, 0, 0)"
-    )
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
-        for number in range(3):
-            begins, ends = json.dumps({"enriched/0": 100 * number}), json.dumps({"enriched/0": 100 * number + 100})
-            connection.execute(insert, (number, begins, ends, 100, 100))
-        with closing(begun(lab, tier)) as auditor:
-            connection.execute("DELETE FROM ledger WHERE tier = 'renewed'")
-            connection.execute(insert, (0, '{"enriched/0": 0}', '{"enriched/0": 7}', 7, 7))
-            assert auditor.look() == []
-            assert auditor._audits["renewed"].done() == {"enriched/0": 7}, "not what it was before"
-
-
 def wanted(channel: Channel, tier: str) -> bool | None:
     found = channel.read(paths.wanted(tier), TierWanted)
     return None if found is None else found.value.running
@@ -530,29 +245,6 @@ def test_what_came_out_and_was_gone_before_it_was_looked_at_is_neither_balanced_
         assert auditor.look() == []
         assert auditor._audits["passing"].done() == {"raw/1": 104}
     assert lab.ask("SELECT unseen FROM audit WHERE tier = 'passing'") == [(90,)]
-
-
-def test_what_retention_took_before_it_was_looked_at_is_neither_balanced_nor_lost(lab: Lab) -> None:
-    """One record that has expired hid all others of a look."""
-    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
-    for made in admin.create_topics([NewTopic("expiring", num_partitions=1, replication_factor=-1)]).values():
-        made.result()
-    sink = Once("expired", {"id": "text"})
-    tier = replace(PIPELINE.tier("outbound"), name="late", inputs=(declare.Stream("expiring", "id string"),), sink=sink)
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
-        for statement in sink.statements():
-            connection.execute(statement)
-    with closing(begun(lab, tier)) as auditor, closing(Ledger(lab.where.postgres, "late", 1, sink)) as ledger:
-        kafka.put("expiring", "enrich/9", "hits/0", range(100), now, partitions=1)
-        left_out = rows(offset for offset in range(100) if offset not in {5, 70})
-        ledger.write(Batch({"expiring/0": 0}, {"expiring/0": 100}), replace(left_out, columns={"id": left_out.origins}), epoch=1)
-        with psycopg.connect(lab.where.postgres, autocommit=True) as connection:  # its writer counts what it has dropped
-            connection.execute("UPDATE ledger SET rows_out = 100, filtered = 0 WHERE tier = 'late'")
-        for deleted in admin.delete_records([TopicPartition("expiring", 0, 20)]).values():
-            deleted.result()
-        (missing,) = auditor.look()
-    assert (missing.records, missing.place) == (1, "expiring/0:70")
-    assert lab.ask("SELECT unseen FROM audit WHERE tier = 'late'") == [(20,)]
 
 
 def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> None:

@@ -1,0 +1,126 @@
+"""What tests of the audit play: tiers that write streams and tables, and writers with a fault."""
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any
+
+import psycopg
+from confluent_kafka import Producer
+
+from ops import endpoints
+from pipeline import declare
+from pipeline.audit.__main__ import Auditor
+from pipeline.declare import Tier
+from pipeline.driver.streams import Streams
+from pipeline.hits.counts import CAMPAIGN_COUNTS
+from pipeline.sinks.marks import Marks
+from pipeline.sinks.sink import Rows, Written
+from pipeline.sinks.table import Once, Totals
+from tests.lab import Lab
+
+COUNT = 10_000
+PIPELINE = declare.load("pipeline.hits")
+
+
+@dataclass
+class Kafka:
+    """Plays tiers: writes records as they do."""
+
+    where: endpoints.Endpoints
+    producer: Producer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.producer = Producer({"bootstrap.servers": self.where.kafka, "acks": "all", "enable.idempotence": True})
+
+    def put(  # noqa: PLR0913, PLR0917 — what a record is
+        self, stream: str, by: str, source: str, offsets: Iterable[int], at: float, partitions: int = 4
+    ) -> None:
+        """Write a record for each offset of `source`, spread over the stream's partitions as a grouping would."""
+        for offset in offsets:
+            headers = {"origin": f"0:{offset}", "path": "0", "from": f"{source}:{offset}", "by": by, "t0": str(int(at * 1000))}
+            self.producer.produce(
+                stream,
+                value=b"{}",
+                partition=offset % partitions,
+                headers={key: value.encode() for key, value in headers.items()},
+                timestamp=int(at * 1000),
+            )
+            self.producer.poll(0)
+        self.producer.flush(30)
+
+    def fill(self, stream: str, end: int, partition: int = 0) -> None:
+        """Have a partition of a stream end there at least."""
+        with closing(Streams(self.where.kafka)) as streams:
+            there = streams.bounds([stream]).ends[f"{stream}/{partition}"]
+        for _ in range(there, end):
+            self.producer.produce(stream, b"{}", partition=partition)
+            self.producer.poll(0)
+        self.producer.flush(30)
+
+
+def lines(lab: Lab, tier: str) -> dict[str, tuple[int, int]]:
+    with psycopg.connect(lab.where.postgres) as connection:
+        rows = connection.execute("SELECT partition, once, again FROM audit WHERE tier = %s", (tier,)).fetchall()
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+def losses(lab: Lab, tier: str) -> list[tuple[str, int]]:
+    with psycopg.connect(lab.where.postgres) as connection:
+        return connection.execute("SELECT place, records FROM losses WHERE tier = %s ORDER BY number", (tier,)).fetchall()
+
+
+def begun(lab: Lab, *tiers: Tier) -> Auditor:
+    """Return an audit that has looked once, so that what comes now is judged."""
+    auditor = Auditor(tiers, lab.where)
+    assert auditor.look() == []
+    return auditor
+
+
+@dataclass(frozen=True)
+class Lossy(Once):
+    """A table's writer with a fault: it drops some rows, and counts them as written."""
+
+    drops: frozenset[str] = frozenset()
+
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+        kept = [number for number, origin in enumerate(rows.origins) if origin not in self.drops]
+        columns = {name: [column[number] for number in kept] for name, column in rows.columns.items()}
+        super().write(cursor, Rows(columns, [rows.origins[n] for n in kept], [rows.paths[n] for n in kept]), batch, marks, halt)
+        return Written(len(rows))
+
+
+def rows(offsets: Iterable[int]) -> Rows:
+    origins = [f"0:{offset}" for offset in offsets]
+    texts = {name: [name] * len(origins) for name in ("user", "ad", "campaign", "kind")}
+    return Rows({"id": origins, **texts, "at": ["2026-01-01"] * len(origins)}, origins, ["0"] * len(origins))
+
+
+def ends(offset: int) -> dict[str, int]:
+    """Return where each partition ends when the records before `offset` were spread over four."""
+    return {f"enriched/{number}": (offset - number + 3) // 4 for number in range(4)}
+
+
+@dataclass(frozen=True)
+class Dropping(Totals):
+    """A writer that adds up all rows but one, and counts them all."""
+
+    drops: frozenset[str] = frozenset()
+
+    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+        kept = rows.only([number for number, origin in enumerate(rows.origins) if origin not in self.drops])
+        return Written(super().write(cursor, kept, batch, marks, halt).new + len(rows) - len(kept))
+
+
+def dropping(origin: str) -> Dropping:
+    sink = CAMPAIGN_COUNTS
+    return Dropping(sink.name, sink.columns, sink.key, sink.counted, drops=frozenset({origin}))
+
+
+def hits(offsets: Iterable[int]) -> Rows:
+    """Return what counts adds up for a view and some clicks."""
+    names = [f"0:{offset}" for offset in offsets]
+    kinds = [offset % 3 == 0 for offset in offsets]
+    added = {"views": [int(view) for view in kinds], "clicks": [int(not view) for view in kinds], "buys": [0] * len(names)}
+    return Rows({"campaign": ["a"] * len(names), "window_start": ["2026-01-01"] * len(names), **added}, names, ["0"] * len(names))
