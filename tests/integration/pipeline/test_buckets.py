@@ -1,7 +1,7 @@
 """Checkpoints in a bucket: a tier with state begins, moves to another host, is killed and begins again, from S3 alone."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import boto3
@@ -13,7 +13,7 @@ from ops.platform import bucket
 from ops.platform.finding import Verdict
 from ops.site import load
 from pipeline.driver.depot import depot_of
-from tests.integration.pipeline.given import Feed, ends, equation, giving, table, windows, windows_are_right
+from tests.integration.pipeline.given import Feed, ends, equation, giving, sums, table, windows, windows_are_right
 from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs, local_session, overtake
 from tests.lab import Lab, free_ports, until
 
@@ -53,10 +53,14 @@ def test_the_doctor_finds_the_bucket_and_what_becomes_of_old_versions(lab: Lab) 
     assert (missing.verdict, "has no bucket another" in missing.sentence) == (Verdict.BAD, True)
 
 
-def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(lab: Lab, feed: Feed) -> None:
-    depot = depot_of(TIER, load(lab.home / "site.yaml"), lab.home)
+@pytest.mark.parametrize(("tier", "filled", "keys", "right"), [(TIER, "windows", 2, windows), ("summed", "sums", 1, sums)])
+def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(  # noqa: PLR0913, PLR0917 — what a tier fills, and with what
+    lab: Lab, feed: Feed, tier: str, filled: str, keys: int, right: Callable[[list[dict[str, Any]]], dict[Any, Any]]
+) -> None:
+    """Spark's own, and what a tier keeps by itself (`transformWithState`)."""
+    depot = depot_of(tier, load(lab.home / "site.yaml"), lab.home)
     with local_session(lab, depot) as session:
-        runs = Runs(lab, session, TIER, 1, 1, depot)
+        runs = Runs(lab, session, tier, 1, 1, depot)
         first = runs.start(1)
         for _ in range(2):
             feed.hits(150)
@@ -76,9 +80,9 @@ def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(lab: Lab, feed: Feed
         runs.level(third)
         until("what is not needed is gone", lambda: third.tick() or depot.folders() == ["3.1"])
         third.hold()
-        assert not (lab.home / "checkpoints" / TIER).exists()
-        assert table(lab, "windows", 2) == windows(feed.given["hits"])
-        assert equation(lab, TIER) == feed.equation("hits")
+        assert not (lab.home / "checkpoints" / tier).exists()
+        assert table(lab, filled, keys) == right(feed.given["hits"])
+        assert equation(lab, tier) == feed.equation("hits")
         runs.end()
 
 
