@@ -75,12 +75,16 @@ def test_where_nothing_comes_out_what_was_read_tells_where_the_next_one_begins(l
         out = len(records(lab, "chosen"))
         until("it puts out what comes", lambda: len(records(lab, "chosen")) > out + QUIET["raw/1"])
     until("all of it is out", lambda: len({record.value["n"] for record in records(lab, "chosen")}) == given[0], 60)
+    lab.own("choose", None)
+    lab.retire("choose", 2)
 
 
 def test_a_record_that_cannot_even_be_sent_ends_the_executor_though_none_is_put_after_it(lab: Lab) -> None:
+    lab.cold("choose", 3, "h1")
+    lab.wait("choose", 3, State.RUNNING)
     producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})
     give(producer, -1, 1, keep=True, swell=True)
     for number in range(20):
         give(producer, -2 - number, 1, keep=False)
     assert producer.flush(30) == 0
-    until("it is said", lambda: "Kafka refused a record" in lab.log("choose", 2), 60)
+    until("it is said", lambda: "Kafka refused a record" in lab.log("choose", 3), 60)
