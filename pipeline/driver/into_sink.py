@@ -372,7 +372,8 @@ class IntoSink(Engine):
             if rest is None:
                 self._done = dict(last.ends)
                 return None
-            self._before = last.at
+            if not self._turn:
+                self._before = last.at
             self._waits_since = self._waits_since or time.monotonic()
             if self._is_mine() or may_take_over(last.age, time.monotonic() - self._waits_since):
                 return rest

@@ -1,6 +1,7 @@
 """The query of a tier with a sink when something is not as it should be: what it waits for, and what it ends for. Without Spark."""
 
 import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +17,7 @@ from pipeline.driver.engine import Setting
 from pipeline.driver.into_sink import HeldError, IntoSink, NamesakesError, refuse_namesakes
 from pipeline.driver.positions import GoneError
 from pipeline.driver.streams import Bounds, NoStreamError, StreamError
-from pipeline.sinks.ledger import Batch, Last
+from pipeline.sinks.ledger import Batch, Counts, Last
 from pipeline.sinks.sink import SinkAwayError
 from pipeline.sinks.table import Totals
 
@@ -159,3 +160,23 @@ def test_what_a_sink_takes_for_replays_is_refused_where_one_record_became_severa
 def test_rows_are_counted_by_whole_numbers_only(counted: tuple[str, ...]) -> None:
     with pytest.raises(DeclarationError, match=f'sink "sums": counted names {counted[-1]}; name columns of type smallint, '):
         replace(SUMS, counted=counted)
+
+
+def test_a_gap_is_what_lies_behind_the_last_batch_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = Counts(5, 5, 0, 0, 0, 0, 0, 5)
+    monkeypatch.setattr(into_sink, "refuse_namesakes", lambda _rows: None)
+    monkeypatch.setattr(into_sink, "sink_rows", lambda rows: (rows, [int(time.time() * 1000) - 500_000]))
+
+    def first_batches(last: Last | None) -> float | None:
+        made = query()
+        made._quarantine = cast("Any", SimpleNamespace(split=lambda rows: (rows, ()), put=lambda _: None))
+        made._ledger.write = lambda *_, **_more: written  # type: ignore[method-assign]
+        made._ledger.marks = 0  # type: ignore[misc]
+        made.last = last
+        for begin in (15, 20):
+            made._put(pa.table({}), Batch({"hits/0": begin}, {"hits/0": begin + 5}))
+            made.last = Last(8, {"hits/0": begin + 5}, time.time() - 100, 0.0)
+        return made.gap()
+
+    assert first_batches(None) is None, "there was none before the first one"
+    assert first_batches(Last(7, {"hits/0": 15}, time.time() - 7, 0.0)) == pytest.approx(7, abs=1)
