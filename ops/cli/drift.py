@@ -7,12 +7,12 @@ import typer
 from ops.channel.trail import me
 from ops.cli.change import carry_out, identity_of
 from ops.cli.connect import open_channel
-from ops.cli.ending import PlatformAwayError
+from ops.cli.ending import FAILED, PlatformAwayError
 from ops.cli.lines import DriftLine
 from ops.cli.output import print_json, print_table
 from ops.model.incarnation import Placement
-from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan
-from ops.runbook import run
+from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan, Step
+from ops.runbook import operation_id, read_result, run
 
 LOOK_SECONDS = 20.0
 """How long a controller has to answer."""
@@ -26,10 +26,15 @@ def repair(*, deadline: float, dry_run: bool, as_json: bool) -> None:
 def show(*, as_json: bool) -> None:
     """Have the controller plan a repair, and say what it would be."""
     spec = ChangeSpec(kind=ChangeKind.REPAIR)
+    change = identity_of(spec)
     with open_channel() as channel:
-        result = run(channel, identity_of(spec), spec, me(), LOOK_SECONDS, dry_run=True)[0].result
-    if not result.ok or "plan" not in result.details:
+        result = run(channel, change, spec, me(), LOOK_SECONDS, dry_run=True)[0].result
+        answered = read_result(channel, operation_id(change, Step.PREFLIGHT)) is not None
+    if not answered:
         raise PlatformAwayError(result.sentence)
+    if not result.ok:
+        typer.echo(f"what has drifted cannot be told: {result.sentence}", err=True)
+        raise typer.Exit(FAILED)
     plan = Plan.model_validate(result.details["plan"], extra="ignore")
     lines = [_line(move) for move in plan.moves]
     if as_json:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ops.cli.ending import AWAY
+from ops.cli.ending import AWAY, FAILED
 from ops.cli.main import app
 from ops.model.ids import HostName, TierName
 from ops.model.incarnation import Placement
@@ -23,8 +23,8 @@ MOVE = Move(
 )
 
 
-def ran(monkeypatch: pytest.MonkeyPatch, plan: Plan | None) -> list[str]:
-    """Have the controller answer with a plan; return what it was asked."""
+def ran(monkeypatch: pytest.MonkeyPatch, plan: Plan | None, *, answers: bool = True) -> list[str]:
+    """Have the controller answer with a plan, refuse to make one, or not answer; return what it was asked."""
     asked = []
 
     def run(_channel: object, _change: str, spec: Any, *_more: object, dry_run: bool, **_rest: object) -> list[StepResult]:
@@ -32,6 +32,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, plan: Plan | None) -> list[str]:
         details = {} if plan is None else {"plan": plan.model_dump(mode="json")}
         return [StepResult(Step.PREFLIGHT, Result(ok=plan is not None, sentence="said", finished_at=1.0, details=details))]
 
+    monkeypatch.setattr("ops.cli.drift.read_result", lambda _channel, _identity: "a result" if answers else None)
     for module in ("drift", "change"):
         monkeypatch.setattr(f"ops.cli.{module}.run", run)
         monkeypatch.setattr(f"ops.cli.{module}.open_channel", nullcontext)
@@ -67,6 +68,14 @@ def test_a_repair_is_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_controller_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran(monkeypatch, None)
+    ran(monkeypatch, None, answers=False)
     said = CliRunner().invoke(app, ["drift"])
     assert (said.exit_code, said.stderr) == (AWAY, "said\n")
+
+
+def test_that_nothing_can_be_planned_is_a_failure_as_of_any_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(monkeypatch, None)
+    for words in (["drift"], ["drift", "--json"]):
+        said = CliRunner().invoke(app, words)
+        assert (said.exit_code, said.stdout, said.stderr) == (FAILED, "", "what has drifted cannot be told: said\n")
+    assert CliRunner().invoke(app, ["plan", "repair"]).exit_code == FAILED
