@@ -55,7 +55,9 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             if as_json:
                 print_json({"change": change, "kind": spec.kind, "dry_run": False, "ok": False, "error": why})
         else:
-            done = carried_out(spec, deadline=until - time.monotonic(), dry_run=False, as_json=as_json, change=change)
+            carried = carried_out(spec, deadline=until - time.monotonic(), dry_run=False, as_json=as_json, change=change)
+            done = carried.done
+            carried.tell(as_json=as_json)
     finally:
         if not done:
             _take_back(change)
@@ -79,18 +81,30 @@ def _take_back(change: str) -> None:
 
 
 def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
-    """Hand over to the site's own hosts, then terminate every instance."""
-    done = carried_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
-    if done and not dry_run:
+    """Hand over to the site's own hosts, then terminate every instance; it is done when both are."""
+    carried = carried_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
+    if not carried.done:
+        carried.tell(as_json=as_json)
+        raise typer.Exit(FAILED)
+    try:
         ours = ec2.instances()
-        done = _terminate(ours)
-        if not ours:
-            typer.echo("no instance was there", err=True)
-    raise typer.Exit(OK if done else FAILED)
+        kept = {} if dry_run else _terminate(ours)
+    except (ec2.CloudError, ChannelAwayError) as error:
+        if as_json:
+            carried.tell(as_json=True, ok=False, error=str(error))
+        raise
+    gone = [each.id for each in ours if each.id not in kept]
+    if as_json or not kept:
+        carried.tell(as_json=as_json, ok=not kept, **({"instances": gone} if dry_run else {"terminated": gone, "kept": kept}))
+    if dry_run and not as_json:
+        typer.echo(f"  then terminated, as far as no tier runs there: {', '.join(gone) or 'nothing, for no instance is there'}")
+    elif not ours:
+        typer.echo("no instance was there", err=True)
+    raise typer.Exit(FAILED if kept else OK)
 
 
-def _terminate(ours: list[ec2.Instance]) -> bool:
-    """Terminate those that no tier runs on, for its records would wait until it is started elsewhere; tell whether that was all of them."""
+def _terminate(ours: list[ec2.Instance]) -> dict[str, list[str]]:
+    """Terminate those that no tier runs on, for its records would wait until it is started elsewhere; return the others, with the tiers."""
     with open_channel() as channel:
         users = tiers_by_host(channel)
     free = [each.id for each in ours if each.host not in users]
@@ -103,4 +117,4 @@ def _terminate(ours: list[ec2.Instance]) -> bool:
                 f"kept {each.id}: {', '.join(users[each.host])} would be interrupted; `sluice leave` hands over what has no place there",
                 err=True,
             )
-    return len(free) == len(ours)
+    return {each.id: users[each.host] for each in ours if each.host in users}

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from dataclasses import dataclass
 
 import typer
 
@@ -20,14 +21,54 @@ def identity_of(spec: ChangeSpec) -> str:
     return change_id("cli", spec.kind, *words, time.strftime("%Y%m%d-%H%M%S"))
 
 
-def carry_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool, change: str | None = None) -> None:
-    """Carry the change out and leave with its exit code."""
-    code = OK if carried_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json, change=change) else FAILED
-    raise typer.Exit(code)
+@dataclass(frozen=True)
+class Carried:
+    """A change that was carried out, or only planned, and how that went."""
+
+    change: str
+    spec: ChangeSpec
+    dry_run: bool
+    seconds: float
+    steps: tuple[StepResult, ...]
+
+    @property
+    def done(self) -> bool:
+        """Whether it came to its end."""
+        return all(step.result.ok for step in self.steps) and self.steps[-1].step is not Step.ABORT
+
+    def tell(self, *, as_json: bool, ok: bool | None = None, **more: object) -> None:
+        """Print it. JSON has what the command did beside it, too, and as `ok` what the exit code says: `done`, if it is not given."""
+        if as_json:
+            print_json(
+                {
+                    "change": self.change,
+                    "kind": self.spec.kind,
+                    "dry_run": self.dry_run,
+                    "ok": self.done if ok is None else ok,
+                    "seconds": round(self.seconds, 2),
+                    "steps": [{"step": step, **result.model_dump(mode="json")} for step, result in self.steps],
+                    **more,
+                }
+            )
+            return
+        for step, result in self.steps:
+            if not result.ok or step is Step.ABORT:
+                typer.echo(f"{step} {'failed' if not result.ok else 'done'}: {result.sentence}", err=True)
+        if self.dry_run and self.done:
+            _print_plan(self.steps[0].result)
+        elif self.done:
+            typer.echo(f"Done in {self.seconds:.1f} s: {self.steps[-1].result.sentence}")
 
 
-def carried_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool, change: str | None = None) -> bool:
-    """Carry the change out, telling how it goes; return whether it was done."""
+def carry_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
+    """Carry the change out, tell how it went, and leave with its exit code."""
+    carried = carried_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
+    carried.tell(as_json=as_json)
+    raise typer.Exit(OK if carried.done else FAILED)
+
+
+def carried_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool, change: str | None = None) -> Carried:
+    """Carry the change out, telling people how it goes; how it went is left to be told."""
     change = change or identity_of(spec)
     say = _silent if as_json else _say
     began = time.monotonic()
@@ -41,27 +82,7 @@ def carried_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bo
                 raise
             typer.echo("Interrupted: going back to what ran before. Once more leaves it to `sluice abort`.", err=True)
             steps = [StepResult(Step.ABORT, abort(channel, change, spec, me(), say))]
-    ok = all(step.result.ok for step in steps) and steps[-1].step is not Step.ABORT
-    if as_json:
-        print_json(
-            {
-                "change": change,
-                "kind": spec.kind,
-                "dry_run": dry_run,
-                "ok": ok,
-                "seconds": round(time.monotonic() - began, 2),
-                "steps": [{"step": step, **result.model_dump(mode="json")} for step, result in steps],
-            }
-        )
-        return ok
-    for step, result in steps:
-        if not result.ok or step is Step.ABORT:
-            typer.echo(f"{step} {'failed' if not result.ok else 'done'}: {result.sentence}", err=True)
-    if dry_run and ok:
-        _print_plan(steps[0].result)
-    elif ok:
-        typer.echo(f"Done in {time.monotonic() - began:.1f} s: {steps[-1].result.sentence}")
-    return ok
+    return Carried(change, spec, dry_run, time.monotonic() - began, tuple(steps))
 
 
 def ended_as_by_ctrl_c() -> None:

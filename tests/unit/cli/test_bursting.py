@@ -12,17 +12,31 @@ from typer.testing import CliRunner
 
 from ops.channel import ChannelAwayError
 from ops.cli import bursting
-from ops.cli.ending import WRONG_USAGE
+from ops.cli.change import Carried
+from ops.cli.ending import AWAY, FAILED, OK, WRONG_USAGE
 from ops.cli.main import app
 from ops.cloud import ec2
 from ops.cloud.ec2 import CloudAwayError, Instance
 from ops.model import paths
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
-from ops.model.operation import ChangeKind, ChangeSpec
+from ops.model.operation import ChangeKind, ChangeSpec, Result, Step
 from ops.model.tier import Mode
+from ops.runbook import StepResult
 from ops.site import Ec2Config
 
 SPEC = ChangeSpec(kind=ChangeKind.BURST, tier="enrich", k=2)
+
+
+def carried(*, ok=True, asked=None):
+    """Have the controller plan or carry out what it is asked, or refuse it."""
+
+    def carry_out(spec, *, dry_run, change="c1", **_):
+        if asked is not None:
+            asked.append((spec.kind, dry_run))
+        result = Result(ok=ok, sentence="said", finished_at=1.0)
+        return Carried(change, spec, dry_run, 1.0, (StepResult(Step.PREFLIGHT, result),))
+
+    return carry_out
 
 
 class Cloud:
@@ -94,7 +108,7 @@ def test_in_the_middle_of_the_launch(cloud, monkeypatch):
 def test_when_the_hand_over_fails_and_ec2_is_away_it_is_said_what_is_left(cloud, monkeypatch, capsys):
     def failed(*_, **__):
         cloud.away = True
-        return False
+        return carried(ok=False)(SPEC, dry_run=False)
 
     monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
     monkeypatch.setattr(bursting, "carried_out", failed)
@@ -111,16 +125,15 @@ def test_an_instance_that_the_tier_runs_on_by_then_is_kept(cloud, monkeypatch, c
         paths.incarnation("enrich", 2), IncarnationSpec(tier="enrich", incarnation=2, placement=placed, reason="burst", created_at=1.0)
     )
     monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
-    monkeypatch.setattr(bursting, "carried_out", lambda *_, **__: False)
+    monkeypatch.setattr(bursting, "carried_out", carried(ok=False))
     with pytest.raises(typer.Exit):
         burst()
     assert len(cloud.there) == 2
     assert "kept i-0000000000000000: enrich would be interrupted" in capsys.readouterr().err
-    monkeypatch.setattr(bursting, "carried_out", lambda *_, **__: True)
-    with pytest.raises(typer.Exit) as ended:
-        bursting.leave(ChangeSpec(kind=ChangeKind.LEAVE), deadline=60, dry_run=False, as_json=False)
-    assert ended.value.exit_code == 1
+    monkeypatch.setattr(bursting, "carried_out", carried())
+    assert leave(as_json=False) == FAILED
     assert [each.id for each in cloud.there] == ["i-0000000000000000"]
+    assert "Done" not in capsys.readouterr().out
 
 
 def test_a_dry_run_launches_nothing_and_speaks_json(cloud, capsys):
@@ -136,6 +149,43 @@ def test_it_is_planned_as_other_changes_are(cloud):
     assert "would launch 1 x m5.large (1 run already, 3 are allowed)" in done.stdout
     assert "hand enrich over to a placement with 2 more workers" in done.stdout
     assert json.loads(CliRunner().invoke(app, ["plan", "burst", "enrich", "--json"]).stdout)["k"] == 1
+
+
+def leave(*, dry_run=False, as_json=True):
+    """Leave EC2; return the exit code."""
+    with pytest.raises(typer.Exit) as ended:
+        bursting.leave(ChangeSpec(kind=ChangeKind.LEAVE), deadline=60, dry_run=dry_run, as_json=as_json)
+    return ended.value.exit_code
+
+
+def test_a_leave_is_done_when_nothing_is_kept_and_json_and_exit_code_agree(cloud, monkeypatch, capsys):
+    monkeypatch.setattr(bursting, "carried_out", carried(ok=False))
+    assert (leave(), json.loads(capsys.readouterr().out)["ok"], len(cloud.there)) == (FAILED, False, 1)
+    monkeypatch.setattr(bursting, "carried_out", carried())
+    monkeypatch.setattr(bursting, "tiers_by_host", lambda _: {cloud.there[0].host: ["enrich"]})
+    code, told = leave(), json.loads(capsys.readouterr().out)
+    assert (code, told["ok"], told["terminated"], told["kept"]) == (FAILED, False, [], {"i-0000000099999999": ["enrich"]})
+    monkeypatch.setattr(bursting, "tiers_by_host", lambda _: {})
+    code, told = leave(), json.loads(capsys.readouterr().out)
+    assert (code, told["ok"], told["terminated"], told["kept"]) == (OK, True, ["i-0000000099999999"], {})
+    assert cloud.there == []
+
+
+def test_a_leave_is_not_done_when_ec2_is_away_after_the_hand_over(cloud, monkeypatch):
+    monkeypatch.setattr(bursting, "carried_out", carried())
+    cloud.away = True
+    done = CliRunner().invoke(app, ["leave", "--json"])
+    told = json.loads(done.stdout)
+    assert (done.exit_code, told["ok"], told["error"]) == (AWAY, False, "EC2 at x does not answer")
+
+
+def test_the_dry_run_of_a_leave_says_what_is_terminated_and_terminates_nothing(cloud, monkeypatch):
+    asked = []
+    monkeypatch.setattr(bursting, "carried_out", carried(asked=asked))
+    done = CliRunner().invoke(app, ["leave", "--dry-run"])
+    assert done.stdout.endswith("  then terminated, as far as no tier runs there: i-0000000099999999\n")
+    assert json.loads(CliRunner().invoke(app, ["leave", "--dry-run", "--json"]).stdout)["instances"] == ["i-0000000099999999"]
+    assert (done.exit_code, asked, len(cloud.there)) == (OK, [("leave", True)] * 2, 1)
 
 
 @pytest.mark.parametrize(
