@@ -2,7 +2,7 @@
 
 | step | what happens |
 |---|---|
-| quota | how many instances k workers need, and whether the site's limit allows them |
+| quota | how many instances k workers need, and whether the site's limit allows them; in a dry run also the plan, as if they were there |
 | launch | the instances are launched, with a token of this run: once, however often the task is tried |
 | wait_for_host | each instance's agent has registered its host |
 | preflight … release | as in every runbook: plan, warm, hand over, verify, release |

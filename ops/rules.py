@@ -20,4 +20,5 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         batch_quantum=site.batch_quantum,
         reclaim_seconds=site.reclaim_seconds,
         repair_seconds=site.repair_seconds,
+        instance=site.ec2.capacity,
     )

@@ -1,19 +1,26 @@
 """`sluice abort`: the end of a change whose caller has gone."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator
 
 import typer
 
 from ops import runbook
-from ops.channel import Read
 from ops.channel.trail import me
 from ops.cli.connect import open_channel
 from ops.cli.ending import FAILED, OK, WrongUsageError
 from ops.cli.output import print_json
+from ops.controller.draft import Draft, Moment
+from ops.controller.stamps import stamps
+from ops.controller.steps.abort import undo
+from ops.controller.view import TierView, View, look
 from ops.model import paths
-from ops.model.ids import TierName
-from ops.model.incarnation import OwnerRecord
+from ops.model.ids import ChangeId
+from ops.model.incarnation import TierWanted
 from ops.model.operation import ChangeRecord, ChangeState, MaintenanceLock
+from ops.model.sentence import listed, workers
+from ops.planning.cluster import Rules
+from ops.planning.pace import pace
 
 
 def abort(change: str | None, *, dry_run: bool, as_json: bool) -> None:
@@ -30,11 +37,7 @@ def abort(change: str | None, *, dry_run: bool, as_json: bool) -> None:
             message = f"there is no change {change!r}; `sluice operations` lists them"
             raise WrongUsageError(message)
         if dry_run:
-            would = undoes(record.value, {tier: channel.read(paths.owner(tier), OwnerRecord) for tier in record.value.incarnations})
-            if as_json:
-                print_json({"dry_run": True, "change": change, "undoes": would})
-            else:
-                typer.echo(f"would undo of {change}: {'; '.join(would) or 'nothing, it has handed over or started no tier'}")
+            _tell(ChangeId(change), record.value, look(channel), as_json=as_json)
             return
         say = None if as_json else lambda step, sentence: typer.echo(f"{step}: {sentence}")
         result = runbook.abort(channel, change, record.value.spec, me(), say)
@@ -45,15 +48,41 @@ def abort(change: str | None, *, dry_run: bool, as_json: bool) -> None:
     raise typer.Exit(OK if result.ok else FAILED)
 
 
-def undoes(change: ChangeRecord, owners: Mapping[TierName, Read[OwnerRecord] | None]) -> list[str]:
-    """Say what becomes of each tier that a change has begun to move, when it is aborted now."""
-    if change.state is not ChangeState.ACTIVE:
-        return []
-    said = []
-    for tier, number in sorted(change.incarnations.items()):
-        owner = owners[tier]
-        if owner is not None and owner.value.next == number:
-            said.append(f"{tier}: incarnation {number} is dropped, {owner.value.owner} goes on")
-        elif owner is not None and owner.value.owner == number:
-            said.append(f"{tier}: was handed over to incarnation {number}, which goes on")
+def _tell(identity: ChangeId, change: ChangeRecord, view: View, *, as_json: bool) -> None:
+    """Say what an abort would undo, and how long it would take as far as the last ones tell."""
+    active = change.state is ChangeState.ACTIVE
+    would, seconds = undoes(change, view, time.time()) if active else [], pace(view.changes.values()).abort if active else 0.0
+    if as_json:
+        print_json({"dry_run": True, "change": identity, "undoes": would, "predicted_seconds": seconds})
+        return
+    nothing = "nothing, every tier is with the owner that it had" if active else f"nothing, it has ended: it is {change.state}"
+    typer.echo(f"would undo of {identity}: {'; '.join(would) or nothing}")
+    if active:
+        typer.echo("  the maintenance lock is free then; what owns a tier now goes on, without a gap")
+        known = "not predicted: how long it takes, for no abort has been timed here yet"
+        typer.echo(f"  {known if seconds is None else f'predicted: about {seconds:.0f} s in all'}")
+
+
+def undoes(change: ChangeRecord, view: View, now: float) -> list[str]:
+    """Say what becomes of each tier and host that a change has begun to change: it is aborted in a draft that nobody writes."""
+    draft = Draft(view, Moment(now=now, lost=frozenset(), rules=Rules(), ages={at: max(0.0, now - at) for at in stamps(view)}))
+    undo(draft, change.id, me())
+    said = [event.removesuffix(" (aborted)") for event in draft.events]
+    for name in sorted(view.tiers):
+        said += _of_tier(change, view.tiers[name], draft.wanted[name])
     return said
+
+
+def _of_tier(change: ChangeRecord, tier: TierView, after: TierWanted) -> Iterator[str]:
+    """Say of a tier what goes on, and what has been done and stays."""
+    name, owner = tier.spec.name, tier.owner.owner
+    if tier.wanted.paused and not after.paused:
+        yield f"{name}: goes on"
+    if woken := [worker for worker in tier.wanted.paused_workers if worker not in after.paused_workers]:
+        yield f"{name}: {listed(woken)} to work again"
+    fewer = next((move for move in change.plan.moves if move.tier == name and move.in_place), None)
+    if fewer is None and owner is not None and change.incarnations.get(name) == owner:
+        yield f"{name}: was handed over to incarnation {owner}, which goes on"
+    if fewer is not None and name in change.receipts and owner in tier.incarnations:
+        gone = name in change.incarnations
+        yield f"{name}: {workers(fewer.let_go)} {'stay away, they have gone' if gone else 'that were to go work again'}"

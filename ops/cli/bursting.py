@@ -35,13 +35,11 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     except BurstError as error:
         raise WrongUsageError(str(error)) from error
     if dry_run:
-        if as_json:
-            print_json({"dry_run": True, "tier": spec.tier, "k": k, "instances": count, "instance_type": config.instance_type})
-            return
-        typer.echo(f"would launch {count} x {config.instance_type} ({running} run already, {config.max_instances} are allowed)")
-        typer.echo(f"  then hand {spec.tier} over to a placement with {k} more workers on them; where, and how long it takes,")
-        typer.echo("  is planned when their agents have registered, and all is taken back where that plan is refused")
-        return
+        if not as_json:
+            typer.echo(f"would launch {count} x {config.instance_type} ({running} run already, {config.max_instances} are allowed)")
+        carried = carried_out(spec, deadline=deadline, dry_run=True, as_json=as_json)
+        carried.tell(as_json=as_json, instances=count, instance_type=config.instance_type)
+        raise typer.Exit(OK if carried.done else FAILED)
     ended_as_by_ctrl_c()
     until, done = time.monotonic() + deadline, False
     try:

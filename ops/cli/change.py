@@ -112,8 +112,12 @@ def _print_plan(result: Result) -> None:
         typer.echo(f"  {number}. {move.tier}: {before} → {after}")
     for note in plan.notes:
         typer.echo(f"  note: {note}")
-    gap = f", and in a tier's output a gap of about {plan.predicted_gap_seconds:g} s" if plan.predicted_gap_seconds else ""
-    typer.echo(f"  predicted: about {plan.predicted_seconds:.0f} s in all{gap}")
+    none = ", without a gap" if plan.moves else ""
+    gap = f", and in a tier's output a gap of about {plan.predicted_gap_seconds:g} s" if plan.predicted_gap_seconds else none
+    if plan.predicted_seconds or not plan.unpredicted:
+        typer.echo(f"  predicted: about {plan.predicted_seconds:.0f} s in all{gap}")
+    if plan.unpredicted:
+        typer.echo(f"  not predicted: {plan.unpredicted}")
 
 
 def _place(driver: str, slots: tuple[str, ...]) -> str:

@@ -1,12 +1,16 @@
-"""The changes and their steps that were posted to the channel, and what became of them."""
+"""The changes and their steps that were posted to the channel, the starts and stops of tiers, and what became of them."""
+
+from collections.abc import Iterator
 
 from ops.channel import Channel
 from ops.cli.connect import open_channel
 from ops.cli.lines import ChangeLine, OperationLine
 from ops.cli.output import clock
+from ops.cli.snapshot import snapshot
+from ops.controller.view import View
 from ops.model import paths
-from ops.model.ids import ChangeId
-from ops.model.operation import ChangeRecord, ChangeSpec, Operation
+from ops.model.incarnation import IncarnationSpec, Timed
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation
 from ops.planning.pace import widest_gap
 from ops.runbook import read_journal, read_result
 
@@ -38,13 +42,35 @@ def history(change: str | None, last: int) -> list[OperationLine]:
 
 
 def changes(last: int) -> list[ChangeLine]:
-    """Return the newest changes, the newest last."""
-    with open_channel() as channel:
-        names = [name for name in channel.children("/changes") if paths.change(ChangeId(name)) != paths.LOCK]
-        found = [
-            each.value for each in channel.read_many([paths.change(ChangeId(name)) for name in names], ChangeRecord) if each is not None
-        ]
-    return [_change(record) for record in sorted(found, key=lambda record: record.started_at)[-last:]]
+    """Return the newest changes, starts and stops, the newest last."""
+    view = snapshot()
+    lines = [*(_change(record) for record in view.changes.values()), *_asked(view)]
+    return sorted(lines, key=lambda line: line.started_at)[-last:]
+
+
+def _asked(view: View) -> Iterator[ChangeLine]:
+    """Describe the starts and stops that somebody asked for."""
+    for tier in view.tiers.values():
+        for spec in tier.incarnations.values():
+            for kind, timed in ((ChangeKind.START, spec.start), (ChangeKind.STOP, spec.stop)):
+                if timed is not None:
+                    yield _timed(kind, timed, spec)
+
+
+def _timed(kind: ChangeKind, timed: Timed, spec: IncarnationSpec) -> ChangeLine:
+    unfinished = ChangeState.ABORTED if spec.retired else ChangeState.ACTIVE
+    return ChangeLine(
+        id=f"{kind}-{spec.tier}-{spec.incarnation}",
+        what=f"{kind} {spec.tier}",
+        by=timed.by,
+        state=unfinished if timed.seconds is None else ChangeState.DONE,
+        started_at=timed.at,
+        predicted_seconds=timed.predicted_seconds,
+        seconds=timed.seconds,
+        predicted_gap_seconds=None,
+        gap_seconds=None,
+        steps={},
+    )
 
 
 def _change(record: ChangeRecord) -> ChangeLine:
@@ -54,11 +80,12 @@ def _change(record: ChangeRecord) -> ChangeLine:
         by=record.by,
         state=record.state,
         started_at=record.started_at,
-        predicted_seconds=record.plan.predicted_seconds,
+        predicted_seconds=None if record.plan.unpredicted and not record.plan.predicted_seconds else record.plan.predicted_seconds,
         seconds=None if record.ended_at is None else record.ended_at - record.started_at,
         predicted_gap_seconds=record.plan.predicted_gap_seconds,
         gap_seconds=widest_gap(record),
         steps={str(step): round(seconds, 1) for step, seconds in record.took.items()},
+        abort_predicted_seconds=record.abort_predicted_seconds,
     )
 
 

@@ -129,7 +129,7 @@ class ShareLine(Frozen):
 
 
 class ChangeLine(Frozen):
-    """One change: what was predicted of it, and what it took."""
+    """One change, or a start or stop of a tier: what was predicted of it, and what it took."""
 
     id: str
     what: str
@@ -137,14 +137,17 @@ class ChangeLine(Frozen):
     state: str
     """active, done or aborted."""
     started_at: float
-    predicted_seconds: float
+    predicted_seconds: float | None
+    """None where no change of its kind had been timed before."""
     seconds: float | None
-    """None while it is under way."""
-    predicted_gap_seconds: float
+    """None while it is under way, and of a start or stop that was never through."""
+    predicted_gap_seconds: float | None
     gap_seconds: float | None
-    """The widest gap that it left in the output of a tier."""
+    """The widest gap that it left in the output of a tier. A start or a stop has neither."""
     steps: dict[str, float]
-    """How long each step took. Unit: seconds."""
+    """How long each step took, its abort too. Unit: seconds."""
+    abort_predicted_seconds: float | None = None
+    """How long its abort was to take."""
 
 
 class DriftLine(Frozen):

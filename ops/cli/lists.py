@@ -1,10 +1,13 @@
 """The commands that look: hosts, tiers, holds, slots, shares, metrics, changes, operations, the trail."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ops.cli.output import AsJson, ago, clock, print_json, print_table
+
+if TYPE_CHECKING:
+    from ops.cli.lines import ChangeLine
 
 app = typer.Typer()
 
@@ -211,7 +214,7 @@ def changes(
     last: Annotated[int, typer.Option(help="How many to show.", min=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the changes, newest last: how long each took and the gap that it left, beside what was predicted."""
+    """List the changes, and starts and stops, newest last: how long each took and the gap that it left, beside what was predicted."""
     from ops.cli.history import changes as read  # noqa: PLC0415
 
     lines = read(last)
@@ -226,16 +229,26 @@ def changes(
                 x.id,
                 x.what,
                 x.by,
-                x.state,
-                f"{x.predicted_seconds:.0f} s",
-                None if x.seconds is None else f"{x.seconds:.0f} s",
-                f"{x.predicted_gap_seconds:.2f} s",
-                None if x.gap_seconds is None else f"{x.gap_seconds:.2f} s",
+                _undone(x) if x.state == "aborted" else x.state,
+                _seconds(x.predicted_seconds, 0),
+                _seconds(x.seconds, 0),
+                _seconds(x.predicted_gap_seconds, 2),
+                _seconds(x.gap_seconds, 2),
             )
             for x in lines
         ),
         "Nothing has been changed yet. Try `sluice drain h2 --dry-run`.",
     )
+
+
+def _undone(line: "ChangeLine") -> str:
+    """Say how long an abort took, and was to take."""
+    took, predicted = _seconds(line.steps.get("abort"), 0), _seconds(line.abort_predicted_seconds, 0)
+    return line.state if took is None else f"{line.state} in {took}" + ("" if predicted is None else f", predicted {predicted}")
+
+
+def _seconds(found: float | None, digits: int) -> str | None:
+    return None if found is None else f"{found:.{digits}f} s"
 
 
 @app.command(epilog="Example: sluice operations cli-drain-h2-20260101-101500")

@@ -41,6 +41,8 @@ class Kind(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     WRITE_OFF = "write-off"
+    START = "start"
+    STOP = "stop"
 
 
 _NEEDS: dict[Kind, tuple[str, ...]] = {
@@ -54,6 +56,8 @@ _NEEDS: dict[Kind, tuple[str, ...]] = {
     Kind.SCALE: ("tier", "k"),
     Kind.BURST: ("tier",),
     Kind.SHIFT: ("shift",),
+    Kind.START: ("tier",),
+    Kind.STOP: ("tier",),
 }
 _MAY_NAME: dict[Kind, tuple[str, ...]] = {
     Kind.REPAIR: ("tier",),
@@ -102,10 +106,11 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what a change would do, step by step, with its predicted time and gap. Nothing is moved."""
-    if kind is Kind.BURST:  # no host to plan with is there before its instances are
-        from ops.cli.bursting import burst as plan_burst  # noqa: PLC0415
+    if kind in {Kind.BURST, Kind.LEAVE}:  # they say what would be launched and terminated, too
+        from ops.cli import bursting  # noqa: PLC0415
 
-        plan_burst(spec_of(kind, words or []), deadline=60.0, dry_run=True, as_json=as_json)
+        carry_out = bursting.burst if kind is Kind.BURST else bursting.leave
+        carry_out(spec_of(kind, words or []), deadline=60.0, dry_run=True, as_json=as_json)
         return
     _run(kind, *(words or []), deadline=60.0, dry_run=True, as_json=as_json)
 
@@ -354,13 +359,10 @@ def _want(tier: str, *, running: bool, dry_run: bool, as_json: bool) -> None:
         if tier not in known:
             message = f"there is no tier {tier!r}; known tiers: {', '.join(known) or 'none is published yet'}"
             raise WrongUsageError(message)
-        if dry_run:
-            does = (
-                f"have {tier} run: it is placed where there is room" if running else f"stop {tier} after a commit, and take its slots away"
-            )
-            print_json({"dry_run": True, "tier": tier, "running": running}) if as_json else typer.echo(f"would {does}")
-            return
-        wanted = runbook.want(channel, tier, by=me(), running=running, again=running)
+        wanted = None if dry_run else runbook.want(channel, tier, by=me(), running=running, again=running)
+    if wanted is None:
+        _run(Kind.START if running else Kind.STOP, tier, deadline=DEADLINE, dry_run=True, as_json=as_json)
+        return
     if as_json:
         print_json(wanted)
     else:

@@ -14,9 +14,9 @@ from ops.model.resources import Quantum
 from ops.model.sentence import listed
 from ops.planning.ask import Ask
 from ops.planning.cluster import Cluster, Hosts, RefusedError
-from ops.planning.lending import giving_back, hindering, keepable
+from ops.planning.lending import make_room
 from ops.planning.placement import place
-from ops.planning.shares import limits, target
+from ops.planning.shares import target
 from ops.planning.shortage import lacking, most
 
 STAYS = frozenset({HostState.UP, HostState.CORDONED})
@@ -48,15 +48,13 @@ def give_way(draft: Draft, tier: TierName, to: str | None, attempt: Attempt) -> 
     """
     draft.short = True
     now = _promised(draft, cluster(draft))
-    staying = keepable(now, (to,))
-    floor = min(len(staying), limits(BATCH, now.rules).minimum)
     try:
-        more, (units, hosts) = most(len(staying) - floor, lambda more: attempt(giving_back(now, staying[: floor + more])))
+        units, gives = make_room(now, to, attempt)
     except RefusedError:
         return None
     draft.promised[tier] = tuple(units)
     before = dict(draft.batch)
-    given = _on(hindering(staying[floor + more :], hosts, now.rules.batch_quantum), draft.batch)
+    given = _on(gives, draft.batch)
     draft.batch = {number: host for number, host in draft.batch.items() if number not in given}
     draft.room = None
     _tell_gone(draft, before)

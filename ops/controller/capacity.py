@@ -19,12 +19,14 @@ def cluster(draft: Draft) -> Cluster:
         draft.room = _count(draft)
     tiers: dict[TierName, TierNow] = {}
     for name, tier in draft.view.tiers.items():
-        owning = draft.owning(name)
+        owning, owner = draft.owning(name), draft.owners[name].owner
+        last = None if owner is None else draft.incarnations[name].get(owner)
         status = draft.statuses.get(name)
         workers, wanted = draft.workers(name), draft.wanted[name]
         tiers[name] = TierNow(
             spec=tier.spec,
             placement=None if owning is None else owning.placement,
+            last=None if last is None else last.placement,
             wanted=wanted.running,
             release=draft.release_of(name) if owning is None else owning.release,
             partitions=wanted.partitions if owning is None else owning.partitions,

@@ -229,7 +229,7 @@ class Draft:
     @cached_property
     def pace(self) -> Pace:
         """How long changes take here."""
-        return pace(self.view.changes.values())
+        return pace(self.view.changes.values(), (spec for tier in self.view.tiers.values() for spec in tier.incarnations.values()))
 
     @cached_property
     def seen_batch(self) -> list[tuple[HostName, UnitId]]:

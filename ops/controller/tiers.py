@@ -5,7 +5,7 @@ Every step is derived from the snapshot alone, so whichever controller looks nex
 
 from collections.abc import Callable, Iterable
 
-from ops.controller import batch, letting_go, order, repair, returning, standby, vitals
+from ops.controller import batch, letting_go, order, repair, returning, standby, timing, vitals
 from ops.controller.capacity import cluster
 from ops.controller.draft import Draft
 from ops.controller.view import TierView
@@ -61,12 +61,14 @@ def _stop(draft: Draft, tier: TierName) -> TierStatus:
             return TierStatus(state=TierState.RUNNING, sentence=f"is stopped after {before}, which is nearer to the pipeline's end")
         draft.own(tier, stopped=True, next=None, standby=None, phase=Phase.STEADY)
         wanted = draft.wanted[tier] = wanted.model_copy(update={"at": draft.now})  # its time to end begins with its turn
+        timing.stop_begins(draft, tier)
         draft.tell(f"{tier} is not wanted any more ({wanted.by}): it stops after its last commit")
     for spec in held:
         if vitals.gone(draft, tier, spec.incarnation) or draft.age(wanted.at) > STOP_SECONDS:
             draft.retire(tier, spec.incarnation)
     if draft.held(tier):
         return TierStatus(state=TierState.STOPPING, sentence="stops after its last commit")
+    timing.note_stop(draft, tier)
     return TierStatus(state=TierState.STOPPED, sentence="is not wanted")
 
 
@@ -99,12 +101,21 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
         sentence = f"cannot be started: {refused}" if waits is None else f"is started when it has the room of {waits}"
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     number = draft.begin(name, placement, reason, failures, room=placed.hosts)
+    if _is_asked(draft, name, old):
+        timing.start_begins(draft, name, number)
     draft.hand_to(name, number)
     draft.own(name, stopped=False, paused=draft.wanted[name].paused)
     short = [f"it has {len(placement.slots)} of its {aim.k} slots: room is short"] if len(placement.slots) < aim.k else []
     notes = "".join(f"; {note}" for note in (*placed.notes, *short))
     draft.tell(f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {listed(placement.slots)} ({reason}){notes}")
     return TierStatus(state=TierState.STARTING, sentence=f"incarnation {number} starts: {reason}", failures=failures, error=error)
+
+
+def _is_asked(draft: Draft, tier: TierName, old: IncarnationSpec | None) -> bool:
+    """Tell whether a tier starts because somebody asked for it: it never ran, was stopped, or was given up and is to be tried again."""
+    if old is None or draft.owners[tier].stopped:
+        return True
+    return old.failures >= GIVE_UP - 1 and old.attempt < draft.wanted[tier].attempt
 
 
 def _give_way(draft: Draft, spec: TierSpec, to: str | None, attempt: Callable[[Cluster], tuple[Placement, Placed]]) -> str | None:
@@ -138,6 +149,7 @@ def _keep(draft: Draft, tier: TierView) -> TierStatus:
     if end is not None:
         return _recover(draft, tier, owner, end)
     vitals.note_health(draft, name, owner)
+    timing.note_start(draft, name, owner)
     short = repair.replace_lost_slots(draft, tier)
     back = returning.keep(draft, name)
     if draft.owners[name].phase is Phase.CUT:

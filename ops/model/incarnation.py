@@ -33,10 +33,23 @@ class Placement(Frozen):
         return self.model_copy(update={"slots": self.slots[:workers]})
 
 
+class Timed(Frozen):
+    """A start or a stop that somebody asked for: what it was predicted to take, and what it took."""
+
+    by: str
+    at: float
+    """When it began. Wall clock, for people."""
+    predicted_seconds: float | None
+    """None: none had been timed before."""
+    seconds: float | None = None
+    """None: it is not through."""
+
+
 class IncarnationSpec(Frozen):
     """Written by the controller when it decides to have this incarnation.
 
-    Later only `retired` changes, and the host of a slot that was lost: same label, so the same application takes it on elsewhere.
+    Later only `retired` changes, what is told of its start and stop, and the host of a slot that was lost: same label, so the same
+    application takes it on elsewhere.
     """
 
     tier: TierName
@@ -56,6 +69,10 @@ class IncarnationSpec(Frozen):
     """Over how many partitions its state is spread, if it holds any; a checkpoint with another number is spread anew as it begins."""
     attempt: int = 0
     """`TierWanted.attempt` when it was written: a higher one has a tier that was given up started again."""
+    start: Timed | None = None
+    """How its tier was started with it. None: it took over from another one, or was begun because that had died."""
+    stop: Timed | None = None
+    """How its tier was stopped, when it owned it."""
 
 
 class State(StrEnum):

@@ -44,6 +44,9 @@ class ChangeKind(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     WRITE_OFF = "write-off"
+    START = "start"
+    """Have a tier run. Nobody posts this but as a dry run: what is wanted of a tier says it (`config/wanted`), and so is a stop."""
+    STOP = "stop"
 
 
 class Step(StrEnum):
@@ -96,6 +99,8 @@ STEPS: dict[ChangeKind, tuple[Step, ...]] = {
     ChangeKind.PAUSE: (Step.PREFLIGHT, Step.PAUSE),
     ChangeKind.RESUME: (Step.PREFLIGHT, Step.RESUME),
     ChangeKind.WRITE_OFF: (Step.PREFLIGHT, Step.WRITE_OFF),
+    ChangeKind.START: (Step.PREFLIGHT,),
+    ChangeKind.STOP: (Step.PREFLIGHT,),
 }  # fmt: skip
 """The steps of each kind of change, in order. The last one ends the change and gives the maintenance lock back."""
 
@@ -177,6 +182,8 @@ class Plan(Frozen):
     notes: tuple[str, ...] = ()
     predicted_seconds: float = 0.0
     predicted_gap_seconds: float = 0.0
+    unpredicted: str = ""
+    """What of its time is not in `predicted_seconds`, and why; empty where all of it is."""
 
     @property
     def hand_overs(self) -> tuple[Move, ...]:
@@ -211,6 +218,8 @@ class ChangeRecord(Frozen):
     """When one of its steps last got its result: a change that nobody goes on with is aborted after a while."""
     deadline_seconds: float | None = None
     """How long it may take from `started_at` on, as who asked for it has said: then whoever carries it out has given up. None: not said."""
+    abort_predicted_seconds: float | None = None
+    """How long its abort was predicted to take; `took` says how long it did. None: there was none, or none had been timed by then."""
 
 
 class Operation(Frozen):

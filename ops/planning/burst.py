@@ -1,11 +1,14 @@
-"""How many instances a burst needs, and whether the site allows them: known before any is launched."""
+"""How many instances a burst needs, whether the site allows them, and what they would be to a plan: known before any is launched."""
 
 import math
 
-from ops.model.ids import Tenant
+from ops.model.ids import HostName, Tenant
+from ops.model.operation import ChangeSpec
 from ops.model.resources import Capacity
 from ops.model.share import Layers
 from ops.model.tier import TierSpec
+from ops.planning.cluster import BURST_ZONE, Cluster, Host
+from ops.planning.layers import burst_of
 
 
 class BurstError(Exception):
@@ -22,7 +25,7 @@ def refuse_second(spec: TierSpec, layers: Layers) -> None:
 def instances(spec: TierSpec, k: int, capacity: Capacity, running: int, most: int) -> int:
     """Return how many instances of `capacity` hold `k` more workers of a tier; `running` are there already, `most` are allowed."""
     quantum = spec.quantum
-    each = min(int(capacity.cpu // quantum.cpu), capacity.memory // quantum.memory)
+    each = _held(spec, capacity)
     if each < 1:
         message = (
             f'tier "{spec.name}": its quantum ({quantum.cpu:g} cpu, {quantum.memory} MiB) is larger than an instance '
@@ -37,3 +40,18 @@ def instances(spec: TierSpec, k: int, capacity: Capacity, running: int, most: in
         )
         raise BurstError(message)
     return count
+
+
+def launched(spec: ChangeSpec, cluster: Cluster) -> Cluster:
+    """Return the cluster with the hosts that a burst would launch; as it is where that would be none."""
+    tier, capacity = cluster.tiers.get(spec.tier) if spec.tier is not None else None, cluster.rules.instance
+    each = 0 if tier is None or capacity is None else _held(tier.spec, capacity)
+    if capacity is None or each < 1:
+        return cluster
+    names = [HostName(f"{BURST_ZONE}-new-{number}") for number in range(1, math.ceil(burst_of(spec) / each) + 1)]
+    return cluster.with_hosts({**cluster.hosts, **{name: Host(name, BURST_ZONE, (), capacity) for name in names}})
+
+
+def _held(spec: TierSpec, capacity: Capacity) -> int:
+    """Return how many workers of a tier an instance holds."""
+    return min(int(capacity.cpu // spec.quantum.cpu), capacity.memory // spec.quantum.memory)

@@ -38,6 +38,8 @@ class _Aim:
 
 def violations(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
     """Name everything that the plan would break or leave undone; `cluster` has the layers and host states that the change leads to."""
+    if spec.kind is ChangeKind.START:
+        return []  # nothing is carried out of its plan: the controller places the tier anew once it is wanted
     if Step.CUT not in STEPS[spec.kind]:
         return [f"a {spec.kind} moves nothing, and {move.tier} would move" for move in plan.moves]
     strange = sorted({move.tier for move in plan.moves} - cluster.tiers.keys())

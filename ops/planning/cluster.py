@@ -143,6 +143,8 @@ class TierNow:
 
     spec: TierSpec
     placement: Placement | None = None
+    last: Placement | None = None
+    """Where its owner is, or was when it ran last."""
     wanted: bool = True
     """It is to run: what it lacks of its minimum is kept for it."""
     release: str | None = None
@@ -181,6 +183,8 @@ class Rules:
     """How long the tasks in a batch slot that is wanted back may go on."""
     repair_seconds: float | None = None
     """For how long a tier may have drifted before the controller repairs it; None: it waits for a person."""
+    instance: Capacity | None = None
+    """What a host has that a burst launches."""
     refused: str = ""
     """Why the site file, which was changed since, cannot be used."""
     resolved: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

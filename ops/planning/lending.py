@@ -1,8 +1,9 @@
 """Slots of the tenant `batch` in a plan: which it keeps, what the hosts have when it gives back the others, and where it is lent more."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from typing import TypeVar
 
 from ops.model.ids import BATCH, HostName, TierName
 from ops.model.operation import Move
@@ -10,8 +11,10 @@ from ops.model.resources import Quantum
 from ops.planning.ask import Ask
 from ops.planning.cluster import Cluster, Host, Hosts, RefusedError, holding
 from ops.planning.placement import more_slots, place
-from ops.planning.shares import target
+from ops.planning.shares import limits, target
 from ops.planning.shortage import lacking, most
+
+T = TypeVar("T")
 
 
 def keepable(cluster: Cluster, places: Iterable[str | None]) -> tuple[HostName, ...]:
@@ -43,6 +46,17 @@ def hindering(given: Iterable[HostName], hosts: Hosts, quantum: Quantum) -> tupl
         else:
             found.append(name)
     return tuple(found)
+
+
+def make_room(cluster: Cluster, to: str | None, attempt: Callable[[Cluster], tuple[T, Hosts]]) -> tuple[T, tuple[HostName, ...]]:
+    """Have batch give back as few slots as make room for what is attempted at a place, and none below its minimum.
+
+    Return what was found, and the slots; an attempt returns what the hosts then hold, too. RefusedError when it would not help.
+    """
+    staying = keepable(cluster, (to,))
+    floor = min(len(staying), limits(BATCH, cluster.rules).minimum)
+    more, (found, hosts) = most(len(staying) - floor, lambda more: attempt(giving_back(cluster, staying[: floor + more])))
+    return found, hindering(staying[floor + more :], hosts, cluster.rules.batch_quantum)
 
 
 def top_up(

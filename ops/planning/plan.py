@@ -9,7 +9,7 @@ from ops.model.assignment import HostState
 from ops.model.ids import BATCH, HostName, Tenant, TierName
 from ops.model.incarnation import Placement
 from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan
-from ops.model.sentence import listed
+from ops.model.sentence import listed, workers
 from ops.model.tier import Mode, TierSpec
 from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
 from ops.planning.drift import drift, evened, numbers, without_starving
@@ -20,6 +20,7 @@ from ops.planning.placement import Placed, place_tier
 from ops.planning.refusals import burst_hosts, check, to_leave
 from ops.planning.shares import Target, had, limits, target
 from ops.planning.shortage import floor, lacking, least, most, same_part, why_not
+from ops.planning.starting import starting, stopping
 from ops.planning.verdict import burst_away
 
 MOVING = frozenset(
@@ -51,7 +52,7 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
     notes = list(check(spec, cluster))
     cluster = cluster.with_hosts(dict(sorted(cluster.hosts.items())))  # of hosts that are alike the first is taken
     if spec.kind not in MOVING:
-        return Plan(notes=(effect(spec), *notes), predicted_seconds=cluster.pace.rest.get(spec.kind, 0.0))
+        return _moving_nothing(spec, cluster, notes)
     after = aftermath(spec, cluster)
     kept, moves, said = _fit(spec, after)
     said += [*_left_out(spec, after), *_staying(spec, after, moves)]
@@ -69,7 +70,30 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         predicted_seconds=_seconds(moves, after)
         + (cluster.pace.rest.get(spec.kind, 0.0) if moves or spec.kind is not ChangeKind.UPGRADE else 0.0),
         predicted_gap_seconds=max((_gap(move, after) for move in moves), default=0.0),
+        unpredicted=cluster.pace.unknown(spec.kind, "how long the host takes to boot") if spec.kind is ChangeKind.REBOOT else "",
     )
+
+
+def _moving_nothing(spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) -> Plan:
+    """Plan what hands no tier over."""
+    if spec.tier is not None and spec.kind is ChangeKind.START:
+        return starting(spec.tier, cluster)
+    if spec.tier is not None and spec.kind is ChangeKind.STOP:
+        return stopping(spec.tier, cluster)
+    seconds, unknown = cluster.pace.rest.get(spec.kind, 0.0), cluster.pace.unknown(spec.kind)
+    lost = _lost(spec, cluster) if spec.kind is ChangeKind.WRITE_OFF else ()
+    return Plan(notes=(effect(spec), *notes, *lost), predicted_seconds=seconds, unpredicted=unknown)
+
+
+def _lost(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    """Say what of each tier is on the hosts that are written off."""
+    gone = {name for name, host in cluster.hosts.items() if host.state is HostState.LOST and spec.host in {None, name}}
+    for tier in cluster.end_first():
+        now = tier.placement
+        there = [] if now is None or now.driver not in gone else ["its driver"]
+        there += [] if now is None or not gone.intersection(now.slots) else [workers(sum(name in gone for name in now.slots))]
+        if there:
+            yield f"{tier.spec.name} has {' and '.join(there)} there"
 
 
 def _seconds(moves: Iterable[Move], cluster: Cluster) -> float:

@@ -325,6 +325,11 @@ def _check_shift(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     ]
 
 
+def _check_tier(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    _tier_of(spec, cluster)
+    return []
+
+
 def _check_nothing(_spec: ChangeSpec, _cluster: Cluster) -> Iterable[str]:
     return []
 
@@ -434,4 +439,6 @@ _CHECKS: dict[ChangeKind, Callable[[ChangeSpec, Cluster], Iterable[str]]] = {
     ChangeKind.PAUSE: _check_pause,
     ChangeKind.RESUME: _check_one,
     ChangeKind.WRITE_OFF: _check_write_off,
+    ChangeKind.START: _check_tier,
+    ChangeKind.STOP: _check_tier,
 }

@@ -9,16 +9,21 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context, TaskInstanceState
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
+from ops import runbook
 from ops.cloud.quota import needed
 from ops.cloud.users import tiers_by_host
 from ops.model import paths
+from ops.model.ids import TierName
+from ops.model.operation import ChangeKind, ChangeSpec
 from ops.planning.burst import BurstError
 from sluice_airflow import forms
-from sluice_airflow.errors import EndedByPersonError, UnusableFormError, kinds
+from sluice_airflow.errors import EndedByPersonError, StepFailedError, UnusableFormError, kinds
 from sluice_airflow.hook import ChannelHook
-from sluice_airflow.operators import END, change_of, seconds_left, states_of
+from sluice_airflow.operators import END, asked_by, change_of, seconds_left, states_of
 from sluice_airflow.triggers import HostsTrigger
 
+PLAN_SECONDS = 60.0
+"""How long a controller has to plan in a dry run, which waits by itself."""
 TRIGGERER_SECONDS = 120.0
 """The triggerer may be away for this long after the trigger's own end before Airflow gives the task up."""
 LAUNCHING_SECONDS = 20.0
@@ -63,12 +68,20 @@ class QuotaOperator(BaseOperator):
         self.log.info("%s workers of %s need %d x %s; %d run, %d are allowed", self.k, self.tier, count, config.instance_type,
                       running, config.max_instances)  # fmt: skip
         if context["params"]["dry_run"]:
-            self.log.info("Dry run: these would be launched, and the tier handed over to a placement with them. Nothing is moved")
-            context["ti"].xcom_push(
-                "plan", {"instances": count, "instance_type": config.instance_type, "tier": self.tier, "k": int(self.k)}
-            )
+            told = {"instances": count, "instance_type": config.instance_type, "tier": self.tier, "k": int(self.k)}
+            context["ti"].xcom_push("plan", {**told, **self.plan(context)})
             raise DownstreamTasksSkipped(tasks=sorted(self.downstream_task_ids))
         return count
+
+    def plan(self, context: Context) -> dict[str, Any]:
+        """Have the controller plan the hand-over with these instances, as if they were there."""
+        spec = ChangeSpec(kind=ChangeKind.BURST, tier=TierName(self.tier), k=int(self.k))
+        with kinds(), ChannelHook().open() as channel:
+            ((_, result),) = runbook.run(channel, change_of(context), spec, asked_by(context), PLAN_SECONDS, dry_run=True)
+        if not result.ok:
+            raise StepFailedError(f"preflight failed: {result.sentence}")  # noqa: TRY003, EM102
+        self.log.info("Dry run: these would be launched, then %s. Nothing is moved. %s", result.sentence, result.details)
+        return {"sentence": result.sentence, **result.details}
 
 
 class LaunchOperator(BaseOperator):

@@ -58,6 +58,7 @@ RULES = Rules(
     shifts={"night": {"enrich": Numbers(target=1), "batch": Numbers(target=1)}, "day": {}},
     partitions=4,
     batch_quantum=Quantum(cpu=1, memory=1024, threads=2),
+    instance=Capacity(cpu=4, memory=4096),
 )
 
 

@@ -37,6 +37,7 @@ def abort(draft: Draft, operation: Operation) -> Outcome:
         return Done(f"nothing to undo: change {change.id} had ended as {change.state}")
     if change.state is ChangeState.ACTIVE:
         undo(draft, change.id, operation.by)
+        draft.change_of(change.id, abort_predicted_seconds=draft.pace.abort)
         _end_others(draft, operation)
     waits = [tier for tier in draft.view.tiers if _is_about(draft, change, tier) and not _is_well(draft, tier)]
     if waits:

@@ -8,17 +8,24 @@ from ops.controller.steps.outcome import Done, Failed, Outcome, Waiting
 from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeSpec, ChangeState, MaintenanceLock, Move, Operation, Plan
 from ops.model.sentence import listed
 from ops.model.trail import what_of
+from ops.planning.burst import launched
 from ops.planning.checker import violations
 from ops.planning.cluster import Cluster, RefusedError
 from ops.planning.plan import aftermath, plan
+
+WANTED = frozenset({ChangeKind.START, ChangeKind.STOP})
+"""The kinds of change that are only planned here, in a dry run: they begin when what is wanted of a tier says so."""
 
 
 def preflight(draft: Draft, operation: Operation) -> Outcome:
     """Plan a change and begin it."""
     holder = _holder(draft, operation)
-    if holder is not None and not operation.dry_run:
-        return _held_up(operation.spec.kind, holder)
+    if not operation.dry_run and (held_up := _begins_otherwise(operation.spec) or _held_up(operation.spec.kind, holder)) is not None:
+        return held_up
     now, spec = cluster(draft), _named(draft, operation.spec)
+    launches = operation.dry_run and spec.kind is ChangeKind.BURST
+    if launches:
+        now = launched(spec, now)
     try:
         _refuse_past(operation.spec, draft.now)
         planned = plan(spec, now)
@@ -27,6 +34,8 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
     wrong = check(planned, spec, now)
     if wrong:
         return Failed(f"the plan does not stand up to its check, nothing was changed: {'; '.join(wrong)}")
+    if launches:
+        planned = planned.model_copy(update={"unpredicted": "how long it takes before, until the agents of the instances have registered"})
     details = {"plan": planned.model_dump(mode="json")}
     if operation.dry_run:
         return Done(f"would do: {describe(planned)}{'' if holder is None else f' (but now {holder})'}", details)
@@ -71,7 +80,8 @@ def describe(planned: Plan) -> str:
     moves = [_of_move(move) for move in planned.moves]
     if moves:
         gap = f"with a gap of about {planned.predicted_gap_seconds:g} s" if planned.predicted_gap_seconds else "without a gap"
-        moves.append(f"about {planned.predicted_seconds:.0f} s, {gap}")
+        about = f"about {planned.predicted_seconds:.0f} s, " if planned.predicted_seconds else ""
+        moves.append(f"{about}{gap}")
     return "; ".join((*moves, *planned.notes)) or "nothing has to be moved"
 
 
@@ -84,7 +94,7 @@ def _of_move(move: Move) -> str:
 def _holder(draft: Draft, operation: Operation) -> str | None:
     """Name the change that has the lock; a lock whose change has ended or is unknown holds nobody up."""
     lock = draft.lock
-    if lock is None or lock.change == operation.change:
+    if lock is None or lock.change == operation.change or operation.spec.kind in WANTED:
         return None
     change = draft.changes.get(lock.change)
     if change is None or change.state is not ChangeState.ACTIVE:
@@ -93,8 +103,17 @@ def _holder(draft: Draft, operation: Operation) -> str | None:
     return f"change {lock.change} ({what_of(change.spec)}, by {lock.by}) has had the maintenance lock since {since}"
 
 
-def _held_up(kind: ChangeKind, holder: str) -> Outcome:
+def _begins_otherwise(spec: ChangeSpec) -> Outcome | None:
+    """Refuse what no step begins."""
+    if spec.kind not in WANTED:
+        return None
+    return Failed(f"a {spec.kind} has no steps: `sluice {spec.kind} {spec.tier}` says that it is wanted, and the rest follows")
+
+
+def _held_up(kind: ChangeKind, holder: str | None) -> Outcome | None:
     """Refuse it, or have a shift wait: nobody is there at its hour to ask for it again."""
+    if holder is None:
+        return None
     if kind is ChangeKind.SHIFT:
         return Waiting(f"{holder}; the shift waits for it to end")
     return Failed(f"{holder}; wait for it to end, or abort it")

@@ -19,12 +19,19 @@ from ops.cloud import ec2
 from ops.cloud.ec2 import CloudAwayError, Instance
 from ops.model import paths
 from ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
-from ops.model.operation import ChangeKind, ChangeSpec, Result, Step
+from ops.model.operation import ChangeKind, ChangeSpec, Move, Plan, Result, Step
 from ops.model.tier import Mode
 from ops.runbook import StepResult
 from ops.site import Ec2Config
 
 SPEC = ChangeSpec(kind=ChangeKind.BURST, tier="enrich", k=2)
+HERE, WIDER = Placement(driver="h1", slots=("h1",)), Placement(driver="h1", slots=("h1", "ec2-new-1", "ec2-new-1"))
+PLANNED = Plan(
+    moves=(Move(tier="enrich", before=HERE, after=WIDER),),
+    predicted_seconds=70,
+    predicted_gap_seconds=0.5,
+    unpredicted="how long EC2 takes",
+)
 
 
 def carried(*, ok=True, asked=None):
@@ -33,7 +40,7 @@ def carried(*, ok=True, asked=None):
     def carry_out(spec, *, dry_run, change="c1", **_):
         if asked is not None:
             asked.append((spec.kind, dry_run))
-        result = Result(ok=ok, sentence="said", finished_at=1.0)
+        result = Result(ok=ok, sentence="said", finished_at=1.0, details={"plan": PLANNED.model_dump(mode="json")})
         return Carried(change, spec, dry_run, 1.0, (StepResult(Step.PREFLIGHT, result),))
 
     return carry_out
@@ -136,19 +143,31 @@ def test_an_instance_that_the_tier_runs_on_by_then_is_kept(cloud, monkeypatch, c
     assert "Done" not in capsys.readouterr().out
 
 
-def test_a_dry_run_launches_nothing_and_speaks_json(cloud, capsys):
-    burst(dry_run=True)
-    assert len(cloud.there) == 1
-    told = {"dry_run": True, "tier": "enrich", "k": 2, "instances": 1, "instance_type": "m5.large"}
-    assert json.loads(capsys.readouterr().out) == told
+def test_a_dry_run_launches_nothing_and_has_the_controller_plan(cloud, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(bursting, "carried_out", carried(asked=asked))
+    with pytest.raises(typer.Exit) as ended:
+        burst(dry_run=True)
+    assert (ended.value.exit_code, len(cloud.there), asked) == (OK, 1, [("burst", True)])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["dry_run"], told["ok"], told["instances"], told["instance_type"]) == (True, True, 1, "m5.large")
+    assert told["steps"][0]["details"]["plan"]["predicted_seconds"] == 70
 
 
-def test_it_is_planned_as_other_changes_are(cloud):
+def test_it_is_planned_as_other_changes_are(cloud, monkeypatch):
+    monkeypatch.setattr(bursting, "carried_out", carried())
     done = CliRunner().invoke(app, ["plan", "burst", "enrich", "2"])
-    assert (done.exit_code, len(cloud.there)) == (0, 1)
-    assert "would launch 1 x m5.large (1 run already, 3 are allowed)" in done.stdout
-    assert "hand enrich over to a placement with 2 more workers" in done.stdout
-    assert json.loads(CliRunner().invoke(app, ["plan", "burst", "enrich", "--json"]).stdout)["k"] == 1
+    assert (done.exit_code, len(cloud.there)) == (OK, 1)
+    assert done.stdout == (
+        "would launch 1 x m5.large (1 run already, 3 are allowed)\n"
+        "said\n"
+        "  1. enrich: driver h1, workers h1 → driver h1, workers h1, ec2-new-1, ec2-new-1\n"
+        "  predicted: about 70 s in all, and in a tier's output a gap of about 0.5 s\n"
+        "  not predicted: how long EC2 takes\n"
+    )
+    monkeypatch.setattr(bursting, "carried_out", carried(ok=False))
+    refused = CliRunner().invoke(app, ["plan", "burst", "enrich", "--json"])
+    assert (refused.exit_code, json.loads(refused.stdout)["ok"]) == (FAILED, False)
 
 
 def leave(*, dry_run=False, as_json=True):
@@ -179,12 +198,13 @@ def test_a_leave_is_not_done_when_ec2_is_away_after_the_hand_over(cloud, monkeyp
     assert (done.exit_code, told["ok"], told["error"]) == (AWAY, False, "EC2 at x does not answer")
 
 
-def test_the_dry_run_of_a_leave_says_what_is_terminated_and_terminates_nothing(cloud, monkeypatch):
+@pytest.mark.parametrize("words", [("leave", "--dry-run"), ("plan", "leave")])
+def test_the_dry_run_of_a_leave_says_what_is_terminated_and_terminates_nothing(cloud, monkeypatch, words):
     asked = []
     monkeypatch.setattr(bursting, "carried_out", carried(asked=asked))
-    done = CliRunner().invoke(app, ["leave", "--dry-run"])
+    done = CliRunner().invoke(app, [*words])
     assert done.stdout.endswith("  then terminated, as far as no tier runs there: i-0000000099999999\n")
-    assert json.loads(CliRunner().invoke(app, ["leave", "--dry-run", "--json"]).stdout)["instances"] == ["i-0000000099999999"]
+    assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["instances"] == ["i-0000000099999999"]
     assert (done.exit_code, asked, len(cloud.there)) == (OK, [("leave", True)] * 2, 1)
 
 

@@ -1,5 +1,6 @@
 """What a command would do is said, and nothing is done."""
 
+import json
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -12,7 +13,9 @@ from ops import runbook
 from ops.cli.ending import OK, WRONG_USAGE
 from ops.cli.main import app
 from ops.cloud import ec2
-from ops.model.operation import ChangeKind
+from ops.model import paths
+from ops.model.assignment import HostFacts, slot_ids
+from ops.model.operation import ChangeKind, ChangeRecord, Step
 from ops.site import Ec2Config
 
 OWN_PROCESSES = {"replay", "skip"}
@@ -44,7 +47,7 @@ def world(monkeypatch):
     running = World()
     running.want()
     running.settle()
-    for module in ("change", "connect", "retiring", "aborting", "bursting"):
+    for module in ("change", "connect", "retiring", "aborting", "bursting", "snapshot"):
         monkeypatch.setattr(f"ops.cli.{module}.open_channel", lambda: nullcontext(running.channel))
     clock = SimpleNamespace(sleep=lambda _seconds: running.tick(), time=running.clock, monotonic=running.clock)
     monkeypatch.setattr(runbook, "time", clock)
@@ -91,24 +94,96 @@ def test_nothing_is_changed(world, monkeypatch, command):
     assert launched == []
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("start", "counts"), "would have counts run: it is placed where there is room\n"),
-        (("stop", "counts"), "would stop counts after a commit, and take its slots away\n"),
-    ],
-)
-def test_starts_and_stops(world, words, said):
-    assert asked(world, *words).stdout == said
+def test_a_start_and_a_stop_say_what_begins_and_ends_where_and_how_long_that_takes(world):
+    at = world.placement("counts").driver
+    said = asked(world, "stop", "counts").stdout
+    assert f"  note: counts ends after its last commit: its driver on {at}, its workers on {at}\n" in said
+    assert "  note: nothing comes out of counts from then on until it is started again; what comes in waits\n" in said
+    assert "  not predicted: how long it takes, for no stop has been timed here yet\n" in said
+    world.want("counts", running=False)
+    world.settle()
+    said = asked(world, "start", "counts").stdout
+    assert f"  1. counts: nowhere → driver {at}, workers {at}\n" in said
+    took = world.incarnation("counts", 1).start.seconds
+    assert f"  predicted: about {took:.0f} s in all, without a gap\n" in said
+    (step,) = json.loads(asked(world, "start", "counts", "--json").stdout)["steps"]
+    assert step["details"]["plan"]["moves"][0]["after"]["driver"] == at
+    assert asked(world, "stop", "nobody").exit_code == WRONG_USAGE
+
+
+def test_a_start_without_room_says_that_it_would_wait(world):
+    world.want("counts", running=False)
+    world.settle()
+    for agent in world.agents.values():
+        world.channel.put(paths.host(agent.host.name), HostFacts(name=agent.host.name, address="127.0.0.1", zone="onprem", cpu=1, memory=1))
+    said = asked(world, "start", "counts").stdout
+    assert "note: counts would wait: " in said
+    assert said.endswith("  not predicted: how long it takes until there is room\n")
+
+
+def test_a_burst_says_where_its_workers_would_go_and_how_long_the_hand_over_takes(world, monkeypatch):
+    monkeypatch.setattr(ec2, "instances", list)
+    said = asked(world, "burst", "enrich", "2").stdout
+    assert said.startswith("would launch 1 x m5.large (0 run already, 3 are allowed)\n")
+    assert "h1, h3, ec2-new-1, ec2-new-1\n  predicted: about 70 s in all, and in a tier's output a gap of about 0.5 s\n" in said
+    assert "  not predicted: how long it takes before, until the agents of the instances have registered\n" in said
+    told = json.loads(asked(world, "burst", "enrich", "2", "--json").stdout)
+    assert (told["ok"], told["instances"]) == (True, 1)
+    assert told["steps"][0]["details"]["plan"]["predicted_seconds"] == 70
+
+
+def test_a_write_off_says_what_of_each_tier_is_there(world):
+    name = world.placement("enrich").driver
+    world.agents[name].die()
+    world.tick()
+    assert "note: enrich has its driver and 1 worker there\n" in asked(world, "write-off", name).stdout
 
 
 def test_an_abort_says_of_each_tier_whether_it_goes_back(world):
     assert asked(world, "abort").exit_code == WRONG_USAGE, "nothing is under way"
     runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("entry").driver)
     world.until(lambda: world.next_driver("entry") is not None)
-    assert "entry: incarnation 2 is dropped, 1 goes on" in asked(world, "abort").stdout
+    said = asked(world, "abort").stdout
+    assert "entry: incarnation 2 is dropped, 1 goes on" in said
+    assert f"; {runbook.spec.host} may be used again\n" in said
+    assert said.endswith("without a gap\n  not predicted: how long it takes, for no abort has been timed here yet\n")
+    world.until(lambda: world.owner("entry").owner == 2)
+    assert "entry: was handed over to incarnation 2, which goes on" in asked(world, "abort").stdout
     world.until(lambda: runbook.ended)
-    assert asked(world, "abort", "d1").stdout == "would undo of d1: nothing, it has handed over or started no tier\n"
+    assert asked(world, "abort", "d1").stdout == "would undo of d1: nothing, it has ended: it is done\n"
+
+
+def test_an_abort_says_how_long_the_last_ones_took(world):
+    for change in ("d1", "d2"):
+        runbook = world.begin(change, kind=ChangeKind.DRAIN, host=world.placement("entry").driver)
+        world.until(lambda: world.next_driver("entry") is not None)
+        said = json.loads(asked(world, "abort", "--json").stdout)
+        runbook.left, runbook.current = [], None
+        runbook.post(Step.ABORT)
+        world.settle()
+    assert said["predicted_seconds"] == world.channel.read(paths.change("d1"), ChangeRecord).value.took[Step.ABORT]
+    assert json.loads(asked(world, "abort", "d1", "--json").stdout) == {
+        "dry_run": True,
+        "change": "d1",
+        "undoes": [],
+        "predicted_seconds": 0.0,
+    }
+
+
+def test_an_abort_of_a_pause_says_what_goes_on(world):
+    runbook = world.begin("p1", kind=ChangeKind.PAUSE, tier="enrich")
+    world.driver("enrich").stuck = True
+    world.until(lambda: world.owner("enrich").paused)
+    assert "would undo of p1: enrich: goes on\n" in asked(world, "abort").stdout
+    runbook.left, runbook.current = [], None
+    world.driver("enrich").stuck = False
+    runbook.post(Step.ABORT)
+    world.settle()
+    (worker, _) = slot_ids("enrich", 1, 2)
+    world.begin("p2", kind=ChangeKind.PAUSE, workers=(worker,))
+    world.driver("enrich").stuck = True
+    world.until(lambda: world.owner("enrich").paused_workers)
+    assert f"would undo of p2: enrich: {worker} to work again\n" in asked(world, "abort").stdout
 
 
 def test_a_host_is_retired_only_if_it_could_be(world):

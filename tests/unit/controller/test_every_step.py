@@ -15,6 +15,7 @@ from ops.controller.capacity import cluster
 from ops.controller.draft import Draft, Moment
 from ops.controller.leader import Absences
 from ops.controller.portions import portions
+from ops.controller.steps.preflight import WANTED
 from ops.controller.view import look
 from ops.model import paths
 from ops.model.assignment import HostState
@@ -136,6 +137,14 @@ def changes(world):
     return [found.value for found in found if found is not None]
 
 
+def timed(world, name):
+    """Return which of its incarnations' starts and stops were asked for, and are through."""
+    specs = (world.incarnation(name, number) for number in world.channel.children(paths.incarnations(name)))
+    return sorted(
+        (spec.incarnation, *(told is not None and told.seconds is not None for told in (spec.start, spec.stop))) for spec in specs
+    )
+
+
 def end(world):
     """Return all that is in the end, but for times and sentences."""
     layers = world.channel.read(paths.LAYERS, Layers)
@@ -147,6 +156,7 @@ def end(world):
         "trail": sorted((found.entry.change, found.entry.outcome) for found in trail.waiting(world.channel)),
         "tiers": {name: (world.state(name), owners[name].model_dump(exclude={"epoch"})) for name in world.specs},
         "wanted": {name: (each.running, each.paused, each.paused_workers, each.release, each.partitions) for name, each in wanted.items()},
+        "timed": {name: timed(world, name) for name in world.specs},
         "placements": {name: world.placement(name) for name in world.specs if owners[name].owner is not None},
         "units": {name: sorted(unit.id for unit in world.assigned(name)) for name in world.agents},
         "run": {name: sorted(agent.units) for name, agent in world.agents.items()},
@@ -426,7 +436,8 @@ def reaches(world, right, where):
 
 
 def test_there_is_a_case_for_every_kind_of_change():
-    assert {case.kind for case in CASES.values() if case.kind is not None} == set(ChangeKind)
+    assert {case.kind for case in CASES.values() if case.kind is not None} == set(ChangeKind) - WANTED
+    assert CASES.keys() >= WANTED
 
 
 @pytest.mark.parametrize("name", ["give up workers, in realtime", "give up workers for a minimum, in realtime"])

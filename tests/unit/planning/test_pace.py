@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.model.incarnation import TRIAL_SECONDS, Placement
+from ops.model.incarnation import TRIAL_SECONDS, IncarnationSpec, Placement, Timed
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Move, Plan, Step
 from ops.planning.pace import LAST, Pace, pace, widest_gap
 
@@ -46,6 +46,35 @@ def test_what_each_kind_takes_besides_its_moves_is_learnt_of_that_kind():
     assert pace([]).rest == {ChangeKind.UPGRADE: TRIAL_SECONDS}
     assert pace(rebooted).rest == {ChangeKind.UPGRADE: TRIAL_SECONDS, ChangeKind.REBOOT: 55.0}
     assert pace([change(1, moves=0, kind=ChangeKind.UPGRADE)]).rest == pace([]).rest, "where nothing moved there was no trial"
+
+
+def asked(number, start=None, stop=None):
+    def timed(seconds):
+        return Timed(by="test", at=float(number), predicted_seconds=None, seconds=seconds)
+
+    told = {"start": timed(start), "stop": None if stop is None else timed(stop)}
+    return IncarnationSpec(tier="t", incarnation=number, placement=PLACE, reason="cold start", created_at=float(number), **told)
+
+
+def test_starts_and_stops_are_learnt_from_those_that_are_through():
+    found = pace([], [asked(1, 10.0, 2.0), asked(2, 12.0, 4.0), asked(3, 20.0), asked(4)])
+    assert (found.rest[ChangeKind.START], found.rest[ChangeKind.STOP]) == (12.0, 3.0)
+    assert found.unknown(ChangeKind.START) == ""
+    assert pace([], [asked(1)]).unknown(ChangeKind.START) == "how long it takes, for no start has been timed here yet"
+    old = [asked(number, 500.0) for number in range(1, LAST * 2)]
+    assert pace([], [asked(100 + number, 5.0) for number in range(LAST)] + old).rest[ChangeKind.START] == 5.0
+
+
+def test_aborts_are_learnt_from_changes_that_had_begun():
+    aborted = [
+        change(number, state=ChangeState.ABORTED, more={Step.PREFLIGHT: 0.1, Step.ABORT: seconds})
+        for number, seconds in enumerate([2.0, 9.0, 4.0])
+    ]
+    never = ChangeRecord(
+        id="n", spec=aborted[0].spec, plan=Plan(), state=ChangeState.ABORTED, by="test", started_at=9.0, took={Step.ABORT: 0.1}
+    )
+    assert pace([*aborted, never]).abort == 4.0
+    assert pace([never, change(1, more={Step.PREFLIGHT: 0.1, Step.ABORT: 1.0})]).abort is None
 
 
 def test_what_was_long_ago_does_not_count():

@@ -1,0 +1,74 @@
+"""What a start and a stop of a tier would do: the controller carries them out by itself once they are wanted. Pure. Called by `plan`."""
+
+from ops.model.ids import HostName, TierName
+from ops.model.incarnation import Placement
+from ops.model.operation import ChangeKind, Move, Plan
+from ops.model.sentence import listed
+from ops.model.tier import Standby
+from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding
+from ops.planning.lending import make_room
+from ops.planning.placement import Placed, place_tier
+from ops.planning.shares import Target, target
+from ops.planning.shortage import place_most
+
+
+def starting(name: TierName, cluster: Cluster) -> Plan:
+    """Say where a tier would start: beside all that is there, or else in room that batch makes for it."""
+    tier = cluster.tiers[name]
+    if tier.placement is not None and not tier.failed:
+        return Plan(notes=(f"{name} {'is paused' if tier.paused else 'runs'} already: nothing is started",))
+    if tier.placement is not None:  # what was given up goes first
+        cluster = cluster.with_hosts(holding(cluster.hosts, tier.spec, tier.placement, -1))
+    aim = target(name, cluster.rules)
+    try:
+        placement, placed, given = _place(tier, aim, cluster)
+    except RefusedError as refused:
+        return Plan(notes=(f"{name} would wait: {refused}",), unpredicted="how long it takes until there is room")
+    notes = [f"{name} starts, and is paused until it is resumed" if tier.paused else f"{name} does not run now: its start leaves no gap"]
+    if given:
+        notes.append(f"batch gives back {len(given)} slot(s) first, after {cluster.rules.reclaim_seconds:g} s at most")
+    if len(placement.slots) < aim.k:
+        notes.append(f"{name} gets {len(placement.slots)} of its {aim.k} slots: room is short")
+    move = Move(tier=name, before=tier.placement, after=placement)
+    return _timed(ChangeKind.START, cluster, Plan(moves=(move,), notes=(*notes, *placed.notes)))
+
+
+def _place(tier: TierNow, aim: Target, cluster: Cluster) -> tuple[Placement, Placed, tuple[HostName, ...]]:
+    """Place a tier as the controller would, and name the slots that batch gives back for it; RefusedError when that would not help."""
+
+    def whole(after: Cluster) -> tuple[tuple[Placement, Placed], Hosts]:
+        found = place_tier(tier.spec, aim, tier.last, after.hosts)
+        return found, found[1].hosts
+
+    def part(after: Cluster) -> tuple[tuple[Placement, Placed], Hosts]:
+        found = place_most(tier.spec, aim, tier.last, after)
+        return found, found[1].hosts
+
+    try:
+        return *place_most(tier.spec, aim, tier.last, cluster), ()
+    except RefusedError as refused:
+        for attempt in (whole, part):
+            try:
+                found, given = make_room(cluster, aim.to, attempt)
+            except RefusedError:
+                continue
+            return *found, given
+        raise refused from None
+
+
+def stopping(name: TierName, cluster: Cluster) -> Plan:
+    """Say what would end."""
+    tier = cluster.tiers[name]
+    now = tier.placement
+    if now is None:
+        return Plan(notes=(f"{name} does not run: nothing is stopped",))
+    beside = "" if tier.spec.standby is Standby.NONE else ", and its standby"
+    ends = f"{name} ends after its last commit: its driver on {now.driver}, its workers on {listed(now.slots)}{beside}"
+    gap = f"nothing comes out of {name} from then on until it is started again; what comes in waits"
+    return _timed(ChangeKind.STOP, cluster, Plan(notes=(ends, gap)))
+
+
+def _timed(kind: ChangeKind, cluster: Cluster, planned: Plan) -> Plan:
+    """Add how long it takes, as far as the last ones tell."""
+    seconds, unknown = cluster.pace.rest.get(kind, 0.0), cluster.pace.unknown(kind)
+    return planned.model_copy(update={"predicted_seconds": seconds, "unpredicted": unknown})

@@ -1,0 +1,73 @@
+"""`sluice changes`: what each change, start, stop and abort took, beside what was predicted of it."""
+
+import json
+from contextlib import nullcontext
+
+import pytest
+from simulation.world import World
+from typer.testing import CliRunner
+
+from ops.cli.main import app
+from ops.model.operation import ChangeKind, Step
+
+
+@pytest.fixture
+def world(monkeypatch):
+    running = World()
+    running.want()
+    running.settle()
+    monkeypatch.setattr("ops.cli.snapshot.open_channel", lambda: nullcontext(running.channel))
+    return running
+
+
+def lines():
+    return {line["id"]: line for line in json.loads(CliRunner().invoke(app, ["changes", "--json"]).stdout)}
+
+
+def test_starts_and_stops_are_among_them_with_what_was_predicted(world):
+    assert {line["what"] for line in lines().values()} == {"start entry", "start enrich", "start counts", "start outbound"}
+    world.want("counts", running=False, by="cli:anna")
+    world.settle()
+    world.want("counts", by="cli:otto")
+    world.until(lambda: world.owner("counts").owner == 2)
+    assert (lines()["start-counts-2"]["state"], lines()["start-counts-2"]["seconds"]) == ("active", None)
+    world.settle()
+    stop, start = lines()["stop-counts-1"], lines()["start-counts-2"]
+    assert (stop["by"], stop["state"], stop["predicted_seconds"], stop["seconds"] > 0) == ("cli:anna", "done", None, True)
+    assert (start["by"], start["state"], start["predicted_seconds"]) == ("cli:otto", "done", lines()["start-counts-1"]["seconds"])
+    assert (start["predicted_gap_seconds"], start["gap_seconds"]) == (None, None)
+    assert [*lines()][-2:] == ["stop-counts-1", "start-counts-2"], "the newest last"
+
+
+def test_a_start_that_was_never_through_is_so(world):
+    world.want("counts", running=False)
+    world.settle()
+    world.logs["counts"].hangs = True
+    world.want("counts")
+    world.until(lambda: world.owner("counts").owner == 2)
+    world.want("counts", running=False)
+    world.until(lambda: world.owner("counts").stopped)
+    world.tick(100.0)
+    world.tick()
+    assert (lines()["start-counts-2"]["state"], lines()["start-counts-2"]["seconds"]) == ("aborted", None)
+
+
+def test_an_abort_is_told_with_how_long_it_took_and_was_to_take(world):
+    for change in ("d1", "d2"):
+        runbook = world.begin(change, kind=ChangeKind.DRAIN, host=world.placement("entry").driver)
+        world.until(lambda: world.next_driver("entry") is not None)
+        runbook.left, runbook.current = [], None
+        runbook.post(Step.ABORT)
+        world.settle()
+    took = lines()["d1"]["steps"]["abort"]
+    assert (lines()["d1"]["abort_predicted_seconds"], lines()["d2"]["abort_predicted_seconds"]) == (None, took)
+    said = CliRunner().invoke(app, ["changes", "--last", "1"]).stdout
+    assert f"aborted in {took:.0f} s, predicted {took:.0f} s" in said
+
+
+def test_of_what_had_not_been_timed_nothing_was_predicted(world):
+    for change, host in (("c1", "h1"), ("c2", "h2")):
+        world.begin(change, kind=ChangeKind.CORDON, host=host)
+        world.settle()
+    assert lines()["c1"]["predicted_seconds"] is None
+    assert lines()["c2"]["predicted_seconds"] is not None

@@ -1,0 +1,125 @@
+"""Starts, stops and aborts are timed, each beside what it was predicted to take."""
+
+from copy import deepcopy
+from functools import cache
+
+import pytest
+from simulation.world import World
+
+from ops.model import paths
+from ops.model.incarnation import State
+from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, Operation, Step
+from ops.runbook import operation_id, read_result
+
+
+@cache
+def running():
+    made = World()
+    made.want()
+    made.settle()
+    return made
+
+
+@pytest.fixture
+def world():
+    return deepcopy(running())
+
+
+def stop(world, name="counts"):
+    world.want(name, running=False)
+    world.settle()
+
+
+def test_a_start_is_timed_and_the_next_one_is_predicted_by_it(world):
+    first = world.incarnation("counts", 1).start
+    assert (first.by, first.predicted_seconds) == ("test", None), "before there was any, nothing was known"
+    assert first.seconds > 0
+    stop(world)
+    world.want("counts", by="cli:anna")
+    world.settle()
+    second = world.incarnation("counts", 2).start
+    assert (second.by, second.predicted_seconds) == ("cli:anna", first.seconds)
+    assert second.seconds > 0
+
+
+def test_a_stop_is_timed_and_the_next_one_is_predicted_by_it(world):
+    stop(world)
+    first = world.incarnation("counts", 1).stop
+    assert first.predicted_seconds is None
+    assert first.seconds > 0
+    stop(world, "outbound")
+    assert world.incarnation("outbound", 1).stop.predicted_seconds == first.seconds
+
+
+def test_what_the_platform_starts_by_itself_is_no_start_that_was_asked_for(world):
+    world.kill_driver("counts")
+    world.settle()
+    assert world.owner("counts").owner == 2
+    assert world.incarnation("counts", 2).start is None
+
+
+def test_one_that_was_given_up_is_started_by_who_asks_for_it_again(world):
+    def broken():
+        driver = world.driver("counts")
+        if driver is not None:
+            driver.broken = {State.RUNNING}
+        return world.statuses["counts"].state == "failed"
+
+    world.until(broken)
+    assert all(world.incarnation("counts", number).start is None for number in range(2, world.owner("counts").owner + 1))
+    world.want("counts", attempt=1)
+    world.settle()
+    assert world.incarnation("counts", world.owner("counts").owner).start.seconds > 0
+
+
+def test_to_ask_for_what_runs_is_no_start_of_the_one_that_follows_its_death(world):
+    world.want("counts", attempt=1)
+    world.kill_driver("counts")
+    world.settle()
+    assert world.incarnation("counts", 2).start is None
+
+
+def test_a_stop_that_is_taken_back_is_not_through(world):
+    world.driver("counts").stuck = True
+    world.want("counts", running=False)
+    world.until(lambda: world.owner("counts").stopped)
+    world.want("counts")
+    world.settle()
+    assert world.incarnation("counts", 1).stop.seconds is None
+    assert world.incarnation("counts", 2).start.seconds > 0
+
+
+def test_an_abort_is_timed_and_the_next_one_is_predicted_by_it(world):
+    for change in ("d1", "d2"):
+        runbook = world.begin(change, kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+        world.until(lambda: world.next_driver("counts") is not None)
+        runbook.left, runbook.current = [], None
+        runbook.post(Step.ABORT)
+        world.settle()
+    first, second = (world.channel.read(paths.change(change), ChangeRecord).value for change in ("d1", "d2"))
+    assert first.abort_predicted_seconds is None
+    assert second.abort_predicted_seconds == first.took[Step.ABORT] > 0
+
+
+@pytest.mark.parametrize("kind", [ChangeKind.START, ChangeKind.STOP])
+def test_neither_is_begun_by_a_step(world, kind):
+    runbook = world.begin("s1", kind=kind, tier="counts")
+    world.until(lambda: runbook.ended)
+    assert runbook.results[Step.PREFLIGHT].sentence == (
+        f"a {kind} has no steps: `sluice {kind} counts` says that it is wanted, and the rest follows"
+    )
+    assert not world.channel.exists(paths.LOCK)
+
+
+def test_a_dry_run_of_a_burst_plans_with_what_it_would_launch(world):
+    spec = ChangeSpec(kind=ChangeKind.BURST, tier="enrich", k=2)
+    identity = operation_id("b1", Step.PREFLIGHT)
+    asked = Operation(id=identity, change="b1", step=Step.PREFLIGHT, spec=spec, by="test", posted_at=world.wall(), dry_run=True)
+    world.channel.create(paths.operation(identity), asked)
+    really = world.begin("b2", **spec.model_dump(exclude_none=True))
+    world.until(lambda: really.ended)
+    result = read_result(world.channel, identity)
+    (move,) = result.details["plan"]["moves"]
+    assert move["after"]["slots"][-2:] == ["ec2-new-1", "ec2-new-1"]
+    assert result.details["plan"]["unpredicted"] == "how long it takes before, until the agents of the instances have registered"
+    assert "no host at zone:ec2 is up" in really.results[Step.PREFLIGHT].sentence, "what is not there yet is only planned with"
