@@ -10,17 +10,16 @@ from ops.channel.trail import me
 from ops.cli.connect import open_channel
 from ops.cli.ending import FAILED, OK, WrongUsageError
 from ops.cli.output import print_json
+from ops.controller import returning
 from ops.controller.draft import Draft, Moment
 from ops.controller.stamps import stamps
-from ops.controller.steps.abort import undo
+from ops.controller.steps.abort import predicted, undo
 from ops.controller.view import TierView, View, look
 from ops.model import paths
 from ops.model.ids import ChangeId
-from ops.model.incarnation import TierWanted
 from ops.model.operation import ChangeRecord, ChangeState, MaintenanceLock
 from ops.model.sentence import listed, workers
 from ops.planning.cluster import Rules
-from ops.planning.pace import pace
 
 
 def abort(change: str | None, *, dry_run: bool, as_json: bool) -> None:
@@ -51,38 +50,43 @@ def abort(change: str | None, *, dry_run: bool, as_json: bool) -> None:
 def _tell(identity: ChangeId, change: ChangeRecord, view: View, *, as_json: bool) -> None:
     """Say what an abort would undo, and how long it would take as far as the last ones tell."""
     active = change.state is ChangeState.ACTIVE
-    would, seconds = undoes(change, view, time.time()) if active else [], pace(view.changes.values()).abort if active else 0.0
+    would, seconds = undoes(change, view, time.time()) if active else ([], 0.0)
     if as_json:
         print_json({"dry_run": True, "change": identity, "undoes": would, "predicted_seconds": seconds})
         return
     nothing = "nothing, every tier is with the owner that it had" if active else f"nothing, it has ended: it is {change.state}"
     typer.echo(f"would undo of {identity}: {'; '.join(would) or nothing}")
     if active:
-        typer.echo("  the maintenance lock is free then; what owns a tier now goes on, without a gap")
+        typer.echo("  the maintenance lock is free then")
         known = "not predicted: how long it takes, for no abort has been timed here yet"
         typer.echo(f"  {known if seconds is None else f'predicted: about {seconds:.0f} s in all'}")
 
 
-def undoes(change: ChangeRecord, view: View, now: float) -> list[str]:
-    """Say what becomes of each tier and host that a change has begun to change: it is aborted in a draft that nobody writes."""
+def undoes(change: ChangeRecord, view: View, now: float) -> tuple[list[str], float | None]:
+    """Say what becomes of each tier and host that a change has begun to change, and how long that takes, if that is known.
+
+    It is aborted in a draft that nobody writes.
+    """
     draft = Draft(view, Moment(now=now, lost=frozenset(), rules=Rules(), ages={at: max(0.0, now - at) for at in stamps(view)}))
     undo(draft, change.id, me())
     said = [event.removesuffix(" (aborted)") for event in draft.events]
     for name in sorted(view.tiers):
-        said += _of_tier(change, view.tiers[name], draft.wanted[name])
-    return said
+        said += _of_tier(change, view.tiers[name], draft)
+    return said, predicted(draft, change)
 
 
-def _of_tier(change: ChangeRecord, tier: TierView, after: TierWanted) -> Iterator[str]:
-    """Say of a tier what goes on, and what has been done and stays."""
-    name, owner = tier.spec.name, tier.owner.owner
+def _of_tier(change: ChangeRecord, tier: TierView, draft: Draft) -> Iterator[str]:
+    """Say of a tier what goes on, what goes back, and what has been done and stays."""
+    name, owner, after = tier.spec.name, tier.owner.owner, draft.wanted[tier.spec.name]
+    back = returning.due(draft, name)
     if tier.wanted.paused and not after.paused:
         yield f"{name}: goes on"
     if woken := [worker for worker in tier.wanted.paused_workers if worker not in after.paused_workers]:
         yield f"{name}: {listed(woken)} to work again"
     fewer = next((move for move in change.plan.moves if move.tier == name and move.in_place), None)
     if fewer is None and owner is not None and change.incarnations.get(name) == owner:
-        yield f"{name}: was handed over to incarnation {owner}, which goes on"
+        handed = f"{name}: was handed over to incarnation {owner}"
+        yield f"{handed}, which goes on" if back is None else f"{handed}, and goes back to {back}: a gap of about {draft.pace.gap:g} s"
     if fewer is not None and name in change.receipts and owner in tier.incarnations:
         gone = name in change.incarnations
         yield f"{name}: {workers(fewer.let_go)} {'stay away, they have gone' if gone else 'that were to go work again'}"

@@ -84,6 +84,8 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
     if not carried.done:
         carried.tell(as_json=as_json)
         raise typer.Exit(FAILED)
+    if dry_run and not as_json:
+        carried.tell(as_json=False)
     try:
         ours = ec2.instances()
         kept = {} if dry_run else _terminate(ours)
@@ -92,7 +94,7 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             carried.tell(as_json=True, ok=False, error=str(error))
         raise
     gone = [each.id for each in ours if each.id not in kept]
-    if as_json or not kept:
+    if as_json or not (kept or dry_run):
         carried.tell(as_json=as_json, ok=not kept, **({"instances": gone} if dry_run else {"terminated": gone, "kept": kept}))
     if dry_run and not as_json:
         typer.echo(f"  then terminated, as far as no tier runs there: {', '.join(gone) or 'nothing, for no instance is there'}")

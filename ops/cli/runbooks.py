@@ -21,6 +21,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done
 Workers = Annotated[int, typer.Argument(help="How many workers, each of one quantum.", min=1, max=1000)]
 
 DEADLINE = 600.0
+PLAN_SECONDS = 60.0
+"""How long a controller has to plan what is not done."""
 
 
 class Kind(StrEnum):
@@ -110,9 +112,9 @@ def plan(
         from ops.cli import bursting  # noqa: PLC0415
 
         carry_out = bursting.burst if kind is Kind.BURST else bursting.leave
-        carry_out(spec_of(kind, words or []), deadline=60.0, dry_run=True, as_json=as_json)
+        carry_out(spec_of(kind, words or []), deadline=PLAN_SECONDS, dry_run=True, as_json=as_json)
         return
-    _run(kind, *(words or []), deadline=60.0, dry_run=True, as_json=as_json)
+    _run(kind, *(words or []), deadline=PLAN_SECONDS, dry_run=True, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice cordon h2")
@@ -361,7 +363,7 @@ def _want(tier: str, *, running: bool, dry_run: bool, as_json: bool) -> None:
             raise WrongUsageError(message)
         wanted = None if dry_run else runbook.want(channel, tier, by=me(), running=running, again=running)
     if wanted is None:
-        _run(Kind.START if running else Kind.STOP, tier, deadline=DEADLINE, dry_run=True, as_json=as_json)
+        _run(Kind.START if running else Kind.STOP, tier, deadline=PLAN_SECONDS, dry_run=True, as_json=as_json)
         return
     if as_json:
         print_json(wanted)

@@ -34,6 +34,7 @@ def _tier(tier: TierView, view: View) -> Iterator[float]:
     yield tier.wanted.at
     for number, spec in tier.incarnations.items():
         yield spec.created_at
+        yield from (timed.at for timed in (spec.start, spec.stop) if timed is not None)
         report = tier.reports.get(number)
         if report is not None:
             yield report.since

@@ -103,6 +103,8 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     number = draft.begin(name, placement, reason, failures, room=placed.hosts)
     if _is_asked(draft, name, old):
         timing.start_begins(draft, name, number)
+    elif old is not None:
+        timing.start_goes_on(draft, name, old.incarnation, number)
     draft.hand_to(name, number)
     draft.own(name, stopped=False, paused=draft.wanted[name].paused)
     short = [f"it has {len(placement.slots)} of its {aim.k} slots: room is short"] if len(placement.slots) < aim.k else []

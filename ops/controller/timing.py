@@ -15,17 +15,25 @@ def start_begins(draft: Draft, tier: TierName, number: Incarnation) -> None:
     _note(draft, tier, number, start=_begun(draft, tier, ChangeKind.START))
 
 
+def start_goes_on(draft: Draft, tier: TierName, old: Incarnation, number: Incarnation) -> None:
+    """Have the next incarnation take a start on that the one before it has died in."""
+    begun = draft.incarnations[tier][old].start
+    if begun is not None and begun.seconds is None:
+        _note(draft, tier, old, start=None)
+        _note(draft, tier, number, start=begun)
+
+
 def note_start(draft: Draft, tier: TierName, owner: Incarnation) -> None:
     """Note what the start took, once the tier does what is wanted of it."""
     spec = draft.incarnations[tier][owner]
     if spec.start is not None and spec.start.seconds is None and vitals.confirmed(draft, tier):
-        _note(draft, tier, owner, start=_through(spec.start, draft.age(spec.created_at)))
+        _note(draft, tier, owner, start=_through(spec.start, draft.age(spec.start.at)))
 
 
 def stop_begins(draft: Draft, tier: TierName) -> None:
-    """Note what the stop of the owner is predicted to take."""
+    """Note what the stop of the owner is predicted to take, if it lives."""
     owner = draft.owners[tier].owner
-    if owner in draft.incarnations[tier]:
+    if owner in draft.incarnations[tier] and not vitals.gone(draft, tier, Incarnation(owner)):
         _note(draft, tier, Incarnation(owner), stop=_begun(draft, tier, ChangeKind.STOP))
 
 
@@ -45,5 +53,5 @@ def _through(timed: Timed, seconds: float) -> Timed:
     return timed.model_copy(update={"seconds": seconds})
 
 
-def _note(draft: Draft, tier: TierName, number: Incarnation, **timed: Timed) -> None:
+def _note(draft: Draft, tier: TierName, number: Incarnation, **timed: Timed | None) -> None:
     draft.incarnations[tier][number] = draft.incarnations[tier][number].model_copy(update=timed)

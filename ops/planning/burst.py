@@ -1,6 +1,7 @@
 """How many instances a burst needs, whether the site allows them, and what they would be to a plan: known before any is launched."""
 
 import math
+from dataclasses import replace
 
 from ops.model.ids import HostName, Tenant
 from ops.model.operation import ChangeSpec
@@ -49,7 +50,8 @@ def launched(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     if capacity is None or each < 1:
         return cluster
     names = [HostName(f"{BURST_ZONE}-new-{number}") for number in range(1, math.ceil(burst_of(spec) / each) + 1)]
-    return cluster.with_hosts({**cluster.hosts, **{name: Host(name, BURST_ZONE, (), capacity) for name in names}})
+    hosts = (Host(name, BURST_ZONE, (), capacity) for name in names)
+    return cluster.with_hosts({**cluster.hosts, **{host.name: replace(host, only=cluster.rules.only_on(host)) for host in hosts}})
 
 
 def _held(spec: TierSpec, capacity: Capacity) -> int:

@@ -16,7 +16,8 @@ def starting(name: TierName, cluster: Cluster) -> Plan:
     """Say where a tier would start: beside all that is there, or else in room that batch makes for it."""
     tier = cluster.tiers[name]
     if tier.placement is not None and not tier.failed:
-        return Plan(notes=(f"{name} {'is paused' if tier.paused else 'runs'} already: nothing is started",))
+        runs = "is paused" if tier.paused else "runs, or is about to be started again by itself"
+        return Plan(notes=(f"{name} {runs}: nothing else is started",))
     if tier.placement is not None:  # what was given up goes first
         cluster = cluster.with_hosts(holding(cluster.hosts, tier.spec, tier.placement, -1))
     aim = target(name, cluster.rules)
@@ -63,6 +64,8 @@ def stopping(name: TierName, cluster: Cluster) -> Plan:
     if now is None:
         return Plan(notes=(f"{name} does not run: nothing is stopped",))
     beside = "" if tier.spec.standby is Standby.NONE else ", and its standby"
+    if tier.failed:
+        return _timed(ChangeKind.STOP, cluster, Plan(notes=(f"{name} was given up: it is not started again, and its room is free then",)))
     ends = f"{name} ends after its last commit: its driver on {now.driver}, its workers on {listed(now.slots)}{beside}"
     gap = f"nothing comes out of {name} from then on until it is started again; what comes in waits"
     return _timed(ChangeKind.STOP, cluster, Plan(notes=(ends, gap)))

@@ -14,7 +14,7 @@ from ops.model.ways import Ways, begun
 from pipeline.driver.engine import Setting
 from pipeline.driver.failure import plainly
 from pipeline.driver.patience import is_away
-from pipeline.driver.streams import split
+from pipeline.driver.streams import StreamError, split
 from pipeline.driver.tail import A_FEW
 from pipeline.driver.ways import LOOK_SECONDS, Alone, spread, unused_sentence
 from pipeline.driver.workers import CapacityError, refuse_too_few
@@ -45,9 +45,7 @@ class Added:
         try:
             setting.streams.renew()
             partitions = sum(setting.streams.partitions(stream) for stream in setting.inputs)
-        except Exception as error:
-            if not is_away(error):
-                raise
+        except StreamError as error:  # also where a broker that has just begun does not know the stream yet
             log.info("whether partitions were added to its inputs is not known", error=plainly(error))
             return False
         if partitions <= read:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pipeline.driver.slots import records_read
-from pipeline.driver.streams import Streams
+from pipeline.driver.streams import StreamError, Streams
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +40,9 @@ class Reading:
             self._count, self._stands_since = count, now
         elif count < self.needed and now > self._stands_since + STANDS_SECONDS:
             waiting = {place: (first, end) for place, first in self._begins.items() if (end := self._ends[place]) > first}
-            self.needed = sum(len(streams.held(place, *within)) for place, within in waiting.items())
+            try:
+                self.needed = sum(len(streams.held(place, *within)) for place, within in waiting.items())
+            except StreamError:
+                return False  # Kafka is away: nobody knows, and what runs goes on
             self._stands_since = math.inf
         return tasks >= len(self._begins) and count >= self.needed

@@ -17,7 +17,7 @@ import structlog
 from psycopg import sql
 
 from pipeline.postgres import AWAY, Connected
-from pipeline.sinks.table import Once
+from pipeline.sinks.table import Once, loose
 
 log = structlog.get_logger()
 
@@ -26,21 +26,20 @@ ROWS = 200_000
 """The most rows of one round, so that a backlog does not fill the driver's memory."""
 
 ARROW = {
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "integer": pa.int32(),
-    "bigint": pa.int64(),
-    "real": pa.float32(),
-    "double precision": pa.float64(),
-    "float8": pa.float64(),
-    "boolean": pa.bool_(),
+    **dict.fromkeys(("smallint", "int2"), pa.int16()),
+    **dict.fromkeys(("integer", "int", "int4"), pa.int32()),
+    **dict.fromkeys(("bigint", "int8"), pa.int64()),
+    **dict.fromkeys(("real", "float4"), pa.float32()),
+    **dict.fromkeys(("double precision", "float8"), pa.float64()),
+    **dict.fromkeys(("boolean", "bool"), pa.bool_()),
+    "bytea": pa.binary(),
     "date": pa.date32(),
-    "timestamptz": pa.timestamp("us", tz="UTC"),
-    "timestamp with time zone": pa.timestamp("us", tz="UTC"),
+    **dict.fromkeys(("timestamp", "timestamp without time zone"), pa.timestamp("us")),
+    **dict.fromkeys(("timestamptz", "timestamp with time zone"), pa.timestamp("us", tz="UTC")),
 }
 """Types that a file has as PostgreSQL has them; all others (`jsonb`, `numeric`, `uuid`, arrays) it has as PostgreSQL writes them, as text.
 
-So every file has the same ones, whatever values are in it."""
+So every file has the same ones, whatever values are in it. A `numeric` has no bounds in PostgreSQL, and may be no number at all."""
 
 
 class Archive(Connected):
@@ -101,7 +100,7 @@ class Archive(Connected):
 
     def _files(self, cursor: psycopg.Cursor[Any], first: int, last: int) -> int:
         kinds = {**self._table.columns, self._table.stamp: "timestamptz", "origin": "text", "batch": "bigint"}
-        names, types = [*kinds], {name: ARROW.get(kind.lower(), pa.string()) for name, kind in kinds.items()}
+        names, types = [*kinds], {name: ARROW.get(loose(kind).lower(), pa.string()) for name, kind in kinds.items()}
         cursor.execute(
             sql.SQL("SELECT {} FROM {} WHERE batch BETWEEN %s AND %s ORDER BY batch, {}").format(
                 sql.SQL(", ").join(

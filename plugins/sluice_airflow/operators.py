@@ -185,6 +185,9 @@ class AbortOperator(StepOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Undo it; what the form says is posted by no step when it is no change, so then there is nothing to undo."""
+        if context["params"]["dry_run"]:
+            message = "a dry run has changed nothing, so there is nothing to undo"
+            raise AirflowSkipException(message)
         if self.is_teardown and states_of(context, END) == [TaskInstanceState.SUCCESS]:
             message = "the run came to its end, so there is nothing to undo"
             raise AirflowSkipException(message)

@@ -37,7 +37,7 @@ def abort(draft: Draft, operation: Operation) -> Outcome:
         return Done(f"nothing to undo: change {change.id} had ended as {change.state}")
     if change.state is ChangeState.ACTIVE:
         undo(draft, change.id, operation.by)
-        draft.change_of(change.id, abort_predicted_seconds=draft.pace.abort)
+        draft.change_of(change.id, abort_predicted_seconds=predicted(draft, change))
         _end_others(draft, operation)
     waits = [tier for tier in draft.view.tiers if _is_about(draft, change, tier) and not _is_well(draft, tier)]
     if waits:
@@ -72,6 +72,12 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
     if change.spec.kind is ChangeKind.PAUSE:
         _want_again(draft, change, by)
     end(draft, identity, ChangeState.ABORTED)
+
+
+def predicted(draft: Draft, change: ChangeRecord) -> float | None:
+    """Return how long it takes until all runs that an undone change was about, as far as the last ones tell."""
+    back = sum(tier in draft.owners and returning.due(draft, tier) is not None for tier in change.incarnations)
+    return draft.pace.seconds(back, back) if back else draft.pace.abort
 
 
 def _want_again(draft: Draft, change: ChangeRecord, by: str) -> None:

@@ -5,10 +5,11 @@ from contextlib import nullcontext
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from sluice_airflow import cloud
+from sluice_airflow import cloud, operators
 from sluice_airflow.cloud import LAUNCHING_SECONDS, TakeBackOperator
 from sluice_airflow.errors import EndedByPersonError
 from sluice_airflow.notifier import SluiceNotifier
+from sluice_airflow.operators import AbortOperator
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,13 @@ def test_what_was_launched_is_taken_back_unless_the_run_came_to_its_end(monkeypa
         take_back.execute({})
     assert waited == waits, "a launch that was cut short may still be answered"
     assert tokens == ([] if end == "success" else ["burst_to_ec2.r1"])
+
+
+def test_a_dry_run_that_was_refused_has_nothing_to_undo(monkeypatch):
+    monkeypatch.setattr(operators.StepOperator, "execute", lambda *_: pytest.fail("a step was posted"))
+    abort = AbortOperator(task_id="abort", change={"kind": "drain", "host": "h1"})
+    with pytest.raises(AirflowSkipException, match="a dry run has changed nothing"):
+        abort.execute({"params": {"dry_run": True}})
 
 
 def test_that_a_person_has_ended_a_run_alerts_nobody(monkeypatch):

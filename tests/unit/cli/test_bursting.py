@@ -208,6 +208,15 @@ def test_the_dry_run_of_a_leave_says_what_is_terminated_and_terminates_nothing(c
     assert (done.exit_code, asked, len(cloud.there)) == (OK, [("leave", True)] * 2, 1)
 
 
+def test_the_plan_of_a_leave_is_told_though_ec2_is_away(cloud, monkeypatch):
+    monkeypatch.setattr(bursting, "carried_out", carried())
+    there = CliRunner().invoke(app, ["leave", "--dry-run"]).stdout.splitlines()[:-1]
+    cloud.away = True
+    done = CliRunner().invoke(app, ["leave", "--dry-run"])
+    assert (done.exit_code, done.stdout.splitlines()) == (AWAY, there)
+    assert there
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

@@ -16,6 +16,7 @@ from ops.cloud import ec2
 from ops.model import paths
 from ops.model.assignment import HostFacts, slot_ids
 from ops.model.operation import ChangeKind, ChangeRecord, Step
+from ops.planning.pace import Pace
 from ops.site import Ec2Config
 
 OWN_PROCESSES = {"replay", "skip"}
@@ -146,11 +147,22 @@ def test_an_abort_says_of_each_tier_whether_it_goes_back(world):
     said = asked(world, "abort").stdout
     assert "entry: incarnation 2 is dropped, 1 goes on" in said
     assert f"; {runbook.spec.host} may be used again\n" in said
-    assert said.endswith("without a gap\n  not predicted: how long it takes, for no abort has been timed here yet\n")
+    assert said.endswith(
+        "\n  the maintenance lock is free then\n  not predicted: how long it takes, for no abort has been timed here yet\n"
+    )
     world.until(lambda: world.owner("entry").owner == 2)
     assert "entry: was handed over to incarnation 2, which goes on" in asked(world, "abort").stdout
     world.until(lambda: runbook.ended)
     assert asked(world, "abort", "d1").stdout == "would undo of d1: nothing, it has ended: it is done\n"
+
+
+def test_an_abort_says_that_what_is_not_accepted_yet_goes_back(world):
+    world.begin("r1", kind=ChangeKind.REPARTITION, tier="counts", partitions=6)
+    world.until(lambda: world.owner("counts").owner == 2)
+    said = json.loads(asked(world, "abort", "--json").stdout)
+    assert said["undoes"] == ["counts: was handed over to incarnation 2, and goes back to 2 state partitions: a gap of about 0.5 s"]
+    assert said["predicted_seconds"] == Pace().seconds(1, 1)
+    assert "without a gap" not in asked(world, "abort").stdout
 
 
 def test_an_abort_says_how_long_the_last_ones_took(world):

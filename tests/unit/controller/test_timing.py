@@ -58,6 +58,33 @@ def test_what_the_platform_starts_by_itself_is_no_start_that_was_asked_for(world
     assert world.incarnation("counts", 2).start is None
 
 
+def test_a_start_that_its_first_incarnation_dies_in_goes_on_in_the_next_one(world):
+    stop(world)
+    world.logs["counts"].hangs = True
+    world.want("counts", by="cli:anna")
+    world.until(lambda: world.driver("counts", 2) is not None)
+    world.logs["counts"].hangs = False
+    world.kill_driver("counts", 2)
+    world.settle()
+    assert world.owner("counts").owner == 3
+    assert world.incarnation("counts", 2).start is None
+    start = world.incarnation("counts", 3).start
+    assert start.by == "cli:anna"
+    assert start.seconds > world.incarnation("counts", 1).start.seconds
+
+
+def test_the_stop_of_what_is_dead_is_not_timed(world):
+    def broken():
+        driver = world.driver("counts")
+        if driver is not None:
+            driver.broken = {State.RUNNING}
+        return world.statuses["counts"].state == "failed"
+
+    world.until(broken)
+    stop(world)
+    assert all(world.incarnation("counts", number).stop is None for number in range(1, world.owner("counts").owner + 1))
+
+
 def test_one_that_was_given_up_is_started_by_who_asks_for_it_again(world):
     def broken():
         driver = world.driver("counts")

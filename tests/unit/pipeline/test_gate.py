@@ -38,6 +38,8 @@ class Input:
 
     def held(self, place, first, end):
         assert place == RAW
+        if self.away:
+            raise StreamError(AWAY)
         return set(range(first, end - self.marks))
 
     def bounds(self, topics):
@@ -173,6 +175,9 @@ def test_marks_of_transactions_are_not_waited_for_where_nobody_sends_any_more(ga
         return caught_up
 
     gate.run()
+    given.away = True
+    assert not caught_up(60), "nobody knows while Kafka is away"
+    given.away = False
     assert not caught_up(60), "it has read nothing yet"
     read[0] = 96
     assert not caught_up(60), "one record is missing"

@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.resources import Capacity
 from ops.model.share import Layer, LayerEntry, Layers
-from ops.planning.burst import BurstError, instances, refuse_second
+from ops.planning.burst import BurstError, instances, launched, refuse_second
+from ops.planning.cluster import Cluster, Rules, TierNow
 from pipeline import declare
 
 ENTRY = next(spec for spec in declare.load("pipeline.hits").specs() if spec.name == "entry")
@@ -40,3 +42,10 @@ def test_a_worker_larger_than_an_instance_is_refused_with_both_sizes() -> None:
     small = Capacity(cpu=ONE.cpu, memory=ONE.memory - 1)
     with pytest.raises(BurstError, match=rf"\({ONE.cpu:g} cpu, {ONE.memory} MiB\) is larger than an instance .*choose a larger"):
         instances(ENTRY, 1, small, running=0, most=3)
+
+
+def test_what_would_be_launched_is_as_dedicated_as_what_is() -> None:
+    rules = Rules(instance=ONE, dedicated={"zone:ec2": frozenset({"counts"})})
+    spec = ChangeSpec(kind=ChangeKind.BURST, tier=ENTRY.name, k=2)
+    found = launched(spec, Cluster({}, {ENTRY.name: TierNow(ENTRY)}, (), rules))
+    assert {name: host.only for name, host in found.hosts.items()} == dict.fromkeys(("ec2-new-1", "ec2-new-2"), frozenset({"counts"}))

@@ -74,10 +74,10 @@ def test_without_room_it_would_wait_and_nobody_knows_how_long():
     assert planned.unpredicted == "how long it takes until there is room"
 
 
-@pytest.mark.parametrize(("paused", "how"), [(False, "runs"), (True, "is paused")])
+@pytest.mark.parametrize(("paused", "how"), [(False, "runs, or is about to be started again by itself"), (True, "is paused")])
 def test_what_runs_is_not_started(paused, how):
     planned = plan(START, cluster(placement=HERE, paused=paused))
-    assert (planned.moves, planned.notes, planned.unpredicted) == ((), (f"t {how} already: nothing is started",), "")
+    assert (planned.moves, planned.notes, planned.unpredicted) == ((), (f"t {how}: nothing else is started",), "")
 
 
 def test_what_was_given_up_leaves_its_room_first():
@@ -99,6 +99,11 @@ def test_a_stop_says_what_ends_and_that_nothing_comes_out_from_then_on():
     assert (planned.moves, planned.predicted_seconds, planned.unpredicted) == ((), 3.0, "")
     assert plan(STOP, cluster(placement=HERE, pace=Pace())).unpredicted == "how long it takes, for no stop has been timed here yet"
     assert plan(STOP, cluster()).notes == ("t does not run: nothing is stopped",)
+
+
+def test_a_stop_of_what_was_given_up_ends_nothing_that_lives():
+    planned = plan(STOP, cluster(placement=HERE, failed=True))
+    assert planned.notes == ("t was given up: it is not started again, and its room is free then",)
 
 
 def test_its_standby_ends_with_it():
