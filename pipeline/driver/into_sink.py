@@ -34,7 +34,7 @@ from pipeline.driver.engine import (
 from pipeline.driver.failure import plainly
 from pipeline.driver.flow import Commits, raised
 from pipeline.driver.intake import portion
-from pipeline.driver.patience import is_away
+from pipeline.driver.patience import run_again
 from pipeline.driver.positions import refuse_shorter, start
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.streams import Bounds
@@ -64,7 +64,7 @@ QUIET_SECONDS = 2 * INTERVAL
 """An owner that has written nothing for this long leaves no gap behind."""
 PATIENCE_SECONDS = 20.0
 AWAY_SECONDS = 2.0
-"""Between two tries while the sink, or Kafka, is away."""
+"""Between two tries of a batch while the sink is away."""
 TOO_LARGE = ("spark.driver.maxResultSize", "OutOfMemoryError", "exited with code 52")
 """Spark's words for a batch that is larger than the driver may collect, or than an executor can hold."""
 SMALLER = 4
@@ -214,15 +214,7 @@ class IntoSink(Engine):
             self._setting.flow.failure = plainly(error)
             log.warning("the query failed and is begun again in place", error=self._setting.flow.failure)
         if self._restarts.overdue(now) >= 0:
-            self._restarts.begun()
-            try:
-                self.run()
-            except Exception as error:
-                if not is_away(error):
-                    raise
-                self._restarts.put_off(time.monotonic(), AWAY_SECONDS)
-                away = self._setting.flow.away = plainly(error)
-                log.warning("the query is begun again once what it needs is back", away=away)
+            run_again(self.run, self._restarts, self._setting.flow)
 
     def caught_up(self) -> bool:
         """Tell whether it has written a first batch, or there is nothing to write."""

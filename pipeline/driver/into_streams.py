@@ -32,7 +32,7 @@ from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.holes import guard
 from pipeline.driver.intake import Intake, portion
-from pipeline.driver.patience import is_away
+from pipeline.driver.patience import is_away, run_again
 from pipeline.driver.positions import WAY_OUT, known, refuse_shorter, start, unbroken
 from pipeline.driver.reached import EVERY_SECONDS, Reached
 from pipeline.driver.reading import Reading
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-AWAY_SECONDS = 2.0
-"""Between two tries while Kafka is away."""
 PLANNED_SECONDS = 1.0
 """At most so long a query that is to end waits for the next one to be planned."""
 ENDED_SECONDS = 1.0
@@ -318,23 +316,9 @@ class IntoStreams(Engine):
             return
         there = len(workers.working())
         if there >= workers.awake:
-            self._restarts.begun()
-            self._run_again()
+            run_again(self.run, self._restarts, self._setting.flow)
         elif late > EXECUTORS_SECONDS:
             raise NoExecutorError(missing(there, workers.awake, workers.label))
-
-    def _run_again(self) -> None:
-        """Begin the query again, a little later where what it needs is away; who asks is told."""
-        flow = self._setting.flow
-        try:
-            self.run()
-            flow.away = None
-        except Exception as error:
-            if not is_away(error):
-                raise
-            self._restarts.put_off(time.monotonic(), AWAY_SECONDS)
-            flow.away = plainly(error)
-            log.warning("the query is begun again once what it needs is back", away=flow.away)
 
     def _failure(self) -> Exception | None:
         """Return why the query has ended, or has to: on another executor Spark would begin a task again with the batch, hours ago."""

@@ -14,7 +14,9 @@ from pipeline.driver.streams import NoStreamError, StreamError
 from pipeline.postgres import AWAY
 
 if TYPE_CHECKING:
+    from pipeline.driver.flow import Flow
     from pipeline.driver.follow import Follow
+    from pipeline.driver.restarts import Restarts
 
 log = structlog.get_logger()
 
@@ -25,6 +27,20 @@ AGAIN_SECONDS = 2.0
 def is_away(error: Exception) -> bool:
     """Tell whether an error means that a service does not answer now; a stream that is not there will not come by waiting."""
     return isinstance(error, (*AWAY, StreamError, KafkaException, ChannelAwayError)) and not isinstance(error, NoStreamError)
+
+
+def run_again(run: Callable[[], object], restarts: "Restarts", flow: "Flow") -> None:
+    """Begin a query again that has failed, a little later where what it needs is away; who asks is told."""
+    restarts.begun()
+    try:
+        run()
+        flow.away = None
+    except Exception as error:
+        if not is_away(error):
+            raise
+        restarts.put_off(time.monotonic(), AGAIN_SECONDS)
+        flow.away = plainly(error)
+        log.warning("the query is begun again once what it needs is back", away=flow.away)
 
 
 class Patience:

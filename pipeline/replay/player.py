@@ -35,7 +35,7 @@ class Player:
         self, where: endpoints.Endpoints, kafka: str, pipeline: Pipeline, tier: Tier, book: Book, replay: Replay, ways: Ways | None
     ) -> None:
         """Prepare; nothing is started yet."""
-        self._where, self._kafka, self._pipeline, self._tier, self._book, self.replay = where, kafka, pipeline, tier, book, replay
+        self._where, self._kafka, self._tier, self._book, self.replay = where, kafka, tier, book, replay
         self._ways = ways
         self._streams = Streams(kafka)
         self._pace = Pace(replay.rate)
