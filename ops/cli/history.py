@@ -1,17 +1,14 @@
 """The changes and their steps that were posted to the channel, the starts and stops of tiers, and what became of them."""
 
-from collections.abc import Iterator
-
 from ops.channel import Channel
 from ops.cli.connect import open_channel
 from ops.cli.lines import ChangeLine, OperationLine
 from ops.cli.output import clock
 from ops.cli.snapshot import snapshot
-from ops.controller.view import View
 from ops.model import paths
 from ops.model.incarnation import IncarnationSpec, Timed
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation
-from ops.planning.pace import widest_gap
+from ops.planning.pace import asked, widest_gap
 from ops.runbook import read_journal, read_result
 
 
@@ -44,17 +41,9 @@ def history(change: str | None, last: int) -> list[OperationLine]:
 def changes(last: int) -> list[ChangeLine]:
     """Return the newest changes, starts and stops, the newest last."""
     view = snapshot()
-    lines = [*(_change(record) for record in view.changes.values()), *_asked(view)]
+    incarnations = (spec for tier in view.tiers.values() for spec in tier.incarnations.values())
+    lines = [*(_change(record) for record in view.changes.values()), *(_timed(*each) for each in asked(incarnations))]
     return sorted(lines, key=lambda line: line.started_at)[-last:]
-
-
-def _asked(view: View) -> Iterator[ChangeLine]:
-    """Describe the starts and stops that somebody asked for."""
-    for tier in view.tiers.values():
-        for spec in tier.incarnations.values():
-            for kind, timed in ((ChangeKind.START, spec.start), (ChangeKind.STOP, spec.stop)):
-                if timed is not None:
-                    yield _timed(kind, timed, spec)
 
 
 def _timed(kind: ChangeKind, timed: Timed, spec: IncarnationSpec) -> ChangeLine:

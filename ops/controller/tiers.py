@@ -17,9 +17,9 @@ from ops.model.sentence import listed
 from ops.model.status import TierState, TierStatus
 from ops.model.tier import TierSpec
 from ops.planning.cluster import Cluster, Hosts, RefusedError, units
-from ops.planning.placement import Placed, place_tier
+from ops.planning.placement import Placed
 from ops.planning.shares import target
-from ops.planning.shortage import place_most
+from ops.planning.shortage import attempts, place_most
 
 GIVE_UP = 5
 """Failures in a row after which a tier is given up until its wanted attempt is raised."""
@@ -94,8 +94,8 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
     try:
         placement, placed = place_most(tier.spec, aim, place, now)
     except RefusedError as refused:
-        waits = _give_way(draft, tier.spec, aim.to, lambda after: place_tier(tier.spec, aim, place, after.hosts))
-        waits = waits or _give_way(draft, tier.spec, aim.to, lambda after: place_most(tier.spec, aim, place, after))
+        tried = (_give_way(draft, tier.spec, aim.to, attempt) for attempt in attempts(tier.spec, aim, place))
+        waits = next((found for found in tried if found is not None), None)
         if waits is None:
             draft.needy.append(name)
         sentence = f"cannot be started: {refused}" if waits is None else f"is started when it has the room of {waits}"

@@ -1,10 +1,10 @@
 """How long a change takes here: as long as the last ones did; before there were any, as long as was measured once. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from ops.model.incarnation import TRIAL_SECONDS, IncarnationSpec
+from ops.model.incarnation import TRIAL_SECONDS, IncarnationSpec, Timed
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Step
 
 LAST = 10
@@ -46,7 +46,7 @@ def pace(changes: Iterable[ChangeRecord], incarnations: Iterable[IncarnationSpec
     """Learn it from what has been done; how long starts and stops take, the incarnations tell."""
     known = sorted(changes, key=lambda change: change.started_at)
     ended = [change for change in known if change.state is ChangeState.DONE]
-    rest, abort = {**Pace().rest, **_rests(ended), **_asked(incarnations)}, _abort(known)
+    rest, abort = {**Pace().rest, **_rests(ended), **_medians(incarnations)}, _abort(known)
     done = [change for change in ended if change.plan.moves and change.plan.hand_overs == change.plan.moves and {*change.took} >= MOVES][
         -LAST:
     ]
@@ -76,13 +76,20 @@ def _rests(ended: list[ChangeRecord]) -> dict[ChangeKind, float]:
     return {kind: median(seconds[-LAST:]) for kind, seconds in by_kind.items()}
 
 
-def _asked(incarnations: Iterable[IncarnationSpec]) -> dict[ChangeKind, float]:
-    """Return the medians of the starts and stops that somebody asked for and that are through."""
-    by_kind: dict[ChangeKind, list[tuple[float, float]]] = {}
+def asked(incarnations: Iterable[IncarnationSpec]) -> Iterator[tuple[ChangeKind, Timed, IncarnationSpec]]:
+    """Yield the starts and stops that somebody asked for."""
     for spec in incarnations:
         for kind, timed in ((ChangeKind.START, spec.start), (ChangeKind.STOP, spec.stop)):
-            if timed is not None and timed.seconds is not None:
-                by_kind.setdefault(kind, []).append((timed.at, timed.seconds))
+            if timed is not None:
+                yield kind, timed, spec
+
+
+def _medians(incarnations: Iterable[IncarnationSpec]) -> dict[ChangeKind, float]:
+    """Return the medians of the starts and stops that somebody asked for and that are through."""
+    by_kind: dict[ChangeKind, list[tuple[float, float]]] = {}
+    for kind, timed, _ in asked(incarnations):
+        if timed.seconds is not None:
+            by_kind.setdefault(kind, []).append((timed.at, timed.seconds))
     return {kind: median(seconds for _, seconds in sorted(found)[-LAST:]) for kind, found in by_kind.items()}
 
 

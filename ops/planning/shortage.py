@@ -18,7 +18,7 @@ from ops.model.resources import Quantum
 from ops.model.tier import Mode, TierSpec
 from ops.planning.ask import DRIVER, Ask, Places
 from ops.planning.cluster import Cluster, Hosts, RefusedError, Rules, TierNow, at, holding
-from ops.planning.placement import Placed, more_slots, place, placement_of, tier_asks
+from ops.planning.placement import Placed, more_slots, place, place_tier, placement_of, tier_asks
 from ops.planning.shares import Target, limits, target
 
 T = TypeVar("T")
@@ -100,6 +100,11 @@ def place_most(spec: TierSpec, aim: Target, now: Placement | None, cluster: Clus
     placement = placement_of(spec.name, placed)
     alone = all(tenant == spec.name for tenant, _ in placed.where)
     return placement, placed if alone else replace(placed, hosts=holding(cluster.hosts, spec, placement))
+
+
+def attempts(spec: TierSpec, aim: Target, now: Placement | None) -> tuple[Callable[[Cluster], tuple[Placement, Placed]], ...]:
+    """Return what is tried for a tier in room that batch makes: first its whole share, then as much of it as there is room for."""
+    return lambda after: place_tier(spec, aim, now, after.hosts), lambda after: place_most(spec, aim, now, after)
 
 
 def place_lost(spec: TierSpec, lost: int, alive: Collection[HostName], cluster: Cluster) -> tuple[HostName, ...]:

@@ -1,5 +1,8 @@
 """What a start and a stop of a tier would do: the controller carries them out by itself once they are wanted. Pure. Called by `plan`."""
 
+from collections.abc import Callable
+from functools import partial
+
 from ops.model.ids import HostName, TierName
 from ops.model.incarnation import Placement
 from ops.model.operation import ChangeKind, Move, Plan
@@ -7,9 +10,9 @@ from ops.model.sentence import listed
 from ops.model.tier import Standby
 from ops.planning.cluster import Cluster, Hosts, RefusedError, TierNow, holding
 from ops.planning.lending import make_room
-from ops.planning.placement import Placed, place_tier
+from ops.planning.placement import Placed
 from ops.planning.shares import Target, target
-from ops.planning.shortage import place_most
+from ops.planning.shortage import attempts, place_most
 
 
 def starting(name: TierName, cluster: Cluster) -> Plan:
@@ -36,25 +39,21 @@ def starting(name: TierName, cluster: Cluster) -> Plan:
 
 def _place(tier: TierNow, aim: Target, cluster: Cluster) -> tuple[Placement, Placed, tuple[HostName, ...]]:
     """Place a tier as the controller would, and name the slots that batch gives back for it; RefusedError when that would not help."""
-
-    def whole(after: Cluster) -> tuple[tuple[Placement, Placed], Hosts]:
-        found = place_tier(tier.spec, aim, tier.last, after.hosts)
-        return found, found[1].hosts
-
-    def part(after: Cluster) -> tuple[tuple[Placement, Placed], Hosts]:
-        found = place_most(tier.spec, aim, tier.last, after)
-        return found, found[1].hosts
-
     try:
         return *place_most(tier.spec, aim, tier.last, cluster), ()
     except RefusedError as refused:
-        for attempt in (whole, part):
+        for attempt in attempts(tier.spec, aim, tier.last):
             try:
-                found, given = make_room(cluster, aim.to, attempt)
+                (placement, placed), given = make_room(cluster, aim.to, partial(_with_hosts, attempt))
             except RefusedError:
                 continue
-            return *found, given
+            return placement, placed, given
         raise refused from None
+
+
+def _with_hosts(attempt: Callable[[Cluster], tuple[Placement, Placed]], after: Cluster) -> tuple[tuple[Placement, Placed], Hosts]:
+    found = attempt(after)
+    return found, found[1].hosts
 
 
 def stopping(name: TierName, cluster: Cluster) -> Plan:
