@@ -1,6 +1,8 @@
 """A simulated pipeline under a controller, and the invariants that hold at every moment of it."""
 
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 
 from simulation.actors import Log, SimAgent
 from simulation.memory import MemoryChannel
@@ -100,6 +102,11 @@ class Runbook:
         if self.left:
             self.current = self.left.pop(0)
             self.post(self.current)
+
+    def abort(self):
+        """Leave its steps, and have it aborted."""
+        self.left, self.current = [], None
+        self.post(Step.ABORT)
 
     def abort_after(self, ticks):
         """Let so much happen, have it aborted, and settle; tell whether there was anything left to abort."""
@@ -297,6 +304,17 @@ class World:
                 return False
         return True
 
+    def give_up(self, name):
+        """Have each driver of a tier fail as it runs, until it is given up."""
+
+        def broken():
+            driver = self.driver(name)
+            if driver is not None:
+                driver.broken = {State.RUNNING}
+            return self.statuses[name].state == "failed"
+
+        self.until(broken)
+
     def kill_driver(self, name, number=None):
         number = self.owner(name).owner if number is None else number
         for agent in self.agents.values():
@@ -338,6 +356,19 @@ class World:
             if self.host_state(name) is HostState.DRAINED:
                 assert not self.assigned(name), f"{name} is drained and still has {self.assigned(name)}"
         assert not self.channel.exists(paths.LOCK), "the maintenance lock is left over"
+
+
+@cache
+def _settled():
+    world = World()
+    world.want()
+    world.settle()
+    return world
+
+
+def settled():
+    """Return a pipeline that runs; it took its time once."""
+    return deepcopy(_settled())
 
 
 class Told(World):

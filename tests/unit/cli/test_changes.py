@@ -8,7 +8,7 @@ from simulation.world import World
 from typer.testing import CliRunner
 
 from ops.cli.main import app
-from ops.model.operation import ChangeKind, Step
+from ops.model.operation import ChangeKind
 
 
 @pytest.fixture
@@ -56,8 +56,7 @@ def test_an_abort_is_told_with_how_long_it_took_and_was_to_take(world):
     for change in ("d1", "d2"):
         runbook = world.begin(change, kind=ChangeKind.DRAIN, host=world.placement("entry").driver)
         world.until(lambda: world.next_driver("entry") is not None)
-        runbook.left, runbook.current = [], None
-        runbook.post(Step.ABORT)
+        runbook.abort()
         world.settle()
     took = lines()["d1"]["steps"]["abort"]
     assert (lines()["d1"]["abort_predicted_seconds"], lines()["d2"]["abort_predicted_seconds"]) == (None, took)

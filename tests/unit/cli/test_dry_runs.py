@@ -170,8 +170,7 @@ def test_an_abort_says_how_long_the_last_ones_took(world):
         runbook = world.begin(change, kind=ChangeKind.DRAIN, host=world.placement("entry").driver)
         world.until(lambda: world.next_driver("entry") is not None)
         said = json.loads(asked(world, "abort", "--json").stdout)
-        runbook.left, runbook.current = [], None
-        runbook.post(Step.ABORT)
+        runbook.abort()
         world.settle()
     assert said["predicted_seconds"] == world.channel.read(paths.change("d1"), ChangeRecord).value.took[Step.ABORT]
     assert json.loads(asked(world, "abort", "d1", "--json").stdout) == {
@@ -187,9 +186,8 @@ def test_an_abort_of_a_pause_says_what_goes_on(world):
     world.driver("enrich").stuck = True
     world.until(lambda: world.owner("enrich").paused)
     assert "would undo of p1: enrich: goes on\n" in asked(world, "abort").stdout
-    runbook.left, runbook.current = [], None
     world.driver("enrich").stuck = False
-    runbook.post(Step.ABORT)
+    runbook.abort()
     world.settle()
     (worker, _) = slot_ids("enrich", 1, 2)
     world.begin("p2", kind=ChangeKind.PAUSE, workers=(worker,))

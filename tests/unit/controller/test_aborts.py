@@ -28,8 +28,7 @@ def hangs(world, name):
 
 def aborted(world, runbook):
     """Have the change aborted; return what became of that within a while."""
-    runbook.left, runbook.current = [], None
-    runbook.post(Step.ABORT)
+    runbook.abort()
     for _ in range(SECONDS):
         world.tick()
     found = world.channel.read(paths.result(operation_id(runbook.change, Step.ABORT)), Result)

@@ -1,10 +1,7 @@
 """Changes, from the form to the result, over simulated agents and drivers."""
 
-from copy import deepcopy
-from functools import cache
-
 import pytest
-from simulation.world import World, host, tier
+from simulation.world import World, host, settled, tier
 
 from ops.model import paths
 from ops.model.assignment import Assignment, HostRecord, HostState
@@ -18,17 +15,9 @@ from ops.planning.cluster import Rules
 TIGHT = Rules(shares={"t0": Share(minimum=1, target=2, maximum=2), "t1": Share()}, locality={"t1": "h2"})
 
 
-@cache
-def settled():
-    running = World()
-    running.want()
-    running.settle()
-    return running
-
-
 @pytest.fixture
 def world():
-    return deepcopy(settled())
+    return settled()
 
 
 def sentences(runbook):

@@ -319,8 +319,7 @@ def aborted(kind, at, world=running, **spec):
         runbook = world.begin("c1", kind=kind, **spec_of)
         world.until(lambda: runbook.current is at)
         world.tick()
-        runbook.left, runbook.current = [], None
-        runbook.post(Step.ABORT)
+        runbook.abort()
 
     return Case(world, act)
 

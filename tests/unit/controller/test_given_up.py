@@ -19,18 +19,8 @@ def given_up():
     world = World(rules=replace(RULES, shifts=NIGHT))
     world.want()
     world.settle()
-    give_up(world)
+    world.give_up("counts")
     return world
-
-
-def give_up(world):
-    def broken():
-        driver = world.driver("counts")
-        if driver is not None:
-            driver.broken = {State.RUNNING}
-        return world.statuses["counts"].state == "failed"
-
-    world.until(broken)
 
 
 def mend(world):
@@ -94,7 +84,7 @@ def test_burst_hosts_are_left_unless_it_is_on_them():
     world.tick()
     assert ended(world, world.begin("u1", kind=ChangeKind.BURST, tier="counts", k=1)).ok
     assert ended(world, world.begin("u2", kind=ChangeKind.BURST, tier="enrich", k=1)).ok
-    give_up(world)
+    world.give_up("counts")
     refused = ended(world, world.begin("l1", kind=ChangeKind.LEAVE))
     assert "then ask for the leave" in refused.results[Step.PREFLIGHT].sentence
     runbook = ended(world, world.begin("l2", kind=ChangeKind.LEAVE, tier="enrich"))

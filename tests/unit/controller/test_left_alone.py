@@ -1,10 +1,7 @@
 """A change that nobody goes on with: its runbook was killed between two steps, or a step failed with nobody there."""
 
-from copy import deepcopy
-from functools import cache
-
 import pytest
-from simulation.world import World
+from simulation.world import settled
 
 from ops.ages import Ages
 from ops.model import paths
@@ -16,17 +13,9 @@ HOUR = 3600.0
 JUMP = 3600.123
 
 
-@cache
-def settled():
-    world = World()
-    world.want()
-    world.settle()
-    return world
-
-
 @pytest.fixture
 def world():
-    return deepcopy(settled())
+    return settled()
 
 
 def left_alone(world, deadline, until=lambda runbook: runbook.current is Step.CUT):

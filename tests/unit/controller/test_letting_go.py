@@ -99,8 +99,7 @@ def test_an_abort_wakes_who_was_to_go():
     world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
     scale = lowered(world)
     world.until(lambda: world.owner("counts").paused_workers)
-    scale.left, scale.current = [], None
-    scale.post(Step.ABORT)
+    scale.abort()
     world.settle()
     assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (4, 1, ())
 

@@ -1,10 +1,7 @@
 """A state is spread anew in a hand-over: with all its keys, and from then on; or else the tier has it as before."""
 
-from copy import deepcopy
-from functools import cache
-
 import pytest
-from simulation.world import TIERS, World
+from simulation.world import TIERS, World, settled
 
 from ops.model.incarnation import STATE_PARTITIONS, State
 from ops.model.operation import ChangeKind, Step
@@ -14,17 +11,9 @@ MORE = 6
 pytestmark = pytest.mark.timeout(240)
 
 
-@cache
-def settled_world():
-    world = World()
-    world.want()
-    world.settle()
-    return world
-
-
 @pytest.fixture
 def world():
-    return deepcopy(settled_world())
+    return settled()
 
 
 def repartition(world, tier="counts", partitions=MORE):
@@ -121,7 +110,7 @@ def test_fewer_partitions_than_threads_are_said(world):
 @pytest.mark.parametrize("who", ["owner", "next"])
 def test_a_driver_killed_at_any_moment(who, lost):
     for moment in range(1, 40, 2):
-        world = deepcopy(settled_world())
+        world = settled()
         world.logs["counts"].keys_lost = lost
         runbook = repartition(world)
         for _ in range(moment):
@@ -138,7 +127,7 @@ def test_a_driver_killed_at_any_moment(who, lost):
 
 def test_an_abort_at_any_moment_leads_back():
     for moment in range(1, 40):
-        world = deepcopy(settled_world())
+        world = settled()
         runbook = repartition(world)
         if not runbook.abort_after(moment):
             break
@@ -148,7 +137,7 @@ def test_an_abort_at_any_moment_leads_back():
 
 def test_a_host_lost_at_any_moment():
     for moment in range(1, 40, 4):
-        world = deepcopy(settled_world())
+        world = settled()
         runbook = repartition(world)
         for _ in range(moment):
             world.tick()

@@ -1,28 +1,16 @@
 """Starts, stops and aborts are timed, each beside what it was predicted to take."""
 
-from copy import deepcopy
-from functools import cache
-
 import pytest
-from simulation.world import World
+from simulation.world import settled
 
 from ops.model import paths
-from ops.model.incarnation import State
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, Operation, Step
 from ops.runbook import operation_id, read_result
 
 
-@cache
-def running():
-    made = World()
-    made.want()
-    made.settle()
-    return made
-
-
 @pytest.fixture
 def world():
-    return deepcopy(running())
+    return settled()
 
 
 def stop(world, name="counts"):
@@ -74,25 +62,13 @@ def test_a_start_that_its_first_incarnation_dies_in_goes_on_in_the_next_one(worl
 
 
 def test_the_stop_of_what_is_dead_is_not_timed(world):
-    def broken():
-        driver = world.driver("counts")
-        if driver is not None:
-            driver.broken = {State.RUNNING}
-        return world.statuses["counts"].state == "failed"
-
-    world.until(broken)
+    world.give_up("counts")
     stop(world)
     assert all(world.incarnation("counts", number).stop is None for number in range(1, world.owner("counts").owner + 1))
 
 
 def test_one_that_was_given_up_is_started_by_who_asks_for_it_again(world):
-    def broken():
-        driver = world.driver("counts")
-        if driver is not None:
-            driver.broken = {State.RUNNING}
-        return world.statuses["counts"].state == "failed"
-
-    world.until(broken)
+    world.give_up("counts")
     assert all(world.incarnation("counts", number).start is None for number in range(2, world.owner("counts").owner + 1))
     world.want("counts", attempt=1)
     world.settle()
@@ -120,8 +96,7 @@ def test_an_abort_is_timed_and_the_next_one_is_predicted_by_it(world):
     for change in ("d1", "d2"):
         runbook = world.begin(change, kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
         world.until(lambda: world.next_driver("counts") is not None)
-        runbook.left, runbook.current = [], None
-        runbook.post(Step.ABORT)
+        runbook.abort()
         world.settle()
     first, second = (world.channel.read(paths.change(change), ChangeRecord).value for change in ("d1", "d2"))
     assert first.abort_predicted_seconds is None

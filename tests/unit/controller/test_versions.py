@@ -1,12 +1,10 @@
 """Beside a newer version: what it has added is kept, what cannot be read is left as it is, and what is asked for in its words refused."""
 
 import json
-from copy import deepcopy
 from dataclasses import replace
-from functools import cache
 
 import pytest
-from simulation.world import World
+from simulation.world import settled
 
 from ops.model import paths
 from ops.model.assignment import HostState
@@ -17,17 +15,9 @@ from ops.model.share import Share
 ADDED = "of_next"
 
 
-@cache
-def running():
-    made = World()
-    made.want()
-    made.settle()
-    return made
-
-
 @pytest.fixture
 def world():
-    return deepcopy(running())
+    return settled()
 
 
 def rewrite(world, path, change):
