@@ -1,14 +1,18 @@
-"""`python -m pipeline.publish [--check]`: make a pipeline known. Run at every start of the platform and after every change of the pipeline.
+"""`python -m pipeline.publish`: make a pipeline known. Run at every start of the platform and after every change of the pipeline.
 
-Validates the pipeline that the site file names, new code with every tier's transform; then writes its tiers to the channel, its streams to
-Kafka, its tables to PostgreSQL. New code becomes a release, which no tier runs before it is upgraded to it. Tiers that are not declared any
-more are stopped. All of it is idempotent. Exit codes: 0 done, 1 the pipeline or the site file is wrong, or there is no Spark to check it
-with, 2 a service does not answer.
+Publishing validates the pipeline that the site file names, and runs every transform of new code once. It then writes the
+tiers to the channel, the streams to Kafka and the tables to PostgreSQL. New code becomes a release; a tier runs it only after
+`sluice upgrade`. Publishing twice is the same as once.
+
+Tiers that run and are not declared any more are stopped, but only with `--yes`: another site file, or another pipeline in
+it, would otherwise stop everything that runs. `--dry-run` prints what would change and writes nothing.
+
+Exit codes: 0 done; 1 the pipeline or the site file is wrong, Spark is missing, or tiers would be stopped and `--yes` was not
+given; 2 a service does not answer.
 """
 
 import argparse
 import getpass
-import json
 import os
 import sys
 import time
@@ -26,13 +30,17 @@ from ops.model.named import unknown
 from ops.model.streams import User
 from ops.model.tier import TierSpec
 from ops.model.trail import Entry, Outcome
-from pipeline import declare, grants, releases, tables, topics, validation
+from pipeline import declare, grants, published, releases, tables, topics, validation
 from pipeline.shapes import shapes
 
 WRONG = 1
 AWAY = 2
 BY = "publish"
-"""Who wants a tier stopped that is not declared any more."""
+"""The author that a stop of an undeclared tier names."""
+
+
+class WouldStopError(Exception):
+    """Publishing would stop tiers that run, and `--yes` was not given."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,6 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true", help="validate only: say of each tier whether it is valid; nothing is published")
     parser.add_argument("--declared", action="store_true", help="with --check: how tiers are declared alone, which needs no Spark")
+    parser.add_argument("--dry-run", action="store_true", help="print what publishing would change; write nothing")
+    parser.add_argument("--yes", action="store_true", help="stop the tiers that run and are not declared any more")
     chosen = parser.parse_args(arguments)
     if chosen.declared and not chosen.check:
         parser.error("--declared goes with --check")
@@ -55,9 +65,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if chosen.check:
             return _check(settings, pipeline, declared=chosen.declared)
-        said = list(_publish(endpoints.load(), settings, pipeline))
+        if chosen.dry_run:
+            lines = list(_preview(endpoints.load(), settings, pipeline))
+        else:
+            lines = list(_publish(endpoints.load(), settings, pipeline, may_stop=chosen.yes))
     except (
-        FileNotFoundError, endpoints.EndpointsError, declare.DeclarationError, releases.ChangedError, validation.UncheckedError
+        FileNotFoundError, endpoints.EndpointsError, declare.DeclarationError, releases.ChangedError, validation.UncheckedError,
+        WouldStopError,
     ) as error:  # fmt: skip
         sys.stderr.write(f"{error}\n")
         return WRONG
@@ -67,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     except psycopg.Error as error:
         sys.stderr.write(f"tables cannot be made in PostgreSQL: {error}\n")
         return AWAY
-    sys.stdout.writelines(f"{line}\n" for line in said)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
 
 
@@ -98,10 +112,43 @@ def _sound(home: Path, module: str, pipeline: declare.Pipeline) -> dict[str, tup
     return dict(found.holds)
 
 
-def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.Pipeline) -> Iterable[str]:
-    """Write everything, and say what."""
+def _preview(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.Pipeline) -> Iterable[str]:
+    """Yield what publishing would change, one line each; write nothing."""
+    _sound(where.home, settings.pipeline, pipeline)
+    present = topics.partitions(where.kafka_as(User.PUBLISHER))
+    new_streams = [name for name in topics.wanted(pipeline) if name not in present]
+    with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
+        before = channel.children("/tiers")
+        stopping = running_undeclared(channel, {tier.name for tier in pipeline.tiers})
+    new_tiers = [tier.name for tier in pipeline.tiers if tier.name not in before]
+    kept = [tier.name for tier in pipeline.tiers if tier.name in before]
+    release = releases.same(where.home, settings.pipeline)
+    yield f"dry run, nothing was written: {settings.pipeline}"
+    yield f"new tiers: {', '.join(new_tiers) or 'none'}; published before: {', '.join(kept) or 'none'}"
+    yield f"new streams: {', '.join(new_streams) or 'none'}"
+    yield f"release: {f'{release.name}, the code is unchanged' if release else 'a new one, the code has changed'}"
+    yield f"tiers that would stop: {', '.join(stopping) or 'none'}{'; publishing needs --yes' if stopping else ''}"
+
+
+def _refuse_to_stop(channel: Channel, module: str, declared: Collection[str]) -> None:
+    """Raise WouldStopError when tiers run that this pipeline does not declare."""
+    stopping = running_undeclared(channel, declared)
+    if stopping:
+        message = (
+            f"publishing {module} would stop {', '.join(stopping)}: published before, and not declared in {module}. "
+            f"Nothing was published, and the tiers run on. If the site file (SLUICE_SITE) or its `pipeline` is the wrong one, "
+            f"correct it; to stop these tiers: python -m pipeline.publish --yes (--dry-run shows all changes)"
+        )
+        raise WouldStopError(message)
+
+
+def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.Pipeline, *, may_stop: bool) -> Iterable[str]:
+    """Write everything, and yield what was written, one line each."""
     hashed = releases.digest(releases.source(settings.pipeline))
     holds = _sound(where.home, settings.pipeline, pipeline)
+    if not may_stop:
+        with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
+            _refuse_to_stop(channel, settings.pipeline, {tier.name for tier in pipeline.tiers})
     kafka = where.kafka_as(User.PUBLISHER)
     new = topics.create(kafka, pipeline, settings.partitions)
     granted = grants.grant(kafka, pipeline)
@@ -122,7 +169,7 @@ def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.
         behind = _behind(channel, specs)
         for name in releases.prune(where.home, _used(channel)):
             channel.delete(paths.release(name))
-    _leave_for_airflow(specs)
+    published.write(specs)
     names = ", ".join(spec.name for spec in specs)
     yield f"{settings.pipeline}: tiers {names}; tables {', '.join(filled)}; new streams: {', '.join(new) or 'none'}"
     yield f"release {release.name}{', which is new' if is_new else ': the code is as it was'}"
@@ -133,6 +180,13 @@ def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.
     if stopped:
         yield f"not declared any more, and stopped: {', '.join(stopped)}; their streams, tables and checkpoints stay"
     yield from site.nowhere(settings)
+
+
+def running_undeclared(channel: Channel, declared: Collection[str]) -> list[str]:
+    """Return the published tiers that are to run and that the pipeline does not declare."""
+    undeclared = [name for name in channel.children("/tiers") if name not in declared]
+    wanted = {name: channel.read(paths.wanted(name), TierWanted) for name in undeclared}
+    return [name for name, node in wanted.items() if node is None or node.value.running]
 
 
 def retire(channel: Channel, declared: Collection[str]) -> list[str]:
@@ -173,14 +227,6 @@ def _used(channel: Channel) -> set[str]:
             if incarnation is not None and not incarnation.value.retired:
                 used.add(incarnation.value.release)
     return {name for name in used if name is not None}
-
-
-def _leave_for_airflow(specs: Iterable[TierSpec]) -> None:
-    """Write the tiers to a file too: Airflow makes its DAGs of them, which must not depend on ZooKeeper."""
-    path = endpoints.home() / "tiers.json"
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps([spec.model_dump(mode="json") for spec in specs], indent=1))
-    partial.replace(path)
 
 
 def _check_names(settings: site.Site, pipeline: declare.Pipeline) -> None:

@@ -4,13 +4,15 @@ import time
 
 import typer
 
-from ops.channel import trail
+from ops.channel import ChannelAwayError, trail
 from ops.channel.trail import me
 from ops.cli.connect import open_channel
 from ops.cli.ending import FAILED, PlatformAwayError
 from ops.cli.figures import Audited, Figures, read_figures, settle
 from ops.cli.output import ago, print_json, print_table
+from ops.model import paths
 from ops.model.access import Role
+from ops.model.incarnation import TierWanted
 from ops.model.status import Check
 from ops.model.trail import Entry, Outcome
 
@@ -36,10 +38,19 @@ def show(settled: int | None, *, as_json: bool) -> None:
     now = time.time()
     stands = [line.tier for line in figures.audit if now - line.at > STANDS_SECONDS]
     losing = sorted({loss.tier for loss in figures.losses})
+    unaudited = [tier for tier in _running() if tier not in figures.looked_at]
     if as_json:
         tiers = [{**line.model_dump(mode="json"), "lost": lost, "verdict": verdict(line, lost)} for line, lost in _lines(figures)]
         print_json(
-            {"ok": not losing and not stands, "lost": losing, "stands": stands, "settled": done, "tiers": tiers, "losses": figures.losses}
+            {
+                "ok": not losing and not stands and not unaudited,
+                "lost": losing,
+                "stands": stands,
+                "unaudited": unaudited,
+                "settled": done,
+                "tiers": tiers,
+                "losses": figures.losses,
+            }
         )
     else:
         if settled is not None:
@@ -47,8 +58,21 @@ def show(settled: int | None, *, as_json: bool) -> None:
                 f"Settled: {done} losses up to number {settled}." if done else f"There was no loss up to number {settled} to settle."
             )
         _print(figures, stands)
-    if losing or stands:
+        for tier in unaudited:
+            typer.echo(f"{tier} is to run, and the audit has not looked at it: `sluice logs audit` tells why.")
+    if losing or stands or unaudited:
         raise typer.Exit(FAILED)
+
+
+def _running() -> list[str]:
+    """Name the tiers that are published and to run; without ZooKeeper nothing is known of them."""
+    try:
+        with open_channel() as channel:
+            wanted = {tier: channel.read(paths.wanted(tier), TierWanted) for tier in channel.children("/tiers")}
+    except ChannelAwayError:
+        typer.echo("ZooKeeper does not answer: whether every running tier is audited is not known.", err=True)
+        return []
+    return [tier for tier, node in wanted.items() if node is None or node.value.running]
 
 
 def _settle(number: int) -> int:
@@ -74,6 +98,8 @@ def _print(figures: Figures, stands: list[str]) -> None:
                 f"{line.tier}: {line.unseen} of its records were no longer in their stream when the audit came to them, and nobody knows "
                 f"whether any is lost; `sluice logs audit` says which. Give the stream a longer retention (retention.ms)."
             )
+        if line.partial:
+            typer.echo(f"{line.tier} is not audited from its first record: {_since(line)}{line.partial}.")
         if line.unknown:
             typer.echo(f"{line.tier} delivers at most once: up to {line.unknown} of its records may be lost, and were not sent again.")
     for loss in figures.losses[:SHOWN]:
@@ -88,6 +114,12 @@ def _print(figures: Figures, stands: list[str]) -> None:
 
 def _lines(figures: Figures) -> list[tuple[Audited, int]]:
     return [(line, figures.lost(line.tier)) for line in figures.audit]
+
+
+def _since(line: Audited) -> str:
+    """Say with which offsets the audit of a tier begins."""
+    places = [f"{partition}:{offset}" for partition, offset in sorted(line.since.items()) if offset is not None]
+    return f"it begins at {', '.join(places)}, for " if places else ""
 
 
 def _moment(complete: float | None) -> str | None:

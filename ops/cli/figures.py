@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import Field
+
 from ops import endpoints
 from ops.cli.ending import PlatformAwayError
 from ops.model.incarnation import TierProgress
@@ -18,11 +20,14 @@ AUDIT = (
     "select tier, sum(once)::bigint as once, sum(again)::bigint as again, bool_and(judges) as judges,"
     " sum(unseen)::bigint as unseen, max(checked) as checked,"
     " extract(epoch from max(at))::float8 as at, extract(epoch from max(complete))::float8 as complete,"
-    " coalesce(max(sent.lost), 0)::bigint as unknown"
+    " coalesce(max(sent.lost), 0)::bigint as unknown,"
+    " coalesce(json_object_agg(partition, since) filter (where partial <> ''), '{}') as since,"
+    " coalesce(max(partial), '') as partial"
     " from audit left join frontier using (tier)"
     " left join (select tier, sum(lost) as lost from ledger where lost > 0 group by tier) as sent using (tier)"
     " group by tier order by tier"
 )
+LOOKED_AT = "select tier from audit_read union select tier from audit"
 LOSSES = (
     "select number, tier, place, records, sentence, extract(epoch from found_at)::float8 as found_at"
     " from losses where settled_at is null order by number"
@@ -53,6 +58,10 @@ class Audited(Frozen):
     """Records that were no longer in their stream when the audit came to them: nobody knows whether they are lost."""
     unknown: int = 0
     """Records that it has sent, at most once, and of which nobody knows whether they were taken."""
+    partial: str = ""
+    """Why the audit does not cover the tier from its first record on; empty when it does."""
+    since: dict[str, int | None] = Field(default_factory=dict)
+    """Of such a tier the first offset that the audit judges, by partition; None where it was not noted."""
 
 
 class Found(Frozen):
@@ -91,6 +100,8 @@ class Figures:
 
     tiers: dict[str, TierProgress] = field(default_factory=dict)
     audit: tuple[Audited, ...] = ()
+    looked_at: frozenset[str] = frozenset()
+    """The tiers that the audit has looked at, also those of which it has seen no record yet."""
     losses: tuple[Found, ...] = ()
     replays: tuple[Replaying, ...] = ()
     missing: str | None = None
@@ -117,13 +128,14 @@ def read_figures() -> Figures:
         with psycopg2.connect(endpoints.load().postgres, connect_timeout=CONNECT_SECONDS) as connection:
             tiers = [TierProgress.model_validate(row) for row in _rows(connection, QUERY)]
             audit = tuple(Audited.model_validate(row) for row in _rows(connection, AUDIT))
+            looked_at = frozenset(str(row["tier"]) for row in _rows(connection, LOOKED_AT))
             losses = tuple(Found.model_validate(row) for row in _rows(connection, LOSSES))
             replays = tuple(Replaying.model_validate(row) for row in _rows(connection, REPLAYS))
     except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn):
         return Figures(missing="the pipeline's tables are not made yet; `make up` makes them, or `python -m pipeline.publish`")
     except psycopg2.Error as error:
         return Figures(missing=away(error))
-    return Figures({progress.tier: progress for progress in tiers}, audit, losses, replays)
+    return Figures({progress.tier: progress for progress in tiers}, audit, looked_at, losses, replays)
 
 
 def settle(number: int, by: str) -> int:

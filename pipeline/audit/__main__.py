@@ -1,7 +1,7 @@
 """`python -m pipeline.audit`: look at every tier every few seconds, and say at once what is lost.
 
-Environment: SLUICE_HOME, SLUICE_ENDPOINTS, SLUICE_SITE; SLUICE_HOST_ADDRESS, where it serves its figures (127.0.0.1 if not set). It starts
-again by itself when another pipeline is published.
+Environment: SLUICE_HOME, SLUICE_ENDPOINTS, SLUICE_SITE; SLUICE_HOST_ADDRESS, where it serves its figures (127.0.0.1 if not set).
+It audits the tiers that were published last, whichever site file published them, and restarts when a pipeline is published.
 """
 
 import os
@@ -22,7 +22,7 @@ from ops.model.access import Role
 from ops.model.exporter import Exporter
 from ops.model.status import Loss
 from ops.model.streams import User
-from pipeline import declare
+from pipeline import declare, published, releases
 from pipeline.audit import trail
 from pipeline.audit.book import Book, Missing
 from pipeline.audit.fold import fold
@@ -167,26 +167,34 @@ class Auditor:
         self._away.add(tier)
 
 
+def tiers_to_audit(home: Path) -> tuple[Tier, ...]:
+    """Return the tiers that were published last, of whichever site file; without a release those of this site's pipeline."""
+    release = published.release()
+    if release is not None:
+        return releases.load(home, release).tiers
+    return declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tiers
+
+
 def main() -> int:
     """Look until told to end."""
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
     try:
-        tiers = declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tiers
+        begun = published.changed_at()
         where = endpoints.load()
         where.needed(Role.AUDIT)
-        auditor = Auditor(tiers, where)
-    except (site.SiteError, declare.DeclarationError, endpoints.EndpointsError, FileNotFoundError) as error:
+        auditor = Auditor(tiers_to_audit(where.home), where)
+    except (
+        site.SiteError, declare.DeclarationError, endpoints.EndpointsError, FileNotFoundError, releases.ChangedError
+    ) as error:  # fmt: skip
         sys.stderr.write(f"{error}\n")
         return 1
-    published = endpoints.home() / "tiers.json"
-    begun = published.stat().st_mtime_ns if published.exists() else 0
     while not over.wait(EVERY_SECONDS):
         auditor.look()
         auditor.tell()
         auditor.fold()
-        if published.exists() and published.stat().st_mtime_ns != begun:
+        if published.changed_at() != begun:
             log.info("a pipeline was published; the audit starts again with its tiers")
             auditor.close()
             os.execv(sys.executable, [sys.executable, "-m", "pipeline.audit"])  # noqa: S606 — the same program, with what is declared now

@@ -27,6 +27,13 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'audit' AND column_name = 'checked') THEN"
         " ALTER TABLE audit ADD COLUMN checked text NOT NULL DEFAULT 'records'; END IF; END $$"
     ),
+    sql.SQL(  # where the audit began was not noted
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
+        " AND table_name = 'audit' AND column_name = 'since') THEN"
+        " ALTER TABLE audit ADD COLUMN since bigint, ADD COLUMN partial text NOT NULL"
+        " DEFAULT 'an older version of the audit began there and did not note why';"
+        " ALTER TABLE audit ALTER COLUMN partial SET DEFAULT ''; END IF; END $$"
+    ),
     sql.SQL("CREATE TABLE IF NOT EXISTS frontier (tier text PRIMARY KEY, complete timestamptz NOT NULL)"),
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS losses (number bigserial PRIMARY KEY, tier text NOT NULL, place text NOT NULL, records bigint NOT NULL,"
@@ -52,6 +59,10 @@ class Line:
     """Whether what is missing is lost; not so where a tier leaves records out on purpose."""
     unseen: int = 0
     """So many were no longer in their stream when it was their turn to be looked at: nobody knows whether they are lost."""
+    since: int | None = None
+    """The first offset that the audit judges; None when an older version of the audit began and did not note it."""
+    partial: str = ""
+    """Why the audit does not cover the tier from its first record on; empty when it does."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +91,12 @@ class Book(Connected):
 
     def load(self, tier: str) -> Page:
         """Return what is remembered of a tier."""
-        found = self.open().execute("SELECT partition, judged, once, again, ahead, judges, unseen FROM audit WHERE tier = %s", (tier,))
+        found = self.open().execute(
+            "SELECT partition, judged, once, again, ahead, judges, unseen, since, partial FROM audit WHERE tier = %s", (tier,)
+        )
         lines = {
-            partition: Line(judged, once, again, [(begin, end) for begin, end in ahead], judges, unseen)
-            for partition, judged, once, again, ahead, judges, unseen in found.fetchall()
+            partition: Line(judged, once, again, [(begin, end) for begin, end in ahead], *others)
+            for partition, judged, once, again, ahead, *others in found.fetchall()
         }
         read = self.open().execute("SELECT source, position FROM audit_read WHERE tier = %s", (tier,)).fetchall()
         return Page(lines, dict(read))
@@ -93,12 +106,25 @@ class Book(Connected):
         connection = self.open()
         with connection.transaction(), connection.cursor() as cursor:
             cursor.executemany(
-                "INSERT INTO audit (tier, partition, judged, once, again, ahead, judges, unseen, checked)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (tier, partition) DO UPDATE SET"
-                " (judged, once, again, ahead, judges, unseen, checked, at) = (excluded.judged, excluded.once, excluded.again,"
-                " excluded.ahead, excluded.judges, excluded.unseen, excluded.checked, clock_timestamp())",
+                "INSERT INTO audit (tier, partition, judged, once, again, ahead, judges, unseen, since, partial, checked)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (tier, partition) DO UPDATE SET"
+                " (judged, once, again, ahead, judges, unseen, since, partial, checked, at) ="
+                " (excluded.judged, excluded.once, excluded.again, excluded.ahead, excluded.judges, excluded.unseen,"
+                " excluded.since, excluded.partial, excluded.checked, clock_timestamp())",
                 [
-                    (tier, place, line.judged, line.once, line.again, json.dumps(line.ahead), line.judges, line.unseen, page.checked)
+                    (
+                        tier,
+                        place,
+                        line.judged,
+                        line.once,
+                        line.again,
+                        json.dumps(line.ahead),
+                        line.judges,
+                        line.unseen,
+                        line.since,
+                        line.partial,
+                        page.checked,
+                    )
                     for place, line in page.lines.items()
                 ],
             )

@@ -18,6 +18,7 @@ BACKLOG = 200_000
 """When more was put out since the last look, it is read in steps: what was away for a day is not held in memory at once."""
 STEP_MS = 60_000
 """A step; of all partitions the same time, for a run's records in one claim those in another."""
+GONE = "what the tier put out before was no longer in its streams when the audit first looked"
 AT_ONCE = 1_000
 """So many offsets that are waited for are looked at in one look, whether they hold a record at all."""
 
@@ -26,7 +27,7 @@ class StreamAudit:
     """One tier."""
 
     def __init__(self, tier: Tier, streams: Streams, book: Book) -> None:
-        """Go on from what the book remembers; what came out before the first look is not judged."""
+        """Go on from what the book remembers; without a page, begin with the first record of the tier's output."""
         self._tier = tier
         self._streams = streams
         self._book = book
@@ -38,11 +39,17 @@ class StreamAudit:
         self._found = {partition: _coverage(line) for partition, line in page.lines.items()}
         self._before: dict[str, Coverage] = {}
         self._stood: dict[str, int] = {}
+        self._since = {partition: (line.since, line.partial) for partition, line in page.lines.items()}
+        self._first: dict[str, int] = {}
+        """Of a tier whose whole output is there to be read: the offsets that its input begins with."""
 
     def look(self) -> list[Missing]:
         """Read what has come out since the last look, judge it, and return what is newly lost."""
         bounds = self._streams.bounds(self._topics)
-        # the first look ever, or what was to be read is not kept any more, or the tier writes other streams now
+        if not self._read and not any(bounds.oldest.values()):  # the first look, and all that the tier ever put out is there
+            self._first = self._streams.bounds(self._inputs).oldest
+            self._read = dict(bounds.oldest)
+        # output that was to be read is gone, or the tier writes other streams now
         fresh = not self._read or any(bounds.oldest.get(place, math.inf) > position for place, position in self._read.items())
         if fresh:
             self._before |= self._found
@@ -64,9 +71,10 @@ class StreamAudit:
                 known = self._before.pop(partition, None)
                 found = self._found[partition] = known or Coverage(0)
                 # of a first look only what a run claims is whole: of the rest, a part may lie before what was read
-                first = safe.get(partition, max(offsets)) + 1 if fresh else min(offsets)
+                first = safe.get(partition, max(offsets)) + 1 if fresh else min(*offsets, self._first.get(partition, offsets[0]))
                 if known is None:
                     found.begin(first)
+                    self._since[partition] = (first, GONE if fresh else "")
                 else:
                     self._pass_over(partition, first)
             for offset in offsets:
@@ -141,7 +149,9 @@ class StreamAudit:
 
     def _line(self, partition: str) -> Line:
         found = self._found[partition]
-        return Line(found.judged, found.once, found.again, ranges(found.ahead), not self._tier.filters, found.unseen)
+        return Line(
+            found.judged, found.once, found.again, ranges(found.ahead), not self._tier.filters, found.unseen, *self._since[partition]
+        )
 
 
 def _coverage(line: Line) -> Coverage:

@@ -69,7 +69,7 @@ class TableAudit:
     """One tier."""
 
     def __init__(self, tier: Tier, streams: Streams, book: Book) -> None:
-        """Go on from what the book remembers; batches before the first look are not judged."""
+        """Go on from what the book remembers; without a page, begin with the first batch of the ledger."""
         self._tier = tier
         self._streams = streams
         self._book = book
@@ -80,7 +80,7 @@ class TableAudit:
         """Judge the batches since the last look, and return what is newly lost."""
         found = self._book.open().execute("SELECT coalesce(max(batch), -1) FROM ledger WHERE tier = %s", (self._tier.name,)).fetchone()
         last = -1 if found is None else int(found[0])
-        if last < self._page.read.setdefault(LEDGER, last):  # a person has deleted its rows, and the numbers begin again
+        if last < self._page.read.setdefault(LEDGER, -1):  # a person has deleted its rows, and the numbers begin again
             self._page.read[LEDGER] = -1
         rows = self._book.open().execute(
             "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined, extract(epoch from at)::float8, replay FROM ledger"
@@ -106,7 +106,7 @@ class TableAudit:
         tier, lost = self._tier.name, []
         for partition, end in entry.ends.items():
             begin = entry.begins.get(partition, 0)
-            line = self._page.lines.setdefault(partition, Line(begin))
+            line = self._page.lines.setdefault(partition, Line(begin, since=begin))
             if begin > line.judged:
                 sentence = (
                     f"batch {entry.batch} of {tier} begins with offset {begin} of {partition}, the one before it ended at {line.judged}: "
@@ -220,6 +220,9 @@ class TableAudit:
         added, last, wrote = found
         grown = added - read.get(ADDED, added)
         known = BY in read and last >= before  # else a person has deleted its rows, and the numbers begin again
+        if BY not in read and last >= 0:
+            for line in self._page.lines.values():
+                line.partial = f"{' + '.join(table.counted)} is compared from batch {last + 1} on, which followed the first look"
         read[ADDED], read[BY] = added, last
         if not known or grown == wrote:
             return []

@@ -5,11 +5,14 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from simulation.memory import MemoryChannel
+from simulation.world import tier
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -21,11 +24,13 @@ from ops.cli.runbooks import Kind, spec_of
 from ops.cli.status import replaying
 from ops.cloud.ec2 import CloudAwayError, CloudError
 from ops.controller.view import View
+from ops.model import paths
 from ops.model.ids import TierName
-from ops.model.incarnation import TierProgress
+from ops.model.incarnation import TierProgress, TierWanted
 from ops.model.operation import ChangeKind, ChangeSpec
 from ops.model.pressure import Hold, Holds
 from ops.model.status import Check
+from ops.model.tier import Mode
 from ops.platform.layout import PlatformError
 from ops.site import SiteError
 
@@ -112,6 +117,7 @@ def test_status_says_how_far_a_replay_is_and_when_nobody_goes_on_with_it(pace: f
 
 NOW, LONG_AGO = 1_000_100.0, 1_000_000.0
 BALANCED = Audited(tier="entry", once=9, again=0, judges=True, at=NOW)
+PARTIAL = BALANCED.model_copy(update={"partial": "its output is gone", "since": {"raw/0": 7}})
 LOSS = Found(number=3, tier="entry", place="raw/0:7", records=2, sentence="2 records are nowhere", found_at=NOW)
 
 
@@ -126,16 +132,31 @@ LOSS = Found(number=3, tier="entry", place="raw/0:7", records=2, sentence="2 rec
         (Figures(audit=(BALANCED.model_copy(update={"checked": Check.SUMS}),)), 0, "balanced by its sums"),
         (Figures(audit=(BALANCED.model_copy(update={"unseen": 4}),)), 0, "entry: 4 of its records were no longer in their stream"),
         (Figures(audit=(BALANCED.model_copy(update={"at": LONG_AGO}),)), FAILED, "has not looked at entry for a minute"),
+        (Figures(audit=(PARTIAL,)), 0, "not audited from its first record: it begins at raw/0:7, for its output is gone."),
     ],
 )
 def test_a_loss_and_an_audit_that_stands_still_are_failures(
     runner: CliRunner, monkeypatch: pytest.MonkeyPatch, found: Figures, code: int, said: str
 ) -> None:
     monkeypatch.setattr("ops.cli.audit.read_figures", lambda: found)
+    monkeypatch.setattr("ops.cli.audit.open_channel", lambda: nullcontext(MemoryChannel()))
     monkeypatch.setattr("ops.cli.audit.time", SimpleNamespace(time=lambda: NOW, strftime=time.strftime, localtime=time.localtime))
     done = runner.invoke(app, ["audit"])
     assert (done.exit_code, said in done.stdout) == (code, True)
     assert json.loads(runner.invoke(app, ["audit", "--json"]).stdout)["ok"] is (code == 0)
+
+
+def test_a_running_tier_that_the_audit_has_not_looked_at_is_a_failure(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = MemoryChannel()
+    for name, running in (("entry", True), ("orders", True), ("retired", False)):
+        channel.put(paths.tier(name), tier(name, Mode.BATCH, 0))
+        channel.put(paths.wanted(name), TierWanted(running=running))
+    monkeypatch.setattr("ops.cli.audit.open_channel", lambda: nullcontext(channel))
+    monkeypatch.setattr("ops.cli.audit.read_figures", lambda: Figures(looked_at=frozenset({"entry"})))
+    done = runner.invoke(app, ["audit"])
+    assert done.exit_code == FAILED
+    assert "orders is to run, and the audit has not looked at it" in done.stdout
+    assert json.loads(runner.invoke(app, ["audit", "--json"]).stdout)["unaudited"] == ["orders"]
 
 
 def test_logs_are_listed_and_printed_as_json(runner: CliRunner, tmp_path: Path) -> None:

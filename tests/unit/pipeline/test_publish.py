@@ -1,10 +1,15 @@
 """What publishing says of tiers, with which exit code, and that it publishes nothing when one of them is wrong."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
+from simulation.memory import MemoryChannel
 
 from ops import endpoints
+from ops.model import paths
+from ops.model.incarnation import TierWanted
+from ops.model.tier import Delivery, Kind, Mode, TierSpec
 from pipeline import publish, releases, topics, validation
 from pipeline.validation import UncheckedError, Validation
 
@@ -33,6 +38,22 @@ def home(tmp_path, monkeypatch):
 
     monkeypatch.setattr(topics, "create", reached)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def channel(monkeypatch):
+    """Play the control channel, in which nothing is published yet."""
+    tree = MemoryChannel()
+    monkeypatch.setattr(publish, "Channel", lambda *_words: nullcontext(tree))
+    return tree
+
+
+def running(channel, name, **wanted):
+    """Have a tier published that is to run, or as the words say."""
+    spec = TierSpec(name=name, kind=Kind.ENTRY, mode=Mode.BATCH, delivery=Delivery.EXACTLY_ONCE, inputs=("raw",))
+    channel.put(paths.tier(name), spec)
+    if wanted:
+        channel.put(paths.wanted(name), TierWanted(**wanted))
 
 
 @pytest.fixture
@@ -106,3 +127,42 @@ def test_the_home_is_the_one_that_all_hosts_share(home, monkeypatch):
     assert validation.home() == home
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(home / "nothing.json"))
     assert validation.home() == endpoints.home()
+
+
+def test_publishing_that_would_stop_running_tiers_is_refused(found, home, channel, capsys):
+    found(Validation({}, {}))
+    running(channel, "orders")
+    running(channel, "totals", running=True)
+    running(channel, "retired", running=False)
+    assert publish.main([]) == 1
+    refusal = capsys.readouterr().err
+    assert refusal.startswith("publishing pipeline.hits would stop orders, totals: published before, and not declared")
+    assert "--yes" in refusal
+    assert not releases.known(home), "nothing is published"
+
+
+@pytest.mark.parametrize("published", [("orders",), ()])
+def test_with_yes_or_nothing_to_stop_publishing_goes_on(found, channel, published):
+    found(Validation({}, {}))
+    running(channel, "entry")
+    for name in published:
+        running(channel, name)
+    with pytest.raises(ReachedError):
+        publish.main(["--yes"] if published else [])
+
+
+def test_a_dry_run_of_publishing_names_all_that_would_change(found, home, channel, monkeypatch, capsys):
+    found(Validation({}, {}))
+    monkeypatch.setattr(topics, "partitions", lambda _kafka: {"raw": 4, "hits": 4})
+    running(channel, "entry")
+    running(channel, "orders")
+    assert publish.main(["--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "dry run, nothing was written: pipeline.hits"
+    assert lines[1] == "new tiers: enrich, counts, outbound; published before: entry"
+    assert lines[2].startswith("new streams: ")
+    assert "enriched" in lines[2]
+    assert "hits," not in lines[2]
+    assert lines[3] == "release: a new one, the code has changed"
+    assert lines[4] == "tiers that would stop: orders; publishing needs --yes"
+    assert not releases.known(home)

@@ -3,11 +3,15 @@
 import os
 from typing import Any, cast
 
+import pytest
+
 from ops.channel.client import Channel
 from ops.model import paths
-from ops.model.ids import Incarnation
+from ops.model.ids import Incarnation, TierName
 from ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
-from ops.platform.flowing import expected, missing_tiers
+from ops.model.release import Release, SinkShape, TierShape
+from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from ops.platform.flowing import expected, fills, missing_tiers
 
 
 class Read:
@@ -54,6 +58,22 @@ def test_a_tier_that_somebody_stopped_is_neither_started_nor_waited_for() -> Non
 def test_one_that_nobody_has_spoken_of_yet_is_started() -> None:
     assert expected(tree(entry={})) == ["entry"]
     assert missing_tiers(tree(entry={})) == ["entry: not started"]
+
+
+@pytest.mark.parametrize(("running", "table", "waits"), [(True, "delivered", True), (True, "totals", False), (False, "delivered", False)])
+def test_a_start_waits_for_a_record_only_where_a_tier_delivers(*, running: bool, table: str, waits: bool) -> None:
+    spec = TierSpec(
+        name=TierName("out"),
+        kind=Kind.OUTBOUND,
+        mode=Mode.BATCH,
+        delivery=Delivery.EXACTLY_ONCE,
+        inputs=("in",),
+        release="r1-0",
+    )
+    shape = TierShape(inputs=(), sink=SinkShape(kind="Once", name=table, columns={}))
+    release = Release(name="r1-0", module="shop", digest="0", published_at=0, tiers={TierName("out"): shape})
+    nodes = tier("out", running=running) | {paths.tier("out"): spec, paths.release("r1-0"): release}
+    assert fills(tree(out=nodes), "delivered") is waits
 
 
 def test_one_that_fails_is_told_with_its_error() -> None:
