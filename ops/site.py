@@ -5,16 +5,17 @@ import re
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 from croniter import CroniterError, croniter
-from pydantic import AfterValidator, Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from ops.model.resources import Capacity, Cores, Frozen, Link, Quantum
 from ops.model.share import Numbers, Share
 from ops.model.spread import Spread
+from ops.model.streams import Durability
 from ops.wrong import explain
 
 
@@ -171,6 +172,12 @@ class Site(Frozen):
     batch_quantum: Quantum = Quantum(cpu=1, memory=1024, threads=2)
     partitions: int = Field(default=4, ge=1, le=1000)
     """Partitions of each stream that the platform creates."""
+    replication: int = Field(default=3, ge=1, le=100)
+    """On how many brokers each record of each stream is. With 1, the loss of one broker's disk loses acknowledged records: only a site that
+    says so gets that. Default: 3, which takes three brokers."""
+    in_sync: int | None = Field(default=None, ge=1)
+    """How many brokers have a record before it is acknowledged (Kafka's `min.insync.replicas`); with fewer of them up, senders wait.
+    Default: 2, or 1 with `replication: 1`."""
     checkpoints: str | None = None
     """Where tiers with state keep their checkpoints: in a bucket, `s3a://bucket/folder`. None: below the home that all hosts share."""
     s3: S3Config = S3Config()
@@ -178,6 +185,25 @@ class Site(Frozen):
     """The command that an agent runs to reboot its host; `{host}` is its name."""
     alerts: Alerts = Alerts()
     ec2: Ec2Config = Ec2Config()
+
+    @property
+    def durability(self) -> Durability:
+        """How a stream's records are kept."""
+        return Durability(self.replication, min(2, self.replication) if self.in_sync is None else self.in_sync)
+
+    @model_validator(mode="after")
+    def _keeps_what_is_acknowledged(self) -> Self:
+        replication, in_sync = self.durability
+        if in_sync > replication:
+            message = f"in_sync: {in_sync} brokers cannot have a record that {replication} are to have; lower in_sync or raise replication"
+            raise ValueError(message)
+        if in_sync == 1 < replication:
+            message = (
+                f"in_sync: 1 acknowledges a record that one broker alone has: its disk can take it along, whatever replication "
+                f"({replication}) says; write in_sync: 2, or leave the key out; where such a loss is acceptable, write replication: 1"
+            )
+            raise ValueError(message)
+        return self
 
     @field_validator("hosts")
     @classmethod

@@ -31,6 +31,7 @@ def _of_streams(streams: dict[str, Purpose]) -> Iterator[AclBinding]:
     for stream, purpose in streams.items():
         for users, operation in ((READERS[purpose], AclOperation.READ), (WRITERS[purpose], AclOperation.WRITE)):
             yield from (_allowed(ResourceType.TOPIC, stream, user, operation) for user in sorted(users))
+        yield _allowed(ResourceType.TOPIC, stream, User.DRIVER, AclOperation.DESCRIBE_CONFIGS)  # for `sluice doctor --host`
 
 
 def _of_groups() -> Iterator[AclBinding]:

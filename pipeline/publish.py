@@ -7,7 +7,8 @@ tiers to the channel, the streams to Kafka and the tables to PostgreSQL. New cod
 Tiers that run and are not declared any more are stopped, but only with `--yes`: another site file, or another pipeline in
 it, would otherwise stop everything that runs. `--dry-run` prints what would change and writes nothing.
 
-Exit codes: 0 done; 1 the pipeline or the site file is wrong, Spark is missing, or tiers would be stopped and `--yes` was not
+Exit codes: 0 done; 1 the pipeline or the site file is wrong, Spark is missing, a stream would
+lose records with one broker's disk, or tiers would be stopped and `--yes` was not
 given; 2 a service does not answer.
 """
 
@@ -31,6 +32,7 @@ from ops.model.streams import User
 from ops.model.tier import TierSpec
 from ops.model.trail import Entry, Outcome
 from pipeline import declare, grants, published, releases, tables, topics, validation
+from pipeline.durability import WeakStreamError
 from pipeline.shapes import shapes
 
 WRONG = 1
@@ -71,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
             lines = list(_publish(endpoints.load(), settings, pipeline, may_stop=chosen.yes))
     except (
         FileNotFoundError, endpoints.EndpointsError, declare.DeclarationError, releases.ChangedError, validation.UncheckedError,
-        WouldStopError,
+        WouldStopError, WeakStreamError,
     ) as error:  # fmt: skip
         sys.stderr.write(f"{error}\n")
         return WRONG
@@ -150,7 +152,7 @@ def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.
         with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
             _refuse_to_stop(channel, settings.pipeline, {tier.name for tier in pipeline.tiers})
     kafka = where.kafka_as(User.PUBLISHER)
-    new = topics.create(kafka, pipeline, settings.partitions)
+    new = topics.create(kafka, pipeline, settings.partitions, settings.durability)
     granted = grants.grant(kafka, pipeline)
     filled = tables.create(where.postgres, pipeline)
     release, is_new = releases.keep(where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, holds), hashed)

@@ -4,8 +4,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ops.brokers import brokers
-from ops.model.streams import Purpose
+from ops.model.streams import Durability, Purpose
 from pipeline.declare import Pipeline
+from pipeline.durability import IN_SYNC, UNCLEAN, WeakStreamError, check, refusal, too_few_brokers
 from pipeline.lineage import WARM_UP
 
 SECONDS = 20.0
@@ -45,17 +46,28 @@ def wanted(pipeline: Pipeline) -> dict[str, dict[str, str]]:
     return {name: SETTINGS[purpose] for name, purpose in purposes(pipeline).items()}
 
 
-def create(kafka: str, pipeline: Pipeline, partitions: int) -> list[str]:
-    """Create what is missing; return the names of the new ones."""
+def create(kafka: str, pipeline: Pipeline, partitions: int, durability: Durability) -> list[str]:
+    """Create what is missing; return the names of the new ones.
+
+    WeakStreamError, and none is made, where a stream would lose acknowledged records with one broker's disk that the site does not accept.
+    """
     admin = AdminClient({**brokers(kafka).client, "log_level": 2})
     new: list[str] = []
     try:
-        present = admin.list_topics(timeout=SECONDS).topics
+        metadata, streams = admin.list_topics(timeout=SECONDS), wanted(pipeline)
+        check(admin, metadata, streams, durability)
         missing = [
-            NewTopic(name, num_partitions=partitions, replication_factor=-1, config=config)
-            for name, config in wanted(pipeline).items()
-            if name not in present
+            NewTopic(
+                name,
+                num_partitions=partitions,
+                replication_factor=durability.replication,
+                config={**config, IN_SYNC: str(durability.in_sync), UNCLEAN: "false"},
+            )
+            for name, config in streams.items()
+            if name not in metadata.topics
         ]
+        if missing and (few := too_few_brokers(len(metadata.brokers), durability)) is not None:
+            raise WeakStreamError(refusal([few]))
         for name, made in admin.create_topics(missing, operation_timeout=SECONDS).items() if missing else ():
             try:
                 made.result()

@@ -265,7 +265,8 @@ def opened(
     `more` is what else the site file says; `kafka` is the address of a broker of the test's own, where it has one.
     """
     site = home / "site.yaml"
-    site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else f"pipeline: {pipeline}\npartitions: {partitions}\n{more}")
+    asked = f"pipeline: {pipeline}\nreplication: 1\npartitions: {partitions}\n{more}"
+    site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else asked)
     env = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_PORT_BASE": str(free_base()), "SLUICE_SITE": str(site)}
     env.pop("SLUICE_ENDPOINTS", None)
     services = [sys.executable, "-m", "ops.platform.services"]

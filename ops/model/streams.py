@@ -1,6 +1,7 @@
 """Who may read and write which of Kafka's streams: one table, from which `pipeline.publish` makes the access lists."""
 
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class User(StrEnum):
@@ -25,6 +26,17 @@ class Purpose(StrEnum):
     """From tier to tier."""
     QUARANTINE = "quarantine"
     WARM_UP = "warm-up"
+
+
+class Durability(NamedTuple):
+    """On how many brokers a stream's records are, and how many of them have a record before its sender is told that it is kept."""
+
+    replication: int
+    in_sync: int
+
+
+ONE_COPY = Durability(1, 1)
+"""A broker's disk that is lost takes its records with it: what a site has to ask for."""
 
 
 READERS: dict[Purpose, frozenset[User]] = {

@@ -12,7 +12,8 @@ from ops.model import paths
 from ops.model.access import Role
 from ops.model.assignment import Observed
 from ops.model.operation import MaintenanceLock
-from ops.platform import alerts, bucket, disk, jvm, kafka, memory, ports, sluice
+from ops.model.streams import ONE_COPY, User
+from ops.platform import alerts, bucket, disk, durability, jvm, kafka, memory, ports, sluice
 from ops.platform.finding import Finding, Verdict
 from ops.platform.flowing import known_endpoints, missing_tiers
 from ops.platform.layout import Layout, PlatformError
@@ -24,7 +25,7 @@ from ops.platform.supervisord import Supervisor
 def examine(where: Layout) -> list[Finding]:
     """Look at everything side by side; a check that cannot be made is a finding too."""
     running = Supervisor(where).states()
-    state = (_services, _containers, _access, _users, _pipeline, _instances) if running else (_ports, _not_running)
+    state = (_services, _containers, _access, _users, _pipeline, _durability, _instances) if running else (_ports, _not_running)
     looks = [_java, _disk, _memory, _site, _bucket, _alerts, *state]
     with ThreadPoolExecutor(len(looks)) as pool:
         return [finding for findings in pool.map(lambda look: _guarded(look, where), looks) for finding in findings]
@@ -66,6 +67,10 @@ def _site(where: Layout) -> Iterator[Finding]:
             yield Finding("site", Verdict.BAD, line, "mend that key; ops/site.py describes each")
         return
     yield Finding("site", Verdict.OK, f"{where.site}: {found.pipeline} on {len(found.hosts)} hosts")
+    if found.durability != ONE_COPY:
+        sentence = f"{where.site} wants each record on {found.replication} brokers, and Kafka on this machine is one"
+        advice = f"`make up` publishes nothing before {where.site} has the line `replication: 1`: a lost disk then loses its records"
+        yield Finding("site", Verdict.BAD, sentence, advice)
     for line in site.nowhere(found):
         yield Finding("site", Verdict.NOTE, line, "mend it, unless hosts that are not in the file are to join there")
     command = [str(where.python), "-m", "pipeline.publish", "--check", "--declared"]
@@ -179,6 +184,10 @@ def _reason(ask: Callable[[], None]) -> str | None:
     except Exception as error:  # noqa: BLE001  whatever it is, it is the finding
         return str(error).strip() or type(error).__name__
     return None
+
+
+def _durability(where: Layout) -> Iterator[Finding]:
+    return durability.look(where.python, sluice.settings(where), User.PUBLISHER)
 
 
 def _pipeline(where: Layout) -> Iterator[Finding]:

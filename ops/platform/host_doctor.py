@@ -1,6 +1,7 @@
 """Look at this machine as one host of a site: what its agent needs, and what its slots and drivers will need. Changes nothing."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ops.endpoints import Endpoints
 from ops.model.access import Role
 from ops.model.assignment import HostFacts
 from ops.model.streams import User
-from ops.platform import alerts, bucket, disk, jars, jvm, reach
+from ops.platform import alerts, bucket, disk, durability, jars, jvm, reach
 from ops.platform.finding import Finding, Verdict
 
 NEEDED = ("pyspark", "kazoo", "confluent-kafka", "psycopg", "pyarrow")
@@ -68,6 +69,7 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
         _alerts,
         _access,
         _kafka,
+        _durability,
         _channel,
         _services,
     )
@@ -247,6 +249,10 @@ def _kafka(host: Host) -> Iterator[Finding]:
         yield Finding("kafka's users", Verdict.BAD, str(error), advice)
     else:
         yield Finding("kafka's users", Verdict.OK, f"the password of driver is in {address.users}")
+
+
+def _durability(_host: Host) -> Iterator[Finding]:
+    return durability.look(Path(sys.executable), os.environ, User.DRIVER)
 
 
 def _channel(host: Host) -> Iterator[Finding]:

@@ -61,6 +61,8 @@ def into_kafka(setting: Setting, guard: Mapping[str, str]) -> dict[str, str]:
         **brokers(setting.kafka).spark,
         "kafka.delivery.timeout.ms": str(GIVE_UP_MS),
         "kafka.request.timeout.ms": str(GIVE_UP_MS // 2),
+        "kafka.acks": "all",
+        "kafka.enable.idempotence": "true",
         "kafka.linger.ms": LINGER_MS[setting.tier.mode],
         "kafka.max.request.size": str(4 * 1024 * 1024),
         **guard,

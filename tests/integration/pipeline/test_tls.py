@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ops.brokers import brokers
+from ops.model.streams import ONE_COPY
 from pipeline import declare, topics
 from pipeline.driver.streams import Streams
 from pipeline.topics import TopicError
@@ -48,7 +49,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 def test_streams_are_made_read_and_written_and_a_stranger_gets_nowhere(address: str, tmp_path: Path) -> None:
     def made() -> bool:
         try:
-            topics.create(address, declare.load("pipeline.hits"), 2)
+            topics.create(address, declare.load("pipeline.hits"), 2, ONE_COPY)
         except TopicError:
             return False
         return True

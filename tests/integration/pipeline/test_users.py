@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from ops.brokers import brokers, signed
 from ops.files import write_private
 from ops.model.incarnation import State
-from ops.model.streams import User
+from ops.model.streams import ONE_COPY, User
 from ops.platform import kafka_users
 from pipeline import declare, grants, topics
 from pipeline.driver.streams import Streams, split
@@ -110,7 +110,7 @@ def put(settings: dict[str, object], stream: str, *, once: bool = False) -> str:
 
 def test_each_user_does_its_own_part_and_no_password_shows(address: str, tmp_path: Path) -> None:
     mine = {user: signed(address, user) for user in User}
-    assert "raw" in topics.create(mine[User.PUBLISHER], HITS, 2)
+    assert "raw" in topics.create(mine[User.PUBLISHER], HITS, 2, ONE_COPY)
     assert put(brokers(mine[User.OUTSIDE]).client, "raw") == "TOPIC_AUTHORIZATION_FAILED", "nothing was granted yet"
     refused = grants.grant(mine[User.OUTSIDE], HITS)
     assert refused is not None

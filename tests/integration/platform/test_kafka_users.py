@@ -11,7 +11,7 @@ import pytest
 
 from ops.brokers import brokers
 from ops.endpoints import Endpoints
-from ops.model.streams import User
+from ops.model.streams import ONE_COPY, User
 from ops.platform import addresses, kafka
 from ops.platform.layout import CHECKOUT, Layout, Ports
 from ops.platform.services import fetch_step
@@ -58,7 +58,7 @@ def known(where: Layout) -> Endpoints:
 def test_a_broker_of_before_keeps_its_records_and_asks_for_users_once_it_was_down(where: Layout) -> None:
     parts(where, "up", "--only", "kafka")
     plain = known(where).kafka
-    topics.create(plain, HITS, 2)
+    topics.create(plain, HITS, 2, ONE_COPY)
     assert answer(brokers(plain).client, b"x") == ""
 
     assert up_with_users(where) == "ran already"
@@ -70,7 +70,7 @@ def test_a_broker_of_before_keeps_its_records_and_asks_for_users_once_it_was_dow
     mine = {user: known(where).kafka_as(user) for user in User}
     assert answer(brokers(plain).client, b"x") == "_MSG_TIMED_OUT"
     assert answer(brokers(mine[User.OUTSIDE]).client, b"x") == "TOPIC_AUTHORIZATION_FAILED"
-    assert topics.create(mine[User.PUBLISHER], HITS, 2) == []
+    assert topics.create(mine[User.PUBLISHER], HITS, 2, ONE_COPY) == []
     assert grants.grant(mine[User.PUBLISHER], HITS) == grants.DONE
     until("the lists hold", lambda: answer(brokers(mine[User.OUTSIDE]).client, b"x") == "", seconds=30)
     with closing(Streams(mine[User.AUDIT])) as streams:

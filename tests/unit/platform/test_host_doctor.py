@@ -14,7 +14,7 @@ from ops.model.access import Role
 from ops.platform import credentials, host_doctor, jars
 from ops.platform.finding import Finding, Verdict
 
-SITE = "pipeline: pipeline.hits\nhosts:\n  - {name: h1, address: 127.0.1.1, capacity: {cpu: 1, memory: 1g}}\n"
+SITE = "pipeline: pipeline.hits\nreplication: 1\nhosts:\n  - {name: h1, address: 127.0.1.1, capacity: {cpu: 1, memory: 1g}}\n"
 AWAY = "127.0.0.1:1"
 
 

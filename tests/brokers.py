@@ -1,0 +1,80 @@
+"""Three Kafka brokers of a test's own, each with a disk that the test may destroy."""
+
+import shutil
+import subprocess
+import threading
+from base64 import urlsafe_b64encode
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from ops.java import JAVA
+from ops.platform import jars, kafka
+from ops.platform.layout import LOWEST_BASE, Layout, Ports
+from tests.lab import ROOT, free_ports, until
+
+NODES = (1, 2, 3)
+CLUSTER = urlsafe_b64encode(b"sluice-three-dis").decode().rstrip("=")
+
+
+class Three:
+    """The brokers; each is a controller too, so that the loss of any one leaves a quorum."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start them, on empty disks."""
+        ports = free_ports(2 * len(NODES))
+        self._clients = dict(zip(NODES, ports, strict=False))
+        self._quorum = dict(zip(NODES, ports[len(NODES) :], strict=True))
+        self._folder = folder
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._logs = ExitStack()
+        self._where = Layout(home=folder, ports=Ports.above(LOWEST_BASE), site=ROOT / "site.yaml")
+        self._where.make_folders()
+        jars.fetch(self._where, threading.Event())
+        self.address = ",".join(f"127.0.0.1:{port}" for port in self._clients.values())
+        self.admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        for node in NODES:
+            self.start(node)
+        until("three brokers are there", lambda: self.count() == len(NODES), seconds=120)
+
+    def count(self) -> int:
+        """Return how many brokers the cluster knows to be up."""
+        try:
+            return len(self.admin.list_topics(timeout=2).brokers)
+        except Exception:  # noqa: BLE001 - not yet
+            return 0
+
+    def start(self, node: int) -> None:
+        """Start a broker, on an empty disk where it has none."""
+        ports = replace(self._where.ports, kafka=self._clients[node], kafka_controller=self._quorum[node])
+        where = replace(self._where, ports=ports)
+        voters = ",".join(f"{each}@127.0.0.1:{port}" for each, port in self._quorum.items())
+        config, disk = self._folder / f"{node}.properties", self.disk(node)
+        own = f"node.id={node}\ncontroller.quorum.voters={voters}\nlog.dirs={disk}\n"  # of a key that is said twice, the last one holds
+        config.write_text(kafka.properties(where, users=False) + own)
+        program = [str(JAVA), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{where.broker_jars}/*"]
+        if not disk.exists():
+            command = [*program, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(config)]
+            subprocess.run(command, check=True, capture_output=True)
+        log = self._logs.enter_context((self._folder / f"{node}.log").open("a"))
+        self._running[node] = subprocess.Popen([*program, "kafka.Kafka", str(config)], stdout=log, stderr=log)
+
+    def disk(self, node: int) -> Path:
+        """Return the folder of a broker's log."""
+        return self._folder / f"disk-{node}"
+
+    def destroy(self, node: int) -> None:
+        """Kill a broker, and remove all that it had."""
+        broker = self._running.pop(node)
+        broker.kill()
+        broker.wait()
+        shutil.rmtree(self.disk(node))
+
+    def end(self) -> None:
+        """Kill all."""
+        for broker in self._running.values():
+            broker.kill()
+            broker.wait()
+        self._logs.close()

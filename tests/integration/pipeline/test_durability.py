@@ -1,0 +1,140 @@
+"""Three brokers, one of which loses its disk under load: whether what was acknowledged is still there is up to the site's `replication`."""
+
+from collections.abc import Iterator
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from ops.model.streams import ONE_COPY, Durability
+from ops.model.tier import Kind
+from pipeline import declare, topics
+from pipeline.declare import Pipeline, Stream, Tier
+from pipeline.durability import IN_SYNC, WeakStreamError
+from pipeline.putting import producer
+from tests.brokers import NODES, Three
+from tests.lab import until
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+
+HITS = declare.load("pipeline.hits")
+BARE = Pipeline((Tier("bare", Kind.ENTRY, (Stream("bare"),), lambda records: records, outputs=(Stream("bare-out", "id string"),)),))
+PARTITIONS = 6
+SAFE, UNSAFE = Durability(3, 2), ONE_COPY
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+    made = Three(tmp_path_factory.mktemp("three"))
+    yield made
+    made.end()
+
+
+class Load:
+    """Puts numbered records into a stream, as Sluice's producers do, and keeps the numbers that were acknowledged."""
+
+    def __init__(self, address: str, stream: str) -> None:
+        self.acknowledged: set[int] = set()
+        self._producer, self._stream, self._over = producer(address), stream, Event()
+        self._thread = Thread(target=self._put)
+
+    def _put(self) -> None:
+        number = 0
+        while not self._over.wait(0.002):
+            self._producer.produce(self._stream, str(number).encode(), partition=number % PARTITIONS, on_delivery=self._heard)
+            self._producer.poll(0)
+            number += 1
+        self._producer.flush(60)
+
+    def _heard(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acknowledged.add(int(message.value() or b""))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def read(address: str, stream: str) -> set[int]:
+    """Return the numbers of the records that are there."""
+    reader = Consumer({"bootstrap.servers": address, "group.id": "test", "log_level": 0})
+    numbers = set()
+    for partition in range(PARTITIONS):
+        place = TopicPartition(stream, partition, 0)
+        at, end = reader.get_watermark_offsets(place, timeout=30)
+        reader.assign([place])
+        while at < end:
+            for record in reader.consume(1000, timeout=5):
+                at = (record.offset() or 0) + 1
+                numbers.add(int(record.value() or b""))
+    reader.close()
+    return numbers
+
+
+def lost(three: Three, stream: str, node: int) -> tuple[set[int], int]:
+    """Destroy a broker's disk under load, give it an empty one; return what was acknowledged and is gone, and how many were put."""
+    with Load(three.address, stream) as load:
+        until("records are acknowledged", lambda: len(load.acknowledged) > 2000, seconds=60)
+        before = len(load.acknowledged)
+        three.destroy(node)
+        until("more records are acknowledged", lambda: len(load.acknowledged) > before + 1000, seconds=60)
+    three.start(node)
+    until("the broker is back", lambda: three.count() == len(NODES), seconds=120)
+    until("every replica is in sync", lambda: _in_sync(three, stream), seconds=120)
+    return load.acknowledged - read(three.address, stream), len(load.acknowledged)
+
+
+def _in_sync(three: Three, stream: str) -> bool:
+    partitions = three.admin.list_topics(stream, timeout=5).topics[stream].partitions.values()
+    return all(each.leader in NODES and set(each.isrs) == set(each.replicas) for each in partitions)
+
+
+def test_nothing_is_made_with_more_replicas_than_brokers(three: Three) -> None:
+    with pytest.raises(WeakStreamError, match="the site wants each record on 4 brokers"):
+        topics.create(three.address, HITS, PARTITIONS, Durability(4, 2))
+    assert not three.admin.list_topics(timeout=5).topics.keys() & topics.wanted(HITS).keys()
+
+
+def test_only_streams_with_one_copy_lose_records_with_a_disk(three: Three) -> None:
+    assert "raw" in topics.create(three.address, HITS, PARTITIONS, SAFE)
+    gone, put = lost(three, "raw", 1)
+    assert gone == set(), f"{len(gone)} of {put} acknowledged records are lost"
+
+    assert "bare" in topics.create(three.address, BARE, PARTITIONS, UNSAFE)
+    gone, put = lost(three, "bare", 1)
+    assert 0 < len(gone) < put, "the check must be able to fail"
+
+    with pytest.raises(WeakStreamError, match="stream bare has 1 of 3 replicas") as refused:
+        topics.create(three.address, BARE, PARTITIONS, SAFE)
+    assert "replication: 1" in str(refused.value)
+
+
+def test_a_stream_that_somebody_made_weak_is_refused_until_it_is_mended(three: Three) -> None:
+    topics.create(three.address, HITS, PARTITIONS, SAFE)
+    _acknowledge_with(three, "1")
+    until("publishing is refused", lambda: _refused(three), seconds=30)
+    _acknowledge_with(three, "2")
+    until("publishing is taken", lambda: not _refused(three), seconds=30)
+
+
+def _acknowledge_with(three: Three, in_sync: str) -> None:
+    change = ConfigEntry(IN_SYNC, in_sync, incremental_operation=AlterConfigOpType.SET)
+    altered = three.admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, "hits", incremental_configs=[change])])
+    for done in altered.values():
+        done.result()
+
+
+def _refused(three: Three) -> bool:
+    try:
+        topics.create(three.address, HITS, PARTITIONS, SAFE)
+    except WeakStreamError as error:
+        assert str(error).startswith("stream hits acknowledges with 1 of 2 brokers in sync; kafka-configs.sh")  # noqa: PT017
+        return True
+    return False

@@ -1,0 +1,70 @@
+"""Which streams would lose acknowledged records with one broker's disk, and what a site file may ask for."""
+
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.model.streams import ONE_COPY, Durability
+from ops.site import SiteError, load
+from pipeline.durability import Kept, refusal, too_few_brokers, weak
+
+KEPT = st.builds(Kept, st.integers(1, 5), st.integers(1, 5), st.booleans())
+SITES = st.integers(2, 5).flatmap(lambda replication: st.builds(Durability, st.just(replication), st.integers(2, replication)))
+
+
+@given(KEPT, SITES)
+def test_a_stream_that_is_not_refused_survives_any_one_disk(kept: Kept, wanted: Durability) -> None:
+    if weak({"hits": kept}, wanted) or kept.in_sync > kept.replication:  # of the latter, no record is acknowledged at all
+        return
+    brokers = range(kept.replication)
+    for in_sync in combinations(brokers, kept.in_sync):  # the fewest that may have an acknowledged record
+        for lost in brokers:
+            assert set(in_sync) - {lost}
+    assert not kept.unclean
+
+
+@given(KEPT)
+def test_a_site_that_accepts_one_copy_takes_any_stream(kept: Kept) -> None:
+    assert weak({"hits": kept}, ONE_COPY) == []
+
+
+def test_each_weakness_is_named_with_the_stream_and_what_mends_it() -> None:
+    streams = {"raw": Kept(1, 1), "hits": Kept(3, 2, unclean=True), "enriched": Kept(3, 2)}
+    set_on = "kafka-configs.sh --alter --entity-type topics --entity-name"
+    assert weak(streams, Durability(3, 2)) == [
+        f"stream hits lets a replica lead that lacks acknowledged records; {set_on} hits --add-config unclean.leader.election.enable=false",
+        "stream raw has 1 of 3 replicas; add them with kafka-reassign-partitions.sh --reassignment-json-file",
+        f"stream raw acknowledges with 1 of 2 brokers in sync; {set_on} raw --add-config min.insync.replicas=2",
+    ]
+
+
+def test_a_refusal_says_which_line_accepts_the_loss(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SLUICE_SITE", str(tmp_path / "site.yaml"))
+    few = too_few_brokers(1, Durability(3, 2))
+    assert few == "the site wants each record on 3 brokers (replication), and Kafka has 1: bring up more"
+    assert refusal([few]).endswith(f"accept that loss by this line in {tmp_path / 'site.yaml'}:\nreplication: 1")
+    assert too_few_brokers(3, Durability(3, 2)) is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "meant"),
+    [("", (3, 2)), ("replication: 1", (1, 1)), ("replication: 2", (2, 2)), ("replication: 4\nin_sync: 3", (4, 3))],
+)
+def test_a_site_without_the_keys_keeps_each_record_three_times(tmp_path: Path, lines: str, meant: tuple[int, int]) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(f"pipeline: p\nhosts: []\n{lines}\n")
+    assert load(path).durability == meant
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [("in_sync: 1", "in_sync: 1 acknowledges a record that one broker alone has"), ("in_sync: 4", "4 brokers cannot have a record that 3")],
+)
+def test_a_site_that_contradicts_itself_is_refused(tmp_path: Path, lines: str, message: str) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(f"pipeline: p\nhosts: []\n{lines}\n")
+    with pytest.raises(SiteError, match=message):
+        load(path)
