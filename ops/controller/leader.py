@@ -206,7 +206,7 @@ class Controller:
                 under_way = self._pass(term)
                 if time.monotonic() - pruned > PRUNE_SECONDS:
                     pruned = time.monotonic()
-                    prune(self._channel, self._look())
+                    prune(self._channel, self._look(), Guard(paths.EPOCH, term.version))
             except ConflictError as conflict:
                 self.metrics.conflict()
                 self._look_into(term, conflict)

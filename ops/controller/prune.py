@@ -3,11 +3,11 @@
 Which the last ones are, the order tells in which they were made: the stamps in them are of clocks that may jump.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
 
-from ops.channel import Channel
+from ops.channel import Channel, Guard, Write
 from ops.controller.view import TierView, View
 from ops.model import paths
 from ops.model.ids import Incarnation, OperationId
@@ -16,12 +16,30 @@ from ops.model.operation import ChangeRecord, ChangeState, Result
 KEEP_CHANGES = 50
 KEEP_OPERATIONS = 50
 KEEP_INCARNATIONS = 20
+MOST = 2000
+"""Nodes that one request deletes, so that ZooKeeper takes it; the next time deletes more."""
 
 
-def prune(channel: Channel, view: View) -> None:
-    """Delete what is beyond the numbers to keep; nothing that is open or alive is touched."""
+def prune(channel: Channel, view: View, epoch: Guard) -> None:
+    """Delete what is beyond the numbers to keep, in one request; nothing that is open or alive is touched.
+
+    ConflictError, and nothing is deleted, where another one leads by now, or a node has changed meanwhile.
+    """
+    deletes: list[Write] = []
     for path in (*_changes(channel, view), *_incarnations(view), *_operations(channel, view)):
-        channel.delete(path)
+        below = [Write(each, None, None) for each in _whole(channel, path)]
+        if len(deletes) + len(below) > MOST:
+            break
+        deletes += below
+    if deletes:
+        channel.multi([epoch, *deletes])
+
+
+def _whole(channel: Channel, path: str) -> Iterator[str]:
+    """Name a node and all below it, in the order in which they can be deleted."""
+    for name in channel.children(path):
+        yield from _whole(channel, f"{path}/{name}")
+    yield path
 
 
 def _changes(channel: Channel, view: View) -> list[str]:

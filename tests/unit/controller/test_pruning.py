@@ -1,13 +1,38 @@
 """What is deleted, and what never is."""
 
+import pytest
 from simulation.world import World
 
+from ops.channel import ConflictError, Guard
 from ops.controller.prune import KEEP_CHANGES, KEEP_INCARNATIONS, KEEP_OPERATIONS, prune
 from ops.controller.view import look
 from ops.model import paths
 from ops.model.incarnation import IncarnationReport
-from ops.model.operation import ChangeKind, Result, Step
+from ops.model.operation import ChangeKind, EpochRecord, Result, Step
 from ops.model.ways import begun
+
+
+def leads(world: World, epoch: int = 1) -> Guard:
+    """Have a controller lead; return what guards its writes."""
+    world.channel.put(paths.EPOCH, EpochRecord(epoch=epoch, leader=f"c{epoch}"))
+    return Guard(paths.EPOCH, world.channel.version(paths.EPOCH))
+
+
+def test_who_leads_no_more_deletes_nothing():
+    world = World()
+    world.want()
+    world.settle()
+    for number in range(KEEP_CHANGES + 4):
+        world.begin(f"c{number:02}", kind=(ChangeKind.CORDON, ChangeKind.RETURN)[number % 2], host="h3")
+        world.until(lambda: world.runbooks[-1].ended)
+    before, view = dict(world.channel.nodes), look(world.channel)
+    deposed = leads(world)
+    leads(world, epoch=2)
+    with pytest.raises(ConflictError):
+        prune(world.channel, view, deposed)
+    assert {path for path in world.channel.nodes if path != paths.EPOCH} == before.keys() - {paths.EPOCH}
+    prune(world.channel, view, leads(world, epoch=3))
+    assert len(world.channel.children("/changes")) == KEEP_CHANGES
 
 
 def test_the_last_ones_are_kept_and_numbers_are_never_used_again():
@@ -19,7 +44,7 @@ def test_the_last_ones_are_kept_and_numbers_are_never_used_again():
         world.until(lambda: world.runbooks[-1].ended)
     newest = world.owner("counts").owner
     assert len(world.channel.children("/operations")) > KEEP_OPERATIONS
-    prune(world.channel, look(world.channel))
+    prune(world.channel, look(world.channel), leads(world))
     kept = sorted(int(name) for name in world.channel.children(paths.incarnations("counts")))
     assert kept == list(range(newest - KEEP_INCARNATIONS + 1, newest + 1))
     assert len(world.channel.children("/operations")) == KEEP_OPERATIONS
@@ -39,7 +64,7 @@ def test_results_of_a_change_that_is_at_work_are_kept_however_many_come_after():
     for number in range(KEEP_OPERATIONS + 5):
         operation = f"later{number}.preflight"
         world.channel.put(paths.result(operation), result)
-    prune(world.channel, look(world.channel))
+    prune(world.channel, look(world.channel), leads(world))
     left = world.channel.children("/operations")
     assert {"d1.preflight", "d1.cordon"} <= set(left)
     assert len([name for name in left if name.startswith("later")]) == KEEP_OPERATIONS
@@ -54,7 +79,7 @@ def test_what_ended_last_is_kept_though_the_clock_was_set_back():
         world.begin(f"c{number:02}", kind=(ChangeKind.CORDON, ChangeKind.RETURN)[number % 2], host="h3")
         world.until(lambda: world.runbooks[-1].ended)
     last = world.runbooks[-1].change
-    prune(world.channel, look(world.channel))
+    prune(world.channel, look(world.channel), leads(world))
     assert world.channel.children("/changes") == [f"c{number:02}" for number in range(4, KEEP_CHANGES + 4)]
     posted = world.channel.children("/operations")
     assert len(posted) == KEEP_OPERATIONS
@@ -72,7 +97,7 @@ def test_who_said_last_how_a_tiers_records_are_spread_is_kept():
         world.begin(f"m{number}", kind=ChangeKind.MIGRATE, tier="entry", to=("h1", "h2")[number % 2])
         world.until(lambda: world.runbooks[-1].ended)
     world.channel.put(paths.report("entry", early), report.model_copy(update={"ways": ways}))
-    prune(world.channel, look(world.channel))
+    prune(world.channel, look(world.channel), leads(world))
     kept = {int(name) for name in world.channel.children(paths.incarnations("entry"))}
     assert len(kept) == KEEP_INCARNATIONS + 1
     assert early in kept
