@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ops import endpoints
+from ops.files import whole
 from ops.model.tier import TierSpec
 
 
@@ -15,9 +16,8 @@ def path() -> Path:
 
 def write(specs: Iterable[TierSpec]) -> None:
     """Replace the file."""
-    partial = path().with_suffix(".partial")
-    partial.write_text(json.dumps([spec.model_dump(mode="json") for spec in specs], indent=1))
-    partial.replace(path())
+    with whole(path()) as unfinished:
+        unfinished.write_text(json.dumps([spec.model_dump(mode="json") for spec in specs], indent=1))
 
 
 def changed_at() -> int:

@@ -13,6 +13,7 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+from ops.files import make_folders, sync, sync_tree
 from ops.model.ids import TierName
 from ops.model.release import Release, TierShape, number_of
 from pipeline.declare import DeclarationError, Pipeline, pipeline_of
@@ -81,17 +82,18 @@ def keep(
 ) -> tuple[Release, bool]:
     """Return the release of the code as it is now, and whether it is a new one; `shapes` is asked only then.
 
-    Code that is no longer what was `checked`, as its hash tells, is not kept.
+    Code that is no longer what was `checked`, as its hash tells, is not kept. Once this has returned, the release outlives a loss of power.
     """
     code = source(module)
     there, hashed = known(home), digest(code)
     if checked not in {None, hashed}:
         raise ChangedError(_changed(code))
     if (found := _of(there, module, hashed)) is not None:
+        sync(folder(home))  # whoever published it may have died before syncing
         return found, False
     number = max((release.number for release in there), default=0) + 1
     release = Release(name=f"r{number}-{hashed[:DIGITS]}", module=module, digest=hashed, published_at=now, tiers=shapes())
-    folder(home).mkdir(parents=True, exist_ok=True)
+    make_folders(folder(home))
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder(home)))
     try:
         for path in _files(code):
@@ -102,14 +104,17 @@ def keep(
             raise ChangedError(_changed(code))
         (partial / SAID).write_text(release.model_dump_json(indent=1))
         partial.chmod(0o755)
+        sync_tree(partial)
         partial.rename(folder(home) / release.name)
+        is_new = True
     except OSError:
         if not (folder(home) / release.name).exists():
             raise
-        return release, False  # another has published the same meanwhile
+        is_new = False  # another has published the same meanwhile
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return release, True
+    sync(folder(home))
+    return release, is_new
 
 
 def _changed(code: Path) -> str:

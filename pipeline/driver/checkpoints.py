@@ -92,7 +92,11 @@ class Checkpoints:
         return self.depot.exists(f"{run}/commits/{batch}")
 
     def prune(self, keep: str, *, others: bool) -> None:
-        """Remove the folders of runs before that one, of this incarnation and of earlier ones; those of `others`' code too, or not."""
+        """Remove the folders of runs before that one, of this incarnation and of earlier ones; those of `others`' code too, or not.
+
+        What that one has outlives a loss of power before they go.
+        """
+        self.depot.sync(keep)
         for run in self._runs():
             if _order(run) < _order(keep) and (others or self.code.is_same(self._made_by(run))):
                 self.depot.remove(run)
@@ -141,6 +145,10 @@ class Checkpoints:
                     self.depot.lend(f"{committed.run}/{name}", f"{run}/{name}")
 
         files = manifest(self.depot.names(committed.run), committed.batch, committed.partitions) or ()
+        torn = next((name for name in files if not self.depot.is_whole(f"{committed.run}/{name}")), None)
+        if torn is not None:
+            log.warning("a checkpoint that was cut short is passed over", run=committed.run, batch=committed.batch, file=torn)
+            return False
         commits = [name for name in files if COMMIT.fullmatch(name)]
         with ThreadPoolExecutor(LENDERS) as pool:
             for group in ([name for name in files if name not in commits], commits):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from ops.files import make_folders, sync, sync_tree, whole
 from ops.site import S3Config, Site
 
 MADE = ".made"
@@ -22,6 +23,8 @@ CREDENTIALS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvide
 """The same places, in the same order, as boto3 looks into: the environment, its files, the machine's role."""
 FILE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 """A file is there when its upload is complete, and not before. Spark's other one renames, which in S3 is a copy."""
+CRC_HEAD, CRC = 8, 4
+"""Bytes of a head in Hadoop's files of checksums, which ends with how many bytes each checksum is of; bytes of a checksum."""
 AT_ONCE = 1000
 """The most files that S3 removes in one request."""
 
@@ -67,6 +70,14 @@ class Depot(ABC):
         """Give a file, which is never written again, a second name; FileNotFoundError where there is none."""
 
     @abstractmethod
+    def is_whole(self, name: str) -> bool:
+        """Tell whether a file is as long as when it was written, as far as that is known."""
+
+    @abstractmethod
+    def sync(self, folder: str) -> None:
+        """Return once a folder and all below it outlive a loss of power."""
+
+    @abstractmethod
     def remove(self, folder: str) -> None:
         """Remove a folder and all below it; what cannot be removed stays."""
 
@@ -87,10 +98,13 @@ class Folder(Depot):
 
     def make(self, folder: str) -> bool:
         """Make it."""
+        path = self.path / folder
+        make_folders(path.parent)
         try:
-            (self.path / folder).mkdir(parents=True)
+            path.mkdir()
         except FileExistsError:
             return False
+        sync(path.parent)
         return True
 
     def folders(self) -> list[str]:
@@ -112,11 +126,8 @@ class Folder(Depot):
 
     def write(self, name: str, content: str) -> None:
         """Write it beside, and give it its name."""
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}")
-        partial.write_text(content)
-        partial.rename(path)
+        with whole(self.path / name) as unfinished:
+            unfinished.write_text(content)
 
     def lend(self, name: str, to: str) -> None:
         """Link it, with its checksum, which Hadoop keeps beside it."""
@@ -126,6 +137,20 @@ class Folder(Depot):
         if checksum.exists():
             os.link(checksum, target.with_name(f".{target.name}.crc"))
         os.link(source, target)
+
+    def is_whole(self, name: str) -> bool:
+        """Compare its length with how many checksums Hadoop has kept of it; a loss of power cuts files short that were not synced."""
+        path = self.path / name
+        try:
+            checksums, size = path.with_name(f".{path.name}.crc").read_bytes(), path.stat().st_size
+        except FileNotFoundError:
+            return path.exists()  # without checksums: nobody knows
+        each = int.from_bytes(checksums[4:CRC_HEAD])
+        return each > 0 and len(checksums) == CRC_HEAD + CRC * -(-size // each)
+
+    def sync(self, folder: str) -> None:
+        """Sync each."""
+        sync_tree(self.path / folder)
 
     def remove(self, folder: str) -> None:
         """Remove it."""
@@ -212,6 +237,13 @@ class Bucket(Depot):
         """Have S3 copy it; there are no links."""
         with self._found(name):
             self._client.copy({"Bucket": self._bucket, "Key": self._key(name)}, self._bucket, self._key(to))
+
+    def is_whole(self, name: str) -> bool:  # noqa: ARG002 - the same of each
+        """Tell that it is: an upload is there as a whole or not at all."""
+        return True
+
+    def sync(self, folder: str) -> None:
+        """Do nothing: what S3 has taken stays."""
 
     def remove(self, folder: str) -> None:
         """Remove them, many at once."""

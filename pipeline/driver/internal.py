@@ -4,12 +4,12 @@ They are not in ZooKeeper, which takes a megabyte at most. Called by the life of
 """
 
 import hashlib
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
+from ops.files import whole
 from ops.model.incarnation import Internal
 from pipeline.hooks import Hooks
 
@@ -39,15 +39,11 @@ class InternalStates:
 
     def leave(self, incarnation: int, content: bytes) -> Internal:
         """Write what an incarnation leaves; return what its receipt says of it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         number = 1 + sum(1 for _ in self.folder.glob(f"{incarnation}.*"))
         while (path := self.folder / f"{incarnation}.{number}").exists():
             number += 1
-        partial = self.folder / f".{path.name}"
-        with partial.open("wb") as file:
-            file.write(content)
-            os.fsync(file.fileno())
-        partial.rename(path)
+        with whole(path) as unfinished:
+            unfinished.write_bytes(content)
         for old in sorted(self.folder.glob("[0-9]*"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
             old.unlink(missing_ok=True)
         return Internal(name=path.name, size=len(content), sha256=hashlib.sha256(content).hexdigest())

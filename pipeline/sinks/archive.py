@@ -1,10 +1,10 @@
 """The archive: delivered rows as Parquet, by hour of delivery, each exactly once; what batch jobs read.
 
 Rows are read back from the table, from the batch after the last archived one on. Up to which batch is written down before, and a file is
-named by the first one: whoever writes it again, after a crash or too late, writes the same.
+named by the first one: whoever writes it again, after a crash or too late, writes the same. A file outlives a loss of power before the
+database says that its batches are archived.
 """
 
-import os
 import time
 from datetime import UTC
 from pathlib import Path
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import structlog
 from psycopg import sql
 
+from ops.files import whole
 from pipeline.postgres import AWAY, Connected
 from pipeline.sinks.table import Once, loose
 
@@ -125,10 +126,5 @@ class Archive(Connected):
         return count
 
     def _put(self, path: Path, rows: pa.Table) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
+        with whole(path) as unfinished:
             pq.write_table(rows, unfinished)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)

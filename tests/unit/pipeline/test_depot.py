@@ -98,6 +98,22 @@ def test_a_run_begins_with_the_newest_checkpoint_that_is_whole_and_a_query_of_it
     assert depot.read("2.0/state/0/0/2.changelog") == "1.0 1"
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_checkpoint_that_a_loss_of_power_has_cut_short_is_passed_over(tmp_path: Path, left: int) -> None:
+    depot = Folder(tmp_path / "by-user")
+    checkpoints = Checkpoints(depot)
+    checkpoints.begin(1, [])
+    for number in range(2):
+        batch(depot, "1.0", number, end=10 * number + 10)
+        file = depot.path / f"1.0/state/0/1/{number + 1}.changelog"
+        file.write_bytes(b"s" * 600)
+        file.with_name(f".{file.name}.crc").write_bytes(b"crc\0" + (512).to_bytes(4) + bytes(2 * 4))
+    (depot.path / "1.0/state/0/1/2.changelog").write_bytes(b"s" * left)
+    run, found = checkpoints.begin(2, [last(8, 20), last(7, 10)])
+    assert found is not None
+    assert (run, found.number, found.committed.batch) == ("2.0", 7, 0)
+
+
 def test_a_checkpoint_of_code_that_held_something_else_is_not_begun_from(depot: Depot) -> None:
     one, other = Checkpoints(depot, Code("r1", ("Aggregate of who",))), Checkpoints(depot, Code("r2", ("Aggregate of who, at",)))
     one.begin(1, [])

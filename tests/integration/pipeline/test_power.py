@@ -1,0 +1,102 @@
+"""Power that is lost at any moment, on a file system that loses what was not synced: what was said to be there is there, and whole."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline import releases
+from pipeline.driver.depot import Folder
+from pipeline.driver.internal import InternalStates
+from pipeline.hooks import Hooks
+from pipeline.sinks.archive import Archive
+from pipeline.sinks.ledger import Batch, Ledger
+from pipeline.sinks.sink import Rows
+from pipeline.sinks.table import Once
+from tests.lab import Lab
+from tests.losing import AVAILABLE, NEEDS, WAYS, Losing, losing, restore
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(not AVAILABLE, reason=NEEDS)]
+ROWS = 50
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Losing]:
+    with losing(tmp_path / "disk") as made:
+        yield made
+
+
+def after_loss(disk: Losing, folder: Path) -> Iterator[Path]:
+    """Yield the homes that a loss of power now would leave."""
+    now = disk.moments()[-1]
+    for way in WAYS:
+        restore(now[way], folder / way)
+        yield folder / way
+
+
+def test_the_file_system_loses_what_was_not_synced(disk: Losing, tmp_path: Path) -> None:
+    (disk.folder / "file").write_text("not synced")
+    assert (disk.folder / "file").read_text() == "not synced"
+    names, nothing = after_loss(disk, tmp_path)
+    assert [path.read_text() for path in names.iterdir()] == [""]
+    assert list(nothing.iterdir()) == []
+
+
+def test_a_release_is_there_whole_or_not_at_all_and_stays_once_it_is_kept(disk: Losing, tmp_path: Path) -> None:
+    kept, is_new = releases.keep(disk.folder, "pipeline.hits", 1.0, dict)
+    assert is_new
+    seen = set()
+    for number, moment in enumerate(disk.moments()):
+        for way in WAYS:
+            home = tmp_path / f"{number}.{way}"
+            restore(moment[way], home)
+            known = releases.known(home)
+            seen.add(len(known))
+            for each in known:
+                (code,) = (releases.folder(home) / each.name / releases.CODE).iterdir()
+                assert (each, releases.digest(code)) == (kept, kept.digest), f"after change {number}, {way}"
+    assert seen == {0, 1}
+    assert [releases.known(home) for home in after_loss(disk, tmp_path / "at-last")] == [[kept], [kept]]
+
+
+def test_a_file_of_the_archive_stays_once_the_database_says_so(disk: Losing, lab: Lab, tmp_path: Path) -> None:
+    table = Once("power", {"n": "bigint"}, archive="power")
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for statement in table.statements():
+            connection.execute(statement)
+    names = [f"0:{number}" for number in range(ROWS)]
+    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
+        ledger.write(Batch({"in/0": 0}, {"in/0": ROWS}), Rows({"n": list(range(ROWS))}, names, ["0"] * ROWS), epoch=1)
+    with closing(Archive(lab.where.postgres, disk.folder, table.name, table)) as archive:
+        assert archive.write() == ROWS
+    assert lab.ask("select batch from archived where name = 'power'") == [(0,)]
+    for home in after_loss(disk, tmp_path):
+        (file,) = (home / "archive" / "power").glob("hour=*/*.parquet")
+        assert sorted(pq.read_table(file).column("n").to_pylist()) == list(range(ROWS))
+
+
+def test_what_hooks_leave_stays_once_a_receipt_may_name_it(disk: Losing, tmp_path: Path) -> None:
+    left = InternalStates(disk.folder / "internal" / "counts", Hooks()).leave(3, b"positions")
+    assert left.sha256 == hashlib.sha256(b"positions").hexdigest()
+    for home in after_loss(disk, tmp_path):
+        assert InternalStates(home / "internal" / "counts", Hooks()).read(left) == b"positions"
+
+
+def test_a_checkpoint_stays_before_older_ones_are_removed(disk: Losing, tmp_path: Path) -> None:
+    depot = Folder(disk.folder / "checkpoints" / "by-user")
+    depot.make("1.0")
+    state = depot.path / "1.0" / "state" / "0" / "0"
+    state.mkdir(parents=True)
+    (state / "1.changelog").write_bytes(b"s" * 600)
+    (state / ".1.changelog.crc").write_bytes(b"crc\0" + (512).to_bytes(4) + bytes(8))
+    assert depot.is_whole("1.0/state/0/0/1.changelog")
+
+    torn = [Folder(home / "checkpoints" / "by-user") for home in after_loss(disk, tmp_path / "before")]
+    assert not any(each.is_whole("1.0/state/0/0/1.changelog") for each in torn), "Spark syncs nothing"
+    depot.sync("1.0")
+    kept = [Folder(home / "checkpoints" / "by-user") for home in after_loss(disk, tmp_path / "after")]
+    assert all(each.is_whole("1.0/state/0/0/1.changelog") for each in kept)
