@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.driver.depot import Folder
 from tests.integration.pipeline.given import Feed, equation, table, windows
 from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs
 from tests.lab import Lab
@@ -39,6 +40,7 @@ def damage(path: Path, how: Callable[[bytes], bytes]) -> None:
 def test_what_is_damaged_is_not_begun_from(lab: Lab, driver_session: SparkSession, feed: Feed) -> None:
     runs = Runs(lab, driver_session, "by-window", 1, 1)
     folder = lab.home / "checkpoints" / "by-window"
+    depot = Folder(folder)
 
     def flow(engine: object) -> None:
         for _ in range(3):
@@ -52,6 +54,7 @@ def test_what_is_damaged_is_not_begun_from(lab: Lab, driver_session: SparkSessio
         for how in (cut_short, another_bit, emptied):
             engine.hold()
             run = max(folder.glob("*.*"), key=lambda path: tuple(map(int, path.name.split("."))))
+            assert [name for name in depot.names(run.name) if not depot.is_whole(f"{run.name}/{name}")] == []
             batch = max(int(path.name) for path in (run / "commits").glob("[0-9]*"))
             damage(run / what.format(batch=batch, version=batch + 1), how)
             number += 1
