@@ -35,10 +35,10 @@ AWAY = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction, psycopg
 
 
 def index(name: str, table: str, what: str) -> sql.Composed:
-    """Return the statement that makes an index where there is none: CREATE INDEX waits for everybody who writes, though there is one."""
-    return sql.SQL("DO $$ BEGIN IF to_regclass({}) IS NULL THEN CREATE INDEX {} ON {} {}; END IF; END $$").format(
-        sql.Literal(sql.Identifier(name).as_string()), sql.Identifier(name), sql.Identifier(table), sql.SQL(what)
-    )
+    """Return the statement that makes an index where its schema has none: CREATE INDEX waits for all who write, even where there is one."""
+    return sql.SQL(
+        "DO $$ BEGIN IF to_regclass(quote_ident(current_schema()) || '.' || {}) IS NULL THEN CREATE INDEX {} ON {} {}; END IF; END $$"
+    ).format(sql.Literal(sql.Identifier(name).as_string()), sql.Identifier(name), sql.Identifier(table), sql.SQL(what))
 
 
 @dataclass

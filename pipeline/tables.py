@@ -5,8 +5,18 @@ import psycopg
 from pipeline.audit import book as audited
 from pipeline.audit import trail
 from pipeline.declare import Pipeline
+from pipeline.migrations import migrate
 from pipeline.replay import book as replayed
 from pipeline.sinks import intents, ledger
+
+PARTS = {
+    "ledger": ledger.STATEMENTS,
+    "intents": intents.STATEMENTS,
+    "audit": audited.STATEMENTS,
+    "replays": replayed.STATEMENTS,
+    "trail": trail.STATEMENTS,
+}
+"""By what they are of; a name that is in `migrations` stays."""
 
 LOCK = 7_243_001
 """One publisher at a time: two that create the same table would fail each other."""
@@ -22,9 +32,7 @@ def create(postgres: str, pipeline: Pipeline) -> list[str]:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         cursor.execute("SET LOCAL client_min_messages = warning")
         cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS} s'".encode())
-        parts = (ledger, intents, audited, replayed, trail)
-        for statement in (statement for part in parts for statement in part.STATEMENTS):
-            cursor.execute(statement)
+        migrate(cursor, PARTS)
         for sink in sinks:
             for made in sink.statements():
                 cursor.execute(made)

@@ -16,15 +16,18 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (tier, partition))"
     ),
     sql.SQL(  # they became rows of `losses`
-        "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'audit' AND column_name = 'first_lost') THEN"
+        "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
+        " AND table_name = 'audit' AND column_name = 'first_lost') THEN"
         " ALTER TABLE audit DROP COLUMN IF EXISTS lost, DROP COLUMN first_lost; END IF; END $$"
     ),
     sql.SQL(  # what was gone before it was looked at was passed over in silence
-        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'audit' AND column_name = 'unseen') THEN"
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
+        " AND table_name = 'audit' AND column_name = 'unseen') THEN"
         " ALTER TABLE audit ADD COLUMN unseen bigint NOT NULL DEFAULT 0; END IF; END $$"
     ),
     sql.SQL(  # whatever was looked at was called balanced
-        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'audit' AND column_name = 'checked') THEN"
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
+        " AND table_name = 'audit' AND column_name = 'checked') THEN"
         " ALTER TABLE audit ADD COLUMN checked text NOT NULL DEFAULT 'records'; END IF; END $$"
     ),
     sql.SQL(  # where the audit began was not noted

@@ -7,7 +7,7 @@ from ops.channel import Channel, trail
 from ops.model import paths
 from pipeline.postgres import index
 
-STATEMENTS: tuple[sql.Composable, ...] = (
+STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS trail (role text, name text, at timestamptz NOT NULL, by text NOT NULL, layer text, what text NOT NULL,"
         " change text, outcome text NOT NULL, sentence text NOT NULL, PRIMARY KEY (role, name))"

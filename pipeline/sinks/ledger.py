@@ -16,17 +16,19 @@ from pipeline.sinks.marks import Marks, first_seen
 from pipeline.sinks.refused import refused
 from pipeline.sinks.sink import Absorbed, Rows, Sink, SinkAwayError, Written
 
-STATEMENTS: tuple[sql.Composable, ...] = (
+STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS tier_epochs (tier text PRIMARY KEY, epoch bigint NOT NULL, incarnation bigint NOT NULL,"
         " at timestamptz NOT NULL DEFAULT now())"
     ),
     sql.SQL(  # an incarnation was fenced by its number alone, and by the id of the checkpoint that all of them shared
-        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'tier_epochs' AND column_name = 'epoch') THEN"
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
+        " AND table_name = 'tier_epochs' AND column_name = 'epoch') THEN"
         " ALTER TABLE tier_epochs ADD COLUMN epoch bigint NOT NULL DEFAULT 0; END IF; END $$"
     ),
     sql.SQL(  # drivers that still run write it
-        "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'tier_epochs' AND column_name = 'query'"
+        "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
+        " AND table_name = 'tier_epochs' AND column_name = 'query'"
         " AND is_nullable = 'NO') THEN"
         " ALTER TABLE tier_epochs ALTER COLUMN query DROP NOT NULL; END IF; END $$"
     ),
@@ -38,23 +40,27 @@ STATEMENTS: tuple[sql.Composable, ...] = (
     ),
     index("ledger_at", "ledger", "(tier, at)"),
     sql.SQL(  # tiers without state were all there was: nothing was late, and each row that came out was written
-        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'ledger' AND column_name = 'late') THEN"
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
+        " AND table_name = 'ledger' AND column_name = 'late') THEN"
         " ALTER TABLE ledger ADD COLUMN late bigint NOT NULL DEFAULT 0, ADD COLUMN written bigint, DROP CONSTRAINT ledger_check,"
         " ADD CONSTRAINT ledger_check CHECK (rows_in = rows_out + filtered + quarantined + replays + late); END IF; END $$"
     ),
     sql.SQL(  # nothing was delivered at most once
-        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'ledger' AND column_name = 'lost') THEN"
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
+        " AND table_name = 'ledger' AND column_name = 'lost') THEN"
         " ALTER TABLE ledger ADD COLUMN lost bigint NOT NULL DEFAULT 0, DROP CONSTRAINT ledger_check,"
         " ADD CONSTRAINT ledger_check CHECK (rows_in = rows_out + filtered + quarantined + replays + late + lost); END IF; END $$"
     ),
     index("ledger_lost", "ledger", "(tier) WHERE lost > 0"),
     sql.SQL(  # a batch was always the tier's own, never a replay's
-        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'ledger' AND column_name = 'replay') THEN"
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
+        " AND table_name = 'ledger' AND column_name = 'replay') THEN"
         " ALTER TABLE ledger ADD COLUMN replay bigint; END IF; END $$"
     ),
     sql.SQL("CREATE TABLE IF NOT EXISTS marks (tier text, path text, position bigint[] NOT NULL, PRIMARY KEY (tier, path))"),
     sql.SQL(  # a position was an offset and one index, before records could become several more than once on their way
-        "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'marks' AND column_name = 'index') THEN"
+        "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
+        " AND table_name = 'marks' AND column_name = 'index') THEN"
         ' ALTER TABLE marks ADD COLUMN position bigint[]; UPDATE marks SET position = ARRAY["offset", index];'
         ' ALTER TABLE marks ALTER COLUMN position SET NOT NULL, DROP COLUMN "offset", DROP COLUMN index; END IF; END $$'
     ),
@@ -66,7 +72,8 @@ STATEMENTS: tuple[sql.Composable, ...] = (
     sql.SQL("CREATE TABLE IF NOT EXISTS added_up (name text PRIMARY KEY, added bigint NOT NULL DEFAULT 0)"),
     sql.SQL("CREATE TABLE IF NOT EXISTS archived (name text PRIMARY KEY, batch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now())"),
     sql.SQL(  # where a file ended was known to its writer alone
-        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'archived' AND column_name = 'upto') THEN"
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
+        " AND table_name = 'archived' AND column_name = 'upto') THEN"
         " ALTER TABLE archived ADD COLUMN upto bigint; END IF; END $$"
     ),
     sql.SQL(

@@ -9,7 +9,9 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import releases
+from ops.model.tier import Kind
+from pipeline import releases, tables
+from pipeline.declare import Pipeline, Stream, Tier
 from pipeline.driver.depot import Folder
 from pipeline.driver.internal import InternalStates
 from pipeline.hooks import Hooks
@@ -17,7 +19,7 @@ from pipeline.sinks.archive import Archive
 from pipeline.sinks.ledger import Batch, Ledger
 from pipeline.sinks.sink import Rows
 from pipeline.sinks.table import Once
-from tests.lab import Lab
+from tests.database import database
 from tests.losing import AVAILABLE, NEEDS, WAYS, Losing, losing, restore
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(not AVAILABLE, reason=NEEDS)]
@@ -63,17 +65,17 @@ def test_a_release_is_there_whole_or_not_at_all_and_stays_once_it_is_kept(disk: 
     assert [releases.known(home) for home in after_loss(disk, tmp_path / "at-last")] == [[kept], [kept]]
 
 
-def test_a_file_of_the_archive_stays_once_the_database_says_so(disk: Losing, lab: Lab, tmp_path: Path) -> None:
+def test_a_file_of_the_archive_stays_once_the_database_says_so(disk: Losing, tmp_path: Path) -> None:
     table = Once("power", {"n": "bigint"}, archive="power")
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
-        for statement in table.statements():
-            connection.execute(statement)
     names = [f"0:{number}" for number in range(ROWS)]
-    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
-        ledger.write(Batch({"in/0": 0}, {"in/0": ROWS}), Rows({"n": list(range(ROWS))}, names, ["0"] * ROWS), epoch=1)
-    with closing(Archive(lab.where.postgres, disk.folder, table.name, table)) as archive:
-        assert archive.write() == ROWS
-    assert lab.ask("select batch from archived where name = 'power'") == [(0,)]
+    with database(tmp_path / "home") as address:
+        tables.create(address, Pipeline((Tier("power", Kind.PROCESSING, (Stream("in"),), lambda records: records, sink=table),)))
+        with closing(Ledger(address, table.name, 1, table)) as ledger:
+            ledger.write(Batch({"in/0": 0}, {"in/0": ROWS}), Rows({"n": list(range(ROWS))}, names, ["0"] * ROWS), epoch=1)
+        with closing(Archive(address, disk.folder, table.name, table)) as archive:
+            assert archive.write() == ROWS
+        with psycopg.connect(address) as connection:
+            assert connection.execute("select batch from archived where name = 'power'").fetchall() == [(0,)]
     for home in after_loss(disk, tmp_path):
         (file,) = (home / "archive" / "power").glob("hour=*/*.parquet")
         assert sorted(pq.read_table(file).column("n").to_pylist()) == list(range(ROWS))
