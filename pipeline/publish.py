@@ -117,8 +117,7 @@ def _sound(home: Path, module: str, pipeline: declare.Pipeline) -> dict[str, tup
 def _preview(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.Pipeline) -> Iterable[str]:
     """Yield what publishing would change, one line each; write nothing."""
     _sound(where.home, settings.pipeline, pipeline)
-    present = topics.partitions(where.kafka_as(User.PUBLISHER))
-    new_streams = [name for name in topics.wanted(pipeline) if name not in present]
+    new_streams = topics.missing(where.kafka_as(User.PUBLISHER), pipeline, settings.durability)
     with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
         before = channel.children("/tiers")
         stopping = running_undeclared(channel, {tier.name for tier in pipeline.tiers})

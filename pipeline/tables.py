@@ -3,7 +3,7 @@
 import psycopg
 
 from pipeline.audit import book as audited
-from pipeline.audit import trail
+from pipeline.audit import retention, trail
 from pipeline.declare import Pipeline
 from pipeline.migrations import migrate
 from pipeline.replay import book as replayed
@@ -15,6 +15,7 @@ PARTS = {
     "audit": audited.STATEMENTS,
     "replays": replayed.STATEMENTS,
     "trail": trail.STATEMENTS,
+    "retention": retention.STATEMENTS,
 }
 """By what they are of; a name that is in `migrations` stays."""
 

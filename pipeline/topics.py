@@ -1,5 +1,7 @@
 """The streams in Kafka: created by `pipeline.publish` with the settings that the tiers rely on."""
 
+from collections.abc import Iterable
+
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
@@ -54,21 +56,12 @@ def create(kafka: str, pipeline: Pipeline, partitions: int, durability: Durabili
     admin = AdminClient({**brokers(kafka).client, "log_level": 2})
     new: list[str] = []
     try:
-        metadata, streams = admin.list_topics(timeout=SECONDS), wanted(pipeline)
-        check(admin, metadata, streams, durability)
-        missing = [
-            NewTopic(
-                name,
-                num_partitions=partitions,
-                replication_factor=durability.replication,
-                config={**config, IN_SYNC: str(durability.in_sync), UNCLEAN: "false"},
-            )
-            for name, config in streams.items()
-            if name not in metadata.topics
+        streams, kept = wanted(pipeline), {IN_SYNC: str(durability.in_sync), UNCLEAN: "false"}
+        topics = [
+            NewTopic(name, num_partitions=partitions, replication_factor=durability.replication, config=streams[name] | kept)
+            for name in _missing(admin, streams, durability)
         ]
-        if missing and (few := too_few_brokers(len(metadata.brokers), durability)) is not None:
-            raise WeakStreamError(refusal([few]))
-        for name, made in admin.create_topics(missing, operation_timeout=SECONDS).items() if missing else ():
+        for name, made in admin.create_topics(topics, operation_timeout=SECONDS).items() if topics else ():
             try:
                 made.result()
                 new.append(name)
@@ -80,6 +73,25 @@ def create(kafka: str, pipeline: Pipeline, partitions: int, durability: Durabili
         message = f"streams cannot be made in Kafka at {kafka}: {error.args[0].str()}"
         raise TopicError(message) from error
     return new
+
+
+def missing(kafka: str, pipeline: Pipeline, durability: Durability) -> list[str]:
+    """Return the streams that `create` would make; errors as there."""
+    admin = AdminClient({**brokers(kafka).client, "log_level": 2})
+    try:
+        return _missing(admin, wanted(pipeline), durability)
+    except KafkaException as error:
+        message = f"Kafka at {kafka} does not tell its streams: {error.args[0].str()}"
+        raise TopicError(message) from error
+
+
+def _missing(admin: AdminClient, streams: Iterable[str], durability: Durability) -> list[str]:
+    metadata = admin.list_topics(timeout=SECONDS)
+    check(admin, metadata, streams, durability)
+    names = [name for name in streams if name not in metadata.topics]
+    if names and (few := too_few_brokers(len(metadata.brokers), durability)) is not None:
+        raise WeakStreamError(refusal([few]))
+    return names
 
 
 def partitions(kafka: str) -> dict[str, int]:

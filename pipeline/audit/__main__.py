@@ -23,7 +23,7 @@ from ops.model.exporter import Exporter
 from ops.model.status import Loss
 from ops.model.streams import User
 from pipeline import declare, published, releases
-from pipeline.audit import trail
+from pipeline.audit import retention, trail
 from pipeline.audit.book import Book, Missing
 from pipeline.audit.fold import fold
 from pipeline.audit.frontier import Frontier
@@ -55,6 +55,7 @@ class Auditor:
         self._writers = {stream.name: tier.name for tier in tiers for stream in tier.outputs}
         self._away: set[str] = set()
         self._fold_at = 0.0
+        self._forget_at = 0.0
         self._channel: Channel | None = None
         self._told: dict[str, Loss] | None = None
         self._untold = False
@@ -113,6 +114,17 @@ class Auditor:
             log.warning("the ledger is folded later", reason=str(error).splitlines()[0])
             fewer = 0
         self._fold_at = time.monotonic() + (0.0 if fewer else FOLD_SECONDS)
+
+    def forget(self) -> None:
+        """Delete what is older than it is kept, once an hour."""
+        if time.monotonic() < self._forget_at:
+            return
+        try:
+            if count := retention.forget(self._book.open()):
+                log.info("what is older than it is kept was deleted", rows=count)
+        except psycopg.Error as error:
+            log.warning("what is older than it is kept is deleted later", reason=str(error).splitlines()[0])
+        self._forget_at = time.monotonic() + retention.EVERY_SECONDS
 
     def _complete(self, stream: str) -> float | None:
         """Return up to which time of arrival a stream has everything; a stream from outside has it now."""
@@ -194,6 +206,7 @@ def main() -> int:
         auditor.look()
         auditor.tell()
         auditor.fold()
+        auditor.forget()
         if published.changed_at() != begun:
             log.info("a pipeline was published; the audit starts again with its tiers")
             auditor.close()

@@ -1,4 +1,7 @@
-"""The trail in PostgreSQL, where entries are kept for good: the audit moves them there from the channel. Nothing of it is ever changed."""
+"""The trail in PostgreSQL: the audit moves entries there from the channel, and nothing of it is ever changed.
+
+Entries are kept for two years (`pipeline.audit.retention`).
+"""
 
 import psycopg
 from psycopg import sql

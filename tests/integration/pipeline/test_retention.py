@@ -1,0 +1,67 @@
+"""What nothing else bounds is deleted once it is old, and nothing younger, whoever calls for it."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from pipeline import declare, tables
+from pipeline.audit.retention import AGAIN_DAYS, REFUSED_DAYS, TRAIL_DAYS, forget
+from tests.database import database
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with database(tmp_path_factory.mktemp("retention")) as made:
+        tables.create(made, declare.load("pipeline.hits"))
+        yield made
+
+
+def fill(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
+    """Put a row just too old, and one just young enough, into each table; and a mark of a path, which stays."""
+    connection.execute("CREATE TABLE service_refused (origin text, batch bigint, refused_at timestamptz)")
+    connection.execute("CREATE TABLE refused (origin text, refused_at timestamptz)")
+    for name, day in (("old", 1), ("young", -1)):
+        connection.execute(
+            "INSERT INTO trail (role, name, at, by, what, outcome, sentence)"
+            " VALUES ('operator', %s, now() - make_interval(days => %s), 'x', 'x', 'done', '')",
+            (name, TRAIL_DAYS + day),
+        )
+        connection.execute(
+            "INSERT INTO marks (tier, path, position, at) VALUES ('t', %s, '{1}', now() - make_interval(days => %s))",
+            (f"0/again:{name}", AGAIN_DAYS + day),
+        )
+        for table in ("service_refused", "refused"):
+            put = sql.SQL("INSERT INTO {} (origin, refused_at) VALUES (%s, now() - make_interval(days => %s))").format(
+                sql.Identifier(table)
+            )
+            connection.execute(put, (name, REFUSED_DAYS + day))
+    connection.execute("INSERT INTO marks (tier, path, position, at) VALUES ('t', '0', '{1}', now() - interval '9 years')")
+
+
+def test_what_is_old_goes_and_all_else_stays(address: str) -> None:
+    with closing(psycopg.connect(address, autocommit=True)) as connection:
+        fill(connection)
+        assert forget(connection) == 3
+        assert forget(connection) == 0
+        assert connection.execute("SELECT name FROM trail").fetchall() == [("young",)]
+        assert connection.execute("SELECT path FROM marks ORDER BY path").fetchall() == [("0",), ("0/again:young",)]
+        assert connection.execute("SELECT origin FROM service_refused").fetchall() == [("young",)]
+        assert len(connection.execute("SELECT origin FROM refused").fetchall()) == 2, "no sink has made it"
+        for change in ("DELETE FROM trail", "UPDATE trail SET by = 'y'", "TRUNCATE trail"):
+            with pytest.raises(psycopg.errors.RaiseException, match="only added to"):
+                connection.execute(change.encode())
+
+
+def test_who_may_delete_nothing_may_have_what_is_old_deleted(address: str) -> None:
+    with closing(psycopg.connect(address, autocommit=True)) as connection:
+        fill(connection)
+        connection.execute("CREATE ROLE stranger")
+        connection.execute("SET ROLE stranger")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("DELETE FROM trail")
+        assert forget(connection) == 3
