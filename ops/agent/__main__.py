@@ -20,6 +20,7 @@ from ops.agent.cpusets import find_cores, open_cores
 from ops.agent.disks import Disks
 from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, cores_of, facts_from, facts_of, link_of, site_path
 from ops.agent.hands import Hands
+from ops.agent.heartbeats import Heartbeats
 from ops.agent.loop import Agent
 from ops.agent.metrics import AgentMetrics
 from ops.agent.neighbours import Neighbours
@@ -101,7 +102,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
         containers, network = open_network(home, facts.name, link_of(facts.name, site), containers)
         installation = Installation(home, where.home, endpoints.file(), site_file, where.spark, where.spark_secret, facts)
         hands = Hands(folder, containers, installation)
-        neighbours, disks = Neighbours(hands), Disks(hands)
+        neighbours, disks, heartbeats = Neighbours(hands), Disks(hands), Heartbeats(hands)
         rebooter = Rebooter(folder, facts.name, site.reboot)
         rebooter.came_back()
         credential = None if zookeeper else where.needed(Role.AGENT)
@@ -117,6 +118,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
             hands=hands,
             neighbours=neighbours,
             disks=disks,
+            heartbeats=heartbeats,
             folder=folder,
             reboot=rebooter,
             reclaim_seconds=site.reclaim_seconds,
@@ -127,7 +129,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
         log.info("agent started", host=facts.name, address=facts.address, zone=facts.zone, **said)
         channel.kazoo.start_async()
         exporter = Exporter(role=Role.AGENT, address=f"{facts.address}:0", host=facts.name)
-        metrics.serve(channel, exporter, AgentMetrics(hands, containers, presence, neighbours, disks))
+        metrics.serve(channel, exporter, AgentMetrics(hands, containers, presence, neighbours, disks, heartbeats))
         agent.run()
         log.info("agent ends; its units go on", host=facts.name)
 

@@ -9,6 +9,9 @@ from ops import spark
 from ops.java import cached, home_for_spark
 from ops.model.assignment import HostFacts, Unit, UnitKind
 
+HEARTBEAT = "heartbeat"
+"""The file in a driver's scratch in which it counts its heartbeats, for its agent."""
+
 
 @dataclass(frozen=True)
 class Installation:
@@ -84,6 +87,7 @@ def environment(unit: Unit, scratch: Path, installation: Installation, inherited
         "SLUICE_SITE": str(installation.site),
         "SLUICE_HOST": facts.name,
         "SLUICE_HOST_ADDRESS": facts.address,
+        "SLUICE_HEARTBEAT": str(scratch / HEARTBEAT),
         "SLUICE_UNIT": f"{facts.name}/{unit.id}",
         "SPARK_LOCAL_IP": facts.address,
         "JAVA_HOME": str(home_for_spark(installation.home)),

@@ -7,10 +7,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Set as AbstractSet
+from pathlib import Path
 
 import structlog
 
-from ops.agent.commands import Installation, command, environment, resources_file
+from ops.agent.commands import HEARTBEAT, Installation, command, environment, resources_file
 from ops.agent.containers import Containers
 from ops.agent.processes import Process, boot_id, kill_all
 from ops.agent.reconcile import Action, AskToEnd, EndFor, Forget, Found, Kill, Start, Weigh
@@ -57,6 +58,8 @@ class Hands:
         self.troubles: dict[UnitId, str] = {}
         self.found: tuple[Found, ...] = ()
         """What the last look has found."""
+        self.members: dict[UnitId, frozenset[int]] = {}
+        """The processes that were in each unit's container then."""
 
     @property
     def limits(self) -> str:
@@ -71,6 +74,7 @@ class Hands:
         folders = self._folder.units()
         self._records = {folder.id: record for folder in folders if (record := self._record(folder)) is not None}
         found = []
+        self.members = {}
         for folder in folders:
             if folder.id in self._records:
                 found.append(self._find(folder, self._records[folder.id]))
@@ -101,6 +105,10 @@ class Hands:
         session = self._folder.unit(unit).session()
         return self._containers.processes(unit, session.pid if session else None)
 
+    def heartbeat(self, unit: UnitId) -> Path:
+        """Return the file in which a driver counts its heartbeats."""
+        return self._folder.unit(unit).scratch / HEARTBEAT
+
     def taken(self, unit: UnitId) -> int:
         """Return how many bytes a unit's files take on the disk."""
         return self._folder.unit(unit).taken()
@@ -113,7 +121,7 @@ class Hands:
     def _find(self, folder: UnitFolder, record: UnitRecord) -> Found:
         main, session = folder.main(), folder.session()
         here = record.boot == self._boot
-        pids = self._containers.processes(folder.id, session.pid if session and here else None)
+        pids = self.members[folder.id] = self._containers.processes(folder.id, session.pid if session and here else None)
         main_alive = here and main is not None and main.alive
         alive = main_alive or (here and session is not None and session.alive)
         if not alive and record.ended_at is None:
@@ -206,7 +214,7 @@ class Hands:
             case Kill():
                 self._kill(action.unit)
             case EndFor():
-                log.warning("a unit has more than its quantum", unit=action.unit, why=action.why)
+                log.warning("a unit is ended by its agent", unit=action.unit, why=action.why)
                 with unless_full("why a unit is ended"):
                     self._folder.unit(action.unit).keep_ended_for(action.why)
                 self._kill(action.unit)

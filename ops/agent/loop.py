@@ -9,6 +9,8 @@ import structlog
 
 from ops.agent.disks import Disks
 from ops.agent.hands import Hands
+from ops.agent.heartbeats import Heartbeats
+from ops.agent.liveness import LOOK_SECONDS
 from ops.agent.neighbours import Neighbours
 from ops.agent.presence import Presence
 from ops.agent.processes import Process
@@ -17,6 +19,7 @@ from ops.agent.store import HostFolder
 from ops.ages import Ages
 from ops.channel.client import Channel, ChannelAwayError, ConflictError
 from ops.model.assignment import Assignment, Observed
+from ops.watchdog import Limits, Watchdog
 
 log = structlog.get_logger()
 
@@ -26,6 +29,8 @@ AWAY_ROUND_SECONDS = 1.0
 """How soon an unregistered agent tries again."""
 TROUBLE_SECONDS = 2.0
 """How soon an action that failed is tried again."""
+HANGS = Limits(busy=60.0, idle=60.0)
+"""How long a round may take: it waits for processes that start, and for disks."""
 
 
 class Agent:
@@ -39,6 +44,7 @@ class Agent:
         hands: Hands,
         neighbours: Neighbours,
         disks: Disks,
+        heartbeats: Heartbeats,
         folder: HostFolder,
         reboot: Callable[[str], None],
         reclaim_seconds: float,
@@ -49,6 +55,7 @@ class Agent:
         self._hands = hands
         self._neighbours = neighbours
         self._disks = disks
+        self._heartbeats = heartbeats
         self._folder = folder
         self._reboot = reboot
         self._reclaim_seconds = reclaim_seconds
@@ -59,6 +66,7 @@ class Agent:
         """It was said that it cannot be written."""
         self._started_at = time.time()
         self._ages = Ages()
+        self._watchdog = Watchdog("agent", HANGS, ("kazoo",))
         self._ending = False
         self._away_since: float | None = None
         self._whys: set[str] = set()
@@ -77,7 +85,14 @@ class Agent:
 
     def run(self) -> None:
         """Go round until told to end."""
-        self._await_channel()
+        self._watchdog.start()
+        try:
+            self._await_channel()
+            self._go_round()
+        finally:
+            self._watchdog.stop()
+
+    def _go_round(self) -> None:
         while not self._ending:
             look_again_at = self.round()
             if not self._ending:
@@ -91,6 +106,7 @@ class Agent:
 
     def round(self) -> float:
         """Do one round; return when to look again at the latest, on the monotonic clock."""
+        self._watchdog.turn()
         registered = self._follow()
         found = self._hands.find()
         self._ages.note(stamps(found))
@@ -176,14 +192,17 @@ class Agent:
             self._away(str(error))
 
     def _sleep(self, until: float) -> None:
-        """Sleep until `until`, a wake-up, or the end of any unit's process."""
+        """Sleep until `until`, a wake-up, the end of any unit's process, or of one that hangs; meanwhile watch the heartbeats."""
         poll = select.poll()
         poll.register(self._event, select.POLLIN)
         watches = [watch for watch in map(_watch, self._hands.watched()) if watch is not None]
         try:
             for watch in watches:
                 poll.register(watch, select.POLLIN)
-            poll.poll(max(0.0, until - time.monotonic()) * 1000)
+            while not poll.poll(max(0.0, min(until - time.monotonic(), LOOK_SECONDS)) * 1000):
+                self._watchdog.turn()
+                if self._heartbeats.look() or time.monotonic() >= until:
+                    break
         finally:
             for watch in watches:
                 os.close(watch)

@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 from ops.agent.containers import Containers, Usage
 from ops.agent.disks import Disks
 from ops.agent.hands import Hands
+from ops.agent.heartbeats import Heartbeats
 from ops.agent.neighbours import Neighbours
 from ops.agent.presence import Presence
 from ops.agent.reconcile import Found, state_of
@@ -20,13 +21,16 @@ _UNIT = ("unit", "tenant", "kind")
 class AgentMetrics:
     """Reads what the agent's last round has found, and the containers' own counters."""
 
-    def __init__(self, hands: Hands, containers: Containers, presence: Presence, neighbours: Neighbours, disks: Disks) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 — the agent's parts that have figures
+        self, hands: Hands, containers: Containers, presence: Presence, neighbours: Neighbours, disks: Disks, heartbeats: Heartbeats
+    ) -> None:
         """Show what these know."""
         self._hands = hands
         self._containers = containers
         self._presence = presence
         self._neighbours = neighbours
         self._disks = disks
+        self._heartbeats = heartbeats
 
     def collect(self) -> Iterable[Metric]:
         """Yield everything."""
@@ -40,6 +44,10 @@ class AgentMetrics:
         yield GaugeMetricFamily("sluice_agent_units_in_trouble", text, value=len(self._hands.troubles))
         text = "Assignments of an older controller that were refused."
         yield CounterMetricFamily("sluice_agent_assignments_refused", text, value=self._presence.refusals)
+        hung = CounterMetricFamily("sluice_agent_hung", "Drivers, Workers and executors that hung, and were ended for it.", labels=["kind"])
+        for kind, count in self._heartbeats.ended.items():
+            hung.add_metric([kind], count)
+        yield hung
         restarts = CounterMetricFamily("sluice_unit_restarts", "How often a slot was started again after it had died.", labels=_UNIT)
         for item in found:
             restarts.add_metric(_labels(item), item.restarts)

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +86,45 @@ def schedules(pids: Iterable[int]) -> dict[int, Spent]:
                 with suppress(OSError):
                     ran, waited, _ = (thread / "schedstat").read_text().split()
                     found[int(thread.name)] = Spent(int(ran) * NANOSECONDS, int(waited) * NANOSECONDS)
+    return found
+
+
+@dataclass(frozen=True)
+class Threads:
+    """What the kernel shows of a process's threads at one moment."""
+
+    states: frozenset[str]
+    """Letters of /proc/<pid>/stat: R runs or would, D waits for a disk, S sleeps, T is stopped, t is traced."""
+    ran: Mapping[int, float]
+    """For how long each has run. Unit: seconds."""
+
+
+def threads(pid: int) -> Threads | None:
+    """Return what a process's threads do; None where it has ended."""
+    states = set()
+    try:
+        for thread in (PROC / str(pid) / "task").iterdir():
+            with suppress(OSError):
+                states.add((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    except OSError:
+        return None
+    return Threads(frozenset(states), {number: spent.ran for number, spent in schedules([pid]).items()}) if states else None
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether the process's first thread is stopped, as all are by SIGSTOP or by a debugger."""
+    stat = _stat(pid)
+    return stat is not None and stat[0] in "Tt"
+
+
+def children(parent: int, pids: Iterable[int]) -> dict[int, str]:
+    """Return those of `pids` that a process has started, and what the kernel calls them."""
+    found = {}
+    for pid in pids:
+        with suppress(OSError):
+            name, _, rest = (PROC / str(pid) / "stat").read_text().partition("(")[2].rpartition(")")
+            if int(rest.split()[1]) == parent:
+                found[pid] = name
     return found
 
 

@@ -64,7 +64,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class EndFor:
-    """Kill everything in the container of a unit that has more than its quantum, and have its end say so."""
+    """Kill everything in the container of a unit that has more than its quantum, or hangs, and have its end say so."""
 
     unit: UnitId
     why: str

@@ -28,6 +28,7 @@ from ops.model.operation import EpochRecord
 from ops.model.sentence import listed
 from ops.model.status import ControllerStatus
 from ops.planning.cluster import Rules
+from ops.watchdog import Limits, Watchdog
 
 log = structlog.get_logger()
 
@@ -46,6 +47,9 @@ FAILED_SECONDS = 10.0
 PRUNE_SECONDS = 60.0
 TOLD_CHARACTERS = 300
 """Of an error that nobody foresaw, on one line; the rest is in the log."""
+HANGS = Limits(busy=120.0, idle=6.0)
+"""How long the working loop may make no turn. A pass over ten thousand hosts runs for seconds; one whose thread only sleeps, and not in
+ZooKeeper's client, never goes on."""
 ELECTION_SECONDS = 2.0
 """How often a standby looks up from the queue, to see whether it is told to stop."""
 
@@ -92,6 +96,7 @@ class Controller:
         self._settled: View | None = None
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
         self._stopping = threading.Event()
+        self._watchdog = Watchdog("controller", HANGS, ("kazoo",), self._lose)
         self._said = ""
         self._healed = self._forgot = time.monotonic()
         self.metrics = ControllerMetrics()
@@ -107,18 +112,34 @@ class Controller:
 
     def run(self) -> None:
         """Stand by, lead, stand by again, until told to stop."""
-        while not self._stopping.is_set():
-            try:
-                self._serve()
-            except FORESEEN as reason:
-                self._say(f"does not lead: {reason or type(reason).__name__}")
-                self._stopping.wait(BUSY_SECONDS)
-            except Exception as error:
-                # To end would be no better: whoever starts it again starts the same on the same channel, and so on without a pause.
-                self._said = f"has failed: {_told(error)}"
-                log.exception(self._said, name=self._name, again_in_seconds=FAILED_SECONDS)
-                self._mirror.stale(None)
-                self._stopping.wait(FAILED_SECONDS)
+        self._watchdog.start()
+        try:
+            while not self._stopping.is_set():
+                self._stand()
+        finally:
+            self._watchdog.stop()
+
+    def _stand(self) -> None:
+        """Stand by and lead once."""
+        try:
+            self._serve()
+        except FORESEEN as reason:
+            self._say(f"does not lead: {reason or type(reason).__name__}")
+            self._rest(BUSY_SECONDS)
+        except Exception as error:
+            # To end would be no better: whoever starts it again starts the same on the same channel, and so on without a pause.
+            self._said = f"has failed: {_told(error)}"
+            log.exception(self._said, name=self._name, again_in_seconds=FAILED_SECONDS)
+            self._mirror.stale(None)
+            self._rest(FAILED_SECONDS)
+
+    def _rest(self, seconds: float) -> None:
+        with self._watchdog.resting():
+            self._stopping.wait(seconds)
+
+    def _lose(self) -> None:
+        """Give up the session, and with it the lead: the loop hangs, and another one is to go on at once."""
+        self._channel.kazoo.stop()
 
     def _serve(self) -> None:
         """Wait for the leader's lock, then lead for as long as this session holds it."""
@@ -161,6 +182,7 @@ class Controller:
 
     def _acquired(self) -> bool:
         try:
+            self._watchdog.turn()
             return bool(self._lock.acquire(timeout=ELECTION_SECONDS))
         except LockTimeout:
             return False
@@ -202,6 +224,7 @@ class Controller:
         pruned = time.monotonic()
         conflicts = 0
         while not self._stopping.is_set():
+            self._watchdog.turn()
             try:
                 under_way = self._pass(term)
                 if time.monotonic() - pruned > PRUNE_SECONDS:
@@ -210,21 +233,22 @@ class Controller:
             except ConflictError as conflict:
                 self.metrics.conflict()
                 self._look_into(term, conflict)
-                self._stopping.wait(min(BUSY_SECONDS, CONFLICT_SECONDS * 2 ** min(conflicts, 10)))
+                self._rest(min(BUSY_SECONDS, CONFLICT_SECONDS * 2 ** min(conflicts, 10)))
                 conflicts += 1
                 continue
             except TooLargeError as error:
                 self._admit(term, error)
                 self._say(f"decides nothing: {error}")
-                self._stopping.wait(FAILED_SECONDS)
+                self._rest(FAILED_SECONDS)
                 continue
             except ChannelAwayError as away:
                 # Within the session the lock stays; whether it is the same session then, the next pass finds out.
                 self._say(f"decides nothing: {away}")
-                self._stopping.wait(BUSY_SECONDS)
+                self._rest(BUSY_SECONDS)
                 continue
             conflicts = 0
-            self._waker.wait(min(BUSY_SECONDS if under_way else PERIOD_SECONDS, self._absences.due()))
+            with self._watchdog.resting():
+                self._waker.wait(min(BUSY_SECONDS if under_way else PERIOD_SECONDS, self._absences.due()))
 
     def _look(self) -> View:
         now = time.monotonic()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipeline.driver.flow import Flow
     from pipeline.driver.follow import Follow
     from pipeline.driver.internal import InternalStates
+    from pipeline.driver.pulse import Pulse
     from pipeline.driver.workers import Workers
 
 log = structlog.get_logger()
@@ -30,13 +31,16 @@ EXIT_CODES = {State.STOPPED: 0, State.FAILED: 1, State.FENCED: 3}
 class Life:
     """One incarnation, from its session on."""
 
-    def __init__(self, follow: "Follow", engine: "Engine", states: "InternalStates", flow: "Flow", workers: "Workers") -> None:
-        """Tie them together; in `flow` is counted what goes through."""
+    def __init__(  # noqa: PLR0913, PLR0917 — what it ties together
+        self, follow: "Follow", engine: "Engine", states: "InternalStates", flow: "Flow", workers: "Workers", pulse: "Pulse"
+    ) -> None:
+        """Tie them together; in `flow` is counted what goes through, and `pulse` is told of each turn."""
         self._follow = follow
         self._engine = engine
         self._states = states
         self._flow = flow
         self._workers = workers
+        self._pulse = pulse
         self._patience = Patience(follow)
         self._owned: float | None = None
         """Since when it has owned the tier and run, on the monotonic clock."""
@@ -54,6 +58,7 @@ class Life:
         """Do what is told until told to exit; return the process's exit code."""
         try:
             while (told := self._follow.told()) is not Directive.EXIT:
+                self._pulse.turn()
                 self._step(told)
                 catching_up = self._follow.report.state is State.RUNNING and not self._follow.report.caught_up
                 self._follow.wait(QUICK_SECONDS if catching_up else STEADY_SECONDS)
@@ -114,6 +119,7 @@ class Life:
         log.info("warm", seconds=round(time.monotonic() - begun, 1))
 
     def _still_waiting(self) -> bool:
+        self._pulse.turn()
         self._follow.look()
         return self._follow.told() is Directive.STANDBY
 
@@ -140,6 +146,10 @@ class Life:
 
     def _halt(self) -> Receipt:
         """Have the query and the tier stop; return the receipt, with what the tier has left."""
+        with self._pulse.resting():
+            return self._stop()
+
+    def _stop(self) -> Receipt:
         self._states.hooks.pause()
         receipt = self._engine.hold()
         self._tell(held=True)

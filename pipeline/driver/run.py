@@ -123,7 +123,8 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     from pipeline.driver.internal import InternalStates  # noqa: PLC0415
     from pipeline.driver.life import Life  # noqa: PLC0415
     from pipeline.driver.progress import Progress  # noqa: PLC0415
-    from pipeline.driver.session import open_session, settings, wait_for_executors  # noqa: PLC0415
+    from pipeline.driver.pulse import Pulse  # noqa: PLC0415
+    from pipeline.driver.session import is_stopped, open_session, settings, wait_for_executors  # noqa: PLC0415
     from pipeline.driver.streams import Streams  # noqa: PLC0415
     from pipeline.driver.workers import Workers, refuse_too_few  # noqa: PLC0415
     from pipeline.operators import check_tier  # noqa: PLC0415
@@ -159,7 +160,10 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         log.info("executors", seconds=round(time.monotonic() - begun, 1), count=slots)
         progress = Progress(setting, engine, follow.began)
         progress.start()
-        code = Life(follow, engine, InternalStates(setting.checkpoints / "internal", declared.hooks), flow, workers).live()
+        pulse = Pulse(lambda: is_stopped(session))
+        pulse.start()
+        code = Life(follow, engine, InternalStates(setting.checkpoints / "internal", declared.hooks), flow, workers, pulse).live()
+        pulse.stop()
         progress.stop()
         _finish(engine.close)
     finally:

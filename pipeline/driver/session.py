@@ -57,6 +57,9 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
         "spark.task.maxFailures": "1" if spec.outputs or spec.state else "4",
         "spark.stage.maxConsecutiveAttempts": "1" if spec.state else "4",
         "spark.executor.heartbeatInterval": "2s",
+        # an executor that stands still is ended by its agent; where that stands still, too, it counts as lost after this
+        "spark.storage.blockManagerHeartbeatTimeoutMs": "60s",
+        "spark.network.timeoutInterval": "10s",
         "spark.locality.wait": "0s",
         "spark.cleaner.periodicGC.interval": "6h",
         "spark.ui.enabled": "false",
@@ -122,6 +125,11 @@ def executors(session: "SparkSession") -> frozenset[str]:
     """Return the ids of the executors that are there."""
     found = session.sparkContext._jsc.sc().getExecutorIds()  # noqa: SLF001 — Python has no public way to ask
     return frozenset(str(found.apply(index)) for index in range(found.size()))
+
+
+def is_stopped(session: "SparkSession") -> bool:
+    """Ask the JVM whether the application has ended: the cheapest question that it has to answer itself."""
+    return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001 — likewise
 
 
 def missing(there: int, count: int, label: str) -> str:

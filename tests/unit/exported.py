@@ -15,7 +15,7 @@ from ops.controller.metrics import ControllerMetrics
 from ops.controller.view import HostView, OperationView, TierView, View
 from ops.metrics import registry
 from ops.model import paths
-from ops.model.assignment import Assignment, HostRecord, Observed, UnitObserved, UnitState
+from ops.model.assignment import Assignment, HostRecord, Observed, UnitKind, UnitObserved, UnitState
 from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
@@ -63,6 +63,7 @@ def agent_metrics(*found: Found) -> AgentMetrics:
         cast("Any", SimpleNamespace(refusals=1)),
         cast("Any", SimpleNamespace(waited={slot().id: 1.5}, starved={slot().id: 1.0})),
         cast("Any", SimpleNamespace(taken={slot().id: 4096})),
+        cast("Any", SimpleNamespace(ended={UnitKind.SLOT: 0, UnitKind.DRIVER: 1})),
     )
 
 

@@ -24,6 +24,7 @@ from ops.model.incarnation import IncarnationReport, State
 from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, EpochRecord, Step
 from ops.model.share import Layers
 from ops.model.status import ControllerStatus
+from ops.watchdog import HUNG
 from tests.integration.controller.test_channel import chroot, end_session
 from tests.scrape import scrape
 
@@ -370,6 +371,25 @@ def test_a_leader_that_was_frozen_finds_another_one_leading_and_stands_by(pipeli
     world.until_true(lambda: leader(world) == "c1", 120)
     world.kill_driver("counts")
     world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 60)
+
+
+def test_a_leader_whose_loop_hangs_loses_its_lead(pipeline):
+    world, controllers = pipeline
+    hangs = controllers.folder / "hangs"
+    controllers.start("c1", "tests.deadlocked", str(hangs))
+    world.until_true(lambda: leader(world) == "c1", 120)
+    controllers.start("c2")
+    world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
+    hangs.touch()
+    since = time.monotonic()
+    world.want()
+    world.until_true(lambda: leader(world) == "c2", 120)
+    took = time.monotonic() - since
+    sys.stdout.write(f"another one leads {took:.1f} s after the leader's loop hung\n")
+    assert took < TAKES_OVER_SECONDS + 2
+    world.until_true(lambda: controllers.running["c1"].poll() == HUNG, 20)
+    assert "hung: the working loop of the controller has made no turn" in (controllers.folder / "c1.log").read_text()
+    world.until_true(world.all_well, 120)
 
 
 def test_what_a_leader_sends_that_was_frozen_as_it_was_about_to_write_is_refused(pipeline):

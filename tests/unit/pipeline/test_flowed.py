@@ -9,6 +9,7 @@ from pipeline.driver import life
 from pipeline.driver.flow import Flow
 from pipeline.driver.internal import InternalStates
 from pipeline.driver.life import Life
+from pipeline.driver.pulse import Pulse
 from pipeline.driver.workers import Workers
 from pipeline.hooks import Hooks
 from tests.unit.pipeline.living import Query, Told
@@ -39,7 +40,7 @@ def lived(tmp_path, monkeypatch):
             return step
 
         follow = Says([*(after(each) for each in seconds), *script])
-        Life(follow, Query([]), InternalStates(tmp_path, Hooks()), flow, Workers()).live()
+        Life(follow, Query([]), InternalStates(tmp_path, Hooks()), flow, Workers(), Pulse(lambda: None)).live()
         return follow.said
 
     return through

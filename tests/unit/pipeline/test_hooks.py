@@ -9,6 +9,7 @@ from ops.model.incarnation import Directive, Internal, Receipt
 from pipeline.driver.flow import Flow
 from pipeline.driver.internal import KEPT, InternalStateError, InternalStates
 from pipeline.driver.life import Life
+from pipeline.driver.pulse import Pulse
 from pipeline.driver.workers import Workers
 from pipeline.hooks import Hooks
 from tests.unit.pipeline.living import Query, Told
@@ -32,7 +33,7 @@ class Remembers(Hooks):
 
 
 def live(follow, hooks, log, folder):
-    assert Life(follow, Query(log), InternalStates(folder, hooks), Flow(), Workers()).live() == 0
+    assert Life(follow, Query(log), InternalStates(folder, hooks), Flow(), Workers(), Pulse(lambda: None)).live() == 0
 
 
 def test_it_is_held_and_goes_on_with_what_it_left(tmp_path):

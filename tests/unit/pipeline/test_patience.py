@@ -10,6 +10,7 @@ from pipeline.driver.flow import Flow
 from pipeline.driver.internal import InternalStates
 from pipeline.driver.life import Life
 from pipeline.driver.patience import is_away
+from pipeline.driver.pulse import Pulse
 from pipeline.driver.streams import NoStreamError, StreamError
 from pipeline.driver.workers import Workers
 from pipeline.hooks import Hooks
@@ -59,7 +60,7 @@ def _at_once(monkeypatch):
 
 
 def live(follow, query, folder):
-    return Life(follow, query, InternalStates(folder, Hooks()), Flow(), Workers()).live()
+    return Life(follow, query, InternalStates(folder, Hooks()), Flow(), Workers(), Pulse(lambda: None)).live()
 
 
 @pytest.mark.parametrize("error", [StreamError("Kafka is away"), psycopg.OperationalError("no")])
@@ -93,7 +94,7 @@ def test_it_ends_when_it_is_told_to_while_it_waits(tmp_path):
 def test_one_that_runs_says_what_its_sink_lacks_until_it_is_held(tmp_path):
     flow, follow = Flow(), Keeps(*[Directive.RUN] * 3, Directive.HOLD)
     flow.away = "crm takes no records: it answers 403"
-    assert Life(follow, Query([]), InternalStates(tmp_path, Hooks()), flow, Workers()).live() == 0
+    assert Life(follow, Query([]), InternalStates(tmp_path, Hooks()), flow, Workers(), Pulse(lambda: None)).live() == 0
     assert follow.said == [State.RUNNING, flow.away, None, State.PAUSED, State.STOPPED]
 
 
@@ -126,7 +127,7 @@ def test_what_was_left_is_taken_once_however_often_it_is_tried(tmp_path):
     hooks, follow = Counts(), Keeps(*[Directive.RUN] * 3)
     states = InternalStates(tmp_path, hooks)
     follow._receipts.append(Receipt(positions={"in/0": 1}, internal=states.leave(0, b"left"), at=0))
-    assert Life(follow, Away([], StreamError("away"), StreamError("away")), states, Flow(), Workers()).live() == 0
+    assert Life(follow, Away([], StreamError("away"), StreamError("away")), states, Flow(), Workers(), Pulse(lambda: None)).live() == 0
     assert hooks.taken == 1
 
 

@@ -1,0 +1,148 @@
+"""A thread that watches whether a process's working loop goes on, and ends the process when it never will (decision record 0046).
+
+kazoo renews a ZooKeeper session from threads of its own, so a loop that hangs would keep its session, its lead or its host for ever.
+Used by the controller, by agents and by drivers.
+"""
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import structlog
+
+log = structlog.get_logger()
+
+EVERY_SECONDS = 0.5
+"""Between two looks."""
+MOST_SECONDS = 1.0
+"""So much one look may add: a process that stood still itself, or a host that was suspended, has not watched."""
+HUNG = 4
+"""The exit code of a process whose working loop hung."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a loop may make no turn. Unit: seconds."""
+
+    busy: float
+    """Though its thread runs, or waits for a processor or a disk."""
+    idle: float
+    """While its thread sleeps."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What is seen of a loop at one look."""
+
+    turns: int
+    ran: float
+    """How long its thread has run. Unit: seconds."""
+    sleeps: bool
+    excused: bool = False
+    """It waits on purpose, or for a service."""
+
+
+@dataclass(frozen=True)
+class Stillness:
+    """For how long a loop has made no turn, while it was watched. Pure."""
+
+    last: Sight
+    seconds: float = 0.0
+    idle: float = 0.0
+    """Of these, the last ones in which its thread slept."""
+
+    def then(self, sight: Sight, passed: float) -> "Stillness":
+        """Return it as of a look so many seconds later."""
+        if sight.turns != self.last.turns or sight.excused:
+            return Stillness(sight)
+        more = min(passed, MOST_SECONDS)
+        return Stillness(sight, self.seconds + more, self.idle + more if sight.sleeps and sight.ran == self.last.ran else 0.0)
+
+    def hangs(self, limits: Limits) -> bool:
+        """Tell whether the loop hangs."""
+        return self.seconds >= limits.busy or self.idle >= limits.idle
+
+
+class Watchdog:
+    """Watches the loop of the thread that starts it."""
+
+    def __init__(self, name: str, limits: Limits, services: tuple[str, ...] = (), give_up: Callable[[], None] = lambda: None) -> None:
+        """Watch a loop; where a module of `services` is on its stack it waits for those. Call `give_up` before the process ends."""
+        self._name = name
+        self._limits = limits
+        self._services = services
+        self._give_up = give_up
+        self._stop = threading.Event()
+        self._turns = 0
+        self._resting = 0
+        self._thread = self._native = 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread, self._native = threading.get_ident(), threading.get_native_id()
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._stop.set()
+
+    def turn(self) -> None:
+        """Say that the loop goes on: at each of its turns, and within a long one."""
+        self._turns += 1
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Have no turns missed: the loop waits on purpose."""
+        self._resting += 1
+        try:
+            yield
+        finally:
+            self._resting -= 1
+            self.turn()
+
+    def _watch(self) -> None:
+        still, before = Stillness(self._look()), time.monotonic()
+        while not self._stop.wait(EVERY_SECONDS):
+            now = time.monotonic()
+            still, before = still.then(self._look(), now - before), now
+            if still.hangs(self._limits):
+                self._end(still.seconds)
+                return
+
+    def _look(self) -> Sight:
+        excused = self._resting > 0 or is_in(sys._current_frames().get(self._thread), self._services)  # noqa: SLF001 — no public way
+        task = Path("/proc/self/task") / str(self._native)
+        try:
+            state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+            ran = float((task / "schedstat").read_text().split()[0])
+        except OSError:  # a kernel that does not count
+            return Sight(self._turns, 0.0, sleeps=False, excused=excused)
+        return Sight(self._turns, ran, sleeps=state == "S", excused=excused)
+
+    def _end(self, seconds: float) -> None:
+        faulthandler.dump_traceback(all_threads=True)
+        message = f"hung: the working loop of the {self._name} has made no turn for {seconds:.0f} s; the {self._name} ends itself"
+        log.error(message)
+        giving = threading.Thread(target=self._give_up, daemon=True)
+        giving.start()
+        giving.join(2.0)
+        sys.stderr.write(f"{message}\n")
+        sys.stderr.flush()
+        os._exit(HUNG)
+
+
+def is_in(frame: FrameType | None, modules: tuple[str, ...]) -> bool:
+    """Tell whether a thread is in a call of one of these modules, or of what is below them."""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if any(name == module or name.startswith(f"{module}.") for module in modules):
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,62 @@
+"""A driver's heartbeat: what renews it."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.driver import pulse as module
+from pipeline.driver.pulse import Pulse
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SLUICE_HEARTBEAT", str(tmp_path / "heartbeat"))
+    monkeypatch.setattr(module, "EVERY_SECONDS", 0.01)
+    return tmp_path / "heartbeat"
+
+
+def counters(file: Path) -> tuple[int, int]:
+    python, jvm = map(int, file.read_text().split())
+    return python, jvm
+
+
+def grown(file: Path, before: tuple[int, int]) -> list[bool]:
+    return [now > then for now, then in zip(counters(file), before, strict=True)]
+
+
+def test_python_beats_by_itself_and_the_jvm_by_its_answers(file: Path) -> None:
+    answers = threading.Event()
+    answers.set()
+    pulse = Pulse(answers.wait)
+    pulse.start()
+    until(lambda: file.exists() and counters(file)[1] > 2)
+    answers.clear()
+    time.sleep(0.1)
+    before = counters(file)
+    until(lambda: grown(file, before)[0])
+    assert grown(file, before) == [True, False]
+    answers.set()
+    until(lambda: grown(file, before) == [True, True])
+    pulse.stop()
+    time.sleep(0.1)
+    assert not file.exists(), "nobody misses it"
+
+
+def test_a_jvm_that_is_gone_is_no_jvm_that_hangs(file: Path) -> None:
+    def ping() -> None:
+        raise ConnectionError
+
+    pulse = Pulse(ping)
+    pulse.start()
+    until(lambda: file.exists() and counters(file)[1] > 2)
+    pulse.stop()

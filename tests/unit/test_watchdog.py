@@ -1,0 +1,97 @@
+"""A loop that goes on is never ended, one that hangs is within its limit, whatever the process's threads and clocks do."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops import watchdog as module
+from ops.watchdog import HUNG, Limits, Sight, Stillness, Watchdog, is_in
+
+LIMITS = Limits(busy=60.0, idle=6.0)
+PASSED = st.floats(0.0, 100_000.0)
+"""From one look to the next: also a machine that was suspended for a day."""
+SIGHTS = st.builds(Sight, st.integers(0, 3), st.floats(0, 10), sleeps=st.booleans(), excused=st.booleans())
+
+
+@given(st.lists(st.tuples(PASSED, SIGHTS), max_size=200))
+def test_a_loop_that_turns_or_is_excused_between_looks_goes_on(looks: list[tuple[float, Sight]]) -> None:
+    still = Stillness(Sight(-1, 0.0, sleeps=True))
+    for number, (passed, sight) in enumerate(looks):
+        turned = sight if sight.excused else Sight(number, sight.ran, sleeps=sight.sleeps)
+        still = still.then(turned, passed)
+        assert not still.hangs(LIMITS)
+
+
+@given(st.lists(st.tuples(PASSED, SIGHTS), max_size=50), st.booleans())
+def test_one_that_hangs_is_found_within_its_limit(looks: list[tuple[float, Sight]], sleeps: bool) -> None:  # noqa: FBT001 — drawn
+    still = Stillness(Sight(0, 0.0, sleeps=sleeps))
+    for passed, sight in looks:
+        still = still.then(sight, passed)
+    still, seconds, ran = Stillness(Sight(9, 0.0, sleeps=sleeps)), 0.0, 0.0
+    while not still.hangs(LIMITS):
+        ran += 0.0 if sleeps else 0.1
+        still = still.then(Sight(9, ran, sleeps=sleeps), 0.5)
+        seconds += 0.5
+    assert seconds == (LIMITS.idle if sleeps else LIMITS.busy)
+
+
+@given(st.lists(PASSED, max_size=5))
+def test_a_few_late_looks_end_nothing(passed: list[float]) -> None:
+    still = Stillness(Sight(0, 0.0, sleeps=True))
+    for each in passed:
+        still = still.then(Sight(0, 0.0, sleeps=True), each)
+    assert not still.hangs(LIMITS), "the process stood still itself, or the host was suspended"
+
+
+WATCHED = """
+import sys, threading, time
+from ops import watchdog
+from ops.watchdog import Limits, Watchdog
+watchdog.EVERY_SECONDS = 0.02
+dog = Watchdog("loop of a test", Limits(busy=2.0, idle=0.5), ("serving",), lambda: print("gives up", flush=True))
+dog.start()
+{body}
+print("goes on", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("threading.Event().wait(20)", HUNG),
+        ("end = time.monotonic() + 20\nwhile time.monotonic() < end: pass", HUNG),
+        ("for _ in range(60):\n    dog.turn()\n    time.sleep(0.02)", 0),
+        ("with dog.resting(): time.sleep(1.2)", 0),
+        ("scope = {'__name__': 'serving.deep', 'time': time}\nexec('def wait(): time.sleep(1.2)', scope)\nscope['wait']()", 0),
+        ("dog.stop()\ntime.sleep(1.2)", 0),
+    ],
+    ids=["sleeps", "spins", "turns", "rests", "is served", "is not watched"],
+)
+def test_a_process_whose_loop_hangs_ends_itself(body: str, code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", WATCHED.format(body=body)], capture_output=True, text=True, check=False, timeout=25)
+    assert done.returncode == code, done.stderr
+    assert ("goes on" in done.stdout) is (code == 0)
+    if code == HUNG:
+        assert "gives up" in done.stdout
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith("hung: the working loop of the loop of a test has made no turn for ")
+        assert "Thread" in done.stderr, "where each thread stood"
+
+
+def test_a_thread_that_has_ended_waits_for_nothing() -> None:
+    assert not is_in(None, ("kazoo",))
+
+
+def test_a_stopped_watchdog_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVERY_SECONDS", 0.01)
+    dog = Watchdog("test", Limits(busy=0.2, idle=0.2))
+    loop = threading.Thread(target=dog.start)
+    loop.start()
+    dog.stop()
+    loop.join()
+    time.sleep(0.5)
