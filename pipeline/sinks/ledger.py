@@ -11,6 +11,7 @@ from psycopg import sql
 
 from pipeline.origins import AGAIN, is_again
 from pipeline.postgres import Connected, index
+from pipeline.sinks.frozen import CALLS_SECONDS, FROZEN_SECONDS, Right, call, end_frozen
 from pipeline.sinks.intents import Intent, Intents
 from pipeline.sinks.marks import Marks, first_seen
 from pipeline.sinks.refused import refused
@@ -192,6 +193,8 @@ class Ledger(Connected):
     number: int = -1
     """The last batch written here: as long as it is the tier's last one, the marks are known."""
     _marks: Marks | None = field(default=None)
+    _called: Right | None = field(default=None)
+    """How its connection is named."""
 
     def __post_init__(self) -> None:
         """Prepare; nothing is opened yet."""
@@ -214,6 +217,7 @@ class Ledger(Connected):
         """
         try:
             connection = self.open()
+            self._call(connection, Right(epoch, self.incarnation))
             with connection.transaction(), connection.cursor() as cursor:
                 self._claim(cursor, epoch)
                 last = self._last(cursor)
@@ -235,6 +239,11 @@ class Ledger(Connected):
                     counts = made if absorbed is None else _absorbed(batch, absorbed, written)
                     self._record(cursor, before + 1, batch, counts)
         except MovedError:
+            raise
+        except psycopg.errors.LockNotAvailable:
+            seconds = FROZEN_SECONDS if self.sink.transactional else CALLS_SECONDS
+            end_frozen(connection, Right(epoch, self.incarnation), self.tier, seconds)
+            self.close()
             raise
         except BaseException:
             self.close()
@@ -330,9 +339,14 @@ class Ledger(Connected):
 
     def close(self) -> None:
         """Give the connection back; the next write opens a new one, and reads the marks again."""
-        self._marks = None
+        self._marks = self._called = None
         self._intents.close()
         super().close()
+
+    def _call(self, connection: psycopg.Connection[Any], right: Right) -> None:
+        if self._called != right:
+            call(connection, right, self.tier)
+            self._called = right
 
     def _put(  # noqa: PLR0913, PLR0917 — what a batch is
         self, cursor: psycopg.Cursor[Any], batch: Batch, rows: Rows, number: int, marks: Marks, quarantined: int
