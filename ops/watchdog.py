@@ -17,6 +17,8 @@ from types import FrameType
 
 import structlog
 
+from ops.model.assignment import HUNG_SINCE
+
 log = structlog.get_logger()
 
 EVERY_SECONDS = 0.5
@@ -128,7 +130,10 @@ class Watchdog:
 
     def _end(self, seconds: float) -> None:
         faulthandler.dump_traceback(all_threads=True)
-        message = f"hung: the working loop of the {self._name} has made no turn for {seconds:.0f} s; the {self._name} ends itself"
+        since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - seconds))
+        message = (
+            f"{HUNG_SINCE} {since}: the working loop of the {self._name} has made no turn for {seconds:.0f} s; the {self._name} ends itself"
+        )
         log.error(message)
         giving = threading.Thread(target=self._give_up, daemon=True)
         giving.start()

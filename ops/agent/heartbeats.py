@@ -15,7 +15,7 @@ from ops.agent.hands import Hands
 from ops.agent.liveness import LOOK_SECONDS, Silence, Standing, heard
 from ops.agent.processes import Threads, children, is_stopped, kill_all, threads
 from ops.agent.reconcile import EndFor, Found
-from ops.model.assignment import UnitKind
+from ops.model.assignment import HUNG_SINCE, UnitKind
 from ops.model.ids import UnitId
 
 log = structlog.get_logger()
@@ -87,7 +87,7 @@ class Heartbeats:
     def _end(self, part: Part, how: Standing, seconds: float) -> None:
         """End a driver or a Worker with its unit; an executor alone, for its Worker starts another one."""
         since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - seconds))
-        why = f"hung since {since}: its {part.name} {how}; its agent ended it"
+        why = f"{HUNG_SINCE} {since}: its {part.name} {how}; its agent ended it"
         log.warning("ends what hangs", unit=part.unit, process=part.pid, part=part.name, how=how, silent_seconds=round(seconds, 1))
         self.ended[part.kind] += 1
         self._silences.pop(part)

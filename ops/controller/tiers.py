@@ -212,6 +212,7 @@ def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: vitals.Death
     name = tier.spec.name
     record = draft.owners[name]
     why = f"incarnation {owner} {end.reason}"
+    vitals.note_hang(draft, name, owner, end)
     taken = standby.take_over(draft, name, owner, why)
     if taken is not None:
         return taken

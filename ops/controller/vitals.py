@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ops.controller.draft import Draft
-from ops.model.assignment import UnitObserved, UnitState, driver_id
+from ops.model.assignment import HUNG_SINCE, UnitObserved, UnitState, driver_id
 from ops.model.ids import HostName, Incarnation, TierName, UnitId
 from ops.model.incarnation import IncarnationReport, IncarnationSpec, State
 
@@ -93,6 +93,12 @@ def note_health(draft: Draft, tier: TierName, number: Incarnation) -> None:
     spec = draft.incarnations[tier][number]
     if spec.failures and _ran(draft, tier, number) >= HEALTHY_SECONDS:
         draft.incarnations[tier][number] = spec.model_copy(update={"failures": 0})
+
+
+def note_hang(draft: Draft, tier: TierName, number: Incarnation, end: Death) -> None:
+    """Write down that an owner hung, for whoever verifies its hand-over when its unit is gone."""
+    if HUNG_SINCE in end.reason:
+        draft.incarnations[tier][number] = draft.incarnations[tier][number].model_copy(update={"hung": end.reason})
 
 
 def _ran(draft: Draft, tier: TierName, number: Incarnation) -> float:

@@ -8,6 +8,9 @@ from typing import Any, Self
 from ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
 from ops.model.resources import CoreCount, Frozen, Mebibytes, Quantum
 
+HUNG_SINCE = "hung since"
+"""With these words the end of a unit that hung begins, wherever it is told."""
+
 
 class UnitKind(StrEnum):
     """What a container holds."""

@@ -73,6 +73,8 @@ class IncarnationSpec(Frozen):
     """How its tier was started with it. None: it took over from another one, or was begun because that had died."""
     stop: Timed | None = None
     """How its tier was stopped, when it owned it."""
+    hung: str | None = None
+    """As its tier's owner it hung: since when, and what was done about it."""
 
 
 class State(StrEnum):

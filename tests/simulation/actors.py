@@ -255,10 +255,10 @@ class SimAgent:
         self.units, self.drivers = {}, {}
         self.channel.delete(paths.live(self.host.name))
 
-    def kill_driver(self, unit):
+    def kill_driver(self, unit, how="killed by signal 9"):
         self.drivers.pop(unit, None)
         if unit in self.units:
-            self.units[unit] = (UnitState.EXITED, "killed by signal 9", self.wall())
+            self.units[unit] = (UnitState.EXITED, how, self.wall())
 
     def restart_slot(self, unit):
         """The slot dies and is started again before anybody looks."""

@@ -74,12 +74,17 @@ def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -
     stopped = None if before is None else before.stopped_at
     if not ended and not vitals.gone(draft, tier, old):
         return Waiting(f"waiting for {tier}/{old} to leave its receipt")
+    wrong: list[str] = []
     if stopped is None or (before is not None and before.state is State.FAILED):
-        sentence = f"{old} left no receipt (it did not end by itself); {new} went on from what was committed"
-        wrong: list[str] = []
-    else:
-        wrong = [f"{tier} {line}" for line in _unbalanced(stopped, after.started_from)]
+        sentence = f"{old} left no receipt ({_how_it_ended(draft, tier, old)}); {new} went on from what was committed"
+    elif not (unbalanced := _unbalanced(stopped, after.started_from)) or not ledger_went_on(stopped, after.started_from):
+        wrong = [f"{tier} {line}" for line in unbalanced]
         sentence = f"{new} goes on where {old} stopped, on {len(after.started_from.positions)} partitions"
+    else:
+        sentence = (
+            f"{old} stopped without knowing of the ledger's last batches (it knew of {_batch(stopped)}): it hung, or {new} had taken over "
+            f"before it stopped; {new} went on from the ledger's end, {_batch(after.started_from)}, so nothing is missing"
+        )
     if (spread := after.started_from.repartitioned) is not None:
         sentence += f"; its state is in {spread.after} partitions, and was in {spread.before}: {spread.keys_after} keys, "
         sentence += f"{spread.keys_before} before, in {spread.seconds:.1f} s"
@@ -94,6 +99,24 @@ def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -
         "sentence": sentence,
         "wrong": wrong,
     }
+
+
+def ledger_went_on(stopped: Receipt, started: Receipt) -> bool:
+    """Tell whether others had written when the new one started, of which the old one did not know as it stopped. Pure.
+
+    Each batch in the ledger begins where the one before ends, so whoever starts from its end leaves nothing out.
+    """
+    return started.batch is not None and (stopped.batch is None or started.batch > stopped.batch)
+
+
+def _batch(receipt: Receipt) -> str:
+    return "none" if receipt.batch is None else f"batch {receipt.batch}"
+
+
+def _how_it_ended(draft: Draft, tier: TierName, number: Incarnation) -> str:
+    """Say how an old incarnation ended that left no receipt: whether it hung, since when, and what was done about it."""
+    spec = draft.incarnations[tier].get(number)
+    return "it did not end by itself" if spec is None or spec.hung is None else f"it {spec.hung}"
 
 
 def _unbalanced(stopped: Receipt, started: Receipt) -> list[str]:

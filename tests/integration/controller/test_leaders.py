@@ -388,7 +388,7 @@ def test_a_leader_whose_loop_hangs_loses_its_lead(pipeline):
     sys.stdout.write(f"another one leads {took:.1f} s after the leader's loop hung\n")
     assert took < TAKES_OVER_SECONDS + 2
     world.until_true(lambda: controllers.running["c1"].poll() == HUNG, 20)
-    assert "hung: the working loop of the controller has made no turn" in (controllers.folder / "c1.log").read_text()
+    assert ": the working loop of the controller has made no turn" in (controllers.folder / "c1.log").read_text()
     world.until_true(world.all_well, 120)
 
 

@@ -1,0 +1,62 @@
+"""What verify makes of receipts, also of an owner that hung and stopped long after another had gone on."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulation.world import World
+
+from ops.controller.steps.receipts import ledger_went_on
+from ops.model.assignment import HUNG_SINCE
+from ops.model.incarnation import Phase, Receipt
+from ops.model.operation import ChangeKind, Step
+
+HUNG = f"killed with its container ({HUNG_SINCE} 18:03:22 UTC: its driver's JVM was stopped; its agent ended it)"
+
+
+@pytest.fixture
+def world():
+    made = World()
+    made.want()
+    made.settle()
+    return made
+
+
+def receipt(at, batch):
+    return Receipt(positions={"hits/0": at}, batch=batch, at=1.0)
+
+
+@given(st.integers(0, 9), st.integers(0, 9))
+def test_an_old_receipt_that_the_ledger_has_passed_proves_nothing(before, after):
+    assert ledger_went_on(receipt(before, before), receipt(after, after)) is (after > before)
+    assert ledger_went_on(receipt(before, None), receipt(after, after)), "it never wrote"
+    assert not ledger_went_on(receipt(before, None), receipt(after, None)), "a tier that writes streams, or an empty ledger"
+
+
+def handed_over(world):
+    """Hand a tier over; return the runbook at the moment when both run."""
+    runbook = world.begin("m1", kind=ChangeKind.MIGRATE, tier="counts", to="h3")
+    world.until(lambda: world.owner("counts").phase is Phase.CUT)
+    return runbook
+
+
+def test_an_owner_that_hung_and_stopped_late_fails_no_verification(world):
+    runbook = handed_over(world)
+    old = world.driver("counts", 1)
+    old._receipt = lambda: receipt(1, 3)  # what it knew as it was stopped
+    new = world.driver("counts", 2)
+    new.started_from = receipt(50, 7)
+    world.until(lambda: runbook.ended)
+    assert runbook.ok, runbook.results
+    said = runbook.results[Step.VERIFY].sentence
+    assert "1 stopped without knowing of the ledger's last batches (it knew of batch 3)" in said
+    assert "2 went on from the ledger's end, batch 7, so nothing is missing" in said
+
+
+def test_of_an_owner_that_its_agent_has_ended_verify_says_since_when_it_hung(world):
+    runbook = handed_over(world)
+    host = world.placement("counts").driver
+    world.driver("counts", 1).stuck = True
+    world.agents[host].kill_driver("driver-counts-1", HUNG)
+    world.until(lambda: runbook.ended)
+    assert runbook.ok, runbook.results
+    assert f"1 left no receipt (it ended on {host}: {HUNG}); 2 went on from what was committed" in runbook.results[Step.VERIFY].sentence
