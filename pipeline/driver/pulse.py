@@ -20,8 +20,19 @@ EVERY_SECONDS = 0.25
 """Between two beats."""
 LIMITS = Limits(busy=60.0, idle=60.0)
 """Of the working loop: within a turn it may wait for the JVM, which plans or stops a query."""
-SERVICES = ("psycopg", "kazoo", "confluent_kafka", "boto3", "botocore", "pipeline.driver.streams", "pipeline.driver.internal")
-"""A loop in one of these waits for a service, or for the hooks of the tier's author: that may take as long as it takes."""
+SERVICES = (
+    "psycopg",
+    "kazoo",
+    "confluent_kafka",
+    "boto3",
+    "botocore",
+    "pipeline.driver.streams",
+    "pipeline.driver.internal",
+    "pipeline.driver.depot",
+    "pipeline.driver.with_state",
+    "pipeline.sinks.archive",
+)
+"""A loop in one of these waits for a service, for the hooks of the tier's author, or for files: that may take as long as it takes."""
 
 
 class Pulse:
