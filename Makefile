@@ -33,8 +33,10 @@ format: install ## put the code into its format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-test: install ## unit and integration tests, then the short scenarios on a platform of their own: about half an hour
-	@timeout --kill-after=2m 75m $(BIN)/python -m pytest tests/unit tests/integration tests/scenarios
+test: install ## unit and integration tests, then the short scenarios; LONG_PART=N adds a part of the long tests
+	@timeout --kill-after=1m 20m $(BIN)/python -m pytest --numprocesses 2 tests/unit
+	@timeout --kill-after=2m 70m $(BIN)/python -m pytest tests/integration tests/scenarios \
+		$(if $(LONG_PART),-m "not endurance" --long-part $(LONG_PART))
 
 scenarios: install ## the long ones too: each runbook and each fault under load, more than an hour on 2 cores
 	@$(BIN)/python -m pytest tests/integration tests/scenarios -m "long or not long"

@@ -1,12 +1,63 @@
-"""What all tests share: in continuous integration the property tests take the same examples each time; elsewhere they explore.
+"""What all tests share: profiles of the property tests, and the rotation of the long tests.
 
-None has a deadline: how long an example takes is up to what else the machine does.
+In continuous integration the property tests take the same examples each time; elsewhere they explore.
+None has a deadline: how long an example takes depends on what else the machine does.
 """
 
 import os
+from collections import defaultdict
 
+import pytest
 from hypothesis import settings
+
+from tests.rotation import PARTS, divide, key_of, recorded_seconds
 
 settings.register_profile("elsewhere", deadline=None)
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "elsewhere")
+
+CHOSEN = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long-part",
+        type=int,
+        metavar="N",
+        help=f"of the long tests, run only part N modulo {PARTS}; tests/rotation.py divides them",
+    )
+
+
+def is_in_rotation(item: pytest.Item) -> bool:
+    return item.get_closest_marker("long") is not None and item.get_closest_marker("endurance") is None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    number = config.getoption("--long-part")
+    if number is None:
+        return
+    seconds = recorded_seconds()
+    chosen = set(divide(seconds)[number % PARTS])
+    key_of_item = {item: key_of(item.nodeid, seconds) for item in items if is_in_rotation(item)}
+    if unrecorded := sorted({item.nodeid for item, key in key_of_item.items() if key is None}):
+        message = f"tests/long_seconds.json has no duration for {', '.join(unrecorded)}: measure it and add it"
+        raise pytest.UsageError(message)
+    left_out = {item for item, key in key_of_item.items() if key not in chosen}
+    config.stash[CHOSEN] = [item.nodeid for item in key_of_item if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if CHOSEN not in config.stash:
+        return
+    seconds = recorded_seconds()
+    measured: dict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport) and report.nodeid in config.stash[CHOSEN]:
+                measured[key_of(report.nodeid, seconds) or report.nodeid] += report.duration
+    part = config.getoption("--long-part") % PARTS
+    terminalreporter.section(f"long tests: part {part} of 0 to {PARTS - 1}, {sum(measured.values()):.0f} s")
+    for key, duration in sorted(measured.items()):
+        terminalreporter.line(f"{duration:5.0f} s (recorded: {seconds.get(key, 0):.0f} s) {key}")

@@ -106,7 +106,7 @@ def test_it_is_killed_in_the_middle_of_a_drain(live: Live, victim: str) -> None:
 
 
 @LONG
-@pytest.mark.parametrize("minutes", [1, pytest.param(10, marks=pytest.mark.timeout(1500))])
+@pytest.mark.parametrize("minutes", [1, pytest.param(10, marks=[pytest.mark.timeout(1500), pytest.mark.endurance])])
 def test_zookeeper_is_stopped(live: Live, minutes: int) -> None:
     with Load(live, RATE) as load:
         before = live.tiers()

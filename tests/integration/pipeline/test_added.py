@@ -20,7 +20,7 @@ from tests.lab import Lab, until
 PIPELINE_MODULE = "tests.integration.pipeline.spread"
 SPREAD = ("shuffled", "by-who", "everywhere")
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 
 @contextmanager

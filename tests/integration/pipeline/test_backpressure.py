@@ -120,7 +120,7 @@ def waits(lab: Lab, streams: Streams) -> int:
     "seconds",
     [
         pytest.param(180, marks=[pytest.mark.timeout(900)], id="3 minutes"),
-        pytest.param(1800, marks=[pytest.mark.timeout(5400)], id="30 minutes"),
+        pytest.param(1800, marks=[pytest.mark.timeout(5400), pytest.mark.endurance], id="30 minutes"),
     ],
 )
 def test_at_twice_the_rate_that_a_sink_bears_the_entry_is_held_back_and_nothing_is_lost(lab: Lab, seconds: int) -> None:

@@ -20,7 +20,7 @@ QUIET = {"raw/1": 30, "raw/2": 60, "raw/3": 120}
 TURN = (0, 1, 2, 2, 3, 3, 3, 3)
 """The partitions of records that follow each other: what is told of one cannot hold for another."""
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 def give(producer: Producer, number: int, partition: int, *, keep: bool, swell: bool = False) -> None:

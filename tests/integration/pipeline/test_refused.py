@@ -23,7 +23,7 @@ BAD = {
     b"5;[40000];0": 'PostgreSQL refuses it: new row for relation "loaded" violates check constraint "short"',
 }
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 
 def aside(lab: Lab) -> list[tuple[bytes, str]]:
