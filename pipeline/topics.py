@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ops.brokers import brokers
-from ops.model.streams import Durability, Purpose
+from ops.model.streams import CONTROL_TOPIC, Durability, Purpose
 from pipeline.declare import Pipeline
 from pipeline.durability import IN_SYNC, UNCLEAN, WeakStreamError, check, refusal, too_few_brokers
 from pipeline.lineage import WARM_UP
@@ -28,6 +28,9 @@ SETTINGS: dict[Purpose, dict[str, str]] = {
         (Purpose.QUARANTINE, 30 * DAY_MS),
         (Purpose.WARM_UP, 60_000),  # nobody reads it
     )
+} | {
+    # the last value for each tier is kept; short segments, so that a driver reads little as it begins
+    Purpose.CONTROL: {"cleanup.policy": "compact", "segment.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
 }
 
 
@@ -40,7 +43,8 @@ def purposes(pipeline: Pipeline) -> dict[str, Purpose]:
     sources = {stream.name for stream in pipeline.sources}
     found = {stream.name: Purpose.ARRIVALS if stream.name in sources else Purpose.BETWEEN for stream in pipeline.streams}
     found |= {stream.quarantine: Purpose.QUARANTINE for stream in pipeline.streams}
-    return found | {name + WARM_UP: Purpose.WARM_UP for name, purpose in found.items() if purpose is not Purpose.ARRIVALS}
+    found |= {name + WARM_UP: Purpose.WARM_UP for name, purpose in found.items() if purpose is not Purpose.ARRIVALS}
+    return found | {CONTROL_TOPIC: Purpose.CONTROL}
 
 
 def wanted(pipeline: Pipeline) -> dict[str, dict[str, str]]:
@@ -58,7 +62,9 @@ def create(kafka: str, pipeline: Pipeline, partitions: int, durability: Durabili
     try:
         streams, kept = wanted(pipeline), {IN_SYNC: str(durability.in_sync), UNCLEAN: "false"}
         topics = [
-            NewTopic(name, num_partitions=partitions, replication_factor=durability.replication, config=streams[name] | kept)
+            NewTopic(
+                name, 1 if name == CONTROL_TOPIC else partitions, replication_factor=durability.replication, config=streams[name] | kept
+            )
             for name in _missing(admin, streams, durability)
         ]
         for name, made in admin.create_topics(topics, operation_timeout=SECONDS).items() if topics else ():

@@ -94,8 +94,8 @@ class Lab:
 
     # -- the agent's part
 
-    def start(self, tier: str, number: int, host: str, slots: int = 1, **more: Any) -> None:
-        """Start an incarnation's slots and driver on a host."""
+    def start(self, tier: str, number: int, host: str, slots: int = 1, zookeeper: str | None = None, **more: Any) -> None:
+        """Start an incarnation's slots and driver on a host; it reaches ZooKeeper at an address of its own, where one is named."""
         place = Placement(driver=HostName(host), slots=(HostName(host),) * slots)
         spec = IncarnationSpec(
             tier=TierName(tier), incarnation=Incarnation(number), placement=place, reason="test", created_at=time.time(), **more
@@ -107,7 +107,7 @@ class Lab:
         installation = Installation(
             self.home,
             self.home,
-            self.home / "endpoints.json",
+            self._endpoints(f"{tier}-{number}", zookeeper),
             Path(self.env["SLUICE_SITE"]),
             self.where.spark,
             self.where.spark_secret,
@@ -129,6 +129,14 @@ class Lab:
                     stdout=log,
                     stderr=log,
                 )
+
+    def _endpoints(self, name: str, zookeeper: str | None) -> Path:
+        file = self.home / "endpoints.json"
+        if zookeeper is None:
+            return file
+        own = self.home / f"endpoints-{name}.json"
+        own.write_text(json.dumps({**json.loads(file.read_text()), "zookeeper": zookeeper}))
+        return own
 
     def driver(self, tier: str, number: int) -> subprocess.Popen[bytes]:
         return self.running[driver_id(tier, number)]

@@ -199,6 +199,10 @@ class Channel:
         """
         return self.read_many((path,), model, watch=watch)[0]
 
+    def sync(self, path: str) -> None:
+        """Have the server catch up with all that was written before: what is read next is not older than this call."""
+        self._call(lambda: self._client.sync_async(path).get())
+
     def read_many(self, paths: Sequence[str], model: type[M], *, watch: bool = False) -> list[Read[M] | None]:
         """Return the values at many paths, as `read` does one, with the requests under way together."""
         answers = self._call(lambda: self._all(self._client.get_async, paths, watch=watch))

@@ -26,6 +26,8 @@ class Purpose(StrEnum):
     """From tier to tier."""
     QUARANTINE = "quarantine"
     WARM_UP = "warm-up"
+    CONTROL = "control"
+    """Which incarnations of each tier may write its streams (`ops.model.writers`)."""
 
 
 class Durability(NamedTuple):
@@ -39,17 +41,20 @@ ONE_COPY = Durability(1, 1)
 """A broker's disk that is lost takes its records with it: what a site has to ask for."""
 
 
+CONTROL_TOPIC = "sluice-writers"
 READERS: dict[Purpose, frozenset[User]] = {
     Purpose.ARRIVALS: frozenset({User.DRIVER, User.AUDIT, User.OPERATOR}),
     Purpose.BETWEEN: frozenset({User.DRIVER, User.AUDIT, User.OPERATOR}),
     Purpose.QUARANTINE: frozenset({User.DRIVER, User.AUDIT, User.OPERATOR}),
     Purpose.WARM_UP: frozenset(),
+    Purpose.CONTROL: frozenset({User.DRIVER}),
 }
 WRITERS: dict[Purpose, frozenset[User]] = {
     Purpose.ARRIVALS: frozenset({User.OUTSIDE}),
     Purpose.BETWEEN: frozenset({User.DRIVER, User.OPERATOR}),
     Purpose.QUARANTINE: frozenset({User.DRIVER, User.OPERATOR}),
     Purpose.WARM_UP: frozenset({User.DRIVER}),
+    Purpose.CONTROL: frozenset({User.DRIVER}),
 }
 LOOKERS = "sluice-looks"
 """The group that Sluice's own consumers name; none of them keeps positions in it."""

@@ -16,8 +16,9 @@ from pipeline.driver.failure import plainly
 from pipeline.driver.patience import is_away
 from pipeline.driver.streams import StreamError, split
 from pipeline.driver.tail import A_FEW
-from pipeline.driver.ways import LOOK_SECONDS, Alone, spread, unused_sentence
+from pipeline.driver.ways import ALONE_SECONDS, LOOK_SECONDS, Alone, spread, unused_sentence
 from pipeline.driver.workers import CapacityError, refuse_too_few
+from pipeline.driver.writers import ABSENT
 
 log = structlog.get_logger()
 
@@ -134,8 +135,9 @@ class Added:
         if company is not None:
             self._alone.forget()
             return company
-        if not self._alone.lasts(now):
-            return "records of no other one have to come out for a minute, and some of its own"
+        others = self._others(now)
+        if others is not None:
+            return others
         inputs = setting.streams.bounds(setting.inputs).ends
         if sum(inputs.values()) - sum(positions().values()) > setting.tier.max_offsets:
             return "it is behind, and first catches up"
@@ -144,4 +146,15 @@ class Added:
                 refuse_too_few(setting.tier.name, len(inputs), setting.workers.awake, setting.workers.threads)
             except CapacityError as error:
                 return str(error)
+        return None
+
+    def _others(self, now: float) -> str | None:
+        """Say why runs that nobody is told of may still put records; None when none can."""
+        sole = self._setting.writers.sole()
+        if sole is None:
+            return ABSENT
+        if sole < ALONE_SECONDS:
+            return f"the control topic has to name no other writer for {ALONE_SECONDS:.0f} s"
+        if not self._alone.lasts(now):
+            return "records of no other one have to come out for a minute, and some of its own"
         return None

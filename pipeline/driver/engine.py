@@ -16,6 +16,7 @@ from pipeline.driver.flow import Flow
 from pipeline.driver.warming import ENOUGH_RECORDS
 from pipeline.driver.ways import Agreement, Apart
 from pipeline.driver.workers import Workers
+from pipeline.driver.writers import Unfenced, WriterFence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,6 +71,8 @@ class Setting:
     """For how long there has been nobody who could end that. Unit: seconds."""
     ways: Agreement = field(default_factory=Apart)
     """Where the runs of the tier agree on how its records are spread."""
+    writers: WriterFence = field(default_factory=Unfenced)
+    """The right to write the tier's streams."""
 
     @property
     def checkpoints(self) -> Path:

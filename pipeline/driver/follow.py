@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
-from ops.channel.client import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, NotAllowedError, Waker, Write
+from ops.channel.client import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, NotAllowedError, Read, Waker, Write
 from ops.model import paths
 from ops.model.ids import Incarnation, UnitId
 from ops.model.incarnation import (
@@ -115,6 +115,11 @@ class Follow:
         return self.owns and self._record.phase is Phase.CUT
 
     @property
+    def record(self) -> OwnerRecord:
+        """The owner record as it was read last."""
+        return self._record
+
+    @property
     def right(self) -> int:
         """The epoch of the last owner record that had this incarnation run."""
         return self.report.epoch
@@ -156,12 +161,27 @@ class Follow:
             log.info("the channel is back")
         self._away = False
         if found is not None:
-            self._record, self._version = found.value, found.version
-            if directive(found.value, self.me) is Directive.RUN:
-                self.report = self.report.model_copy(update={"epoch": found.value.epoch})
+            self._take(found)
         self._hear()
         if self._said != self.report and time.monotonic() - self._tried > RETRY_SECONDS:
             self._send()
+
+    def confirmed(self) -> OwnerRecord | None:
+        """Return the owner record, not older than this call; None where ZooKeeper does not say it."""
+        try:
+            self._channel.sync(paths.owner(self._tier))
+            found = self._channel.read(paths.owner(self._tier), OwnerRecord)
+        except (ChannelAwayError, ConflictError) as error:
+            log.info("the owner record cannot be confirmed", error=str(error))
+            return None
+        if found is not None:
+            self._take(found)
+        return None if found is None else found.value
+
+    def _take(self, found: Read[OwnerRecord]) -> None:
+        self._record, self._version = found.value, found.version
+        if directive(found.value, self.me) is Directive.RUN:
+            self.report = self.report.model_copy(update={"epoch": found.value.epoch})
 
     def _hear(self) -> None:
         """Look now and then, while it is held back, whether there is a controller."""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SOURCE = Path(__file__).with_name("EndsAtHole.java")
-GUARD = {"kafka.interceptor.classes": "sluice.EndsAtHole"}
-"""The option of Kafka's sink, once the session has the class."""
+SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("EndsAtHole", "WriterFence"))
+GUARD = {"kafka.interceptor.classes": "sluice.WriterFence,sluice.EndsAtHole"}
+"""The option of Kafka's sink, once the session has the classes; the fence does nothing without options of its own (`writers.py`)."""
 MEANS = {
     "exited with code 75": "Kafka did not take a record in time; all that may not be out is put again as soon as it answers",
+    "exited with code 77": "another incarnation has the right to write the tier's streams",
     "exited with code 76": "Kafka refused a record, the log of the executor's slot says why; all that may not be out is put again",
 }
 """How such an end reads in Spark's words, and what it means."""
@@ -24,12 +25,13 @@ MEANS = {
 def guard(session: "SparkSession") -> dict[str, str]:
     """Give the executors the class, and return the option that has their producers use it."""
     spark, jvm = session.sparkContext, session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(SOURCE.read_text())
     with tempfile.NamedTemporaryFile(prefix="sluice-holes-", suffix=".jar", delete=False) as jar, zipfile.ZipFile(jar, "w") as made:
         # a name of its own each time: Spark knows a jar by it
-        for name, code in dict(compiler.getBytecodes()).items():
-            made.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+        for source in SOURCES:
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.cook(source.read_text())
+            for name, code in dict(compiler.getBytecodes()).items():
+                made.writestr(f"{name.replace('.', '/')}.class", bytes(code))
     spark._jsc.sc().addJar(jar.name)  # noqa: SLF001
     return GUARD
 

@@ -43,6 +43,7 @@ from pipeline.driver.tail import Tail
 from pipeline.driver.warming import Outflow
 from pipeline.driver.workers import refuse_too_few
 from pipeline.driver.writing import begin, into_kafka, written
+from pipeline.sinks.ledger import FencedError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -124,6 +125,7 @@ class IntoStreams(Engine):
     def _place(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
         """Return where a run has to start, as the output tells, and where inputs and outputs end."""
         setting = self._setting
+        setting.writers.claim()
         setting.streams.renew()
         ways = self._ways = self._known_ways()
         setting.ways.say(ways)
@@ -302,6 +304,7 @@ class IntoStreams(Engine):
 
         An executor takes longer to come back than a warm standby takes to begin: where there is one, this incarnation fails.
         """
+        self._look_at_right()
         now, error, workers = time.monotonic(), self._failure(), self._setting.workers
         if error is not None:
             short = len(workers.working()) < workers.awake
@@ -319,6 +322,19 @@ class IntoStreams(Engine):
             run_again(self.run, self._restarts, self._setting.flow)
         elif late > EXECUTORS_SECONDS:
             raise NoExecutorError(missing(there, workers.awake, workers.label))
+
+    def _look_at_right(self) -> None:
+        """Stop at once where another one has the right to write (decision record 0047)."""
+        try:
+            self._setting.writers.look()
+        except FencedError:
+            if self._query is not None:
+                self._query.stop()
+            raise
+        except Exception as away:
+            if not is_away(away):
+                raise
+            log.warning("whether it may still write is not known; its executors wait with writing until it is", away=plainly(away))
 
     def _failure(self) -> Exception | None:
         """Return why the query has ended, or has to: on another executor Spark would begin a task again with the batch, hours ago."""

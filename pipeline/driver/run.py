@@ -127,6 +127,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     from pipeline.driver.session import is_stopped, open_session, settings, wait_for_executors  # noqa: PLC0415
     from pipeline.driver.streams import Streams  # noqa: PLC0415
     from pipeline.driver.workers import Workers, refuse_too_few  # noqa: PLC0415
+    from pipeline.driver.writers import ControlTopic  # noqa: PLC0415
     from pipeline.operators import check_tier  # noqa: PLC0415
 
     kafka = where.kafka_as(User.DRIVER)
@@ -152,6 +153,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
             holds=None if incarnation.release is None else releases.state_of(where.home, incarnation.release, spec.name),
             depot=depot, workers=workers, flow=flow,
             relieved=follow.relieved, held=lambda: follow.held, silent=lambda: follow.silent, ways=follow,
+            writers=ControlTopic(kafka, spec.name, follow),
         )  # fmt: skip
         engine = engine_of(setting)
         engine.rehearse()

@@ -56,7 +56,7 @@ def written(setting: Setting, records: "DataFrame", by: str, partitions: dict[st
 
 
 def into_kafka(setting: Setting, guard: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of Kafka's sink; `guard` has executors end before they leave a hole (decision record 0033)."""
+    """Return the options of Kafka's sink; `guard` has executors end before they leave a hole, or with the right to write."""
     return {
         **brokers(setting.kafka).spark,
         "kafka.delivery.timeout.ms": str(GIVE_UP_MS),
@@ -66,4 +66,5 @@ def into_kafka(setting: Setting, guard: Mapping[str, str]) -> dict[str, str]:
         "kafka.linger.ms": LINGER_MS[setting.tier.mode],
         "kafka.max.request.size": str(4 * 1024 * 1024),
         **guard,
+        **setting.writers.options(),
     }

@@ -13,7 +13,7 @@ import pytest
 
 from ops.model.assignment import driver_id, slot_id
 from ops.model.incarnation import Phase, State
-from pipeline.driver.streams import Seen, Streams
+from pipeline.driver.streams import Streams
 from tests.integration.pipeline.given import ends
 from tests.integration.pipeline.test_handover import HOLES
 from tests.integration.pipeline.test_workers import everything, giving
@@ -24,6 +24,8 @@ TIERS = ("store", "tally", "enter")
 SINKS = ("store", "tally")
 RATE = 200
 """How many are given in a second."""
+FEW_SECONDS = 5
+"""An executor that is woken puts what it had under way, and ends."""
 FENCED = 3
 """The exit code of who was refused."""
 WRITERS = "select tier, incarnation, count(*) from ledger group by tier, incarnation"
@@ -82,25 +84,20 @@ def test_what_they_do_late_is_refused_or_dropped_and_they_exit(lab: Lab) -> None
                 with without_zookeeper(lab):
                     thawed = time.time() * 1000
                     wake(frozen)
-
-                    def late() -> list[Seen]:
-                        return [each for each in everything(streams) if each.out.by.startswith("enter/1") and each.out.at > thawed]
-
-                    until("it puts out what another puts out too", lambda: len(late()) > RATE)
-                    for tier in SINKS:
+                    for tier in TIERS:
                         assert lab.driver(tier, 1).wait(200) == FENCED, lab.log(tier, 1)[-3000:]
+                    for tier in SINKS:
                         assert "incarnation 2 has written by the owner record" in lab.log(tier, 1)
-                    assert lab.driver("enter", 1).poll() is None, "nobody has told it"
-            assert lab.driver("enter", 1).wait(120) == 0, lab.log("enter", 1)[-3000:]
+                    assert '"sluice-writers" names 2' in lab.log("enter", 1)
             until("ZooKeeper is back", lambda: lab.channel.connected)
-            lab.wait("enter", 1, State.STOPPED)
             assert {tier: batches(lab, tier, 1) for tier in SINKS} == stood, "the ledger took nothing of theirs"
             _goes_on_from_the_owners_checkpoint(lab)
         until("all is in the ledger", lambda: all(ends(lab, tier) == streams.bounds(["numbers"]).ends for tier in SINKS))
         seen = everything(streams)
-    print(f"given {len(given)}, put out {len(seen)}")  # noqa: T201 - for the record
+    late = [each for each in seen if each.out.by.startswith("enter/1") and each.out.at > thawed]
+    print(f"given {len(given)}, put out {len(seen)}, late {len(late)}")  # noqa: T201 - for the record
     assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
-    assert len(seen) > len(given) + RATE, "much came twice"
+    assert len(late) < RATE * FEW_SECONDS, "it stopped by the control topic"
     assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [(len(given), len(given), sum(given))]
     assert lab.ask("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))]
     assert lab.ask(HOLES) == []

@@ -2,7 +2,7 @@
 
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from ops.model.streams import READERS, WRITERS, Purpose, User
+from ops.model.streams import CONTROL_TOPIC, READERS, WRITERS, Purpose, User
 from pipeline import declare, grants, topics
 from pipeline.lineage import WARM_UP
 
@@ -31,8 +31,12 @@ def test_drivers_write_everything_else_and_the_audit_nothing() -> None:
 def test_a_replay_writes_what_its_tier_writes() -> None:
     written = allowed(AclOperation.WRITE)
     assert {stream for stream, users in written.items() if User.OPERATOR in users} == {
-        stream for stream, users in written.items() if User.DRIVER in users and not stream.endswith(WARM_UP)
+        stream for stream, users in written.items() if User.DRIVER in users and not stream.endswith((WARM_UP, CONTROL_TOPIC))
     }
+
+
+def test_drivers_alone_say_who_may_write_a_tiers_streams() -> None:
+    assert allowed(AclOperation.WRITE)[CONTROL_TOPIC] == allowed(AclOperation.READ)[CONTROL_TOPIC] == {User.DRIVER}
 
 
 def test_those_outside_read_nothing() -> None:
