@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 from kazoo.hosts import collect_hosts
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
+from ops import database
 from ops.brokers import OTHERS, BrokersError, brokers, signed
 from ops.model.access import Credential, Role, Tls, id_of
 from ops.model.resources import Frozen
@@ -25,11 +26,11 @@ class EndpointsError(ValueError):
 
 
 class AirflowEndpoint(Frozen):
-    """Airflow's API server."""
+    """Airflow's API server. Nothing that reads this file logs in there; keys of earlier versions (`user`, `password`) are passed over."""
+
+    model_config = ConfigDict(extra="ignore")
 
     url: str
-    user: str
-    password: str
 
 
 class Access(Frozen):
@@ -81,8 +82,12 @@ def ensemble(zookeeper: str) -> str:
 
 def _of_postgres(url: str) -> str:
     if not re.match(r"postgres(ql)?://\S", url):
-        message = "write it like postgresql://USER:PASSWORD@HOST:5432/sluice"  # what was written may hold the password
+        message = "write it like postgresql://HOST:5432/sluice?users=FOLDER"  # what was written may hold a password
         raise EndpointsError(message)
+    try:
+        database.users_of(url)
+    except database.DatabaseError as error:
+        raise EndpointsError(str(error)) from error
     return url
 
 
@@ -94,7 +99,7 @@ class Endpoints(Frozen):
     zookeeper: Annotated[str, AfterValidator(ensemble)]
     """`host:port/chroot`, several servers with commas."""
     postgres: Annotated[str, AfterValidator(_of_postgres)]
-    """A libpq URL with the password in it."""
+    """A URL as `ops/database.py` says. Who asks is added by `postgres_as`."""
     airflow: AirflowEndpoint
     spark: str
     """`spark://host:port`."""
@@ -120,6 +125,13 @@ class Endpoints(Frozen):
         except BrokersError as error:
             raise EndpointsError(str(error)) from error
         return address
+
+    def postgres_as(self, role: Role) -> str:
+        """Return PostgreSQL's address for one of its roles; EndpointsError where the role's password is not here."""
+        try:
+            return database.signed(self.postgres, role)
+        except database.DatabaseError as error:
+            raise EndpointsError(str(error)) from error
 
     def credential(self, role: Role) -> Credential | None:
         """Return what proves a role in the channel, as far as it is here; None in a channel that is open to all."""

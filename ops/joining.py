@@ -1,6 +1,6 @@
 """How a host joins: by a token that works once. `sluice token` makes it, `sluice agent --token-file` uses it.
 
-What the host needs (the endpoints file, the credentials of agent and driver, and that of Kafka's user `driver`, where there are users)
+What the host needs (the endpoints file, the credentials of agent and driver, and the passwords of Kafka's and PostgreSQL's `driver`)
 waits in the channel, sealed with a key that is in the token alone. Who opens it takes it away before it is used, as the agent that it
 then is: a second one finds nothing.
 """
@@ -19,6 +19,7 @@ from pydantic import AfterValidator, ValidationError
 from ops import endpoints
 from ops.brokers import brokers, signed
 from ops.channel import Channel, ConflictError, Write, trail
+from ops.database import users_of
 from ops.files import write_private
 from ops.model import paths
 from ops.model.access import Credential, Role, Tls
@@ -60,6 +61,8 @@ class Bundle(Frozen):
     credentials: dict[Role, str]
     kafka: str | None = None
     """The file with the password of Kafka's user `driver`, where brokers ask for one."""
+    postgres: str | None = None
+    """The file with the password of PostgreSQL's role of drivers, where there are roles."""
 
 
 def make(where: endpoints.Endpoints, seconds: float) -> Token:
@@ -71,7 +74,11 @@ def make(where: endpoints.Endpoints, seconds: float) -> Token:
     key, name = Fernet.generate_key(), secrets.token_hex(8)
     kept = brokers(where.kafka_as(User.DRIVER)).kept
     kafka = None if kept is None else kept.read_text()
-    bundle = Bundle(endpoints=endpoints.file().read_text(), credentials=passwords, kafka=kafka)
+    where.postgres_as(Role.DRIVER)  # to say it now, where the file is not here
+    users = users_of(where.postgres)
+    postgres = None if users is None else (users / Role.DRIVER).read_text()
+    # what an earlier version has in the file beyond what is known, a password of Airflow, stays here
+    bundle = Bundle(endpoints=where.model_dump_json(exclude_none=True), credentials=passwords, kafka=kafka, postgres=postgres)
     sealed = Sealed(until=time.time() + seconds, data=Fernet(key).encrypt(bundle.model_dump_json(exclude_none=True).encode()).decode())
     with Channel(where.zookeeper, where.needed(Role.ADMIN)) as channel:
         for old in channel.children(paths.JOINING):
@@ -103,6 +110,9 @@ def join(file: Path) -> None:
     kept = brokers(signed(endpoints.load().kafka, User.DRIVER)).kept
     if kept is not None and bundle.kafka is not None:
         write_private(kept, bundle.kafka)
+    users = users_of(endpoints.load().postgres)
+    if users is not None and bundle.postgres is not None:
+        write_private(users / Role.DRIVER, bundle.postgres)
     file.unlink()
     log.info("joined", endpoints=str(endpoints.file()), credentials=str(where.credentials))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ops import endpoints, site, spark
 from ops.java import leaving
+from ops.model.access import Role
 from ops.model.ids import HostName, Incarnation
 from ops.model.incarnation import IncarnationSpec, Placement
 from ops.model.streams import User
@@ -86,7 +87,9 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
         jvm.java.lang.Class.forName(name)
     with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch, _temporary_below(scratch):
         for tier in declared.tiers:
-            setting = Setting(session, tier, 0, Streams(kafka), kafka, where.postgres, Path(scratch), list, lambda: 0, lambda: True)
+            setting = Setting(
+                session, tier, 0, Streams(kafka), kafka, where.postgres_as(Role.DRIVER), Path(scratch), list, lambda: 0, lambda: True
+            )
             engine_of(setting).warm(lambda: True)
     session.stop()
     session.sparkContext._gateway.shutdown()  # noqa: SLF001

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
 from ops import endpoints
+from ops.model.access import Role
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +46,7 @@ def main() -> int:
         rows = [tuple(row) for row in per_day(session.read.parquet(f"file://{archive}")).collect()]
     finally:
         session.stop()
-    write(where.postgres, rows)
+    write(where.postgres_as(Role.OPERATOR), rows)
     days = sorted({str(row[0]) for row in rows})
     total = sum(sum(row[2:]) for row in rows)
     sys.stdout.write(f"campaign_daily: {len(rows)} rows for {', '.join(days)}, {total} hits in all\n")

@@ -26,6 +26,7 @@ from ops import endpoints, site
 from ops.channel import Channel, ChannelAwayError, ConflictError, Write, trail
 from ops.model import paths
 from ops.model.access import Role
+from ops.model.database import OWNER
 from ops.model.incarnation import IncarnationSpec, TierWanted
 from ops.model.named import unknown
 from ops.model.streams import User
@@ -153,7 +154,9 @@ def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.
     kafka = where.kafka_as(User.PUBLISHER)
     new = topics.create(kafka, pipeline, settings.partitions, settings.durability)
     granted = grants.grant(kafka, pipeline)
-    filled = tables.create(where.postgres, pipeline)
+    shapes_before = (shape for each in releases.known(where.home) for shape in each.tiers.values())
+    earlier = {shape.sink.name for shape in shapes_before if shape.sink is not None}
+    filled = tables.create(where.postgres_as(OWNER), pipeline, earlier)
     release, is_new = releases.keep(where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, holds), hashed)
     counts = topics.partitions(kafka)
     specs = [

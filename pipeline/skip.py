@@ -99,7 +99,7 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel, closing(Streams(kafka)) as streams:
         inputs = streams.bounds([stream.name for stream in tier.inputs])
         if tier.sink is not None:
-            with closing(Ledger(where.postgres, name, 0, tier.sink)) as ledger:
+            with closing(Ledger(where.postgres_as(Role.OPERATOR), name, 0, tier.sink)) as ledger:
                 last = ledger.last()
                 found = gaps({} if last is None else last.ends, inputs.oldest)
                 if found and not dry_run:
@@ -110,7 +110,7 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
             tail = Tail(tier, streams).telling(streams.bounds(tier.written).ends, inputs, started)
             found = gaps(known(started, tail), inputs.oldest)
             if found and not dry_run:
-                with closing(Book(where.postgres)) as book:
+                with closing(Book(where.postgres_as(Role.OPERATOR))) as book:
                     book.save(name, Page(), [_lost(name, gap) for gap in found])
                 _want(channel, name, found, {gap.place: gap.end for gap in found})
     return found

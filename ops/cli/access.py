@@ -1,10 +1,12 @@
 """`sluice access` and `sluice token`: credentials, the access lists of a tree, and how a host gets its own. For the admin."""
 
 import json
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 import typer
 
 from ops import endpoints, joining
@@ -12,11 +14,12 @@ from ops.channel import Channel, trail, tree
 from ops.cli.ending import FAILED, OK, WrongUsageError
 from ops.cli.output import print_json
 from ops.cli.retiring import take_off
+from ops.database import users_of, without_user
 from ops.files import write_private
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.trail import Entry, Outcome
-from ops.platform import credentials
+from ops.platform import credentials, database_roles
 from ops.until import UntilError, ending
 
 SHOWN = 10
@@ -50,6 +53,33 @@ def apply(*, as_json: bool) -> None:
         print_json({"mended": mended})
     else:
         typer.echo(f"{mended} nodes had another access list." if mended else "Every node had its access list already.")
+
+
+def make_postgres(source: str, *, as_json: bool) -> None:
+    """Make PostgreSQL's roles and their passwords, and have the endpoints file name them; `source` holds a superuser's URL, - is stdin."""
+    file, found = endpoints.file(), endpoints.load()
+    folder = users_of(found.postgres) or file.parent / "postgres-users"
+    try:
+        superuser = (sys.stdin.read() if source == "-" else Path(source).read_text()).strip()
+        changed = database_roles.make(superuser, folder)
+    except OSError as error:
+        message = f"{source}: {error.strerror}; write the URL of a superuser of PostgreSQL there, such as postgresql://postgres:PASSWORD@db/postgres"
+        raise WrongUsageError(message) from error
+    except psycopg.Error as error:
+        reason = " ".join(str(error).split())
+        message = f"PostgreSQL has not taken it: {reason}; correct the URL, or the superuser's rights, and run it again: it goes on"
+        raise WrongUsageError(message) from error
+    address = without_user(found.postgres, folder)
+    if address != found.postgres:
+        said = {**json.loads(file.read_text()), "postgres": address}
+        file.write_text(json.dumps(said, indent=2) + "\n")  # in place: whose file it is stays
+    if as_json:
+        print_json({"folder": str(folder), "changed": changed})
+        return
+    typer.echo(f"PostgreSQL: {'; '.join(changed) or 'the roles and databases are as they have to be'}. The passwords are in {folder}.")
+    typer.echo(
+        f"Copy {file} to every machine, with the password files that it needs (docs/hosts.md), then run `python -m pipeline.publish`."
+    )
 
 
 def show(*, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from ops import endpoints
 from ops.cli.ending import PlatformAwayError
+from ops.model.access import Role
 from ops.model.incarnation import TierProgress
 from ops.model.resources import Frozen
 from ops.model.status import Check
@@ -125,7 +126,7 @@ def read_figures() -> Figures:
     import psycopg2  # type: ignore[import-untyped]  # noqa: PLC0415
 
     try:
-        with psycopg2.connect(endpoints.load().postgres, connect_timeout=CONNECT_SECONDS) as connection:
+        with psycopg2.connect(endpoints.load().postgres_as(Role.OPERATOR), connect_timeout=CONNECT_SECONDS) as connection:
             tiers = [TierProgress.model_validate(row) for row in _rows(connection, QUERY)]
             audit = tuple(Audited.model_validate(row) for row in _rows(connection, AUDIT))
             looked_at = frozenset(str(row["tier"]) for row in _rows(connection, LOOKED_AT))
@@ -135,6 +136,8 @@ def read_figures() -> Figures:
         return Figures(missing="the pipeline's tables are not made yet; `make up` makes them, or `python -m pipeline.publish`")
     except psycopg2.Error as error:
         return Figures(missing=away(error))
+    except endpoints.EndpointsError as error:
+        return Figures(missing=str(error))
     return Figures({progress.tier: progress for progress in tiers}, audit, looked_at, losses, replays)
 
 
@@ -143,7 +146,10 @@ def settle(number: int, by: str) -> int:
     import psycopg2  # noqa: PLC0415
 
     try:
-        with psycopg2.connect(endpoints.load().postgres, connect_timeout=CONNECT_SECONDS) as connection, connection.cursor() as cursor:
+        with (
+            psycopg2.connect(endpoints.load().postgres_as(Role.OPERATOR), connect_timeout=CONNECT_SECONDS) as connection,
+            connection.cursor() as cursor,
+        ):
             cursor.execute(SETTLE, (by, number))
             return int(cursor.rowcount)
     except psycopg2.Error as error:

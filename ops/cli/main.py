@@ -54,7 +54,7 @@ def audit(
     show(settle, as_json=as_json)
 
 
-@app.command(epilog="Example: sluice access || sluice access --apply")
+@app.command(epilog="Example: sluice access || sluice access --apply, or: sluice access --postgres superuser.url")
 def access(
     *,
     make: Annotated[bool, typer.Option("--make", help="Make a credential for each role that has none.")] = False,
@@ -62,11 +62,21 @@ def access(
     forget: Annotated[
         str | None, typer.Option("--forget", metavar="HOST", help="Take a host off the channel that has lost its own credential.")
     ] = None,
+    postgres: Annotated[
+        str | None,
+        typer.Option("--postgres", metavar="FILE", help="Make PostgreSQL's roles; FILE holds the URL of a superuser, - is stdin."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell whether every node of the channel is changed by those only who should. Takes the admin's credential; --forget the operator's."""
     from ops.cli import access as lists_of_access  # noqa: PLC0415
 
+    if postgres is not None:
+        if make or apply or forget is not None:
+            message = "--postgres goes alone"
+            raise WrongUsageError(message)
+        lists_of_access.make_postgres(postgres, as_json=as_json)
+        return
     if make and apply:
         message = "--make and --apply are two steps: in between, the credentials go to the machines that need them"
         raise WrongUsageError(message)

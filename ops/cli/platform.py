@@ -4,6 +4,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,6 +55,7 @@ def up(as_json: AsJson = False) -> None:  # noqa: FBT002
     _report(started)
     keys = where.secrets()
     typer.echo(f"\nAirflow   http://127.0.0.1:{where.ports.airflow}   user admin   password {keys.airflow}")
+    typer.echo("`sluice endpoints` prints those of its users `operator` and `viewer`, too.")
     typer.echo("Look on with `sluice status`; stop with `make down`.")
 
 
@@ -142,16 +144,29 @@ def doctor(
 
 def endpoints(as_json: AsJson = False) -> None:  # noqa: FBT002
     """Print where every service is. Example: sluice endpoints --json."""
-    from ops.endpoints import load  # noqa: PLC0415
+    from ops.endpoints import EndpointsError, load  # noqa: PLC0415
+    from ops.model.access import Role  # noqa: PLC0415
 
     found = load()
     places = found.model_dump(mode="json", exclude={"access", "spark_secret"})
+    with suppress(EndpointsError):  # the operator's password is on another machine
+        places["postgres"] = found.postgres_as(Role.OPERATOR)
+    users = _airflow_users(found.home)
     if as_json:
-        print_json(places)
+        print_json({**places, "airflow": {**places["airflow"], "users": users}})
         return
-    airflow = found.airflow
     rows = [(name, value) for name, value in places.items() if name != "airflow"]
-    print_table(("what", "where"), [*rows, ("airflow", f"{airflow.url} (user {airflow.user}, password {airflow.password})")], "")
+    known = ", ".join(f"user {user}, password {password}" for user, password in users.items())
+    print_table(("what", "where"), [*rows, ("airflow", f"{found.airflow.url}{f' ({known})' if known else ''}")], "")
+
+
+def _airflow_users(home: Path) -> dict[str, str]:
+    """Return Airflow's users and their passwords, where the embedded platform of this home has made them."""
+    from ops.platform.airflow import passwords  # noqa: PLC0415
+    from ops.platform.layout import layout  # noqa: PLC0415
+
+    where = layout()
+    return passwords(where) if where.home == home and (home / "secrets.json").exists() else {}
 
 
 def logs(

@@ -10,6 +10,7 @@ from ops.cli.connect import open_channel
 from ops.cli.ending import PlatformAwayError
 from ops.cli.figures import away
 from ops.cli.output import print_json, print_table
+from ops.model.access import Role
 from ops.model.resources import Frozen
 
 CONNECT_SECONDS = 2
@@ -67,7 +68,10 @@ def _kept(last: int, by: str | None, change: str | None) -> list[TrailLine]:
     import psycopg2  # type: ignore[import-untyped]  # noqa: PLC0415
 
     try:
-        with psycopg2.connect(endpoints.load().postgres, connect_timeout=CONNECT_SECONDS) as connection, connection.cursor() as cursor:
+        with (
+            psycopg2.connect(endpoints.load().postgres_as(Role.OPERATOR), connect_timeout=CONNECT_SECONDS) as connection,
+            connection.cursor() as cursor,
+        ):
             cursor.execute(QUERY, {"last": last, "by": by, "change": change})
             return [TrailLine(**dict(zip(TrailLine.model_fields, row, strict=True))) for row in cursor.fetchall()]
     except psycopg2.errors.UndefinedTable:

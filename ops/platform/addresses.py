@@ -2,20 +2,25 @@
 
 import json
 
+from ops.database import without_user
 from ops.endpoints import AirflowEndpoint, Endpoints
 from ops.files import write_private
 from ops.platform import credentials, kafka_users
 from ops.platform.layout import ADDRESS, Layout
 
 
-def write(where: Layout, pipeline: str, *, users: bool) -> Endpoints:
-    """Write the file, with credentials made where there are none; `users`: Kafka asks for one."""
+def write(where: Layout, pipeline: str, *, users: bool, roles: bool) -> Endpoints:
+    """Write the file, with credentials made where there are none; `users`: Kafka asks for one; `roles`: PostgreSQL has them.
+
+    Without roles everybody works as PostgreSQL's superuser: parts that are started alone, for tests and benches.
+    """
     ports, keys = where.ports, where.secrets()
+    address = f"postgresql://sluice:{keys.postgres}@{ADDRESS}:{ports.postgres}/sluice"
     found = Endpoints(
         kafka=kafka_users.address(where) if users else f"{ADDRESS}:{ports.kafka}",
         zookeeper=f"{ADDRESS}:{ports.zookeeper}/sluice/{pipeline}",
-        postgres=f"postgresql://sluice:{keys.postgres}@{ADDRESS}:{ports.postgres}/sluice",
-        airflow=AirflowEndpoint(url=f"http://{ADDRESS}:{ports.airflow}", user="admin", password=keys.airflow),
+        postgres=without_user(address, where.postgres_users) if roles else address,
+        airflow=AirflowEndpoint(url=f"http://{ADDRESS}:{ports.airflow}"),
         spark=f"spark://{ADDRESS}:{ports.spark}",
         ec2=f"http://{ADDRESS}:{ports.ec2}",
         home=where.home,

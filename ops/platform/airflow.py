@@ -14,6 +14,8 @@ import psycopg
 
 from ops.files import write_private
 from ops.java import home_for_spark
+from ops.model.database import AIRFLOW
+from ops.platform import database_roles
 from ops.platform.command import run_to_end
 from ops.platform.layout import ADDRESS, CHECKOUT, Layout
 from ops.platform.postgres import connect
@@ -22,6 +24,8 @@ from ops.platform.steps import Step
 
 GIVES_WAY = 5
 """Airflow is never inside the hand-over gap: it yields the processor to what serves records."""
+ROLES = {"admin": "admin", "operator": "user", "viewer": "viewer"}
+"""Airflow's users, and the role of each: an operator starts and ends runs, and neither sees nor changes connections and variables."""
 MIGRATION_SECONDS = 300
 FRESH_SECONDS = 15
 
@@ -29,7 +33,8 @@ FRESH_SECONDS = 15
 def environment(where: Layout) -> dict[str, str]:
     """Return Airflow's settings; each is `AIRFLOW__SECTION__KEY`, described in Airflow's configuration reference."""
     ports, keys = where.ports, where.secrets()
-    database = f"sluice:{keys.postgres}@{ADDRESS}:{ports.postgres}/airflow"
+    database_roles.make_passwords(where.postgres_users)
+    database = f"{AIRFLOW}:{database_roles.password(where.postgres_users, AIRFLOW)}@{ADDRESS}:{ports.postgres}/{AIRFLOW}"
     settings: dict[str, dict[str, object]] = {
         "core": {
             "dags_folder": CHECKOUT / "dags",
@@ -39,7 +44,7 @@ def environment(where: Layout) -> dict[str, str]:
             "parallelism": 4,
             "dags_are_paused_at_creation": False,
             "fernet_key": keys.airflow_fernet,
-            "simple_auth_manager_users": "admin:admin",
+            "simple_auth_manager_users": ",".join(f"{user}:{role}" for user, role in ROLES.items()),
             "simple_auth_manager_passwords_file": where.airflow / "passwords.json",
             "execution_api_server_url": f"http://{ADDRESS}:{ports.airflow}/execution/",
             "hostname_callable": "socket.gethostname",
@@ -107,13 +112,19 @@ def environment(where: Layout) -> dict[str, str]:
     }
 
 
+def passwords(where: Layout) -> dict[str, str]:
+    """Return the passwords of Airflow's users."""
+    keys = where.secrets()
+    return {"admin": keys.airflow, "operator": keys.airflow_operator, "viewer": keys.airflow_viewer}
+
+
 def migration(where: Layout) -> Step:
     """Return the step that makes Airflow's tables, or brings them to this version; it does nothing where they are."""
     marker = where.airflow / "migrated"
 
     def act(halt: threading.Event) -> str:
         wanted = version("apache-airflow")
-        write_private(where.airflow / "passwords.json", json.dumps({"admin": where.secrets().airflow}))
+        write_private(where.airflow / "passwords.json", json.dumps(passwords(where)))
         if marker.exists() and marker.read_text() == f"{wanted} {_revision(where)}":
             return f"already at {wanted}"
         log = where.logs / "airflow-migrate.log"

@@ -7,19 +7,17 @@ import urllib.request
 from typing import Any
 from urllib.parse import quote
 
-from ops.endpoints import AirflowEndpoint
-
 UNFINISHED = ("queued", "running")
 
 
 class AirflowRest:
     """One session with the API server."""
 
-    def __init__(self, endpoint: AirflowEndpoint) -> None:
+    def __init__(self, url: str, user: str, password: str) -> None:
         """Log in."""
-        self._url = endpoint.url
+        self._url = url
         self._token: str | None = None
-        answer = self._send("POST", "/auth/token", {"username": endpoint.user, "password": endpoint.password})
+        answer = self._send("POST", "/auth/token", {"username": user, "password": password})
         self._token = answer["access_token"]
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:

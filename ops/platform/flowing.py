@@ -52,7 +52,7 @@ def supervising(where: Layout, services: tuple[str, ...], patience: Patience) ->
         found = known_endpoints(where)
         with Channel(found.zookeeper) as channel:
             waiting = [f"tier_{name}" for name in expected(channel)]
-        rest = AirflowRest(found.airflow)
+        rest = AirflowRest(found.airflow.url, "operator", where.secrets().airflow_operator)
         until = time.monotonic() + DAGS_SECONDS
         triggered, total = 0, len(waiting)
         while waiting:

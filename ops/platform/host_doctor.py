@@ -1,5 +1,6 @@
 """Look at this machine as one host of a site: what its agent needs, and what its slots and drivers will need. Changes nothing."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from ops.agent import cpusets, network
 from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, cores_of, facts_of, link_of
 from ops.agent.trees import DISK, TASKS, divides_disk, trees
 from ops.brokers import brokers
+from ops.database import users_of
 from ops.endpoints import Endpoints
 from ops.model.access import Role
 from ops.model.assignment import HostFacts
@@ -266,4 +268,20 @@ def _channel(host: Host) -> Iterator[Finding]:
 def _services(host: Host) -> Iterator[Finding]:
     yield from reach.any_of("kafka", brokers(host.where.kafka).servers)
     yield from reach.any_of("spark", host.where.spark.removeprefix("spark://"))
-    yield reach.database(host.where.postgres)
+    yield from _database(host)
+
+
+def _database(host: Host) -> Iterator[Finding]:
+    """Look whether drivers of this host can work in PostgreSQL, as their own role."""
+    advice = "docs/hosts.md, PostgreSQL's roles"
+    try:
+        yield reach.database(host.where.postgres_as(Role.DRIVER))
+    except endpoints.EndpointsError as error:
+        yield Finding("postgres", Verdict.BAD, str(error), advice)
+    if users_of(host.where.postgres) is None:
+        yield Finding(
+            "postgres's roles", Verdict.NOTE, "there are none: every process works as the same user, which owns all tables", advice
+        )
+    if "password" in json.loads(endpoints.file().read_bytes()).get("airflow", {}):
+        file = endpoints.file()
+        yield Finding("airflow", Verdict.NOTE, f"{file} holds a password of Airflow, which no process of a host needs", "take it out")

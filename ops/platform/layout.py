@@ -68,8 +68,12 @@ class Secrets(Frozen):
     """Passwords and keys, made at random once for each home."""
 
     postgres: str = Field(default_factory=_random)
+    """Of PostgreSQL's superuser, as whom `sluice up` makes the roles: no process has it."""
     airflow: str = Field(default_factory=_random)
-    """The password of Airflow's user `admin`."""
+    """The password of Airflow's user `admin`, for whoever installed the platform: no process has it."""
+    airflow_operator: str = Field(default_factory=_random)
+    """Of its user `operator`, who runs runbooks; `sluice up` un-pauses and triggers the tiers' as this one."""
+    airflow_viewer: str = Field(default_factory=_random)
     spark: str = Field(default_factory=_random)
     """What Spark's master, workers and drivers prove to each other."""
     kafka: str = Field(default_factory=_random)
@@ -121,6 +125,11 @@ class Layout:
     def kafka_users(self) -> Path:
         """The passwords of Kafka's users, a file for each."""
         return self.home / "kafka-users"
+
+    @property
+    def postgres_users(self) -> Path:
+        """The passwords of PostgreSQL's roles, a file for each."""
+        return self.home / "postgres-users"
 
     @property
     def airflow(self) -> Path:

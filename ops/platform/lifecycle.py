@@ -41,7 +41,7 @@ def catalogue(where: Layout, *, users: bool) -> tuple[list[Service], list[Step]]
     config = site.load(where.site)
     name = config.pipeline.rsplit(".", 1)[-1]
     services = [
-        *parts(where, name, users=users), *sluice.services(where, config), *airflow.services(where),
+        *parts(where, name, users=users, roles=True), *sluice.services(where, config), *airflow.services(where),
     ]  # fmt: skip
     supervised = tuple(service.name for service in services if service.name.startswith("airflow-"))
     patience = flowing.Patience(flowing.TIERS_SECONDS)
@@ -81,7 +81,7 @@ def up(where: Layout, tell: Callable[[Timing], None]) -> Started:
         users = kafka.asks(where, supervisor.states(), otherwise=True)
         services, others = catalogue(where, users=users)
         check_ports(where, supervisor, services)
-        addresses.write(where, site.load(where.site).pipeline.rsplit(".", 1)[-1], users=users)
+        addresses.write(where, site.load(where.site).pipeline.rsplit(".", 1)[-1], users=users, roles=True)
         supervisor.launch(services)
         timings = run([*others, *steps_of(where, supervisor, services)], tell)
     return Started(timings, time.monotonic() - begun)

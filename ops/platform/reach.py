@@ -64,7 +64,7 @@ def database(url: str) -> Finding:
         psycopg.connect(url, connect_timeout=int(SECONDS)).close()
     except psycopg.Error as error:
         return Finding("postgres", Verdict.BAD, " ".join(str(error).split()), ADVICE)
-    return Finding("postgres", Verdict.OK, "takes the user and the password of the endpoints file")
+    return Finding("postgres", Verdict.OK, "takes the user and the password that drivers have here")
 
 
 def _reason(address: str) -> str | None:

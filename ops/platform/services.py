@@ -21,12 +21,12 @@ PARTS = ("zookeeper", "kafka", "postgres", "spark", "ec2")
 """What runs without anything of Sluice itself."""
 
 
-def parts(where: Layout, pipeline: str, *, users: bool) -> list[Service]:
-    """Describe the parts that Sluice stands on; `users`: Kafka asks for one."""
+def parts(where: Layout, pipeline: str, *, users: bool, roles: bool) -> list[Service]:
+    """Describe the parts that Sluice stands on; `users`: Kafka asks for one; `roles`: PostgreSQL has them."""
     return [
         zookeeper.service(where, pipeline),
         kafka.service(where, users=users),
-        postgres.service(where),
+        postgres.service(where, roles=roles),
         spark.service(where),
         ec2.service(where),
     ]
@@ -72,10 +72,11 @@ def start(where: Layout, only: Iterable[str], tell: Callable[[steps.Timing], Non
     name = pipeline_name(where)
     supervisor = Supervisor(where)
     users = kafka.asks(where, supervisor.states(), otherwise=False)
-    known = parts(where, name, users=users)
+    roles = where.postgres_users.exists()
+    known = parts(where, name, users=users, roles=roles)
     wanted = [service for service in known if service.name in set(only)]
     check_ports(where, supervisor, wanted)
-    addresses.write(where, name, users=users)
+    addresses.write(where, name, users=users, roles=roles)
     supervisor.launch(known)
     fetch = [fetch_step(where)] if any("jars" in service.needs for service in wanted) else []
     steps.run([*fetch, *steps_of(where, supervisor, wanted)], tell)

@@ -49,7 +49,7 @@ class Auditor:
         self._where = where
         self._streams = Streams(where.kafka_as(User.AUDIT))
         self._arriving = Streams(where.kafka_as(User.AUDIT), committed=False)
-        self._book = Book(where.postgres)
+        self._book = Book(where.postgres_as(Role.AUDIT))
         self._audits: dict[str, StreamAudit | TableAudit] = {}
         self._frontiers: dict[str, Frontier] = {}
         self._writers = {stream.name: tier.name for tier in tiers for stream in tier.outputs}

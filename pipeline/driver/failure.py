@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import psycopg
+
 from pipeline.driver.holes import meaning
 
+OLDER = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.InsufficientPrivilege)
+"""What PostgreSQL says where its tables, and the rights to them, are not as this version's `pipeline.publish` makes them."""
 LINES = 6
 WIDTH = 400
 
@@ -14,6 +18,8 @@ def plainly(error: BaseException) -> str:
     if java is not None:
         return _short(_root(java))
     text = str(error) or repr(error)
+    if isinstance(error, OLDER):
+        return _short(f"PostgreSQL: {text.splitlines()[0]}; its tables are not those of this version: run `python -m pipeline.publish`")
     known = type(error).__module__.startswith(("pipeline.", "ops."))
     return _short(text if known else f"{type(error).__name__}: {text}")
 

@@ -146,7 +146,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         log.info("session", seconds=round(time.monotonic() - begun, 1))
         workers = Workers(session, frozenset(slot_ids(spec.name, incarnation.incarnation, slots)), label, spec.quantum.threads)
         setting = Setting(
-            session, declared, incarnation.incarnation, streams, kafka, where.postgres, where.home,
+            session, declared, incarnation.incarnation, streams, kafka, where.postgres_as(Role.DRIVER), where.home,
             follow.started, lambda: follow.right, lambda: follow.owns,
             distance=spec.distance, one_for_one=check_tier(session, declared), partitions=incarnation.partitions,
             release=incarnation.release,

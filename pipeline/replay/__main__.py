@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     where = endpoints.load()
-    book = Book(where.postgres)
+    book = Book(where.postgres_as(Role.OPERATOR))
     known = None if chosen.resume is None else book.find(chosen.resume)
     name = chosen.tier if known is None else known.tier
     release, pipeline = _code(where, name)
@@ -100,7 +100,7 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
 
 def _cancel(chosen: argparse.Namespace) -> int:
     where = endpoints.load()
-    book = Book(where.postgres)
+    book = Book(where.postgres_as(Role.OPERATOR))
     replay = book.find(chosen.cancel)
     _tell(where, f"cancel replay {replay.number} of {replay.tier}")
     book.cancel(replay.number)

@@ -5,6 +5,7 @@ import threading
 import time
 
 from ops import endpoints
+from ops.model.access import Role
 from ops.model.ways import Ways
 from pipeline.declare import Pipeline, Tier
 from pipeline.driver.failure import plainly
@@ -39,7 +40,7 @@ class Player:
         self._ways = ways
         self._streams = Streams(kafka)
         self._pace = Pace(replay.rate)
-        self._watch = Watch(kafka, where.postgres, pipeline, self._pace)
+        self._watch = Watch(kafka, where.postgres_as(Role.OPERATOR), pipeline, self._pace)
         self._stop = threading.Event()
         self._quiet = False
         self._said = self._shown = 0.0
@@ -49,7 +50,9 @@ class Player:
         self._stop, self._quiet = stop, quiet
         where, kafka, replay = self._where, self._kafka, self.replay
         reader = Reader(kafka, where.home, self._tier, replay, self._streams, self._ways)
-        target = into(kafka, where.postgres, self._tier, replay, self._book, frozenset() if replay.quarantined else self._bad())
+        target = into(
+            kafka, where.postgres_as(Role.OPERATOR), self._tier, replay, self._book, frozenset() if replay.quarantined else self._bad()
+        )
         self._watch.start()
         try:
             while self.replay.left:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import psycopg
 
 from ops.platform import kafka_users
 from ops.platform.layout import Layout, Ports
+from ops.platform.postgres import connect
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,12 +46,16 @@ class Live:
     home: Path
     env: dict[str, str]
     endpoints: dict[str, Any] = field(default_factory=dict)
-    _token: tuple[str, float] = ("", 0.0)
+    _session: tuple[Callable[..., Any] | None, float] = (None, 0.0)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(home=self.home, ports=Ports.above(int(self.env["SLUICE_PORT_BASE"])), site=ROOT / "site.yaml")
 
     @property
     def kafka(self) -> dict[str, Any]:
         """What a client of Kafka's admin is told, who may do everything there."""
-        return kafka_users.admin(Layout(home=self.home, ports=Ports.above(int(self.env["SLUICE_PORT_BASE"])), site=ROOT / "site.yaml"))
+        return kafka_users.admin(self.layout)
 
     # -- the CLI
 
@@ -90,13 +94,17 @@ class Live:
 
     def rest(self, method: str, path: str, body: Any = None) -> Any:
         """Call Airflow's REST API with a token, as the docs say."""
-        airflow = self.endpoints["airflow"]
-        token, at = self._token
-        if time.monotonic() - at > 600 or not token:
-            answer = self._http("POST", f"{airflow['url']}/auth/token", {"username": airflow["user"], "password": airflow["password"]}, "")
-            token = answer["access_token"]
-            self._token = (token, time.monotonic())
-        return self._http(method, f"{airflow['url']}/api/v2{path}", body, token)
+        call, at = self._session
+        if call is None or time.monotonic() - at > 600:
+            call = self.session("operator", self.layout.secrets().airflow_operator)
+            self._session = (call, time.monotonic())
+        return call(method, path, body)
+
+    def session(self, user: str, password: str) -> Callable[..., Any]:
+        """Log in; return what calls the API as that user."""
+        url = self.endpoints["airflow"]["url"]
+        token = self._http("POST", f"{url}/auth/token", {"username": user, "password": password}, "")["access_token"]
+        return lambda method, path, body=None: self._http(method, f"{url}/api/v2{path}", body, token)
 
     @staticmethod
     def _http(method: str, url: str, body: Any, token: str) -> Any:
@@ -150,7 +158,7 @@ class Live:
     # -- PostgreSQL
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.endpoints["postgres"], autocommit=True) as connection:
+        with connect(self.layout, "sluice") as connection:
             return connection.execute(query, values).fetchall()  # type: ignore[arg-type]
 
     # -- processes

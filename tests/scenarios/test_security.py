@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from ops import endpoints
 from ops.agent.commands import Installation, command, environment, resources_file
@@ -19,6 +21,7 @@ from ops.channel import Channel, NotAllowedError, tree
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.assignment import Assignment, HostFacts, Unit, UnitKind, label_of, slot_id
+from ops.model.database import WORKERS
 from ops.model.ids import HostName, Incarnation, Tenant
 from ops.model.resources import Quantum
 from ops.model.streams import User
@@ -47,10 +50,12 @@ def secret(live: Live) -> dict[str, str]:
     kept = {f"the credential of {path.name}": path.read_text().strip() for path in (live.home / "credentials").iterdir()}
     own = {f"the credential of {path.parent.name}": path.read_text() for path in (live.home / "hosts").glob("*/credential")}
     users = {f"Kafka's {path.stem}": path.read_text().strip().removeprefix("password=") for path in (live.home / "kafka-users").iterdir()}
+    roles = {f"PostgreSQL's {path.name}": path.read_text().strip().rpartition(":")[2] for path in (live.home / "postgres-users").iterdir()}
+    assert len(roles) == len(WORKERS) + 1
     assert len(found) + len(kept) > 10
     assert len(own) >= len(HOSTS)
     assert len(users) == len(User)
-    return found | kept | own | users
+    return found | kept | own | users | roles
 
 
 def shown(text: str, secret: dict[str, str]) -> set[str]:
@@ -168,3 +173,38 @@ def test_a_worker_without_the_secret_is_not_taken_by_the_master(live: Live, wher
 def test_kafka_takes_its_users_only_and_each_for_its_own_part(where: endpoints.Endpoints) -> None:
     assert answer({"bootstrap.servers": brokers(where.kafka).servers}, b"forged") == "_MSG_TIMED_OUT"
     assert answer(brokers(where.kafka_as(User.DRIVER)).client, b"forged") == "TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_from_a_drivers_environment_no_dag_runs_and_no_table_goes(live: Live) -> None:
+    driver = next(process for process in psutil.process_iter() if "pipeline.driver" in process.cmdline())
+    environ = driver.environ()
+    text = Path(environ["SLUICE_ENDPOINTS"]).read_text()
+    passwords = json.loads((live.home / "secrets.json").read_text())
+    assert shown(text + json.dumps(environ), passwords) == {"spark"}, "which drivers prove to the master"
+    where = endpoints.Endpoints.model_validate_json(text)
+    run = json.dumps({"dag_run_id": "mine", "logical_date": None, "conf": {"host": "h1"}}).encode()
+    request = urllib.request.Request(
+        f"{where.airflow.url}/api/v2/dags/drain_host/dagRuns", run, {"Content-Type": "application/json"}, method="POST"
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=20)
+    assert refused.value.code == 401
+    with psycopg.connect(where.postgres_as(Role.DRIVER), autocommit=True) as link:
+        assert link.execute("SELECT count(*) > 0 FROM ledger").fetchone() == (True,), "it is a driver's"
+        for statement in (b"DROP TABLE delivered", b"COPY ledger TO PROGRAM 'cat'"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                link.execute(statement)
+    with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
+        psycopg.connect(make_conninfo(where.postgres_as(Role.DRIVER), dbname="airflow"))
+
+
+def test_a_viewer_sees_runs_in_airflow_and_starts_none(live: Live) -> None:
+    viewer = live.session("viewer", live.layout.secrets().airflow_viewer)
+    assert viewer("GET", "/dags/drain_host")["dag_id"] == "drain_host"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        viewer("POST", "/dags/drain_host/dagRuns", {"dag_run_id": "mine", "logical_date": None, "conf": {"host": "h1"}})
+    assert refused.value.code == 403
+    operator = live.session("operator", live.layout.secrets().airflow_operator)
+    with pytest.raises(urllib.error.HTTPError) as hidden:
+        operator("GET", "/connections")
+    assert hidden.value.code == 403, "connections hold logins, and are the admin's"

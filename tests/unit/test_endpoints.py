@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
+from ops.database import password_line, without_user
 from ops.endpoints import EndpointsError, load
+from ops.files import write_private
 from ops.model.access import Role
 
 GOOD = {
@@ -44,7 +47,7 @@ def test_an_address_of_zookeeper_that_nothing_could_connect_to_is_refused(file: 
     [
         ({"kafak": "k1:9092"}, ": kafak: there is no such key, did you mean kafka? known here: "),
         ({"home": 5}, ": home: write the path of a file or folder; it is 5"),
-        ({"postgres": "db:7391"}, ": postgres: write it like postgresql://USER:PASSWORD@HOST:5432/sluice"),
+        ({"postgres": "db:7391"}, ": postgres: write it like postgresql://HOST:5432/sluice?users=FOLDER"),
         ({"airflow": "http://a:8080"}, ": airflow: write keys and values below it"),
     ],
 )
@@ -73,3 +76,35 @@ def test_what_is_no_json_or_cannot_be_read_is_refused_too(file: Path) -> None:
         load()
     file.mkdir()
     assert " cannot be read by user " in refused(file)
+
+
+def test_postgres_is_asked_by_each_role_with_a_file_that_libpq_reads(file: Path, tmp_path: Path) -> None:
+    users = tmp_path / "postgres users"
+    address = f"postgresql://db1,db2:5433/sluice?sslmode=verify-full&users={users}"
+    file.write_text(json.dumps({**GOOD, "postgres": address}))
+    with pytest.raises(EndpointsError, match=r"driver does not exist.*copy it from where `sluice access --postgres` was run"):
+        load().postgres_as(Role.DRIVER)
+    write_private(users / "driver", password_line("sluice_driver", "s3cret"))
+    signed = load().postgres_as(Role.DRIVER)
+    assert conninfo_to_dict(signed) == {
+        "host": "db1,db2", "port": ",5433", "dbname": "sluice", "user": "sluice_driver", "sslmode": "verify-full",
+        "passfile": str(users / "driver"),
+    }  # fmt: skip
+    (users / "driver").chmod(0o640)
+    with pytest.raises(EndpointsError, match="can be read by others, so libpq ignores it: chmod 600"):
+        load().postgres_as(Role.DRIVER)
+
+
+def test_an_address_of_before_that_names_its_user_is_used_as_it_is(file: Path) -> None:
+    before = "postgresql://sluice:s3cret@db:5432/sluice?sslmode=require"
+    file.write_text(json.dumps({**GOOD, "postgres": before}))
+    assert {load().postgres_as(role) for role in Role} == {before}
+    after = without_user(before, Path("/etc/sluice/postgres-users"))
+    assert after == "postgresql://db:5432/sluice?sslmode=require&users=/etc/sluice/postgres-users"
+
+
+@pytest.mark.parametrize("wrong", ["postgresql://sluice:s3cret@db/sluice?users=/x", "postgresql://db/sluice?users=x"])
+def test_roles_of_postgres_and_a_user_in_its_address_do_not_go_together(file: Path, wrong: str) -> None:
+    file.write_text(json.dumps({**GOOD, "postgres": wrong}))
+    assert "names no user, and the folder's path begins with /" in (said := refused(file))
+    assert "s3cret" not in said

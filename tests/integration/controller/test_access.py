@@ -39,7 +39,7 @@ def place(zookeeper, tmp_path, request):
         kafka=away,
         zookeeper=f"{zookeeper}/{request.node.name[:40]}",
         postgres=f"postgresql://x@{away}/x",
-        airflow=endpoints.AirflowEndpoint(url=f"http://{away}", user="x", password="x"),
+        airflow=endpoints.AirflowEndpoint(url=f"http://{away}"),
         spark=f"spark://{away}",
         home=tmp_path,
         access=credentials.make(tmp_path / "credentials"),
@@ -379,11 +379,14 @@ def test_a_channel_that_is_away_is_told_from_one_that_refuses(place):
 def test_a_host_joins_with_a_token_once_and_serves_with_what_it_got(place, admin, tmp_path, monkeypatch):
     known, folder, file = tmp_path / "endpoints.json", place.access.credentials, tmp_path / "h1.token"
     users = tmp_path / "kafka"
-    users.mkdir()
     write_private(users / "driver.properties", "password=x1\n")
-    place = place.model_copy(update={"kafka": f"ssl://127.0.0.1:1?ca=/c/ca.pem&users={users}"})
+    for role in (Role.DRIVER, Role.OPERATOR):
+        write_private(tmp_path / "postgres" / role, f"*:*:*:sluice_{role}:x2\n")
+    addresses = {"kafka": f"ssl://127.0.0.1:1?ca=/c/ca.pem&users={users}", "postgres": f"postgresql://db/x?users={tmp_path}/postgres"}
+    place = place.model_copy(update=addresses)
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(known))
-    known.write_text(place.model_dump_json())
+    written = place.model_dump_json(exclude_none=True)
+    known.write_text(written.replace('"airflow":{', '"airflow":{"user":"admin","password":"airflows",'))  # as of an earlier version
     token, secret = joining.make(place, 60), place.needed(Role.AGENT).password
     (name,) = admin.children(paths.JOINING)
     sealed = admin.kazoo.get(paths.joining(name))[0].decode()
@@ -392,7 +395,8 @@ def test_a_host_joins_with_a_token_once_and_serves_with_what_it_got(place, admin
     assert f"token {name} for a host that joins" in {each.entry.what for each in trail.waiting(admin)}
 
     known.unlink()  # a bare host has the same paths, and nothing there
-    shutil.rmtree(users)
+    for gone in (users, tmp_path / "postgres"):
+        shutil.rmtree(gone)
     admins = folder.rename(tmp_path / "the admin's")
     file.write_text(token.model_dump_json())
     folder.write_text("nothing can be written below it")
@@ -405,6 +409,9 @@ def test_a_host_joins_with_a_token_once_and_serves_with_what_it_got(place, admin
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == dict.fromkeys(joining.HELD, 0o600)
     assert endpoints.load() == place
     assert brokers(place.kafka_as(User.DRIVER)).client["sasl.password"] == "x1"
+    assert {path.name for path in (tmp_path / "postgres").iterdir()} == {"driver"}
+    assert place.postgres_as(Role.DRIVER).startswith("postgresql://sluice_driver@db/x?passfile=")
+    assert "airflows" not in known.read_text()
     with connected(endpoints.load(), Role.AGENT) as agent:
         agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
     file.write_text(token.model_dump_json())

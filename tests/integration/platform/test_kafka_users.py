@@ -44,7 +44,7 @@ def up_with_users(where: Layout) -> str:
     """Do of `sluice up` what is Kafka's; return what became of it."""
     supervisor = Supervisor(where)
     users = kafka.asks(where, supervisor.states(), otherwise=True)
-    addresses.write(where, "hits", users=users)
+    addresses.write(where, "hits", users=users, roles=False)
     service = kafka.service(where, users=users)
     supervisor.launch([service])
     timings = run([fetch_step(where), *steps_of(where, supervisor, [service])], print)

@@ -1,5 +1,6 @@
 """An incarnation asks for exactly its own slots, and says plainly what fails."""
 
+import psycopg
 import pytest
 
 from ops.model.ids import HostName, Incarnation, TierName
@@ -45,3 +46,14 @@ def test_javas_stack_is_left_out():
 
 def test_our_own_errors_need_no_class_name():
     assert plainly(declare.DeclarationError('tier "x": wrong')) == 'tier "x": wrong'
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (psycopg.errors.UndefinedColumn('column "lost" does not exist\nLINE 1'), 'column "lost" does not exist'),
+        (psycopg.errors.InsufficientPrivilege("permission denied for table ledger"), "permission denied for table ledger"),
+    ],
+)
+def test_tables_of_another_version_are_told_with_the_way_out(error, said):
+    assert plainly(error) == f"PostgreSQL: {said}; its tables are not those of this version: run `python -m pipeline.publish`"

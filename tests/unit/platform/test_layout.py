@@ -20,7 +20,7 @@ def test_two_bases_ten_apart_share_no_port() -> None:
 def test_the_base_that_a_home_was_started_with_is_kept_until_another_is_asked_for(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_HOME", str(where.home))
     monkeypatch.delenv("SLUICE_PORT_BASE", raising=False)
-    addresses.write(where, "hits", users=True)
+    addresses.write(where, "hits", users=True, roles=True)
     assert layout().ports == where.ports
     monkeypatch.setenv("SLUICE_PORT_BASE", "41000")
     assert layout().ports == Ports.above(41000)
@@ -74,17 +74,18 @@ def test_a_secret_that_a_new_version_has_more_is_added_once_to_those_of_an_older
 
 
 def test_what_is_written_for_others_is_what_they_read(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    addresses.write(where, "hits", users=True)
+    addresses.write(where, "hits", users=True, roles=True)
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(where.endpoints))
     found = endpoints.load()
     assert found.zookeeper == f"127.0.0.1:{where.ports.zookeeper}/sluice/hits"
-    assert found.airflow.password == where.secrets().airflow
+    keys, written = where.secrets(), where.endpoints.read_text()
+    assert not [name for name in ("postgres", "airflow", "airflow_operator") if getattr(keys, name) in written]
     assert found.home == where.home
     assert stat.S_IMODE(where.endpoints.stat().st_mode) == 0o600
     assert {path.name for path in where.credentials.iterdir()} == set(Role)
     assert {stat.S_IMODE(path.stat().st_mode) for path in where.credentials.iterdir()} == {0o600}
     assert len({found.needed(role).password for role in Role}) == len(Role)  # type: ignore[union-attr]
-    assert addresses.write(where, "hits", users=True) == found, "a second start changes nothing"
+    assert addresses.write(where, "hits", users=True, roles=True) == found, "a second start changes nothing"
 
 
 def test_a_home_that_cannot_be_written_is_named_with_the_way_out(where: Layout) -> None:
