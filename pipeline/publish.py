@@ -29,6 +29,7 @@ from ops.model.access import Role
 from ops.model.database import OWNER
 from ops.model.incarnation import IncarnationSpec, TierWanted
 from ops.model.named import unknown
+from ops.model.release import Release
 from ops.model.streams import User
 from ops.model.tier import TierSpec
 from ops.model.trail import Entry, Outcome
@@ -164,9 +165,7 @@ def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.
         for spec in pipeline.specs()
     ]
     with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
-        for each in releases.known(where.home):
-            if not channel.exists(paths.release(each.name)):
-                channel.multi([Write(paths.release(each.name), each, None), _told(f"publish {each.name}")])
+        _declare(channel, release)
         for spec in specs:
             channel.put(paths.tier(spec.name), spec)
         stopped = retire(channel, {spec.name for spec in specs})
@@ -191,6 +190,16 @@ def running_undeclared(channel: Channel, declared: Collection[str]) -> list[str]
     undeclared = [name for name in channel.children("/tiers") if name not in declared]
     wanted = {name: channel.read(paths.wanted(name), TierWanted) for name in undeclared}
     return [name for name, node in wanted.items() if node is None or node.value.running]
+
+
+def _declare(channel: Channel, release: Release) -> None:
+    """Keep the digest of a release in the channel: drivers go by that, and by no file beside the code."""
+    known = channel.read(paths.release(release.name), Release)
+    if known is None:
+        channel.multi([Write(paths.release(release.name), release, None), _told(f"publish {release.name}")])
+    elif known.value.digest != release.digest:
+        message = f"release {release.name} has other code in the channel: change the pipeline, be it a comment, and publish again"
+        raise releases.ChangedError(message)
 
 
 def retire(channel: Channel, declared: Collection[str]) -> list[str]:

@@ -1,8 +1,11 @@
 """Releases on the disk that all hosts share: a copy of the pipeline's package each, kept by `publish`, imported by drivers.
 
 `<home>/releases/<name>/code/…` is the copy, and `release.json` beside it says what others rely on of it (decision record 0021).
+Whoever can write in the shared folder can change both, so a driver trusts neither. It copies the files to a folder of its own, and
+imports that copy only if its digest is the one in the channel (decision record 0050).
 """
 
+import atexit
 import hashlib
 import importlib
 import shutil
@@ -15,23 +18,30 @@ from types import ModuleType
 
 from ops.files import make_folders, sync, sync_tree
 from ops.model.ids import TierName
-from ops.model.release import Release, TierShape, number_of
+from ops.model.release import NAME, Release, TierShape, is_named, name_of, number_of
 from pipeline.declare import DeclarationError, Pipeline, pipeline_of
 
 KEEP = 10
 """How many of the newest are kept, besides those that are in use."""
-DIGITS = 8
 SAID = "release.json"
 CODE = "code"
 
 
 class ChangedError(Exception):
-    """A release is not what it was when it was published, or is not there."""
+    """A release is not what it was when it was published, or does not exist."""
 
 
 def folder(home: Path) -> Path:
     """Return where the releases are."""
     return home / "releases"
+
+
+def place(home: Path, name: str) -> Path:
+    """Return the folder of a release; ChangedError where its name is none, and might lead elsewhere."""
+    if NAME.fullmatch(name) is None:
+        message = f"{name!r} is no name of a release: those are like r7-3f9a2c1b"
+        raise ChangedError(message)
+    return folder(home) / name
 
 
 def source(module: str) -> Path:
@@ -63,9 +73,10 @@ def digest(code: Path) -> str:
 
 
 def known(home: Path) -> list[Release]:
-    """Return the releases that there are, the oldest first."""
-    said = (path.read_text() for path in folder(home).glob(f"r*/{SAID}"))
-    return sorted((Release.model_validate_json(text, extra="allow") for text in said), key=lambda each: each.number)
+    """Return the releases that are kept, the oldest first; a folder that is not called as its release is none."""
+    files = [path for path in folder(home).glob(f"r*/{SAID}") if NAME.fullmatch(path.parent.name)]
+    kept = ((path.parent.name, Release.model_validate_json(path.read_text(), extra="allow")) for path in files)
+    return sorted((release for name, release in kept if name == release.name), key=lambda each: each.number)
 
 
 def same(home: Path, module: str) -> Release | None:
@@ -88,11 +99,12 @@ def keep(
     there, hashed = known(home), digest(code)
     if checked not in {None, hashed}:
         raise ChangedError(_changed(code))
-    if (found := _of(there, module, hashed)) is not None:
+    found = _of([each for each in there if _intact(home, each)], module, hashed)
+    if found is not None:
         sync(folder(home))  # whoever published it may have died before syncing
         return found, False
     number = max((release.number for release in there), default=0) + 1
-    release = Release(name=f"r{number}-{hashed[:DIGITS]}", module=module, digest=hashed, published_at=now, tiers=shapes())
+    release = Release(name=name_of(number, hashed), module=module, digest=hashed, published_at=now, tiers=shapes())
     make_folders(folder(home))
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder(home)))
     try:
@@ -117,13 +129,25 @@ def keep(
     return release, is_new
 
 
+def _intact(home: Path, release: Release) -> bool:
+    """Tell whether the copy is still what its release says."""
+    try:
+        return is_named(release.name, release.digest) and digest(_code_of(place(home, release.name))) == release.digest
+    except (OSError, StopIteration):
+        return False
+
+
+def _code_of(at: Path) -> Path:
+    return next((at / CODE).iterdir())
+
+
 def _changed(code: Path) -> str:
     return f"{code} was changed while it was published; publish again"
 
 
-def state_of(home: Path, name: str, tier: str) -> tuple[str, ...] | None:
-    """Return what a tier of a release holds in Spark, operator by operator; None where nobody knows."""
-    shape = _said(home, name).tiers.get(TierName(tier))
+def state_of(release: Release, tier: str) -> tuple[str, ...] | None:
+    """Return what a tier of a release holds in Spark, operator by operator; None where nobody knows. Pure."""
+    shape = release.tiers.get(TierName(tier))
     return None if shape is None or shape.state is None else shape.state.operators or None
 
 
@@ -131,35 +155,47 @@ def prune(home: Path, used: Collection[str]) -> list[str]:
     """Remove old releases that nothing uses, and return their names."""
     gone = [release.name for release in known(home)[:-KEEP] if release.name not in used]
     for name in gone:
-        shutil.rmtree(folder(home) / name)
+        shutil.rmtree(place(home, name))
     return sorted(gone, key=number_of)
 
 
-def load(home: Path, name: str) -> Pipeline:
+def load(home: Path, name: str, release: Release | None) -> Pipeline:
     """Import a release's code in the place of what Python finds under its name, and return its `PIPELINE`.
 
-    Spark's Python workers would find the other under that name, so they get the code with what refers to it.
+    `release` is what the channel says of it. ChangedError: the shared folder has other code, or none. Spark's Python workers
+    would find the other code under that name, so they get the code with what refers to it.
     """
     from pyspark import cloudpickle  # noqa: PLC0415 — publishing code that is known needs no Spark
 
-    at = folder(home) / name
+    at = place(home, name)
+    if release is None or not is_named(name, release.digest):
+        message = f"release {name} is not in the channel, so nobody knows which code it is: publish, and `sluice upgrade` to that"
+        raise ChangedError(message)
     try:
-        release = _said(home, name)
-        code = next(iter((at / CODE).iterdir()))
-        hashed = digest(code)
+        code = _own_copy(_code_of(at))
     except (OSError, StopIteration) as error:
         message = f"release {name} is not in {folder(home)}, which all hosts have to share: {error or 'it has no code'}"
         raise ChangedError(message) from error
-    if hashed != release.digest:
-        message = f"release {name} in {folder(home)} was changed after it was published; publish the code that is wanted, and upgrade"
+    if digest(code) != release.digest:
+        message = (
+            f"release {name} in {folder(home)} was changed after it was published, and is not run: find out by whom; "
+            "then publish the code that is wanted, and `sluice upgrade` to it"
+        )
         raise ChangedError(message)
     made = _import(release.module, code)
     cloudpickle.register_pickle_by_value(made)
     return pipeline_of(made, release.module)
 
 
-def _said(home: Path, name: str) -> Release:
-    return Release.model_validate_json((folder(home) / name / SAID).read_text(), extra="allow")
+def _own_copy(code: Path) -> Path:
+    """Copy the files to where no other host writes: what is looked at is what is imported, with no compiled files beside it."""
+    own = Path(tempfile.mkdtemp(prefix="release-"))
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    for path in _files(code):
+        target = own / path.relative_to(code.parent)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    return own / code.name
 
 
 def _import(module: str, code: Path) -> ModuleType:

@@ -3,7 +3,9 @@
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+from pydantic import Field
 
 from ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
 from ops.model.resources import CoreCount, Frozen, Mebibytes, Quantum
@@ -23,7 +25,8 @@ class UnitKind(StrEnum):
 class Unit(Frozen):
     """One container on a host. Agents know nothing of tiers: this is all they need."""
 
-    id: UnitId
+    id: Annotated[UnitId, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    """The folder of its files is called so."""
     kind: UnitKind
     tenant: Tenant
     incarnation: Incarnation

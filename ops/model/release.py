@@ -3,6 +3,8 @@
 Written by `pipeline.publish` beside the code and to the channel; the controller, which has no Spark, compares two of them.
 """
 
+import re
+
 from pydantic import Field
 
 from ops.model.ids import TierName
@@ -54,7 +56,7 @@ class Release(Frozen):
     module: str
     """The Python module that it is a copy of."""
     digest: str
-    """The hash of its files."""
+    """The hash of its files. A driver goes by the one in the channel, which only the publisher writes, and imports no other files."""
     published_at: float
     tiers: dict[TierName, TierShape] = Field(default_factory=dict)
 
@@ -62,6 +64,20 @@ class Release(Frozen):
     def number(self) -> int:
         """Tell it from earlier and later ones."""
         return number_of(self.name)
+
+
+NAME = re.compile(r"r[1-9][0-9]{0,8}-[0-9a-f]{8}")
+DIGITS = 8
+
+
+def name_of(number: int, digest: str) -> str:
+    """Return what a release of this number and digest is called."""
+    return f"r{number}-{digest[:DIGITS]}"
+
+
+def is_named(name: str, digest: str) -> bool:
+    """Tell whether a release's name is a plain one, and that of its digest."""
+    return NAME.fullmatch(name) is not None and name.endswith(f"-{digest[:DIGITS]}")
 
 
 def number_of(name: str) -> int:

@@ -20,6 +20,7 @@ from ops.channel import Channel, ChannelAwayError, ConflictError
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.exporter import Exporter
+from ops.model.release import Release
 from ops.model.status import Loss
 from ops.model.streams import User
 from pipeline import declare, published, releases
@@ -179,11 +180,13 @@ class Auditor:
         self._away.add(tier)
 
 
-def tiers_to_audit(home: Path) -> tuple[Tier, ...]:
+def tiers_to_audit(where: endpoints.Endpoints) -> tuple[Tier, ...]:
     """Return the tiers that were published last, of whichever site file; without a release those of this site's pipeline."""
-    release = published.release()
-    if release is not None:
-        return releases.load(home, release).tiers
+    name = published.release()
+    if name is not None:
+        with Channel(where.zookeeper, where.credential(Role.AUDIT)) as channel:
+            said = channel.read(paths.release(name), Release)
+        return releases.load(where.home, name, None if said is None else said.value).tiers
     return declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tiers
 
 
@@ -196,9 +199,9 @@ def main() -> int:
         begun = published.changed_at()
         where = endpoints.load()
         where.needed(Role.AUDIT)
-        auditor = Auditor(tiers_to_audit(where.home), where)
+        auditor = Auditor(tiers_to_audit(where), where)
     except (
-        site.SiteError, declare.DeclarationError, endpoints.EndpointsError, FileNotFoundError, releases.ChangedError
+        site.SiteError, declare.DeclarationError, endpoints.EndpointsError, FileNotFoundError, releases.ChangedError, ChannelAwayError,
     ) as error:  # fmt: skip
         sys.stderr.write(f"{error}\n")
         return 1

@@ -24,6 +24,7 @@ from ops.model.incarnation import (
     advance,
     directive,
 )
+from ops.model.release import Release
 from ops.model.tier import TierSpec
 from ops.model.ways import Ways, newest
 
@@ -58,8 +59,8 @@ class Follow:
 
     # -- at start
 
-    def wait_for_start(self) -> tuple[TierSpec, IncarnationSpec] | None:
-        """Return what this incarnation is, as soon as the channel says so; None when asked to end before."""
+    def wait_for_start(self) -> tuple[TierSpec, IncarnationSpec, Release | None] | None:
+        """Return what this incarnation is, and its release, as soon as the channel says so; None when asked to end before."""
         said = 0.0
         while not self._leaving():
             try:
@@ -68,8 +69,10 @@ class Follow:
                 spec = self._channel.read(paths.tier(self._tier), TierSpec)
                 mine = self._channel.read(paths.incarnation(self._tier, self.me), IncarnationSpec)
                 if spec is not None and mine is not None:
+                    named = mine.value.release
+                    release = None if named is None else self._channel.read(paths.release(named), Release)
                     self.look()
-                    return spec.value, mine.value
+                    return spec.value, mine.value, None if release is None else release.value
                 missing = f"tier {self._tier!r}" if spec is None else f"incarnation {self.me} of {self._tier!r}"
                 reason = f"{missing} is not in the channel"
             except (ChannelAwayError, ConflictError) as error:

@@ -16,6 +16,7 @@ from ops.model.access import Role
 from ops.model.assignment import label_of, slot_ids
 from ops.model.exporter import Exporter
 from ops.model.incarnation import Directive, IncarnationSpec, State
+from ops.model.release import Release
 from ops.model.streams import User
 from ops.model.tier import Mode, TierSpec
 from pipeline import declare, releases
@@ -78,7 +79,13 @@ def _address() -> str:
 
 
 def _run(  # noqa: PLR0913, PLR0917 — what one incarnation is
-    follow: Follow, where: endpoints.Endpoints, spec: TierSpec, incarnation: IncarnationSpec, jvm: Jvm, flow: Flow
+    follow: Follow,
+    where: endpoints.Endpoints,
+    spec: TierSpec,
+    incarnation: IncarnationSpec,
+    release: Release | None,
+    jvm: Jvm,
+    flow: Flow,
 ) -> int:
     if follow.told() is Directive.EXIT:
         follow.enter(State.STOPPED)
@@ -86,21 +93,21 @@ def _run(  # noqa: PLR0913, PLR0917 — what one incarnation is
     follow.note()
     begun = time.monotonic()
     try:
-        pipeline = _load(where.home, incarnation.release)
+        pipeline = _load(where.home, incarnation.release, release)
         # what is published last says how large it is; all else is as its own release has it
         mine = pipeline.spec(spec.name).model_copy(update={"quantum": spec.quantum, "driver": spec.driver})
-        return _serve(follow, where, mine, incarnation, pipeline.tier(spec.name), jvm, flow, begun)
+        return _serve(follow, where, mine, incarnation, release, pipeline.tier(spec.name), jvm, flow, begun)
     except Exception as error:
         log.exception("failed before it could run")
         follow.enter(State.FAILED, error=plainly(error))
         return 1
 
 
-def _load(home: Path, release: str | None) -> declare.Pipeline:
-    """Import the code that the incarnation runs; without a release, what this host's checkout has."""
-    if release is not None:
-        return releases.load(home, release)
-    return declare.load(_site().pipeline)
+def _load(home: Path, name: str | None, release: Release | None) -> declare.Pipeline:
+    """Import the code that the incarnation runs, which the channel knows as `release`; without a name, what this host's checkout has."""
+    if name is None:
+        return declare.load(_site().pipeline)
+    return releases.load(home, name, release)
 
 
 def _site() -> site.Site:
@@ -112,6 +119,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     where: endpoints.Endpoints,
     spec: TierSpec,
     incarnation: IncarnationSpec,
+    release: Release | None,
     declared: declare.Tier,
     jvm: Jvm,
     flow: Flow,
@@ -150,7 +158,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
             follow.started, lambda: follow.right, lambda: follow.owns,
             distance=spec.distance, one_for_one=check_tier(session, declared), partitions=incarnation.partitions,
             release=incarnation.release,
-            holds=None if incarnation.release is None else releases.state_of(where.home, incarnation.release, spec.name),
+            holds=None if release is None else releases.state_of(release, spec.name),
             depot=depot, workers=workers, flow=flow,
             relieved=follow.relieved, held=lambda: follow.held, silent=lambda: follow.silent, ways=follow,
             writers=ControlTopic(kafka, spec.name, follow),

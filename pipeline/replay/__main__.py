@@ -22,6 +22,7 @@ from ops.channel import Channel, ChannelAwayError, ConflictError, trail
 from ops.model import paths
 from ops.model.access import Role
 from ops.model.incarnation import IncarnationSpec, OwnerRecord
+from ops.model.release import Release
 from ops.model.streams import User
 from ops.model.tier import TierSpec
 from ops.model.trail import Entry, Outcome
@@ -119,8 +120,9 @@ def _code(where: endpoints.Endpoints, tier: str) -> tuple[str | None, Pipeline]:
         if owner is not None and owner.value.owner is not None:
             running = channel.read(paths.incarnation(tier, owner.value.owner), IncarnationSpec)
             release = release if running is None else running.value.release
+        said = None if release is None else channel.read(paths.release(release), Release)
     if release is not None:
-        return release, releases.load(where.home, release)
+        return release, releases.load(where.home, release, None if said is None else said.value)
     return None, declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
 
 

@@ -85,6 +85,12 @@ class Once(Table):
     archive: str | None = None
     """The folder below `archive/` that gets the same rows as Parquet, by hour."""
 
+    def __post_init__(self) -> None:
+        """Refuse a folder that would lead elsewhere."""
+        if self.archive is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", self.archive):
+            message = f'sink "{self.name}": archive is {self.archive!r}; name one folder, of letters, digits, _, . and -'
+            raise DeclarationError(message)
+
     def statements(self) -> list[sql.Composed]:
         """Add the time, the origin and the batch of each row."""
         stamp = sql.Identifier(self.stamp) + sql.SQL(" timestamptz NOT NULL DEFAULT clock_timestamp()")

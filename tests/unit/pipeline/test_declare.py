@@ -118,3 +118,9 @@ def test_a_module_without_a_pipeline_is_refused():
 def test_an_unknown_tier_is_answered_with_those_there_are():
     with pytest.raises(DeclarationError, match=r'no tier "entri"; the pipeline has entry, enrich'):
         load("pipeline.hits").tier("entri")
+
+
+@pytest.mark.parametrize("archive", ["../hits", "/hits", "a/b", "..", ""])
+def test_an_archive_that_would_leave_its_folder_is_refused(archive):
+    with pytest.raises(DeclarationError, match=r"name one folder, of letters, digits"):
+        Once("rows", {"id": "text"}, archive=archive)

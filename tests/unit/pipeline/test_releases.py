@@ -1,5 +1,8 @@
 """Releases: the same code is the same release, new code a new one, and what is loaded is the copy."""
 
+import os
+import py_compile
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.model.release import StateShape, TierShape
+from ops.model.release import Release, StateShape, TierShape
 from pipeline import declare, releases
 from pipeline.declare import DeclarationError
 from pipeline.shapes import columns, shapes
@@ -64,8 +67,8 @@ def test_unchanged_code_is_the_release_that_it_was(tmp_path, shop):
 def test_it_says_what_a_tier_of_it_holds(tmp_path):
     holding = TierShape(inputs=(), state=StateShape(lateness=60, time=None, operators=("Aggregate of who",)))
     release, _ = releases.keep(tmp_path, "shop", 1.0, lambda: {"t": holding, "u": TierShape(inputs=())})
-    assert releases.state_of(tmp_path, release.name, "t") == ("Aggregate of who",)
-    assert releases.state_of(tmp_path, release.name, "u") is None
+    assert releases.state_of(release, "t") == ("Aggregate of who",)
+    assert releases.state_of(release, "u") is None
 
 
 def test_what_is_loaded_is_the_copy_whatever_the_checkout_has_by_now(tmp_path, shop):
@@ -74,17 +77,17 @@ def test_what_is_loaded_is_the_copy_whatever_the_checkout_has_by_now(tmp_path, s
     second, _ = publish(tmp_path)
     (shop / "__init__.py").write_text("raise RuntimeError\n")
     for release, word in ((first, "first"), (second, "second")):
-        loaded = releases.load(tmp_path, release.name)
+        loaded = releases.load(tmp_path, release.name, release)
         assert [tier.name for tier in loaded.tiers] == ["t"]
         assert word == sys.modules["shop"].WORD
-        assert Path(str(sys.modules["shop.words"].__file__)).is_relative_to(releases.folder(tmp_path) / release.name)
+        assert not Path(str(sys.modules["shop.words"].__file__)).is_relative_to(tmp_path), "where other hosts write"
 
 
 def test_a_part_of_a_package_and_a_single_module_are_loaded_likewise(tmp_path, shop):
     (shop / "hits.py").write_text(CODE)
     release, _ = publish(tmp_path, "shop.hits")
     (shop / "hits.py").write_text("")
-    loaded = releases.load(tmp_path, release.name)
+    loaded = releases.load(tmp_path, release.name, release)
     assert sys.modules["shop"].hits is sys.modules["shop.hits"]
     assert loaded.tier("t").transform(5) == 5
 
@@ -93,7 +96,7 @@ def test_functions_of_a_release_go_to_sparks_workers_by_value(tmp_path, shop):
     from pyspark import cloudpickle  # noqa: PLC0415
 
     release, _ = publish(tmp_path)
-    transform = releases.load(tmp_path, release.name).tier("t").transform
+    transform = releases.load(tmp_path, release.name, release).tier("t").transform
     pickled = cloudpickle.dumps(transform)
     del sys.modules["shop"]
     (shop / "__init__.py").write_text("raise RuntimeError\n")
@@ -104,9 +107,61 @@ def test_a_release_that_was_changed_or_is_gone_is_not_run(tmp_path, shop):
     release, _ = publish(tmp_path)
     (releases.folder(tmp_path) / release.name / "code" / shop.name / "words.py").write_text("WORD = 'other'\n")
     with pytest.raises(releases.ChangedError, match="was changed after it was published"):
-        releases.load(tmp_path, release.name)
-    with pytest.raises(releases.ChangedError, match="release r9-0 is not in"):
-        releases.load(tmp_path, "r9-0")
+        releases.load(tmp_path, release.name, release)
+    shutil.rmtree(releases.folder(tmp_path) / release.name)
+    with pytest.raises(releases.ChangedError, match=f"release {release.name} is not in"):
+        releases.load(tmp_path, release.name, release)
+
+
+def test_what_is_beside_the_code_is_not_believed_but_the_channel(tmp_path, shop):
+    release, _ = publish(tmp_path)
+    at = releases.folder(tmp_path) / release.name
+    words = at / "code" / shop.name / "words.py"
+    words.write_text("WORD = 'forged'\n")
+    forged = release.model_copy(update={"digest": releases.digest(at / "code" / shop.name)})
+    (at / releases.SAID).write_text(forged.model_dump_json())
+    with pytest.raises(releases.ChangedError, match="was changed after it was published, and is not run"):
+        releases.load(tmp_path, release.name, release)
+    with pytest.raises(releases.ChangedError, match="is not in the channel"):
+        releases.load(tmp_path, release.name, None)
+    again, is_new = publish(tmp_path)
+    assert (is_new, again.number) == (True, 2), "the code that is wanted is published anew, and not the copy that was changed"
+
+
+def test_compiled_files_beside_the_code_are_not_run(tmp_path, shop):
+    release, _ = publish(tmp_path)
+    code = releases.folder(tmp_path) / release.name / "code" / shop.name
+    source = code / "words.py"
+    seen = source.stat()
+    source.write_text("WORD = 'false'\n")  # as long as the one that is published
+    compiled = Path(py_compile.compile(str(source), doraise=True))
+    source.write_text("WORD = 'first'\n")
+    os.utime(source, ns=(seen.st_atime_ns, compiled_time := int.from_bytes(compiled.read_bytes()[8:12], "little") * 10**9))
+    assert compiled_time
+    assert releases.digest(code) == release.digest
+    releases.load(tmp_path, release.name, release)
+    assert sys.modules["shop"].WORD == "first"
+
+
+@pytest.mark.parametrize("name", ["../r1-00000000", "r1-0", "r0-00000000", "r1-00000000/../..", "r1-0000000g", ".", ""])
+def test_a_name_that_is_none_leads_nowhere(tmp_path, name):
+    record = Release.model_construct(name=name, module="shop", digest="0" * 64, published_at=0.0, tiers={})
+    with pytest.raises(releases.ChangedError, match="is no name of a release"):
+        releases.load(tmp_path, name, record)
+
+
+def test_a_folder_that_says_it_is_another_release_is_none(tmp_path, shop):
+    release, _ = publish(tmp_path)
+    elsewhere = tmp_path / "kept"
+    elsewhere.mkdir()
+    for number in range(2, releases.KEEP + 4):
+        (shop / "words.py").write_text(f"WORD = {number}\n")
+        publish(tmp_path)
+    said = releases.folder(tmp_path) / release.name / releases.SAID
+    said.write_text(release.model_copy(update={"name": "../kept"}).model_dump_json())
+    assert release.name not in {each.name for each in releases.known(tmp_path)}
+    releases.prune(tmp_path, ())
+    assert elsewhere.exists()
 
 
 def test_code_that_is_no_longer_what_was_checked_is_not_kept(tmp_path, shop):

@@ -1,0 +1,88 @@
+"""Code in the shared folder that is not what was published: every host refuses to run it, whatever lies beside it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ops.channel import Channel
+from ops.endpoints import Endpoints
+from ops.model import paths
+from ops.model.access import Role
+from ops.model.ids import HostName, Incarnation, TierName
+from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Placement, State
+from pipeline import declare, releases
+from tests.lab import HOSTS, ROOT, free_base, until
+
+pytestmark = pytest.mark.timeout(180)
+PIPELINE = "pipeline.hits"
+TIER = TierName("entry")
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Iterator[Channel]:
+    """Return the channel of a home that has ZooKeeper and nothing else, as its admin."""
+    base = str(free_base())
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
+    env = kept | {"SLUICE_HOME": str(tmp_path), "SLUICE_PORT_BASE": base}
+    command = [sys.executable, "-m", "ops.platform.services"]
+    try:
+        subprocess.run([*command, "up", "--only", "zookeeper"], env=env, cwd=ROOT, check=True)
+        where = Endpoints.model_validate_json((tmp_path / "endpoints.json").read_text())
+        with Channel(where.zookeeper, where.needed(Role.ADMIN)) as made:
+            yield made
+    finally:
+        subprocess.run([*command, "down"], env=env, cwd=ROOT, check=True)
+
+
+def drive(home: Path, number: int, host: str) -> "subprocess.Popen[bytes]":
+    """Start a driver as the agent of a host does, which has its own folder and the shared one."""
+    own = home / "hosts" / host
+    own.mkdir(parents=True, exist_ok=True)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")} | {
+        "SLUICE_HOME": str(own), "SLUICE_ENDPOINTS": str(home / "endpoints.json"), "SLUICE_SITE": str(ROOT / "site.yaml"),
+        "SLUICE_HOST": host, "SLUICE_HOST_ADDRESS": HOSTS[host], "TMPDIR": str(own),
+    }  # fmt: skip
+    with (own / "log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pipeline.driver", TIER, str(number), "400", str(home)], env=env, cwd=ROOT, stdout=log, stderr=log
+        )
+
+
+def test_changed_code_in_the_shared_folder_is_refused_by_every_host(channel: Channel, tmp_path: Path) -> None:
+    release, _ = releases.keep(tmp_path, PIPELINE, 1.0, dict)
+    channel.put(paths.release(release.name), release)
+    channel.put(paths.tier(TIER), declare.load(PIPELINE).spec(TIER))
+    at = releases.place(tmp_path, release.name)
+    code = next((at / "code").iterdir())
+    with (code / "__init__.py").open("a") as source:
+        source.write(f"\nopen('{tmp_path}/ran', 'w')\n")
+    forged = json.loads((at / "release.json").read_text()) | {"digest": releases.digest(code)}
+    (at / "release.json").write_text(json.dumps(forged))
+    drivers = []
+    try:
+        for number, host in enumerate(HOSTS, start=1):
+            name = HostName(host)
+            spec = IncarnationSpec(
+                tier=TIER, incarnation=Incarnation(number), placement=Placement(driver=name, slots=(name,)), reason="test",
+                created_at=0.0, release=release.name,
+            )  # fmt: skip
+            channel.put(paths.incarnation(TIER, number), spec)
+            channel.put(paths.owner(TIER), OwnerRecord(owner=number, epoch=number))
+            drivers.append(drive(tmp_path, number, host))
+
+            def failed(number: int = number) -> IncarnationReport | None:
+                said = channel.read(paths.report(TIER, number), IncarnationReport)
+                return said.value if said is not None and said.value.state is State.FAILED else None
+
+            report = until(f"the driver on {host} refuses it", failed, 60)
+            assert f"release {release.name} in {releases.folder(tmp_path)} was changed after it was published" in (report.error or "")
+    finally:
+        for driver in drivers:
+            driver.kill()
+            driver.wait()
+    assert not (tmp_path / "ran").exists()
