@@ -113,15 +113,19 @@ class ShiftConfig(Frozen):
         return name
 
 
+CONNECTION = r"conn:[A-Za-z0-9_.-]+"
+"""How an address names an Airflow connection."""
+
+
 class Alerts(Frozen):
     """Where alerts go; both may be absent, then they are only in the logs and in Airflow."""
 
     email_to: tuple[str, ...] = ()
     email_from: str = "sluice@localhost"
-    smtp: str | None = Field(default=None, pattern=r"^[^\s/]+:\d+$")
-    """`host:port` of an SMTP server."""
-    webhook: str | None = Field(default=None, pattern=r"^https?://\S+$")
-    """A URL that takes a JSON POST: `https://chat.example/hooks/1`."""
+    smtp: str | None = Field(default=None, pattern=rf"^({CONNECTION}|[^\s/]+:\d+)$")
+    """`host:port` of an SMTP server, or `conn:NAME`, an Airflow connection that may hold a login."""
+    webhook: str | None = Field(default=None, pattern=rf"^({CONNECTION}|https?://\S+)$")
+    """A URL that takes a JSON POST: `https://chat.example/hooks/1`, or `conn:NAME`."""
 
 
 class Ec2Config(Frozen):

@@ -10,6 +10,7 @@ import logging
 import re
 import smtplib
 import socket
+import ssl
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -172,6 +173,12 @@ def _connection(address: str) -> Connection | None:
     return BaseHook.get_connection(address.removeprefix(BY_CONNECTION)) if address.startswith(BY_CONNECTION) else None
 
 
+def _trusting(connection: Connection | None) -> ssl.SSLContext:
+    """Return how a server proves its name: by a certificate of an authority that the machine trusts, or that the connection names."""
+    named = None if connection is None else connection.extra_dejson.get("ca")
+    return ssl.create_default_context(cafile=named)
+
+
 def _mail(alert: Alert, addresses: Alerts) -> None:
     if not addresses.smtp or not addresses.email_to:
         return
@@ -189,7 +196,7 @@ def _mail(alert: Alert, addresses: Alerts) -> None:
         return
     host, number = connection.host or "localhost", connection.port or 587
     with smtplib.SMTP(host, number, local_hostname=socket.gethostname(), timeout=SEND_SECONDS) as server:
-        server.starttls()
+        server.starttls(context=_trusting(connection))  # smtplib by itself would take any certificate, and say the password to its owner
         if connection.login:
             server.login(connection.login, connection.password or "")
         server.send_message(message)
@@ -208,7 +215,7 @@ def _post(alert: Alert, addresses: Alerts) -> None:
         headers["Authorization"] = f"Bearer {connection.password}"
     body: dict[str, Any] = {**alert.model_dump(), "subject": alert.subject, "text": alert.text}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310 - the scheme is checked
-    with urllib.request.urlopen(request, timeout=SEND_SECONDS):  # noqa: S310
+    with urllib.request.urlopen(request, timeout=SEND_SECONDS, context=_trusting(connection)):  # noqa: S310
         pass
 
 

@@ -78,6 +78,8 @@ def refused(path: Path) -> str:
         ("pipeline: p\nhosts: []\nreboot: systemctl", ": reboot: write a list, such as [a, b]; it is 'systemctl'"),
         ("pipeline: p\nhosts: []\nalerts: {smtp: mail}", ": alerts.smtp: "),
         ("pipeline: p\nhosts: []\nalerts: {webhook: 'ftp://x'}", ": alerts.webhook: "),
+        ("pipeline: p\nhosts: []\nalerts: {webhook: 'conn:a b'}", ": alerts.webhook: "),
+        ("pipeline: p\nhosts: []\nalerts: {smtp: 'conn:'}", ": alerts.smtp: "),
         (
             f"pipeline: p\nhosts: [{HOST.replace('127.0.1.1', 'no address!')}]",
             ": hosts.0.address: 'no address!' is no address: write the one",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import threading
 from email import message_from_bytes
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,11 +11,13 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult
 
 from ops.platform.alerts import look
 from ops.platform.finding import Verdict
 from sluice_airflow import forms, notifier
 from sluice_airflow.notifier import SluiceNotifier
+from tests.authority import Authority
 from tests.integration.airflow.conftest import ROOT, free_port
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -22,11 +25,15 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 class Mailbox:
     def __init__(self):
-        self.mails = []
+        self.mails, self.logins = [], []
 
     async def handle_DATA(self, _server, _session, envelope):  # noqa: N802
         self.mails.append((envelope.rcpt_tos, message_from_bytes(envelope.content)))
         return "250 OK"
+
+    def takes(self, _server, _session, _envelope, _mechanism, login):
+        self.logins.append((login.login.decode(), login.password.decode()))
+        return AuthResult(success=True)
 
 
 @pytest.fixture
@@ -40,11 +47,66 @@ def mailbox():
 
 
 @pytest.fixture
+def private(tmp_path):
+    """A mail server that takes mail over STARTTLS and with a login only."""
+    authority, box = Authority(tmp_path, "ca"), Mailbox()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.sign("mail")[0])
+    controller = Controller(
+        box, hostname="127.0.0.1", port=free_port(), tls_context=context, require_starttls=True, auth_required=True, authenticator=box.takes
+    )
+    controller.start()
+    box.port, box.ca = controller.port, str(authority.file)
+    yield box
+    controller.stop()
+
+
+def connects(monkeypatch, name, **settings):
+    """Make an Airflow connection."""
+    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps({"conn_type": "generic", **settings}))
+
+
+def test_mail_with_a_login_goes_to_the_right_server_only(private, alerts_to, monkeypatch, tmp_path):
+    login = {"login": "me", "password": "s3cret", "port": private.port}
+    alerts_to(email_to=["ops@example.org"], smtp="conn:our_mail")
+    refused = [
+        ({"host": "127.0.0.1"}, "certificate verify failed: unable to get local issuer certificate"),
+        ({"host": "127.0.0.1", "extra": {"ca": str(Authority(tmp_path, "stranger").file)}}, "certificate verify failed"),
+        ({"host": "localhost", "extra": {"ca": private.ca}}, "Hostname mismatch"),
+    ]
+    for number, (server, why) in enumerate(refused, start=1):
+        connects(monkeypatch, "our_mail", **login, **server)
+        with pytest.raises(ConnectionError, match=why):
+            NOTIFIER.notify(failed(number))
+    assert private.logins == [], "whoever answers in its place is told no password"
+    connects(monkeypatch, "our_mail", **login, host="127.0.0.1", extra={"ca": private.ca})
+    NOTIFIER.notify(failed(9))
+    assert private.logins == [("me", "s3cret")]
+    assert [to for to, _ in private.mails] == [["ops@example.org"]]
+
+
+def test_a_webhook_of_a_connection_gets_its_token(web, alerts_to, monkeypatch):
+    alerts_to(webhook="conn:our_hook")
+    connects(monkeypatch, "our_hook", host=web.url, password="t0ken")
+    NOTIFIER.notify(failed())
+    asyncio.run(NOTIFIER.async_notify(failed(2)))
+    assert web.tokens == ["Bearer t0ken"] * 2
+    assert [post["attempt"] for post in web.posts] == [1, 2]
+
+
+def test_a_connection_that_does_not_exist_is_named(alerts_to):
+    alerts_to(webhook="conn:nobodys")
+    with pytest.raises(ConnectionError, match=r"webhook: .*nobodys.*`alerts:` in the site file"):
+        NOTIFIER.notify(failed())
+
+
+@pytest.fixture
 def web():
-    posts = []
+    posts, tokens = [], []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
+            tokens.append(self.headers["Authorization"])
             posts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(204)
             self.end_headers()
@@ -55,7 +117,7 @@ def web():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield SimpleNamespace(posts=posts, url=f"http://127.0.0.1:{server.server_port}/alerts")
+    yield SimpleNamespace(posts=posts, tokens=tokens, url=f"http://127.0.0.1:{server.server_port}/alerts")
     server.shutdown()
     thread.join()
     server.server_close()
