@@ -9,6 +9,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -180,14 +182,21 @@ class Auditor:
         self._away.add(tier)
 
 
-def tiers_to_audit(where: endpoints.Endpoints) -> tuple[Tier, ...]:
-    """Return the tiers that were published last, of whichever site file; without a release those of this site's pipeline."""
+def tiers_to_audit(home: Path, known: Callable[[str], Release | None]) -> tuple[Tier, ...]:
+    """Return the tiers that were published last, of whichever site file; without a release those of this site's pipeline.
+
+    `known` tells what the channel says of a release, by whose digest its code is imported.
+    """
     name = published.release()
     if name is not None:
-        with Channel(where.zookeeper, where.credential(Role.AUDIT)) as channel:
-            said = channel.read(paths.release(name), Release)
-        return releases.load(where.home, name, None if said is None else said.value).tiers
+        return releases.load(home, name, known(name)).tiers
     return declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tiers
+
+
+def _known(where: endpoints.Endpoints, name: str) -> Release | None:
+    with Channel(where.zookeeper, where.credential(Role.AUDIT)) as channel:
+        read = channel.read(paths.release(name), Release)
+    return None if read is None else read.value
 
 
 def main() -> int:
@@ -199,7 +208,7 @@ def main() -> int:
         begun = published.changed_at()
         where = endpoints.load()
         where.needed(Role.AUDIT)
-        auditor = Auditor(tiers_to_audit(where), where)
+        auditor = Auditor(tiers_to_audit(where.home, partial(_known, where)), where)
     except (
         site.SiteError, declare.DeclarationError, endpoints.EndpointsError, FileNotFoundError, releases.ChangedError, ChannelAwayError,
     ) as error:  # fmt: skip

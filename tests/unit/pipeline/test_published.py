@@ -3,9 +3,12 @@
 import pytest
 from simulation.world import tier
 
+from ops.model.release import Release
 from ops.model.tier import Mode
 from pipeline import declare, published, releases
 from pipeline.audit.__main__ import tiers_to_audit
+
+RELEASE = Release(name="r1-00000000", module="pipeline.hits", digest="0" * 64, published_at=0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -21,11 +24,15 @@ def home(tmp_path, monkeypatch):
 def test_before_anything_was_published_the_sites_pipeline_is_audited(home):
     assert published.release() is None
     assert published.changed_at() == 0
-    assert {each.name for each in tiers_to_audit(home)} == {"enter", "store"}
+    assert {each.name for each in tiers_to_audit(home, dict[str, Release]().get)} == {"enter", "store"}
 
 
 def test_what_another_site_file_published_is_audited(home, monkeypatch):
-    monkeypatch.setattr(releases, "load", lambda at, name: {(home, "r1-0"): declare.load("pipeline.hits")}[at, name])
-    published.write([tier("entry", Mode.BATCH, 0, release="r1-0")])
+    def load(at, name, release):
+        assert (at, name, release) == (home, RELEASE.name, RELEASE), "as the channel knows it"
+        return declare.load("pipeline.hits")
+
+    monkeypatch.setattr(releases, "load", load)
+    published.write([tier("entry", Mode.BATCH, 0, release=RELEASE.name)])
     assert published.changed_at() > 0
-    assert {each.name for each in tiers_to_audit(home)} == {"entry", "enrich", "counts", "outbound"}
+    assert {each.name for each in tiers_to_audit(home, {RELEASE.name: RELEASE}.get)} == {"entry", "enrich", "counts", "outbound"}
