@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ops.channel import Channel
@@ -83,6 +84,8 @@ def test_changed_code_in_the_shared_folder_is_refused_by_every_host(channel: Cha
             assert f"release {release.name} in {releases.folder(tmp_path)} was changed after it was published" in (report.error or "")
     finally:
         for driver in drivers:
-            driver.kill()
+            jvms = psutil.Process(driver.pid).children(recursive=True)  # a driver that is killed leaves its own behind
+            for process in (driver, *jvms):
+                process.kill()
             driver.wait()
     assert not (tmp_path / "ran").exists()
