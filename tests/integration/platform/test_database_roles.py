@@ -19,7 +19,7 @@ from ops.platform import database_roles
 from ops.platform.layout import CHECKOUT, Layout, Ports
 from ops.platform.postgres import superuser
 from pipeline import declare, nightly, tables
-from pipeline.audit import fold
+from pipeline.audit import fold, retention
 from pipeline.audit.book import Book, Line, Missing, Page
 from pipeline.audit.trail import _ADD
 from pipeline.driver.progress import UPSERT
@@ -197,6 +197,7 @@ def test_the_audit_and_the_operator_do_theirs(where: Endpoints) -> None:
         book.open().execute(_ADD, ("operator", "e-1", 1.0, "me", None, "x", None, "done", ""))
         book.open().execute("SELECT FROM delivered, campaign_counts, intents, replays, added_up, tier_progress, campaign_daily")
         assert book.forget(["counts"]) == []
+        assert retention.forget(book.open()) == 0
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             book.open().execute("UPDATE delivered SET id = ''")
     assert figures.read_figures().missing is None
