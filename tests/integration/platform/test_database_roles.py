@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -194,7 +195,7 @@ def test_the_audit_and_the_operator_do_theirs(where: Endpoints) -> None:
             book.save_complete("counts", 1.0)
         fold.fold(book.open(), "counts")
         book.open().execute(fold.FOLD, {"tier": "counts", "day": "2020-01-01", "batch": 0})
-        book.open().execute(_ADD, ("operator", "e-1", 1.0, "me", None, "x", None, "done", ""))
+        book.open().execute(_ADD, ("operator", "e-1", time.time(), "me", None, "x", None, "done", ""))
         book.open().execute("SELECT FROM delivered, campaign_counts, intents, replays, added_up, tier_progress, campaign_daily")
         assert book.forget(["counts"]) == []
         assert retention.forget(book.open()) == 0
