@@ -10,17 +10,23 @@ from pipeline.lineage import COLUMN, incoming
 from pipeline.sinks.sink import Absorbed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
+
+    from pipeline.driver.watermark import Watermark
 
 TIME = "time"
 NAME = "_origin"
 UNMATCHED = "unmatched"
 """A record that has found no partner, and that its join leaves out (`pipeline.joins`): it is counted, not written."""
 APART = 300
-"""So far apart the partitions of a tier's inputs may be read, by the time of arrival. Unit: seconds."""
+"""A record may arrive in the pipeline so long before another that lies before it in its partition. Unit: seconds."""
 DROPS = "StreamingDeduplicateWithinWatermarkExec"
 """The operator that drops replays, by its name in Spark's plan."""
+TIMES = "EventTimeWatermarkExec"
+"""The operator that notes the newest `time` of its input in a batch; Spark's watermark follows it when the batch is over."""
 
 
 def absorbed(records: "list[DataFrame]", tier: Tier) -> "DataFrame":
@@ -72,6 +78,23 @@ def counted(query: "StreamingQuery") -> Absorbed:
         sum(metrics.apply("numOutputRows").value() for metrics in found),
         sum(metrics.apply("numDroppedDuplicateRows").value() for metrics in found),
     )
+
+
+def hold_watermark(query: "StreamingQuery", watermark: "Watermark", waiting: "Iterable[int] | None") -> None:
+    """Have the watermark that follows the query's batch pass no record that waits; `waiting` is as in `Watermark.after`."""
+    execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001 — likewise; Spark reads these figures once the batch is written
+    kept = [each.eventTimeStats() for each in _named(execution.executedPlan(), TIMES)]
+    times = [each.value().max() if each.value().count() else None for each in kept]
+    for each, newest in zip(kept, watermark.after(times, waiting, execution.offsetSeqMetadata().batchWatermarkMs()), strict=True):
+        each.reset()
+        if newest is not None:
+            each.value().add(newest)
+
+
+def _named(plan: Any, name: str) -> list[Any]:
+    """Return the operators of a kind, the upper ones first."""
+    mine = [plan] if plan.getClass().getSimpleName() == name else []
+    return [*mine, *(each for child in _children(plan) for each in _named(child, name))]
 
 
 def _drops(plan: Any) -> list[Any]:

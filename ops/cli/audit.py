@@ -102,6 +102,11 @@ def _print(figures: Figures, stands: list[str]) -> None:
             typer.echo(f"{line.tier} is not audited from its first record: {_since(line)}{line.partial}.")
         if line.unknown:
             typer.echo(f"{line.tier} delivers at most once: up to {line.unknown} of its records may be lost, and were not sent again.")
+        if line.late:
+            typer.echo(
+                f"{line.tier}: {line.late} of its records came later than its State.lateness allows, and are in none of its results. "
+                f"Look for a sender that was away or whose clock is wrong, or raise lateness; sluice_tier_records_late_total says when."
+            )
     for loss in figures.losses[:SHOWN]:
         typer.echo(f"Loss {loss.number}, found {ago(loss.found_at)} ago: {loss.sentence}.")
     if len(figures.losses) > SHOWN:

@@ -21,11 +21,12 @@ AUDIT = (
     "select tier, sum(once)::bigint as once, sum(again)::bigint as again, bool_and(judges) as judges,"
     " sum(unseen)::bigint as unseen, max(checked) as checked,"
     " extract(epoch from max(at))::float8 as at, extract(epoch from max(complete))::float8 as complete,"
-    " coalesce(max(sent.lost), 0)::bigint as unknown,"
+    " coalesce(max(batches.lost), 0)::bigint as unknown, coalesce(max(batches.late), 0)::bigint as late,"
     " coalesce(json_object_agg(partition, since) filter (where partial <> ''), '{}') as since,"
     " coalesce(max(partial), '') as partial"
     " from audit left join frontier using (tier)"
-    " left join (select tier, sum(lost) as lost from ledger where lost > 0 group by tier) as sent using (tier)"
+    " left join (select tier, sum(lost) as lost, sum(late) as late from ledger where lost > 0 or late > 0 group by tier) as batches"
+    " using (tier)"
     " group by tier order by tier"
 )
 LOOKED_AT = "select tier from audit_read union select tier from audit"
@@ -63,6 +64,8 @@ class Audited(Frozen):
     """Why the audit does not cover the tier from its first record on; empty when it does."""
     since: dict[str, int | None] = Field(default_factory=dict)
     """Of such a tier the first offset that the audit judges, by partition; None where it was not noted."""
+    late: int = 0
+    """Records that its state did not take, because they came too late."""
 
 
 class Found(Frozen):

@@ -1,7 +1,7 @@
 """Reading Kafka from the driver itself, beside Spark: ends of streams, the tail of an output, the last record of each partition."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -143,6 +143,28 @@ class Streams:
                         del left[place]
         self._consumer.unassign()
 
+    def ahead(self, places: Mapping[str, int], count: int) -> Iterator[Message]:
+        """Yield the next records of each partition from its place on: `count`, or all that are there; StreamError if Kafka fails."""
+        left = {split(place): [offset, count] for place, offset in places.items()}
+        self._consumer.assign([TopicPartition(*key, offset) for key, (offset, _) in left.items()])
+        deadline = time.monotonic() + SECONDS
+        try:
+            while left:
+                for message in self._consumer.consume(1000, timeout=0.2):
+                    key = (str(message.topic()), message.partition() or 0)
+                    if self._is_end(message):
+                        left.pop(key, None)
+                    elif message.error() is None and key in left and (message.offset() or 0) >= left[key][0]:
+                        yield message
+                        left[key][1] -= 1
+                        if not left[key][1]:
+                            del left[key]
+                if left and time.monotonic() > deadline:
+                    text = f"Kafka at {self._bootstrap} does not give {', '.join(name(*key) for key in sorted(left))}"
+                    raise StreamError(text)
+        finally:
+            self._consumer.unassign()
+
     def last(self, topics: Sequence[str], ends: dict[str, int], before: int = 1) -> list[Seen]:
         """Return the last records (`before` of each partition) of these streams."""
         starts = {(topic, partition): max(0, ends[name(topic, partition)] - before) for topic, partition in self._all(topics)}
@@ -207,6 +229,12 @@ class Streams:
 
     def _all(self, topics: Sequence[str]) -> list[tuple[str, int]]:
         return [(topic, partition) for topic in topics for partition in range(self.partitions(topic))]
+
+
+def arrived(message: Message, *, outside: bool) -> int:
+    """Return when a record arrived in the pipeline (epoch ms), as `lineage.incoming` reads it: one from `outside` arrives in its stream."""
+    header = None if outside else next((value for key, value in message.headers() or () if key == "t0"), None)
+    return int(header) if header is not None and header.isdigit() else int(message.timestamp()[1])
 
 
 def parse(message: Message) -> Seen | None:

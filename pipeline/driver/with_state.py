@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
+from confluent_kafka import KafkaException
 
 from ops.model.incarnation import Receipt
-from pipeline.absorbing import UNMATCHED, absorbed, counted, output_mode
+from pipeline.absorbing import UNMATCHED, absorbed, counted, hold_watermark, output_mode
 from pipeline.driver.checkpoints import Checkpoints, Code
 from pipeline.driver.depot import Depot
 from pipeline.driver.engine import Setting, offsets_option, source
 from pipeline.driver.into_sink import QUIET_SECONDS, IntoSink
 from pipeline.driver.positions import GoneError, start
 from pipeline.driver.repartition import repartition
-from pipeline.driver.streams import Bounds
+from pipeline.driver.streams import Bounds, StreamError, Streams, arrived
 from pipeline.driver.vouched import Vouched
+from pipeline.driver.watermark import Watermark
 from pipeline.sinks.ledger import Batch, Last
 from pipeline.sinks.sink import Absorbed, Rows, Unfit
 from pipeline.sinks.table import Latest
@@ -32,6 +34,10 @@ VOUCH = 100
 """So many of the ledger's last batches are looked for among checkpoints; Spark keeps a fifth of that (`minBatchesToRetain`)."""
 UNREADABLE = ("CANNOT_LOAD_STATE_STORE", "Checksum error", "Incomplete log file")
 """What Spark says of a checkpoint whose state, or log, it cannot read."""
+LATE_SECONDS = 60.0
+"""Between two warnings that records came too late."""
+AHEAD = 500
+"""So many of the records that wait are looked at after each batch, of all partitions together."""
 TRIES = 3
 """So many checkpoints that cannot be loaded are enough: what is damaged is a part of all of them, and the state is made again."""
 
@@ -109,6 +115,9 @@ class WithState(IntoSink):
         self._run: str | None = None
         """The folder of the checkpoint of the query that runs; a warm-up's is elsewhere."""
         self._changes = Changes(sink)
+        self._watermark = Watermark()
+        self._ahead = Streams(setting.kafka)
+        """Looks at what waits; used by the query's own thread alone."""
         self._absorbed = Absorbed()
         """By the batches after `_since`."""
         self._since = -1
@@ -121,6 +130,8 @@ class WithState(IntoSink):
         """The ledger's batches whose checkpoints Spark could not load, since one was loaded."""
         self._loaded: int | None = None
         """The ledger's batch whose checkpoint the run began from."""
+        self._warned = -LATE_SECONDS
+        """When it was said last that records came too late. Monotonic clock."""
         self._pruned = False
         self._others: int | None = None
         """The ledger's batch after which what other code has made is not needed: nobody would begin from it any more."""
@@ -157,6 +168,7 @@ class WithState(IntoSink):
             setting.session.conf.set(key, value)
         found = self._take_up(endings)
         self._changes, self._absorbed, self._kept, self._pruned, self._others = Changes(self._latest), Absorbed(), None, False, None
+        self._watermark = Watermark()
         self._loaded = None if found is None else found.number
         self._since = -1 if found is None else found.number
         if found is not None:
@@ -222,6 +234,11 @@ class WithState(IntoSink):
     def _reached(self, number: int) -> dict[str, int]:
         return super()._reached(number) if self._run is None else self._checkpoints.ends(self._run, number)
 
+    def close(self) -> None:
+        """Give connections back."""
+        super().close()
+        self._ahead.close()
+
     def _clear(self) -> None:
         self._run = None  # the next run begins from it
         super()._clear()
@@ -239,8 +256,21 @@ class WithState(IntoSink):
         self._changes.take(kept)
         self._absorbed += Absorbed(unmatched=len(rows) - len(kept))
         active = self._setting.session.streams.active
-        self._absorbed += counted(next(query for query in active if query.name == self._called))
+        query = next(query for query in active if query.name == self._called)
+        self._absorbed += counted(query)
         super()._put(rows, batch)
+        with self._setting.flow.phases.labels("watermark").time():
+            hold_watermark(query, self._watermark, self._waiting(batch.ends))
+
+    def _waiting(self, ends: dict[str, int]) -> list[int] | None:
+        """Return when the next records of each partition arrived that wait behind a batch; None where Kafka does not say."""
+        outside = {stream.name for stream in self._setting.tier.inputs if stream.columns is None}
+        try:
+            ahead = self._ahead.ahead(ends, max(1, AHEAD // len(ends)))
+            return [arrived(each, outside=each.topic() in outside) for each in ahead]
+        except (StreamError, KafkaException) as error:
+            log.warning("Kafka does not say which records wait; the watermark stays where it is", error=str(error))
+            return None
 
     def _rest(self, batch: Batch) -> Batch | None:
         """Return what the ledger lacks, once this state has everything that the ledger has."""
@@ -262,6 +292,14 @@ class WithState(IntoSink):
         taken = self._absorbed - self._ledger.absorbed(self._since)
         counts = self._ledger.write(batch, self._changes.rows(), epoch=self._setting.right(), absorbed=taken)
         self._count(counts, [], time.time())
+        if counts.late > 0 and time.monotonic() >= self._warned + LATE_SECONDS:
+            self._warned = time.monotonic()
+            log.warning(
+                "records came too late for the state and are in none of its results; look for a sender that was away or whose clock is "
+                "wrong, or raise State.lateness",
+                batch=self._ledger.number,
+                late=counts.late,
+            )
         self._turn, self._done, self._level = True, batch.ends, batch.ends
         self._changes, self._absorbed, self._since = Changes(self._latest), Absorbed(), self._ledger.number
         gap = time.time() - (self._before or 0)

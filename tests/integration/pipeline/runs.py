@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -62,12 +62,15 @@ class Runs:
     owner: int = 0
     epoch: int = 0
     depot: Depot | None = None
+    max_offsets: int | None = None
+    """The most records of a batch, where it is not what the tier says."""
     engines: list[WithState] = field(default_factory=list)
     receipts: dict[int, Receipt] = field(default_factory=dict)
     """Where each incarnation began."""
 
     def start(self, number: int, partitions: int = STATE_PARTITIONS) -> WithState:
         tier, where = PIPELINE.tier(self.tier), self.lab.where
+        tier = tier if self.max_offsets is None else replace(tier, max_offsets=self.max_offsets)
         setting = Setting(
             self.session, tier, number, Streams(where.kafka), where.kafka, where.postgres, self.lab.home,
             list, lambda: self.epoch, lambda: self.owner == number, partitions=partitions,

@@ -131,6 +131,7 @@ LOSS = Found(number=3, tier="entry", place="raw/0:7", records=2, sentence="2 rec
         (Figures(audit=(BALANCED.model_copy(update={"checked": Check.BATCHES}),)), 0, "its rows are not looked at"),
         (Figures(audit=(BALANCED.model_copy(update={"checked": Check.SUMS}),)), 0, "balanced by its sums"),
         (Figures(audit=(BALANCED.model_copy(update={"unseen": 4}),)), 0, "entry: 4 of its records were no longer in their stream"),
+        (Figures(audit=(BALANCED.model_copy(update={"late": 4}),)), 0, "entry: 4 of its records came later than its State.lateness allows"),
         (Figures(audit=(BALANCED.model_copy(update={"at": LONG_AGO}),)), FAILED, "has not looked at entry for a minute"),
         (Figures(audit=(PARTIAL,)), 0, "not audited from its first record: it begins at raw/0:7, for its output is gone."),
     ],
