@@ -154,6 +154,7 @@ def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.
             _refuse_to_stop(channel, settings.pipeline, {tier.name for tier in pipeline.tiers})
     kafka = where.kafka_as(User.PUBLISHER)
     new = topics.create(kafka, pipeline, settings.partitions, settings.durability)
+    stamped = topics.stamp(kafka, pipeline)
     granted = grants.grant(kafka, pipeline)
     shapes_before = (shape for each in releases.known(where.home) for shape in each.tiers.values())
     earlier = {shape.sink.name for shape in shapes_before if shape.sink is not None}
@@ -176,8 +177,7 @@ def _publish(where: endpoints.Endpoints, settings: site.Site, pipeline: declare.
     names = ", ".join(spec.name for spec in specs)
     yield f"{settings.pipeline}: tiers {names}; tables {', '.join(filled)}; new streams: {', '.join(new) or 'none'}"
     yield f"release {release.name}{', which is new' if is_new else ': the code is as it was'}"
-    if granted is not None:
-        yield granted
+    yield from (sentence for sentence in (stamped, granted) if sentence is not None)
     if behind:
         yield f"other releases run in {', '.join(behind)}: `sluice upgrade TIER` hands a tier over to this one"
     if stopped:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from ops.brokers import brokers
 from ops.model.streams import CONTROL_TOPIC, Durability, Purpose
@@ -13,12 +13,14 @@ from pipeline.lineage import WARM_UP
 
 SECONDS = 20.0
 DAY_MS = 24 * 3_600_000
+STAMP = "message.timestamp.type"
+BY_BROKER = "LogAppendTime"
 LARGEST = 1024 * 1024
 """The largest record from outside. Unit: bytes."""
 SETTINGS: dict[Purpose, dict[str, str]] = {
-    # a sender's clock must not decide when a record arrived; between tiers the time is when it was put out
+    # no sender's and no executor's clock decides when a record came, for how long it is kept, or whether it is taken
     purpose: {
-        "message.timestamp.type": "LogAppendTime" if purpose is Purpose.ARRIVALS else "CreateTime",
+        STAMP: BY_BROKER,
         "retention.ms": str(kept_ms),
         "max.message.bytes": str(LARGEST if purpose is Purpose.ARRIVALS else 2 * LARGEST),
     }
@@ -98,6 +100,25 @@ def _missing(admin: AdminClient, streams: Iterable[str], durability: Durability)
     if names and (few := too_few_brokers(len(metadata.brokers), durability)) is not None:
         raise WeakStreamError(refusal([few]))
     return names
+
+
+def stamp(kafka: str, pipeline: Pipeline) -> str | None:
+    """Have the broker stamp what tiers write, also in streams that are there already; return what a person has to know of it."""
+    admin = AdminClient({**brokers(kafka).client, "log_level": 2})
+    written = [name for name, purpose in purposes(pipeline).items() if purpose is not Purpose.ARRIVALS]
+    try:
+        configs = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in written], request_timeout=SECONDS)
+        others = [each.name for each, config in configs.items() if config.result()[STAMP].value != BY_BROKER]
+        wanted = [ConfigEntry(STAMP, BY_BROKER, incremental_operation=AlterConfigOpType.SET)]
+        changes = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=wanted) for name in others]
+        for changed in admin.incremental_alter_configs(changes, request_timeout=SECONDS).values() if changes else ():
+            changed.result()
+    except KafkaException as error:
+        return (
+            f"Kafka did not tell or change how streams are stamped ({error.args[0].str()}): while {STAMP} is not {BY_BROKER}, a host whose "
+            f"clock is an hour ahead stops its tiers; Kafka's admin has to set it for {', '.join(written)}"
+        )
+    return f"stamped by Kafka's brokers from now on: {', '.join(sorted(others))}" if others else None
 
 
 def partitions(kafka: str) -> dict[str, int]:

@@ -35,7 +35,7 @@ SECONDS = 20.0
 LOGIN = "org.apache.kafka.common.security"
 PUBLISHES = (
     (ResourceType.BROKER, "kafka-cluster", (AclOperation.CREATE, AclOperation.ALTER)),
-    (ResourceType.TOPIC, "*", (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER)),
+    (ResourceType.TOPIC, "*", (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER, AclOperation.ALTER_CONFIGS)),
 )
 """What the publisher may do from the start; it grants the rest."""
 

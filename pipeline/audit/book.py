@@ -155,6 +155,11 @@ class Book(Connected):
         found = self.open().execute("SELECT extract(epoch FROM complete)::float8 FROM frontier WHERE tier = %s", (tier,)).fetchone()
         return None if found is None else float(found[0])
 
+    def told(self, tier: str, partition: str) -> list[range]:
+        """Return the offsets of an input partition that were told as lost: by the audit before it came this far, or by who skipped them."""
+        query = "SELECT split_part(place, ':', 2)::bigint, records FROM losses WHERE tier = %s AND split_part(place, ':', 1) = %s"
+        return [range(first, first + count) for first, count in self.open().execute(query, (tier, partition)).fetchall()]
+
     def save_complete(self, tier: str, moment: float) -> None:
         """Remember it."""
         self.open().execute(

@@ -1,18 +1,12 @@
 """What of a tier's input has come out of it. Pure: records in, verdicts out.
 
-An offset is *judged* once a run of the tier claims that it is safely out: the run has put out a later one, and after that something
-`SETTLED_MS` later. It is the claim from which the tier's next run computes its start (`pipeline.driver.positions`), held against what
-is really there. What is judged and has not come out is lost.
+An offset is *judged* once a run of the tier claims that it is out: a record says that Kafka has acknowledged everything before a later
+offset. It is the claim from which the tier's next run computes its start (`pipeline.driver.positions`), held against what is really there.
+What is judged and has not come out is lost.
 """
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-from pipeline.driver.positions import SETTLED_MS, PutOut
-
-FORGET_MS = 60_000
-"""A run that has put out nothing for so long makes no new claims."""
 
 
 @dataclass
@@ -70,40 +64,6 @@ class Coverage:
         while self.judged in self.ahead:
             self.ahead.remove(self.judged)
             self.judged += 1
-
-
-class Claims:
-    """What the runs of a tier claim to have put out, from what they have put out."""
-
-    def __init__(self) -> None:
-        """Know of no run."""
-        self._recent: dict[tuple[str, str], deque[tuple[int, int]]] = {}
-        self._last: dict[tuple[str, str], int] = {}
-
-    def add(self, record: PutOut) -> None:
-        """Note a record; of one run and output partition they come in order, of several partitions they may not."""
-        key = (record.by, record.partition)
-        self._recent.setdefault(key, deque()).append((record.at, record.offset))
-        self._last[key] = max(record.at, self._last.get(key, record.at))
-
-    def settled(self) -> dict[str, int]:
-        """Return, for each input partition, the last offset that is claimed to be out together with all before it; each is told once."""
-        safe: dict[str, int] = {}
-        newest = max(self._last.values(), default=0)
-        seen: dict[str, int] = {}
-        for (run, _), last in self._last.items():
-            seen[run] = max(last, seen.get(run, last))
-        for key, last in list(self._last.items()):
-            open_still: deque[tuple[int, int]] = deque()
-            for at, offset in self._recent[key]:
-                if at < last - SETTLED_MS:
-                    safe[key[1]] = max(offset, safe.get(key[1], offset))
-                else:
-                    open_still.append((at, offset))
-            self._recent[key] = open_still
-            if seen[key[0]] < newest - FORGET_MS:
-                del self._recent[key], self._last[key]
-        return safe
 
 
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:

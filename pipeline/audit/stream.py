@@ -6,18 +6,18 @@ import time
 import structlog
 
 from pipeline.audit.book import Book, Line, Missing, Page
-from pipeline.audit.coverage import Claims, Coverage, ranges
+from pipeline.audit.coverage import Coverage, ranges
 from pipeline.declare import Tier
 from pipeline.driver.streams import Seen, Streams, split
 
 log = structlog.get_logger()
 
 BEFORE_MS = 30_000
-"""How far the first look goes back: more than what a claim is about, so that nothing is judged of which a part lies before it."""
+"""How far the first look goes back: far enough to meet every partition that something comes out of; nothing that it reads is judged."""
 BACKLOG = 200_000
 """When more was put out since the last look, it is read in steps: what was away for a day is not held in memory at once."""
 STEP_MS = 60_000
-"""A step; of all partitions the same time, for a run's records in one claim those in another."""
+"""A step; of all partitions the same time, for a run's records in one claim those in another. Its claims wait for the next look."""
 GONE = "what the tier put out before was no longer in its streams when the audit first looked"
 AT_ONCE = 1_000
 """So many offsets that are waited for are looked at in one look, whether they hold a record at all."""
@@ -33,7 +33,8 @@ class StreamAudit:
         self._book = book
         self._inputs = [stream.name for stream in tier.inputs]
         self._topics = tier.written
-        self._claims = Claims()
+        self._claimed: dict[str, int] = {}
+        """By input partition, the last offset that is out by what was read, where what it was made of may not have been read yet."""
         page = book.load(tier.name)
         self._read = page.read
         self._found = {partition: _coverage(line) for partition, line in page.lines.items()}
@@ -45,7 +46,8 @@ class StreamAudit:
 
     def look(self) -> list[Missing]:
         """Read what has come out since the last look, judge it, and return what is newly lost."""
-        bounds = self._streams.bounds(self._topics)
+        sooner = self._streams.bounds(self._topics).ends
+        bounds = self._streams.bounds(self._topics)  # only now: what a record before `sooner` claims lies before these ends
         if not self._read and not any(bounds.oldest.values()):  # the first look, and all that the tier ever put out is there
             self._first = self._streams.bounds(self._inputs).oldest
             self._read = dict(bounds.oldest)
@@ -61,17 +63,17 @@ class StreamAudit:
             ends = self._step(starts, bounds.ends)
             records = self._streams.read({split(place): offset for place, offset in starts.items()}, ends)
         out: dict[str, list[int]] = {}
+        safe, self._claimed = self._claimed, {}
         for seen in records:
             if self._mine(seen):
-                self._claims.add(seen.out)
                 out.setdefault(seen.out.partition, []).append(seen.out.offset)
-        safe = self._claims.settled()
+                _claim(safe if ends == bounds.ends and seen.is_before(sooner) else self._claimed, seen)
         for partition, offsets in out.items():
             if partition not in self._found:
                 known = self._before.pop(partition, None)
                 found = self._found[partition] = known or Coverage(0)
-                # of a first look only what a run claims is whole: of the rest, a part may lie before what was read
-                first = safe.get(partition, max(offsets)) + 1 if fresh else min(*offsets, self._first.get(partition, offsets[0]))
+                # of what a first look reads, a part may lie before what was read
+                first = max(offsets) + 1 if fresh else min(*offsets, self._first.get(partition, offsets[0]))
                 if known is None:
                     found.begin(first)
                     self._since[partition] = (first, GONE if fresh else "")
@@ -126,12 +128,13 @@ class StreamAudit:
         missing = found.judge(safe)
         if missing:
             held = self._streams.held(partition, missing[0], missing[-1] + 1)
-            missing = [offset for offset in missing if offset in held]
+            told = self._book.told(self._tier.name, partition)  # who skips what is gone tells it as lost
+            missing = [offset for offset in missing if offset in held and not any(offset in each for each in told)]
         if not missing:
             return []
-        told = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in ranges(missing)[:5])
+        named = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in ranges(missing)[:5])
         sentence = (
-            f"{len(missing)} records of {partition} were read by {self._tier.name} and have not come out: offsets {told}; "
+            f"{len(missing)} records of {partition} were read by {self._tier.name} and have not come out: offsets {named}; "
             f"they are still in the stream"
         )
         return [Missing(f"{partition}:{missing[0]}", len(missing), sentence)]
@@ -152,6 +155,12 @@ class StreamAudit:
         return Line(
             found.judged, found.once, found.again, ranges(found.ahead), not self._tier.filters, found.unseen, *self._since[partition]
         )
+
+
+def _claim(claims: dict[str, int], seen: Seen) -> None:
+    """Note the last offset of the input that is out by what a record tells."""
+    if seen.out.acked is not None:
+        claims[seen.out.partition] = max(seen.out.acked - 1, claims.get(seen.out.partition, -1))
 
 
 def _coverage(line: Line) -> Coverage:

@@ -66,7 +66,7 @@ class IntoStreams(Engine):
         """Prepare; nothing runs yet."""
         self._setting = setting
         self._guard = guard(setting.session)
-        self._tail = Tail(setting.tier, setting.streams, one_for_one=setting.one_for_one)
+        self._tail = Tail(setting.tier, setting.streams)
         self._query: StreamingQuery | None = None
         self._handover: Handover | None = None
         self._executors: frozenset[str] = frozenset()

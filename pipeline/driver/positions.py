@@ -1,9 +1,9 @@
 """Where a realtime tier starts: computed from what is in its output, so that nothing is left out and little is done twice. Pure.
 
-Each run of a query writes in the order of its input, and a record that Kafka does not take stops it within `SETTLED_MS`, before a later
-one is put behind it (`pipeline.driver.holes`). So of each run and input partition, everything up to a record that was put out `SETTLED_MS`
-before the run's last one there is safely out, and everything before the place where the run started was out before. The best of these
-statements holds.
+Each run of a query writes in the order of its input. As it hands a record over, its executor knows up to which offset of that input
+partition Kafka has acknowledged everything, and writes that offset into the record (`EndsAtHole.java`). So everything before it is out, and
+everything before the place where the run started was out before. The highest of these offsets holds. No clock has a part in it
+(decision record 0044).
 
 Where each record makes exactly one, they can be counted off from there on: what is in the output without a break is out, too.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 GIVE_UP_MS = 8_000
 """After this time a record that Kafka has not taken ends the executor (`delivery.timeout.ms`)."""
 SETTLED_MS = 10_000
-"""Greater than GIVE_UP_MS by more than clocks and callbacks are late."""
+"""Greater than GIVE_UP_MS by more than an executor is late in noticing it, on its monotonic clock."""
 
 WAY_OUT = (
     "it goes on by itself when the stream is as long again; where it was made anew, give it another name in the pipeline, and publish "
@@ -33,7 +33,9 @@ class PutOut:
     """The input partition that it was made of, `stream/partition`."""
     offset: int
     at: int
-    """When it was put out. Unit: epoch ms."""
+    """When it was put out, for people and figures only. Unit: epoch ms."""
+    acked: int | None = None
+    """All that the run made of this partition's records before this offset is out; None where the record does not tell."""
 
     @property
     def tier(self) -> str:
@@ -68,7 +70,7 @@ def start(
 def known(started: Iterable[Mapping[str, int]], tail: Iterable[PutOut]) -> dict[str, int]:
     """Return up to where all is known to be out, by input partition."""
     done: dict[str, int] = {}
-    for begin in (*started, {partition: offset + 1 for partition, offset in settled(tail).items()}):
+    for begin in (*started, acknowledged(tail)):
         for partition, offset in begin.items():
             done[partition] = max(offset, done.get(partition, 0))
     return done
@@ -95,15 +97,10 @@ def unbroken(begins: Mapping[str, int], ends: Mapping[str, int], tail: Iterable[
     return reached
 
 
-def settled(tail: Iterable[PutOut]) -> dict[str, int]:
-    """Return, for each input partition, the last offset that is safely out together with all before it."""
-    records = list(tail)
-    last: dict[tuple[str, str], int] = {}
-    for record in records:
-        key = (record.by, record.partition)
-        last[key] = max(record.at, last.get(key, record.at))
+def acknowledged(tail: Iterable[PutOut]) -> dict[str, int]:
+    """Return, for each input partition, the offset before which everything is out, as far as the records tell."""
     safe: dict[str, int] = {}
-    for record in records:
-        if record.at < last[record.by, record.partition] - SETTLED_MS:
-            safe[record.partition] = max(record.offset, safe.get(record.partition, record.offset))
+    for record in tail:
+        if record.acked is not None:
+            safe[record.partition] = max(record.acked, safe.get(record.partition, record.acked))
     return safe

@@ -34,6 +34,11 @@ class Seen:
     origin: str = ""
     """The raw record that it goes back to."""
 
+    def is_before(self, ends: dict[str, int]) -> bool:
+        """Tell whether it was read before these ends."""
+        partition, _, offset = self.place.rpartition(":")
+        return int(offset) < ends.get(partition, 0)
+
 
 class StreamError(Exception):
     """Kafka does not answer, or a stream is not there."""
@@ -171,7 +176,7 @@ class Streams:
         return list(self.read(starts, ends))
 
     def since(self, topics: Sequence[str], ends: dict[str, int], at: int) -> Iterator[Seen]:
-        """Yield the records that were put out since `at` (epoch ms)."""
+        """Yield the records that were put out since `at` (epoch ms), by the stamps of the stream."""
         starts = {split(place): offset for place, offset in self.at(topics, at, ends).items()}
         yield from self.read(starts, ends)
 
@@ -246,7 +251,7 @@ def parse(message: Message) -> Seen | None:
     partition, _, offset = source.rpartition(":")
     if not partition or not offset.isdigit():
         return None
-    arrived = headers.get("t0", "")
-    out = PutOut(by, partition, int(offset), message.timestamp()[1])
+    arrived, acked = headers.get("t0", ""), headers.get("acked", "")
+    out = PutOut(by, partition, int(offset), message.timestamp()[1], int(acked) if acked.isdigit() else None)
     place = f"{name(str(message.topic()), message.partition() or 0)}:{message.offset()}"
     return Seen(out, int(arrived) if arrived.isdigit() else None, place, headers.get("origin", ""))

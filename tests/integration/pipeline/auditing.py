@@ -35,11 +35,16 @@ class Kafka:
         self.producer = Producer({"bootstrap.servers": self.where.kafka, "acks": "all", "enable.idempotence": True})
 
     def put(  # noqa: PLR0913, PLR0917 — what a record is
-        self, stream: str, by: str, source: str, offsets: Iterable[int], at: float, partitions: int = 4
+        self, stream: str, by: str, source: str, offsets: Iterable[int], at: float, partitions: int = 4, acked: int | None = None
     ) -> None:
-        """Write a record for each offset of `source`, spread over the stream's partitions as a grouping would."""
+        """Write a record for each offset of `source`, spread over the stream's partitions as a grouping would.
+
+        Each says that what was put by earlier calls is acknowledged, which it is; or all before the offset `acked`.
+        """
         for offset in offsets:
+            acked = offset if acked is None else acked
             headers = {"origin": f"0:{offset}", "path": "0", "from": f"{source}:{offset}", "by": by, "t0": str(int(at * 1000))}
+            headers["acked"] = str(acked)
             self.producer.produce(
                 stream,
                 value=b"{}",

@@ -26,7 +26,6 @@ from ops.model.status import Loss
 from pipeline import declare, publish
 from pipeline.audit import stream
 from pipeline.audit.__main__ import Auditor
-from pipeline.driver.positions import SETTLED_MS
 from pipeline.driver.streams import Streams
 from pipeline.hits.counts import CAMPAIGN_COUNTS
 from pipeline.hits.outbound import DELIVERED
@@ -42,18 +41,18 @@ def test_a_stream_that_lacks_one_record_in_ten_thousand_is_told_by_its_offset(la
     auditor = begun(lab, entry)
     kafka.fill("raw", COUNT)
     kafka.put("hits", "entry/1", "raw/0", (offset for offset in range(COUNT) if offset not in {7777, 8000}), now)
-    kafka.put("raw.quarantine", "entry/1", "raw/0", [8000], now)
+    kafka.put("raw.quarantine", "entry/1", "raw/0", [8000], now, acked=0)
     kafka.put("raw.quarantine", "other/1", "raw/0", [7777], now)
     assert auditor.look() == [], "nothing is claimed yet: the run may still put it out"
     auditor.close()
     auditor = Auditor((entry,), lab.where)  # one that was restarted goes on from the book, and waits for a claim that it has seen itself
     kafka.put("hits", "entry/1", "raw/0", range(COUNT, COUNT + 2), now)
-    kafka.put("hits", "entry/1", "raw/0", range(COUNT + 2, COUNT + 4), now + SETTLED_MS / 1000 + 1)
+    kafka.put("hits", "entry/1", "raw/0", range(COUNT + 2, COUNT + 4), now)
     (missing,) = auditor.look()
     assert "1 records of raw/0 were read by entry and have not come out: offsets 7777;" in missing.sentence
     assert lines(lab, "entry") == {"raw/0": (COUNT + 3, 0)}
     assert losses(lab, "entry") == [("raw/0:7777", 1)]
-    kafka.put("hits", "entry/2", "raw/0", range(COUNT - 100, COUNT + 4), now + 2 * SETTLED_MS / 1000)
+    kafka.put("hits", "entry/2", "raw/0", range(COUNT - 100, COUNT + 4), now)
     assert auditor.look() == [], "a replay is no loss"
     assert lines(lab, "entry")["raw/0"][1] == 104
     assert losses(lab, "entry") == [("raw/0:7777", 1)]
@@ -125,7 +124,7 @@ def test_a_tier_that_leaves_records_out_on_purpose_is_not_judged(lab: Lab) -> No
     enrich, kafka, now = replace(PIPELINE.tier("enrich"), filters=True), Kafka(lab.where), time.time()
     auditor = begun(lab, enrich)
     kafka.put("enriched", "enrich/1", "hits/0", range(0, 100, 2), now)
-    kafka.put("enriched", "enrich/1", "hits/0", [100], now + SETTLED_MS / 1000 + 1)
+    kafka.put("enriched", "enrich/1", "hits/0", [100], now)
     assert auditor.look() == []
     assert lines(lab, "enrich")["hits/0"] == (51, 0)
     auditor.close()
@@ -158,7 +157,7 @@ def test_where_a_sender_uses_transactions_only_records_are_missed(lab: Lab) -> N
     entry = PIPELINE.tier("entry")
     with closing(begun(lab, entry)) as auditor:
         kafka.put("hits", "entry/8", "raw/0", sorted(committed - {first + 12}), now)
-        kafka.put("hits", "entry/8", "raw/0", [first + 15], now + SETTLED_MS / 1000 + 1)
+        kafka.put("hits", "entry/8", "raw/0", [first + 15], now)
         (missing,) = auditor.look()
     assert f"1 records of raw/0 were read by entry and have not come out: offsets {first + 12};" in missing.sentence
     uncounted = replace(CAMPAIGN_COUNTS, counted=())
@@ -184,7 +183,7 @@ def test_partitions_that_are_added_are_looked_at(lab: Lab) -> None:
         for made in admin.create_partitions([NewPartitions("grown", 4)]).values():
             made.result()
         kafka.put("grown", "growing/1", "raw/1", range(100), now)
-        kafka.put("grown", "growing/1", "raw/1", range(100, 104), now + SETTLED_MS / 1000 + 1)
+        kafka.put("grown", "growing/1", "raw/1", range(100, 104), now)
         assert auditor.look() == []
     assert lines(lab, "growing") == {"raw/1": (104, 0)}
 
@@ -212,18 +211,22 @@ def test_a_tier_that_is_not_declared_any_more_is_stopped_until_it_is_declared_ag
 
 
 def test_what_was_put_out_while_nobody_looked_is_read_in_steps_and_judged_alike(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry, kafka, now = PIPELINE.tier("entry"), Kafka(lab.where), time.time() + 60  # later than all that is there
+    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    stamped = NewTopic("stepped", num_partitions=4, replication_factor=-1, config={"message.timestamp.type": "CreateTime"})
+    for made in admin.create_topics([stamped]).values():
+        made.result()
+    tier = replace(PIPELINE.tier("entry"), name="stepping", outputs=(declare.Stream("stepped", "id string"),))
     monkeypatch.setattr(stream, "BACKLOG", 500)
     monkeypatch.setattr(stream, "STEP_MS", 5_000)
-    kafka.put("hits", "entry/5", "raw/2", [0], now - 1)
-    with closing(begun(lab, entry)) as auditor, closing(Streams(lab.where.kafka)) as streams:
+    kafka.put("stepped", "stepping/5", "raw/2", [0], now - 1)
+    with closing(begun(lab, tier)) as auditor, closing(Streams(lab.where.kafka)) as streams:
         kafka.fill("raw", 3000, partition=2)
         for first in range(1, 3000, 100):
-            kafka.put("hits", "entry/5", "raw/2", (each for each in range(first, first + 100) if each != 777), now + first / 50)
+            kafka.put("stepped", "stepping/5", "raw/2", (each for each in range(first, first + 100) if each != 777), now + first / 50)
         lost, reached = [], []
-        while streams.bounds(["hits"]).ends.items() - auditor._audits["entry"]._read.items():  # type: ignore[union-attr]
+        while streams.bounds(["stepped"]).ends.items() - auditor._audits["stepping"]._read.items():  # type: ignore[union-attr]
             lost += auditor.look()
-            reached.append(auditor._audits["entry"].done()["raw/2"])
+            reached.append(auditor._audits["stepping"].done()["raw/2"])
     assert len(reached) > 5
     assert reached == sorted(reached)
     assert [each.place for each in lost] == ["raw/2:777"]
@@ -247,7 +250,7 @@ def test_a_tier_is_audited_from_its_first_record_however_late(lab: Lab) -> None:
     kafka.fill("raw", 110, partition=3)
     put_out = (offset for offset in range(100) if offset not in {0, 50})
     kafka.put("latecomer", "latecomer/1", "raw/3", put_out, an_hour_ago, partitions=1)
-    kafka.put("latecomer", "latecomer/1", "raw/3", range(100, 104), an_hour_ago + SETTLED_MS / 1000 + 1, partitions=1)
+    kafka.put("latecomer", "latecomer/1", "raw/3", range(100, 104), an_hour_ago, partitions=1)
     with closing(Auditor((tier,), lab.where)) as auditor:
         (missing,) = auditor.look()
     assert "2 records of raw/3 were read by latecomer and have not come out: offsets 0, 50;" in missing.sentence
@@ -264,7 +267,7 @@ def test_where_old_output_is_gone_the_audit_notes_where_it_began(lab: Lab) -> No
         deleted.result()
     with closing(Auditor((tier,), lab.where)) as auditor:
         assert auditor.look() == []
-        kafka.put("truncated", "truncated/1", "raw/3", range(100, 104), now + SETTLED_MS / 1000 + 1, partitions=1)
+        kafka.put("truncated", "truncated/1", "raw/3", range(100, 104), now, partitions=1)
         assert auditor.look() == []
     assert since(lab, "truncated") == [(100, False)]
 

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from contextlib import closing
 from typing import Any
 
@@ -15,7 +14,6 @@ from ops.model import paths
 from ops.model.incarnation import State, TierWanted
 from pipeline import declare
 from pipeline.audit.__main__ import Auditor
-from pipeline.driver.positions import SETTLED_MS
 from pipeline.driver.streams import Streams
 from tests.lab import ROOT, Lab, until
 
@@ -66,7 +64,6 @@ def test_what_is_gone_is_skipped_when_a_person_says_so(lab: Lab, tier: str) -> N
         lab.cold(tier, 1, "h1")
         put(lab, at, FIRST)
         until("the first are out", lambda: out() >= FIRST)
-        time.sleep(SETTLED_MS / 1000 + 1)
         before = out()
         put(lab, at + FIRST, 1)  # by this one it is known that those before it are out
         there = until("one more is out", lambda: out() - before == 1) + before

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.audit.coverage import FORGET_MS, Claims, Coverage, ranges
-from pipeline.driver.positions import SETTLED_MS, PutOut, settled
+from pipeline.audit.coverage import Coverage, ranges
 
 OFFSETS = st.lists(st.integers(0, 40), max_size=120)
 
@@ -39,54 +38,8 @@ def test_what_is_judged_needs_no_memory(out: list[int], cut: int) -> None:
     assert (one.judged, one.ahead, one.judge(cut - 1)) == (30, set(), [])
 
 
-RECORDS = st.lists(
-    st.builds(
-        PutOut,
-        by=st.sampled_from(["entry/1", "entry/2"]),
-        partition=st.sampled_from(["raw/0", "raw/1"]),
-        offset=st.integers(0, 30),
-        at=st.integers(0, 4 * SETTLED_MS),
-    ),
-    max_size=40,
-)
-
-
-@given(records=RECORDS, cuts=st.sets(st.integers(0, 40), max_size=4))
-def test_claims_that_come_bit_by_bit_are_those_of_the_drivers(records: list[PutOut], cuts: set[int]) -> None:
-    claims, told = Claims(), dict[str, int]()
-    for number, record in enumerate(records):
-        claims.add(record)
-        if number in cuts:
-            told = merged(told, claims.settled())
-    told = merged(told, claims.settled())
-    assert told == settled(records)
-
-
-def merged(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
-    return {key: max(each.get(key, -1) for each in (left, right)) for key in left.keys() | right.keys()}
-
-
-def test_a_run_that_is_over_is_forgotten() -> None:
-    claims = Claims()
-    claims.add(PutOut("entry/1", "raw/0", 5, 0))
-    claims.add(PutOut("entry/2", "raw/0", 6, FORGET_MS + 1))
-    assert claims.settled() == {}
-    claims.add(PutOut("entry/1", "raw/0", 6, SETTLED_MS + 1))
-    assert claims.settled() == {}
-
-
 def test_ranges_are_short() -> None:
     assert ranges([7, 1, 2, 3, 9, 8]) == [(1, 3), (7, 9)]
-
-
-def test_a_partition_with_a_record_now_and_then_is_judged_while_its_run_goes_on() -> None:
-    claims, safe = Claims(), dict[str, int]()
-    for at in range(0, 10 * FORGET_MS, SETTLED_MS):
-        claims.add(PutOut("entry/1", "raw/0", at, at))
-        if at % (2 * FORGET_MS) == 0:
-            claims.add(PutOut("entry/1", "raw/1", at // (2 * FORGET_MS), at))
-        safe |= claims.settled()
-    assert safe["raw/1"] == 3, "all but the last, of which nothing can be said yet"
 
 
 @given(out=OFFSETS, gone=st.integers(0, 45))

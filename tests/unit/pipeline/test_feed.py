@@ -19,17 +19,9 @@ def test_a_feed_says_what_it_did():
     assert "3 not taken by Kafka" in str(Fed(first=1, count=100, failed=3, seconds=2.0))
 
 
-def test_time_on_streams_from_outside_is_the_brokers_and_between_tiers_the_writers():
+def test_time_on_streams_is_the_brokers():
     wanted = topics.wanted(declare.load("pipeline.hits"))
-    assert {
-        name: config["message.timestamp.type"]
-        for name, config in wanted.items()
-        if not name.endswith((".quarantine", ".warm-up", "-writers"))
-    } == {
-        "raw": "LogAppendTime",
-        "hits": "CreateTime",
-        "enriched": "CreateTime",
-    }
+    assert {config["message.timestamp.type"] for config in wanted.values()} == {"LogAppendTime"}
     assert int(wanted["raw.quarantine"]["max.message.bytes"]) > int(wanted["raw"]["max.message.bytes"])
 
 

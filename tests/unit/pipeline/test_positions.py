@@ -1,50 +1,49 @@
-"""A realtime tier never starts after a record that was not put out, whatever was lost on the way."""
+"""A realtime tier never starts after a record that was not put out, whatever was lost on the way and whatever clocks say."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.driver.positions import GIVE_UP_MS, SETTLED_MS, GoneError, PutOut, known, refuse_shorter, settled, start, unbroken
+from pipeline.driver.positions import GoneError, PutOut, acknowledged, known, refuse_shorter, start, unbroken
 
 P = "raw/0"
 END = 1_000
+STEPS = [0, 1, 50, 900, 9_500, 15_000, -15_000, 3_700_000, -3_700_000]
+"""By so much an executor's wall clock goes on, or jumps, from one record to the next. Unit: ms."""
 
 
-@dataclass(frozen=True)
-class Sent:
-    """A record that a run has sent: when, and when it was in the output, if ever."""
+@dataclass
+class Partition:
+    """What a run has handed over for one partition of its output: Kafka takes and acknowledges it in this order."""
 
-    by: str
-    offset: int
-    at: int
-    visible: int | None
+    sent: list[PutOut] = field(default_factory=list)
+    acked: int = 0
 
 
 @st.composite
 def histories(draw):
-    """Runs after (and beside) one another, each of which sends in order until a loss stops it or it is killed."""
-    sent: list[Sent] = []
+    """Runs one after another, each of which is killed while Kafka has not acknowledged all that it sent."""
+    output: list[PutOut] = []
     started: list[dict[str, int]] = []
     checks = []
     now = 0
     for number in range(draw(st.integers(1, 4))):
-        seen = [PutOut(record.by, P, record.offset, record.at) for record in sent if record.visible is not None and record.visible <= now]
-        begins = start({P: 0}, {P: END}, started, seen)
-        begin = (unbroken(begins, {P: END}, seen) if draw(st.booleans()) else begins)[P]
-        checks.append((begin, {record.offset for record in seen}))
+        begins = start({P: 0}, {P: END}, started, output)
+        begin = (unbroken(begins, {P: END}, output) if draw(st.booleans()) else begins)[P]
+        checks.append((begin, {record.offset for record in output}))
         started.append({P: begin})
-        at, lost_at = now, None
+        partitions = [Partition(), Partition()]
         for offset in range(begin, begin + draw(st.integers(0, 30))):
-            at += draw(st.sampled_from([0, 1, 50, 900, 4_000, 9_500, 20_000]))
-            if lost_at is not None and at > lost_at + GIVE_UP_MS:
-                break
-            lost = draw(st.integers(0, 9)) == 0
-            lost_at = at if lost and lost_at is None else lost_at
-            visible = None if lost else at + draw(st.sampled_from([0, 5, 2_000, GIVE_UP_MS]))
-            sent.append(Sent(f"entry/{number}", offset, at, visible))
-        now += draw(st.integers(0, max(1, at - now + 15_000)))
+            for each in partitions:
+                each.acked += draw(st.integers(0, len(each.sent) - each.acked))
+            waiting = [each.sent[each.acked].offset for each in partitions if each.acked < len(each.sent)]
+            acked = draw(st.sampled_from([None, min(waiting, default=offset)]))
+            now += draw(st.sampled_from(STEPS))
+            draw(st.sampled_from(partitions)).sent.append(PutOut(f"entry/{number}", P, offset, now, acked))
+        for each in partitions:  # of what was under way, a beginning arrives
+            output += each.sent[: draw(st.integers(each.acked, len(each.sent)))]
     return checks
 
 
@@ -62,10 +61,14 @@ def test_what_is_out_without_a_break_is_not_done_again_and_nothing_beyond_the_in
     assert unbroken({P: 4}, {P: 5}, tail) == {P: 5}
 
 
-def test_a_steady_run_is_continued_from_where_its_output_had_settled():
-    tail = [PutOut("entry/1", P, offset, offset * 100) for offset in range(500)]
-    begin = start({P: 0}, {P: END}, [{P: 0}], tail)[P]
-    assert 500 - SETTLED_MS / 100 - 2 <= begin <= 500 - SETTLED_MS / 100
+def test_a_steady_run_is_continued_from_where_its_output_is_acknowledged():
+    tail = [PutOut("entry/1", P, offset, 0, offset - 20 if offset % 16 == 0 else None) for offset in range(100, 500)]
+    assert start({P: 0}, {P: END}, [{P: 0}], tail) == {P: 476}
+
+
+def test_records_of_an_older_version_tell_nothing():
+    tail = [PutOut("entry/1", P, offset, offset * 1_000) for offset in range(500)]
+    assert start({P: 0}, {P: END}, [{P: 70}], tail) == {P: 70}
 
 
 def test_a_partition_that_shows_nothing_starts_where_the_last_run_started():
@@ -76,10 +79,9 @@ def test_the_very_first_run_starts_with_the_oldest_record():
     assert start({P: 17}, {P: END}, [], []) == {P: 17}
 
 
-def test_a_restart_in_place_counts_as_a_run_of_its_own():
-    """The first run lost 103 and put out 105; the second one must not make 105 look settled."""
-    tail = [PutOut("entry/1", P, 105, 0), *(PutOut("entry/1.1", P, offset, 60_000 + offset) for offset in (100, 101))]
-    assert settled(tail) == {}
+def test_what_is_acknowledged_is_told_of_each_partition():
+    tail = [PutOut("entry/1", P, 105, 0, 100), PutOut("entry/1.1", P, 101, 0, 90), PutOut("entry/1", "raw/1", 7, 0)]
+    assert acknowledged(tail) == {P: 100}
 
 
 def test_records_that_are_gone_are_said_loudly():
@@ -88,7 +90,7 @@ def test_records_that_are_gone_are_said_loudly():
 
 
 def test_an_input_that_is_shorter_than_what_was_read_of_it_is_refused():
-    tail = [PutOut("entry/1", P, 40, 0), PutOut("entry/1", P, 50, SETTLED_MS + 1)]
+    tail = [PutOut("entry/1", P, 40, 0), PutOut("entry/1", P, 50, 0, 41)]
     done = known([{P: 7, "raw/1": 9}], tail)
     assert done == {P: 41, "raw/1": 9}
     refuse_shorter(done, {P: 41, "raw/1": 12, "raw/2": 0}, "")

@@ -1,67 +1,66 @@
 """How much of its output a run reads before it begins: as much as tells where, and no more for a partition that is quiet."""
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
 from ops.model.tier import Kind
 from pipeline.declare import Stream, Tier
-from pipeline.driver.positions import SETTLED_MS, PutOut, start
+from pipeline.driver.positions import PutOut, start
 from pipeline.driver.streams import Bounds, Seen
-from pipeline.driver.tail import Tail
+from pipeline.driver.tail import A_FEW, Tail
 
 BUSY, OTHER = "raw/0", "raw/1"
-NOW = 10_000_000
 
 
 class Output:
-    """Holds what a tier has put out, a record each 4 ms, and counts how far back it is read."""
+    """Holds what a tier has put out, and notes how far back it is read."""
 
     def __init__(self, records: list[PutOut]) -> None:
-        self.records = sorted(records, key=lambda record: record.at)
+        self.records = records
         self.back = 0
 
     def last(self, _outputs: object, _ends: object, before: int) -> list[Seen]:
+        self.back = max(self.back, before)
         return [Seen(record, None) for record in self.records[-before:]]
-
-    def since(self, _outputs: object, _ends: object, moment: int) -> Iterator[Seen]:
-        self.back = max(self.back, NOW - moment)
-        return (Seen(record, None) for record in self.records if record.at >= moment)
 
 
 def tail(output: Output) -> Tail:
     tier = Tier("entry", Kind.ENTRY, (Stream("raw"),), lambda raw: raw, (Stream("hits", "n int"),))
-    return Tail(tier, cast("Any", output), one_for_one=True)
+    return Tail(tier, cast("Any", output))
 
 
-def busy(seconds: int = 400) -> list[PutOut]:
-    return [PutOut("entry/1", BUSY, number, NOW - 4 * (250 * seconds - number)) for number in range(250 * seconds)]
+def put_out(partition: str, count: int) -> list[PutOut]:
+    """Return what a run has put out, where what is under way is five records, and one in sixteen tells."""
+    return [PutOut("entry/1", partition, number, 0, number - 5 if number % 16 == 0 else None) for number in range(count)]
 
 
 @pytest.mark.parametrize("begun_at", [100, 60])
 def test_a_quiet_partition_is_not_looked_for(begun_at: int) -> None:
     """Either all of it was out when the tier began, or little came since."""
-    output = Output(busy())
+    output = Output(put_out(BUSY, 100_000))
     inputs = Bounds({BUSY: 0, OTHER: 0}, {BUSY: 100_000, OTHER: 100})
     started = [{BUSY: 0, OTHER: begun_at}]
-    found = tail(output).telling({}, inputs, started)
-    assert output.back < 2 * SETTLED_MS
-    assert start(inputs.oldest, inputs.ends, started, found) == {BUSY: 97_499, OTHER: begun_at}
+    records = tail(output).telling({}, inputs, started)
+    assert output.back == A_FEW
+    assert start(inputs.oldest, inputs.ends, started, records) == {BUSY: 99_979, OTHER: begun_at}
 
 
 def test_one_of_which_much_would_be_put_out_again_is() -> None:
-    fell_quiet = [PutOut("entry/1", OTHER, number, NOW - 100_000 + number) for number in range(20_000)]
-    output = Output([*busy(), *fell_quiet])
-    inputs = Bounds({BUSY: 0, OTHER: 0}, {BUSY: 100_000, OTHER: 20_000})
-    found = tail(output).telling({}, inputs, [{BUSY: 0, OTHER: 0}])
-    assert output.back > 100_000
-    assert start(inputs.oldest, inputs.ends, [], found)[OTHER] == 20_000 - SETTLED_MS - 1
+    output = Output([*put_out(OTHER, 20_000), *put_out(BUSY, 15_000)])
+    inputs = Bounds({BUSY: 0, OTHER: 0}, {BUSY: 15_000, OTHER: 20_000})
+    records = tail(output).telling({}, inputs, [{BUSY: 0, OTHER: 0}])
+    assert output.back > A_FEW
+    assert start(inputs.oldest, inputs.ends, [], records)[OTHER] == 19_979
 
 
 def test_one_whose_unread_records_seem_to_be_gone_is() -> None:
-    fell_quiet = [PutOut("entry/1", OTHER, number, NOW - 100_000 + 20 * number) for number in range(900)]
-    output = Output([*busy(), *fell_quiet])
-    inputs = Bounds({BUSY: 0, OTHER: 300}, {BUSY: 100_000, OTHER: 900})
-    found = tail(output).telling({}, inputs, [{BUSY: 0, OTHER: 0}])
-    assert start(inputs.oldest, inputs.ends, [{BUSY: 0, OTHER: 0}], found)[OTHER] == 399
+    output = Output([*put_out(OTHER, 900), *put_out(BUSY, 15_000)])
+    inputs = Bounds({BUSY: 0, OTHER: 300}, {BUSY: 15_000, OTHER: 900})
+    records = tail(output).telling({}, inputs, [{BUSY: 0, OTHER: 0}])
+    assert start(inputs.oldest, inputs.ends, [{BUSY: 0, OTHER: 0}], records)[OTHER] == 891
+
+
+def test_nothing_is_taken_for_out_that_another_has_put_there() -> None:
+    output = Output([PutOut("entry.replay-1/1", BUSY, 50, 0, 50)])
+    assert tail(output).telling({}, Bounds({BUSY: 0}, {BUSY: 100}), []) == []
