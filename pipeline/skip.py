@@ -26,9 +26,10 @@ from ops.model.streams import User
 from ops.model.trail import Entry, Outcome
 from pipeline import declare
 from pipeline.audit.book import Book, Missing, Page
-from pipeline.driver.follow import starts
-from pipeline.driver.positions import known
-from pipeline.driver.streams import StreamError, Streams
+from pipeline.driver.follow import read_streams, starts
+from pipeline.driver.identity import Identities, changed, of_positions
+from pipeline.driver.positions import OTHER_NAME, known
+from pipeline.driver.streams import StreamError, Streams, split
 from pipeline.driver.tail import Tail
 from pipeline.sinks.ledger import Ledger
 
@@ -47,9 +48,13 @@ class Gap:
     place: str
     begin: int
     end: int
+    anew: bool = False
+    """The stream is another one: what was behind `begin` is gone, and nobody knows how much."""
 
     def __str__(self) -> str:
         """Say it."""
+        if self.anew:
+            return f"{self.place} was made anew, and what was behind offset {self.begin - 1} of the one before is gone, however much"
         return f"{self.place}: offsets {self.begin} to {self.end - 1}"
 
 
@@ -97,15 +102,25 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
         raise SkipError(message)
     kafka = where.kafka_as(User.OPERATOR)
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel, closing(Streams(kafka)) as streams:
-        inputs = streams.bounds([stream.name for stream in tier.inputs])
+        names = [stream.name for stream in tier.inputs]
+        ids, inputs = Identities(kafka).of(names), streams.bounds(names)
         if tier.sink is not None:
             with closing(Ledger(where.postgres_as(Role.OPERATOR), name, 0, tier.sink)) as ledger:
                 last = ledger.last()
-                found = gaps({} if last is None else last.ends, inputs.oldest)
+                done = {} if last is None else last.ends
+                others = [] if last is None else changed(of_positions(last.ends, last.streams), ids)
+                if others and tier.inputs[0].columns is None:
+                    raise SkipError(_of_outside(others))
+                found = [Gap(place, end, end, anew=True) for place, end in done.items() if split(place)[0] in others]
+                found += gaps({place: end for place, end in done.items() if split(place)[0] not in others}, inputs.oldest)
                 if found and not dry_run:
                     ledger.leave([gap.place for gap in found])  # the audit sees by the next batch what was left out
                     _want(channel, name, found, {})
         else:
+            read = list(read_streams(channel, tier.name))
+            if others := changed({name: {each[name] for each in read if name in each} for name in names}, ids):
+                message = f"{', '.join(others)}: the stream was deleted and made anew; {OTHER_NAME}"
+                raise SkipError(message)
             started = list(starts(channel, tier.name))
             tail = Tail(tier, streams).telling(streams.bounds(tier.written).ends, inputs, started)
             found = gaps(known(started, tail), inputs.oldest)
@@ -114,6 +129,13 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
                     book.save(name, Page(), [_lost(name, gap) for gap in found])
                 _want(channel, name, found, {gap.place: gap.end for gap in found})
     return found
+
+
+def _of_outside(streams: Sequence[str]) -> str:
+    return (
+        f"{', '.join(streams)} is from outside, and was deleted and made anew: its records have the names of old ones, and would be "
+        f"dropped as replays; the tier's last error (`sluice tiers`) says what can be done"
+    )
 
 
 def _lost(tier: str, gap: Gap) -> Missing:

@@ -34,11 +34,13 @@ RIGHTS: dict[str, dict[Role, str]] = {
     "tier_progress": OF_TIERS,
     "archived": OF_TIERS,
     "added_up": OF_TIERS,
+    "tier_streams": OF_TIERS,
     "ledger": {Role.DRIVER: ADDED, Role.OPERATOR: ADDED, Role.AUDIT: "SELECT, INSERT, DELETE"},  # the audit folds what is old
     "intents": dict.fromkeys((Role.DRIVER, Role.OPERATOR), "SELECT, INSERT, DELETE") | {Role.AUDIT: "SELECT"},
     "campaign_daily": {Role.OPERATOR: "SELECT, INSERT, DELETE", Role.AUDIT: "SELECT"},
     "audit": {Role.AUDIT: f"{WRITTEN}, DELETE", Role.OPERATOR: "SELECT"},
     "audit_read": {Role.AUDIT: f"{WRITTEN}, DELETE", Role.OPERATOR: "SELECT"},
+    "audit_streams": {Role.AUDIT: WRITTEN, Role.OPERATOR: "SELECT"},
     "frontier": {Role.AUDIT: f"{WRITTEN}, DELETE", Role.OPERATOR: "SELECT"},
     "losses": {Role.AUDIT: ADDED, Role.OPERATOR: WRITTEN},
     "losses_number_seq": {Role.AUDIT: "USAGE", Role.OPERATOR: "USAGE"},

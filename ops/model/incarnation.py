@@ -176,6 +176,8 @@ class Receipt(Frozen):
     """Where it stopped: what it has left."""
     repartitioned: Repartitioned | None = None
     """Where it started: that its state was spread anew, if it was."""
+    streams: dict[str, str] = Field(default_factory=dict)
+    """The id of each input stream that the positions belong to; one that is not here was not known."""
     at: float
 
 

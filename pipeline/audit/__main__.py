@@ -34,7 +34,8 @@ from pipeline.audit.metrics import AuditMetrics
 from pipeline.audit.stream import StreamAudit
 from pipeline.audit.table import TableAudit
 from pipeline.declare import Tier
-from pipeline.driver.streams import StreamError, Streams
+from pipeline.driver.identity import Identities
+from pipeline.driver.streams import NoStreamError, StreamError, Streams, split
 
 log = structlog.get_logger()
 
@@ -52,6 +53,7 @@ class Auditor:
         self._where = where
         self._streams = Streams(where.kafka_as(User.AUDIT))
         self._arriving = Streams(where.kafka_as(User.AUDIT), committed=False)
+        self._identities = Identities(where.kafka_as(User.AUDIT))
         self._book = Book(where.postgres_as(Role.AUDIT))
         self._audits: dict[str, StreamAudit | TableAudit] = {}
         self._frontiers: dict[str, Frontier] = {}
@@ -69,6 +71,10 @@ class Auditor:
         lost: list[Missing] = []
         self._streams.renew()
         self._arriving.renew()
+        try:
+            lost += self._streams_made_anew()
+        except (psycopg.Error, StreamError, KafkaException) as error:
+            log.warning("whether streams were made anew is looked up later", reason=str(error).splitlines()[0])
         for tier in self._tiers:
             try:
                 if tier.name not in self._audits:
@@ -89,6 +95,42 @@ class Auditor:
         frontiers = self._frontiers.items()
         self.metrics.complete = {name: frontier.complete for name, frontier in frontiers if frontier.complete is not None}
         return lost
+
+    def _streams_made_anew(self) -> list[Missing]:
+        """Look whether streams are others than at the last look; what is known of places in the one before is of no account then."""
+        lost: list[Missing] = []
+        known = self._book.streams()
+        names = {name for tier in self._tiers for name in (*tier.written, *(stream.name for stream in tier.inputs))}
+        for stream in sorted(names):
+            try:
+                identity = self._identities.of([stream]).get(stream)
+            except NoStreamError:
+                continue  # who reads it says so
+            if identity is None or known.get(stream) == identity:
+                continue
+            told = {} if stream not in known else self._lost_with(stream)
+            self._book.name(stream, identity, told)
+            if told:
+                self._audits.clear()  # they read anew what is remembered
+                self._frontiers.clear()
+            for tier, missing in told.items():
+                log.error("a stream was made anew", tier=tier, what=missing.sentence)
+                lost.append(missing)
+        return lost
+
+    def _lost_with(self, stream: str) -> dict[str, Missing]:
+        """Say of each tier that reads a stream, or else of who writes it, what nobody knows now that it is another one."""
+        readers = [tier for tier in self._tiers if stream in {each.name for each in tier.inputs}]
+        told: dict[str, Missing] = {}
+        for tier in readers or [tier for tier in self._tiers if stream in tier.written]:
+            done = self._audits[tier.name].done() if tier.name in self._audits else self._book.load(tier.name).judged
+            upto = ", ".join(f"{place} up to {offset}" for place, offset in sorted(done.items()) if split(place)[0] == stream)
+            sentence = (
+                f"{stream} was deleted and made anew, or is another cluster's; of the one before, the audit has seen come out of "
+                f"{tier.name}: {upto or 'nothing'}; how many records were behind that, nobody knows"
+            )
+            told[tier.name] = Missing(f"{stream}/0:0", 0, sentence)
+        return told
 
     def _advance(self, tier: Tier) -> None:
         """Move the time up to which the tier is complete; of a stream that leads back nobody knows when a round is the last."""

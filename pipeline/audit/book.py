@@ -1,7 +1,8 @@
 """What the audit remembers, in PostgreSQL: for each tier and input partition how far it has judged, and each loss until it is settled."""
 
 import json
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from psycopg import sql
@@ -42,6 +43,7 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         "CREATE TABLE IF NOT EXISTS losses (number bigserial PRIMARY KEY, tier text NOT NULL, place text NOT NULL, records bigint NOT NULL,"
         " sentence text NOT NULL, found_at timestamptz NOT NULL DEFAULT clock_timestamp(), settled_at timestamptz, settled_by text)"
     ),
+    sql.SQL("CREATE TABLE IF NOT EXISTS audit_streams (stream text PRIMARY KEY, id text NOT NULL)"),
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS audit_read (tier text, source text, position bigint NOT NULL,"
         " at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (tier, source))"
@@ -87,6 +89,11 @@ class Page:
     read: dict[str, int] = field(default_factory=dict)
     """How far each source was read: an output's partition, the ledger, or what was added up."""
     checked: Check = Check.RECORDS
+
+    @property
+    def judged(self) -> dict[str, int]:
+        """The next offset to be judged of each input partition."""
+        return {partition: line.judged for partition, line in self.lines.items()}
 
 
 class Book(Connected):
@@ -139,6 +146,28 @@ class Book(Connected):
             cursor.executemany(
                 "INSERT INTO losses (tier, place, records, sentence) VALUES (%s, %s, %s, %s)",
                 [(tier, missing.place, missing.records, missing.sentence) for missing in lost],
+            )
+
+    def streams(self) -> dict[str, str]:
+        """Return the ids of the streams that the audit has looked at."""
+        return dict(self.open().execute("SELECT stream, id FROM audit_streams").fetchall())
+
+    def name(self, stream: str, identity: str, lost: Mapping[str, Missing]) -> None:
+        """Remember a stream's id; drop all places in the stream of before, and write down what is lost with it, by tier."""
+        connection = self.open()
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO audit_streams (stream, id) VALUES (%s, %s) ON CONFLICT (stream) DO UPDATE SET id = excluded.id",
+                (stream, identity),
+            )
+            if not lost:
+                return
+            place = rf"^{re.escape(stream)}/\d+$"
+            cursor.execute("DELETE FROM audit WHERE partition ~ %s", (place,))
+            cursor.execute("DELETE FROM audit_read WHERE source ~ %s", (place,))
+            cursor.executemany(
+                "INSERT INTO losses (tier, place, records, sentence) VALUES (%s, %s, %s, %s)",
+                [(tier, missing.place, missing.records, missing.sentence) for tier, missing in lost.items()],
             )
 
     def forget(self, declared: Collection[str]) -> list[str]:

@@ -14,7 +14,7 @@ import structlog
 from pipeline.driver.depot import Depot
 from pipeline.driver.engine import offsets_of, partitions_of
 from pipeline.driver.vouched import QUERY, Committed, Vouched, manifest, vouched
-from pipeline.sinks.ledger import Last
+from pipeline.sinks.batches import Last
 
 log = structlog.get_logger()
 RUN = re.compile(r"\d+\.\d+")

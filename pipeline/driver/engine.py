@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from pipeline.driver.depot import Depot
+    from pipeline.driver.identity import Identities
     from pipeline.driver.streams import Streams
 
 INTERVAL = 2.0
@@ -69,6 +70,10 @@ class Setting:
     """Whether to let nothing in, because a tier further on is behind."""
     silent: Callable[[], float] = lambda: 0.0
     """For how long there has been nobody who could end that. Unit: seconds."""
+    identities: "Identities | None" = None
+    """Whom to ask for the ids of its inputs; None: they are not known."""
+    known_streams: Callable[[], list[dict[str, str]]] = list
+    """The ids of its inputs when runs of the tier started or settled, as far as is known."""
     ways: Agreement = field(default_factory=Apart)
     """Where the runs of the tier agree on how its records are spread."""
     writers: WriterFence = field(default_factory=Unfenced)

@@ -209,6 +209,15 @@ class Follow:
             log.warning("the channel is away; where earlier incarnations started is not known, the output has to tell")
         return found
 
+    def known_streams(self) -> list[dict[str, str]]:
+        """Return the ids of the input streams by which incarnations of the tier started or settled, as far as they said."""
+        found = [receipt.streams for receipt in _receipts(self.report)]
+        try:
+            found += read_streams(self._channel, self._tier)
+        except (ChannelAwayError, ConflictError):
+            log.warning("the channel is away; which streams earlier incarnations read is not known")
+        return found
+
     def left(self) -> Receipt | None:
         """Return the last receipt that an incarnation of the tier has left, this one included, as far as is known."""
         found = [self.report.stopped_at]
@@ -326,10 +335,21 @@ def starts(channel: Channel, tier: str) -> Iterator[dict[str, int]]:
     wanted = channel.read(paths.wanted(tier), TierWanted)
     if wanted is not None:
         yield wanted.value.skipped
+    for report in _reports(channel, tier):
+        yield from _said(report)
+
+
+def read_streams(channel: Channel, tier: str) -> Iterator[dict[str, str]]:
+    """Yield the ids of the streams that incarnations of a tier read when they started or settled."""
+    for report in _reports(channel, tier):
+        yield from (receipt.streams for receipt in _receipts(report))
+
+
+def _reports(channel: Channel, tier: str) -> Iterator[IncarnationReport]:
     for number in channel.children(paths.incarnations(tier)):
         report = channel.read(paths.report(tier, int(number)), IncarnationReport)
         if report is not None:
-            yield from _said(report.value)
+            yield report.value
 
 
 def said_ways(channel: Channel, tier: str) -> Iterator[Ways | None]:
@@ -340,4 +360,8 @@ def said_ways(channel: Channel, tier: str) -> Iterator[Ways | None]:
 
 
 def _said(report: IncarnationReport) -> list[dict[str, int]]:
-    return [receipt.positions for receipt in (report.started_from, report.settled) if receipt is not None]
+    return [receipt.positions for receipt in _receipts(report)]
+
+
+def _receipts(report: IncarnationReport) -> list[Receipt]:
+    return [receipt for receipt in (report.started_from, report.settled) if receipt is not None]

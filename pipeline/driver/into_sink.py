@@ -33,15 +33,17 @@ from pipeline.driver.engine import (
 )
 from pipeline.driver.failure import plainly
 from pipeline.driver.flow import Commits, raised
+from pipeline.driver.identity import Watch, of_positions, refuse_changed
 from pipeline.driver.intake import portion
 from pipeline.driver.patience import run_again
 from pipeline.driver.positions import refuse_shorter, start
 from pipeline.driver.restarts import Restarts
-from pipeline.driver.streams import Bounds
+from pipeline.driver.streams import Bounds, StreamError
 from pipeline.driver.warming import ENOUGH_RECORDS, MOST_SECONDS, level
 from pipeline.postgres import AWAY
 from pipeline.sinks.archive import Archive
-from pipeline.sinks.ledger import Batch, Counts, FencedError, GivenUpError, Last, Ledger, MovedError
+from pipeline.sinks.batches import Batch, Last, MovedError
+from pipeline.sinks.ledger import Counts, FencedError, GivenUpError, Ledger
 from pipeline.sinks.quarantine import Quarantine
 from pipeline.sinks.refused import REFUSED, without_refused
 from pipeline.sinks.sink import Rows, Sink, SinkAwayError
@@ -135,6 +137,9 @@ class IntoSink(Engine):
         """Records of a batch."""
         self._read: dict[str, int] = {}
         self._done: dict[str, int] = {}
+        self._watch = Watch(setting.identities, setting.inputs)
+        self._streams: dict[str, str] = {}
+        """The ids of the streams that the run reads."""
         self._turn = False
         self._waits_since: float | None = None
         self._before: float | None = None
@@ -178,6 +183,7 @@ class IntoSink(Engine):
         setting = self._setting
         last = self._ledger.last()
         setting.streams.renew()
+        self._streams = self._known_streams(last)
         bounds = setting.streams.bounds(setting.inputs)
         self._clear()
         begins = self._begin(last, bounds)
@@ -189,7 +195,8 @@ class IntoSink(Engine):
         self._read, self._done = begins, begins
         self._query = self._start(begins, self._take, records=self._most)
         log.info("runs", begins=begins)
-        return Receipt(positions=begins, batch=None if last is None else last.number, repartitioned=self._repartitioned, at=time.time())
+        number = None if last is None else last.number
+        return Receipt(positions=begins, batch=number, repartitioned=self._repartitioned, streams=self._streams, at=time.time())
 
     def hold(self) -> Receipt:
         """Let a transaction through that has begun, and stop."""
@@ -200,7 +207,8 @@ class IntoSink(Engine):
         if self._query is not None:
             self._query.stop()
             self._query = None
-        return Receipt(positions=self.positions(), batch=self._ledger.number if self._turn else None, at=time.time())
+        last = self._ledger.number if self._turn else None
+        return Receipt(positions=self.positions(), batch=last, streams=self._streams, at=time.time())
 
     def check(self) -> None:
         """Begin again in place a few times, unless another has the better right."""
@@ -257,6 +265,24 @@ class IntoSink(Engine):
         """Make a run's checkpoint, and return where the run begins."""
         self._folder = self._scratch()
         return start(bounds.oldest, bounds.ends, [] if last is None else [last.ends], [])
+
+    def _known_streams(self, last: Last | None) -> dict[str, str]:
+        """Return the ids of the inputs; refuse others than those that the ledger's positions belong to."""
+        now = self._watch.now()
+        if last is None or not now:
+            return now
+        known = of_positions(last.ends, last.streams)
+        refuse_changed(known, now, self._other_stream(last))
+        if new := {name: now[name] for name in of_positions(last.ends, now) if name not in known}:
+            log.info("the ids of its inputs were not known; its positions are taken for theirs from now on", streams=new)
+            self._ledger.adopt(new)
+        return now
+
+    def _other_stream(self, last: Last) -> str:
+        """Say how a person has the tier begin with the oldest records of a stream that was made anew."""
+        if self._setting.tier.inputs[0].columns is None:
+            return self._anew(last)
+        return f"`sluice skip {self._setting.tier.name}` has it go on with the oldest records that there are"
 
     def _anew(self, last: Last) -> str:
         """Say how a person has the tier begin with the oldest records that there are; the numbers of its batches go on."""
@@ -319,7 +345,7 @@ class IntoSink(Engine):
 
     def _batch(self, number: int) -> Batch:
         reached = self._reached(number)
-        return Batch({partition: self._read.get(partition, 0) for partition in reached}, reached)
+        return Batch({partition: self._read.get(partition, 0) for partition in reached}, reached, self._streams)
 
     def _put(self, rows: pa.Table, batch: Batch) -> None:
         """Write what is left of a batch when its turn has come; nothing is left once somebody else has written all of it."""
@@ -327,8 +353,9 @@ class IntoSink(Engine):
             try:
                 with self._setting.flow.phases.labels("turn").time():
                     rest = self._rest(batch)
-                part = rest if rest is None or not self._doubt else Batch(rest.begins, portion(rest.begins, rest.ends, 1))
+                part = rest if rest is None or not self._doubt else Batch(rest.begins, portion(rest.begins, rest.ends, 1), rest.streams)
                 if part is not None:
+                    self._watch.refuse_others(self._streams)
                     with self._gate:
                         self._refuse_when_held()
                         with self._setting.flow.phases.labels("write").time():
@@ -340,11 +367,11 @@ class IntoSink(Engine):
                 log.info("another has written meanwhile", moved=str(moved))
             except psycopg.errors.ProgramLimitExceeded:
                 raise  # it would be refused for ever
-            except (*AWAY, SinkAwayError) as error:
+            except (*AWAY, SinkAwayError, StreamError) as error:
                 self._commits.retries += 1
                 wait = max(AWAY_SECONDS, error.wait if isinstance(error, SinkAwayError) else 0.0)
                 away = self._setting.flow.away = plainly(error)
-                log.warning("the sink is away; the batch is tried again", begins=batch.begins, error=away, seconds=wait)
+                log.warning("what the batch needs is away; it is tried again", begins=batch.begins, error=away, seconds=wait)
                 self._held.wait(wait)
             else:
                 self._setting.flow.away = None

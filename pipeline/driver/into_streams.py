@@ -31,9 +31,10 @@ from pipeline.driver.engine import (
 from pipeline.driver.failure import plainly
 from pipeline.driver.handover import Handover
 from pipeline.driver.holes import guard
+from pipeline.driver.identity import SameStreams, Watch
 from pipeline.driver.intake import Intake, portion
 from pipeline.driver.patience import is_away, run_again
-from pipeline.driver.positions import WAY_OUT, known, refuse_shorter, start, unbroken
+from pipeline.driver.positions import OTHER_NAME, WAY_OUT, GoneError, known, refuse_shorter, start, unbroken
 from pipeline.driver.reached import EVERY_SECONDS, Reached
 from pipeline.driver.reading import Reading
 from pipeline.driver.restarts import Restarts
@@ -90,6 +91,7 @@ class IntoStreams(Engine):
         """Known from when it is told to run until it is held; whoever ran meanwhile may have taken others."""
         self._added = Added(setting)
         self._intake = Intake(setting.tier.max_offsets)
+        self._inputs = SameStreams(Watch(setting.identities, setting.inputs), setting.known_streams, OTHER_NAME)
 
     def rehearse(self) -> None:
         """Plan what it puts out."""
@@ -120,7 +122,7 @@ class IntoStreams(Engine):
         metered = self._setting.held() or self._metered is not None
         begins, inputs, outputs = self._place()
         self._begin(begins, inputs, outputs, metered=metered)
-        return Receipt(positions=begins, at=time.time())
+        return Receipt(positions=begins, streams=self._inputs.streams, at=time.time())
 
     def _place(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
         """Return where a run has to start, as the output tells, and where inputs and outputs end."""
@@ -133,11 +135,10 @@ class IntoStreams(Engine):
         started = [*setting.started(), *self._own, ways.since]
         tail = self._tail.telling(outputs.ends, setting.streams.bounds(setting.inputs), started)
         inputs = setting.streams.bounds(setting.inputs)  # only now: nothing that is out was made of what came later
+        self._inputs.ask()
         refuse_shorter(known(started, tail), inputs.ends, WAY_OUT)
         begins = start(inputs.oldest, inputs.ends, started, tail)
-        if setting.one_for_one:
-            begins = unbroken(begins, inputs.ends, tail)
-        return begins, inputs.ends, outputs.ends
+        return unbroken(begins, inputs.ends, tail) if setting.one_for_one else begins, inputs.ends, outputs.ends
 
     def _begin(self, begins: dict[str, int], inputs: dict[str, int], outputs: dict[str, int], *, metered: bool) -> None:
         """Begin a run there: one that flows, or one that lets in by measure, and nothing while the tier is held back."""
@@ -284,9 +285,8 @@ class IntoStreams(Engine):
             self._query = None
         if self._handover is not None:
             self._handover.stop()
-        receipt = Receipt(positions=self._stopped_at(), at=time.time())
-        self._ways = None
-        self._metered, self._setting.flow.metered, self._setting.flow.away = None, False, None
+        receipt = Receipt(positions=self._stopped_at(), streams=self._inputs.streams, at=time.time())
+        self._ways, self._metered, self._setting.flow.metered, self._setting.flow.away = None, None, False, None
         return receipt
 
     def _stopped_at(self) -> dict[str, int]:
@@ -327,7 +327,8 @@ class IntoStreams(Engine):
         """Stop at once where another one has the right to write (decision record 0047)."""
         try:
             self._setting.writers.look()
-        except FencedError:
+            self._inputs.look(running=self._query is not None)
+        except (FencedError, GoneError):
             if self._query is not None:
                 self._query.stop()
             raise

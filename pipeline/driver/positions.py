@@ -21,6 +21,11 @@ WAY_OUT = (
     "(where it is one from outside, empty the tables that its records go into, and their rows in marks: new records have names of old ones)"
 )
 """What a person can do about a stream that is shorter than what was read of it."""
+OTHER_NAME = (
+    "give the stream another name in the pipeline, and publish (where it is one from outside, empty the tables that its records go "
+    "into, and their rows in marks: new records have names of old ones)"
+)
+"""What a person can do where a stream was made anew, and its reader keeps its place in its own output."""
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
     # imported here: Spark takes a second, and a driver that is not wanted should not wait for it
     from pipeline.driver.depot import depot_of  # noqa: PLC0415
     from pipeline.driver.engine import Setting, engine_of  # noqa: PLC0415
+    from pipeline.driver.identity import Identities  # noqa: PLC0415
     from pipeline.driver.internal import InternalStates  # noqa: PLC0415
     from pipeline.driver.life import Life  # noqa: PLC0415
     from pipeline.driver.progress import Progress  # noqa: PLC0415
@@ -162,6 +163,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
             depot=depot, workers=workers, flow=flow,
             relieved=follow.relieved, held=lambda: follow.held, silent=lambda: follow.silent, ways=follow,
             writers=ControlTopic(kafka, spec.name, follow),
+            identities=Identities(kafka), known_streams=follow.known_streams,
         )  # fmt: skip
         engine = engine_of(setting)
         engine.rehearse()

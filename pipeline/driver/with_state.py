@@ -21,7 +21,7 @@ from pipeline.driver.repartition import repartition
 from pipeline.driver.streams import Bounds, StreamError, Streams, arrived
 from pipeline.driver.vouched import Vouched
 from pipeline.driver.watermark import Watermark
-from pipeline.sinks.ledger import Batch, Last
+from pipeline.sinks.batches import Batch, Last
 from pipeline.sinks.sink import Absorbed, Rows, Unfit
 from pipeline.sinks.table import Latest
 
@@ -194,6 +194,9 @@ class WithState(IntoSink):
         del last
         return f"delete the tier's rows in ledger and in {self._latest.name}, and start it again"
 
+    def _other_stream(self, last: Last) -> str:
+        return self._anew(last)
+
     def rehearse(self) -> None:
         """Nothing: what holds state is planned as a stream, or not at all."""
 
@@ -274,7 +277,7 @@ class WithState(IntoSink):
 
     def _rest(self, batch: Batch) -> Batch | None:
         """Return what the ledger lacks, once this state has everything that the ledger has."""
-        rest = super()._rest(Batch({partition: self._level.get(partition, 0) for partition in batch.ends}, batch.ends))
+        rest = super()._rest(Batch({partition: self._level.get(partition, 0) for partition in batch.ends}, batch.ends, batch.streams))
         if rest is None:
             self._level = batch.ends
         elif not batch.reaches(rest.begins):

@@ -1,7 +1,7 @@
 """The transaction of a batch: rows, marks, ledger row and the fence, all of it or nothing. Called by the driver of a tier with a table."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from psycopg import sql
 
 from pipeline.origins import AGAIN, is_again
 from pipeline.postgres import Connected, index
+from pipeline.sinks.batches import Batch, Last, MovedError
 from pipeline.sinks.frozen import CALLS_SECONDS, FROZEN_SECONDS, Right, call, end_frozen
 from pipeline.sinks.intents import Intent, Intents
 from pipeline.sinks.marks import Marks, first_seen
@@ -70,6 +71,10 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
         " rate_in float8 NOT NULL, rate_out float8 NOT NULL, lag bigint NOT NULL, latency_ms float8,"
         " slots jsonb NOT NULL, details jsonb NOT NULL)"
     ),
+    sql.SQL(
+        "CREATE TABLE IF NOT EXISTS tier_streams (tier text, stream text, id text NOT NULL, at timestamptz NOT NULL DEFAULT now(),"
+        " PRIMARY KEY (tier, stream))"
+    ),
     sql.SQL("CREATE TABLE IF NOT EXISTS added_up (name text PRIMARY KEY, added bigint NOT NULL DEFAULT 0)"),
     sql.SQL("CREATE TABLE IF NOT EXISTS archived (name text PRIMARY KEY, batch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now())"),
     sql.SQL(  # where a file ended was known to its writer alone
@@ -85,17 +90,14 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
 """Tables of the platform itself; `pipeline.publish` creates them."""
 
 LAST = (
-    "SELECT batch, ends, extract(epoch FROM at)::float8, extract(epoch FROM clock_timestamp() - at)::float8 FROM ledger"
+    "SELECT batch, ends, extract(epoch FROM at)::float8, extract(epoch FROM clock_timestamp() - at)::float8,"
+    " (SELECT coalesce(jsonb_object_agg(stream, id), '{}') FROM tier_streams WHERE tier_streams.tier = ledger.tier) FROM ledger"
     " WHERE tier = %s ORDER BY batch DESC"
 )
 
 
 class FencedError(Exception):
     """One with a better right has written: this one must not."""
-
-
-class MovedError(Exception):
-    """Another has written meanwhile: the batch does not begin where the ledger ends."""
 
 
 class GivenUpError(MovedError):
@@ -108,59 +110,6 @@ class GivenUpError(MovedError):
             f"up to {lost} records are lost, and none is sent again"
         )
         self.lost = lost
-
-
-class HoleError(Exception):
-    """The batch begins after the ledger's end: written, it would leave something out."""
-
-
-@dataclass(frozen=True)
-class Last:
-    """A tier's last batch in the ledger."""
-
-    number: int
-    ends: dict[str, int]
-    at: float
-    """When it was written. Unit: epoch seconds."""
-    age: float
-    """How long ago, by the database's own clock. Unit: seconds."""
-
-    def is_followed(self, oldest: dict[str, int]) -> bool:
-        """Tell whether all that came after it is still there, where the inputs begin at `oldest`."""
-        return all(self.ends.get(partition, offset) >= offset for partition, offset in oldest.items())
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What a micro-batch reads: offsets from `begins` up to `ends`, by `stream/partition`."""
-
-    begins: dict[str, int]
-    ends: dict[str, int]
-
-    @property
-    def records(self) -> int:
-        """How many records it reads."""
-        return sum(end - self.begins[partition] for partition, end in self.ends.items())
-
-    def rest(self, done: dict[str, int]) -> "Batch | None":
-        """Return what is left of it where everything before `done` is written; None when nothing is. It never begins after `done`."""
-        begins = {partition: done.get(partition, begin) for partition, begin in self.begins.items()}
-        for partition, begin in begins.items():
-            if begin < self.begins[partition]:
-                message = f"{partition}: the batch begins at {self.begins[partition]}, and the ledger ends at {begin}; it is read again"
-                raise HoleError(message)
-        ends = {partition: max(end, begins[partition]) for partition, end in self.ends.items()}
-        return Batch(begins, ends) if ends != begins else None
-
-    def reaches(self, done: dict[str, int]) -> bool:
-        """Tell whether it ends nowhere before `done`: a state as of its end has then everything that is written."""
-        return all(end >= done.get(partition, 0) for partition, end in self.ends.items())
-
-    def expect(self, last: Last | None) -> None:
-        """Refuse to be written anywhere but right after `last`."""
-        if last is not None and self.rest(last.ends) != self:
-            message = f"the batch begins at {self.begins}, and the ledger ends at {last.ends}"
-            raise MovedError(message)
 
 
 class Counts(NamedTuple):
@@ -238,6 +187,7 @@ class Ledger(Connected):
                     made = _counts(batch.records, len(rows), written, quarantined)
                     counts = made if absorbed is None else _absorbed(batch, absorbed, written)
                     self._record(cursor, before + 1, batch, counts)
+                    self._name(cursor, batch.streams, {} if last is None else last.streams)
         except MovedError:
             raise
         except psycopg.errors.LockNotAvailable:
@@ -375,6 +325,21 @@ class Ledger(Connected):
         self._raise_marks(cursor, intent.marks)
         self._record(cursor, number, Batch(intent.begins, intent.ends), counts)
         return GivenUpError(intent, counts.lost)
+
+    def adopt(self, streams: Mapping[str, str]) -> None:
+        """Take the tier's positions in these streams, whose ids were not known, for positions in those that there are."""
+        connection = self.open()
+        with connection.transaction(), connection.cursor() as cursor:
+            self._name(cursor, streams, {})
+
+    def _name(self, cursor: psycopg.Cursor[Any], streams: Mapping[str, str], before: Mapping[str, str]) -> None:
+        """Keep the ids of the streams that a batch was read from, where they are not those `before`."""
+        if news := {name: identity for name, identity in streams.items() if before.get(name) != identity}:
+            cursor.executemany(
+                "INSERT INTO tier_streams (tier, stream, id) VALUES (%s, %s, %s)"
+                " ON CONFLICT (tier, stream) DO UPDATE SET (id, at) = (excluded.id, now())",
+                [(self.tier, *item) for item in news.items()],
+            )
 
     def _claim(self, cursor: psycopg.Cursor[Any], epoch: int) -> None:
         """Lock the tier's row until the transaction ends, and take the right to write, unless another's is better."""

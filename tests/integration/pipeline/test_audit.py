@@ -29,7 +29,8 @@ from pipeline.audit.__main__ import Auditor
 from pipeline.driver.streams import Streams
 from pipeline.hits.counts import CAMPAIGN_COUNTS
 from pipeline.hits.outbound import DELIVERED
-from pipeline.sinks.ledger import Batch, Ledger
+from pipeline.sinks.batches import Batch
+from pipeline.sinks.ledger import Ledger
 from tests.integration.pipeline.auditing import COUNT, PIPELINE, Kafka, Lossy, begun, dropping, hits, lines, losses, rows
 from tests.lab import ROOT, Lab, until
 

@@ -22,7 +22,8 @@ __all__ = ["table"]
 
 FREEZES = """
 import sys, time
-from pipeline.sinks.ledger import Batch, Ledger
+from pipeline.sinks.batches import Batch
+from pipeline.sinks.ledger import Ledger
 from pipeline.sinks.sink import Rows
 from pipeline.sinks.table import Once
 

@@ -16,7 +16,8 @@ from pipeline.driver.depot import Folder
 from pipeline.driver.internal import InternalStates
 from pipeline.hooks import Hooks
 from pipeline.sinks.archive import Archive
-from pipeline.sinks.ledger import Batch, Ledger
+from pipeline.sinks.batches import Batch
+from pipeline.sinks.ledger import Ledger
 from pipeline.sinks.sink import Rows
 from pipeline.sinks.table import Once
 from tests.database import database

@@ -21,7 +21,8 @@ from pipeline.driver.streams import Streams
 from pipeline.postgres import LOCK_SECONDS, connect
 from pipeline.sinks import archive as archives
 from pipeline.sinks.archive import Archive
-from pipeline.sinks.ledger import Batch, Ledger, MovedError
+from pipeline.sinks.batches import Batch, MovedError
+from pipeline.sinks.ledger import Ledger
 from pipeline.sinks.quarantine import Quarantine, QuarantineError
 from pipeline.sinks.sink import Absorbed, Rows, Unfit
 from pipeline.sinks.table import Latest, Once, Table, Totals

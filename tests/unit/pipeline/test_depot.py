@@ -11,7 +11,7 @@ from moto import mock_aws
 from ops.site import S3Config, Site, SiteError, load
 from pipeline.driver.checkpoints import Checkpoints, Code
 from pipeline.driver.depot import Bucket, Depot, Folder, depot_of
-from pipeline.sinks.ledger import Last
+from pipeline.sinks.batches import Last
 
 REGION = "eu-central-1"
 

@@ -10,6 +10,7 @@ from ops.model.tier import Kind, Mode
 from pipeline.declare import Stream, Tier
 from pipeline.driver import into_streams, reading
 from pipeline.driver.engine import Setting
+from pipeline.driver.identity import SameStreams, Watch
 from pipeline.driver.intake import ROUND_SECONDS, SILENT_SECONDS
 from pipeline.driver.into_streams import IntoStreams
 from pipeline.driver.positions import GoneError
@@ -300,6 +301,45 @@ def test_it_does_not_go_on_where_new_records_have_the_places_of_old_ones(gate, g
         gate.run()
     given.end = 71
     assert gate.run().positions == {RAW: 70}
+
+
+class Ids:
+    """Kafka's ids of the input, as a test has them."""
+
+    def __init__(self):
+        self.raw = "first"
+
+    def of(self, _topics):
+        return {"raw": self.raw}
+
+    def ask(self, _topics):
+        return {"raw": SimpleNamespace(done=lambda: True)}
+
+    def answer(self, _asked):
+        return self.of([])
+
+
+def test_it_does_not_go_on_in_a_stream_that_was_made_anew(gate, given):
+    ids, given.end = Ids(), 50
+    said = [{"raw": "first"}]
+    gate._setting = replace(gate._setting, started=lambda: [{RAW: 20}])
+    gate._inputs = SameStreams(Watch(ids, ["raw"]), lambda: said, "")
+    assert gate.run().streams == {"raw": "first"}
+    assert gate.hold().streams == {"raw": "first"}
+    ids.raw, given.end = "second", 500
+    with pytest.raises(GoneError, match="raw: the stream was deleted and made anew"):
+        gate.run()
+
+
+def test_a_stream_that_is_made_anew_under_it_stops_its_query(gate, given):
+    ids, given.end = Ids(), 50
+    gate._inputs = SameStreams(Watch(ids, ["raw"]), list, "")
+    gate.run()
+    query, ids.raw = gate._query, "second"
+    gate.check()
+    with pytest.raises(GoneError, match="raw: the stream was deleted and made anew"):
+        gate.check()
+    assert not query.isActive
 
 
 def test_partitions_that_were_added_are_read_by_the_next_run(gate, given):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pipeline.driver.repartition import Held, RepartitionError, refuse_other
 from pipeline.driver.with_state import TRIES, damaged, older
-from pipeline.sinks.ledger import Last
+from pipeline.sinks.batches import Last
 
 STORES = st.dictionaries(
     st.sampled_from(["0/default/default", "1/left/default", "1/right/default"]), st.builds(Held, st.integers(1, 9), st.integers())

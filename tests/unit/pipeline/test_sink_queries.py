@@ -14,10 +14,12 @@ from ops.model.tier import Kind
 from pipeline.declare import DeclarationError, Stream, Tier
 from pipeline.driver import into_sink
 from pipeline.driver.engine import Setting
+from pipeline.driver.identity import Watch
 from pipeline.driver.into_sink import HeldError, IntoSink, NamesakesError, refuse_namesakes
 from pipeline.driver.positions import GoneError
 from pipeline.driver.streams import Bounds, NoStreamError, StreamError
-from pipeline.sinks.ledger import Batch, Counts, Last
+from pipeline.sinks.batches import Batch, Last
+from pipeline.sinks.ledger import Counts
 from pipeline.sinks.sink import SinkAwayError
 from pipeline.sinks.table import Totals
 
@@ -132,6 +134,47 @@ def test_where_a_stream_was_made_anew_it_says_how_to_go_on() -> None:
     assert "update ledger set ends = '{}' where tier = 'counts' and batch = 7; then start it again" in str(said.value)
     with pytest.raises(GoneError, match="empty sums and the tier's rows in marks: new records"):
         query(0, 9, Stream("hits")).run()
+
+
+class Ids:
+    """Kafka's ids of the input, as a test has them."""
+
+    def __init__(self, hits: str) -> None:
+        self.hits = hits
+
+    def of(self, _topics: object) -> dict[str, str]:
+        return {"hits": self.hits}
+
+
+def test_a_stream_that_was_made_anew_is_not_read_from_the_old_place() -> None:
+    made = query(0, 500)
+    made._watch = Watch(cast("Any", Ids("second")), ["hits"])
+    made.last = replace(LAST, streams={"hits": "first"})
+    with pytest.raises(GoneError, match=r"hits: the stream was deleted and made anew.*`sluice skip counts`"):
+        made.run()
+    made.last = Last(8, {}, 0.0, 0.0, {"hits": "first"})
+    assert made.run().positions == {"hits/0": 0}, "a person has had it go on with the oldest"
+
+
+def test_an_id_that_was_not_known_is_taken_once() -> None:
+    made, adopted = query(0, 500), list[dict[str, str]]()
+    made._watch = Watch(cast("Any", Ids("first")), ["hits"])
+    made._ledger.adopt = adopted.append  # type: ignore[method-assign]
+    assert made.run().streams == {"hits": "first"}
+    assert adopted == [{"hits": "first"}]
+
+
+def test_a_batch_is_not_written_when_its_stream_was_made_anew_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, ids, written = query(0, 500), Ids("first"), list[Batch]()
+    made._watch = Watch(cast("Any", ids), ["hits"])
+    made.last = replace(LAST, streams={"hits": "first"})
+    made.run()
+    monkeypatch.setattr(made, "_write", lambda _rows, batch: written.append(batch))
+    made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
+    ids.hits = "second"
+    with pytest.raises(GoneError, match="made anew"):
+        made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
+    assert len(written) == 1
 
 
 def test_it_goes_on_with_the_oldest_when_a_person_has_said_so() -> None:
