@@ -45,32 +45,37 @@ class Patience:
         return self._end is not None and time.monotonic() > self._end
 
 
+def supervise(found: endpoints.Endpoints, password: str, halt: threading.Event) -> str:
+    """Have each published tier's DAG un-paused and running, as Airflow's user `operator`; say how many were triggered."""
+    with Channel(found.zookeeper) as channel:
+        waiting = [f"tier_{name}" for name in expected(channel)]
+    rest = AirflowRest(found.airflow.url, "operator", password)
+    until = time.monotonic() + DAGS_SECONDS
+    triggered, total = 0, len(waiting)
+    while waiting:
+        for dag in list(waiting):
+            try:
+                if rest.knows(dag):
+                    triggered += rest.supervise(dag)
+                    waiting.remove(dag)
+            except (urllib.error.URLError, TimeoutError):
+                continue
+        if waiting and halt.wait(0.5):
+            raise HaltedError
+        if waiting and time.monotonic() > until:
+            errors = "; ".join(rest.import_errors()) or "no file could not be read, see airflow-dags.log"
+            message = f"Airflow has not read {', '.join(waiting)} within {DAGS_SECONDS:.0f} s: {errors}"
+            raise PlatformError(message)
+    return f"{total} tiers supervised, {triggered} runs triggered"
+
+
 def supervising(where: Layout, services: tuple[str, ...], patience: Patience) -> Step:
     """Return the step that has each tier's DAG un-paused and running."""
 
     def act(halt: threading.Event) -> str:
-        found = known_endpoints(where)
-        with Channel(found.zookeeper) as channel:
-            waiting = [f"tier_{name}" for name in expected(channel)]
-        rest = AirflowRest(found.airflow.url, "operator", where.secrets().airflow_operator)
-        until = time.monotonic() + DAGS_SECONDS
-        triggered, total = 0, len(waiting)
-        while waiting:
-            for dag in list(waiting):
-                try:
-                    if rest.knows(dag):
-                        triggered += rest.supervise(dag)
-                        waiting.remove(dag)
-                except (urllib.error.URLError, TimeoutError):
-                    continue
-            if waiting and halt.wait(0.5):
-                raise HaltedError
-            if waiting and time.monotonic() > until:
-                errors = "; ".join(rest.import_errors()) or "no file could not be read, see airflow-dags.log"
-                message = f"Airflow has not read {', '.join(waiting)} within {DAGS_SECONDS:.0f} s: {errors}"
-                raise PlatformError(message)
+        outcome = supervise(known_endpoints(where), where.secrets().airflow_operator, halt)
         patience.begin()
-        return f"{total} tiers supervised, {triggered} runs triggered"
+        return outcome
 
     return Step("tier-dags", act, needs=services)
 

@@ -104,6 +104,15 @@ def fetch(where: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: b
     marker.touch()
 
 
+def remove_others(jars: list[Jar], home: Path) -> None:
+    """Remove what an older lock has left in the folders: every jar there comes onto a class path. Nothing may run from it any more."""
+    for folder in {jar.folder for jar in jars}:
+        kept = {jar.file for jar in jars if jar.folder == folder}
+        for file in (home / "jars" / folder).glob("*.jar"):
+            if file.name not in kept:
+                file.unlink(missing_ok=True)
+
+
 def borrow(jars: list[Jar], lender: Path, borrower: Path) -> None:
     """Copy what another home of this checkout has already: a second platform needs no network either."""
     for jar in jars:

@@ -2,7 +2,12 @@
 
 import importlib.util
 import json
+import os
 import re
+import signal
+import stat
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +16,12 @@ import jsonschema
 import pytest
 import yaml
 
-from ops.endpoints import Endpoints
+from ops import endpoints
+from ops.brokers import brokers, signed
+from ops.model.access import Role
+from ops.model.streams import User
 from ops.platform import airflow
+from ops.platform import compose as jobs
 from ops.platform.jars import LOCK, locked
 from ops.platform.layout import Layout, Ports
 from ops.site import Site, load
@@ -24,11 +33,6 @@ ROOT = Path(__file__).resolve().parents[3]
 def compose() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
     return found
-
-
-def settled(text: str) -> str:
-    """Put something in for `${NAME:?why}`."""
-    return re.sub(r"\$\{[A-Z_]+:\?[^}]*\}", "secret", text)
 
 
 def commands(compose: dict[str, Any]) -> Iterator[list[str]]:
@@ -48,7 +52,7 @@ def test_the_schema_would_notice_a_misspelt_key(compose: dict[str, Any]) -> None
 
 
 def test_every_part_of_the_system_has_a_service(compose: dict[str, Any]) -> None:
-    expected = {"zookeeper", "kafka", "postgres", "controller", "spark-1", "spark-2", "h1", "h2", "h3"}
+    expected = {"zookeeper", "kafka", "postgres", "controller", "spark-1", "spark-2", "h1", "h2", "h3", "tiers", "prometheus"}
     airflow = {"airflow-api", "airflow-scheduler", "airflow-dags", "airflow-triggerer", "airflow-tables"}
     assert expected | airflow <= compose["services"].keys()
 
@@ -60,14 +64,15 @@ def test_whatever_a_service_waits_for_or_mounts_is_declared(compose: dict[str, A
             assert other in services, f"{name} waits for {other}"
             if how["condition"] == "service_healthy":
                 assert "healthcheck" in services[other], f"{name} waits for the health of {other}, which has no check"
-        assert {entry["source"] for entry in service.get("configs", [])} <= compose["configs"].keys(), name
-        assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= compose["volumes"].keys(), name
+        sources = {volume.split(":")[0] for volume in service.get("volumes", []) if not volume.startswith("$")}
+        assert {source for source in sources if not source.startswith("./")} <= compose["volumes"].keys(), name
+        assert all((ROOT / source).exists() for source in sources if source.startswith("./")), name
 
 
 def test_each_python_module_that_is_started_exists(compose: dict[str, Any]) -> None:
     text = "\n".join(" ".join(words) for words in commands(compose))
     modules = set(re.findall(r"python,? -m,? ([a-z_.]+)", text))
-    assert {"ops.controller", "ops.agent", "pipeline.publish"} <= modules
+    assert {"ops.controller", "ops.platform.compose", "pipeline.publish"} <= modules
     assert all(importlib.util.find_spec(module) for module in modules)
 
 
@@ -84,21 +89,101 @@ def test_each_airflow_setting_is_one_that_airflow_knows(compose: dict[str, Any],
             assert key.lower() in known[section.lower()]["options"], name
 
 
-def test_the_files_that_it_writes_are_read_by_our_own_readers(compose: dict[str, Any], tmp_path: Path) -> None:
-    Endpoints.model_validate_json(settled(compose["configs"]["endpoints"]["content"]))
-    json.loads(settled(compose["configs"]["airflow-passwords"]["content"]))
-    site = tmp_path / "site.yaml"
-    site.write_text(compose["configs"]["site"]["content"])
-    found: Site = load(site)
-    assert {host.name for host in found.hosts} == {words[-1] for words in commands(compose) if "ops.agent" in words}
+def test_no_service_is_privileged_and_each_says_whether_it_is_well(compose: dict[str, Any]) -> None:
+    waits = {other for service in compose["services"].values() for other in service.get("depends_on", {})}
+    jobs_of_a_start = {name for name in waits | {"tiers"} if compose["services"][name]["restart"] == "on-failure"}
+    for name, service in compose["services"].items():
+        assert "privileged" not in service, name
+        assert ("healthcheck" in service) is (name not in jobs_of_a_start), name
+        assert {"max-size", "max-file"} <= service["logging"]["options"].keys(), f"{name}: its log grows for ever"
+
+
+def test_whoever_waits_for_a_service_lets_jobs_that_failed_try_again(compose: dict[str, Any]) -> None:
+    for service in compose["services"].values():
+        for other, how in service.get("depends_on", {}).items():
+            ended = how["condition"] == "service_completed_successfully"
+            assert (compose["services"][other]["restart"] == "on-failure") is ended, other
+
+
+def test_the_hosts_of_its_site_file_have_a_container_each(compose: dict[str, Any]) -> None:
+    found: Site = load(ROOT / "deploy/compose/site.yaml")
+    started = [words[-1] for words in commands(compose) if "deploy/compose/host.sh" in words]
+    assert [host.name for host in found.hosts] == [host.address for host in found.hosts] == started
+    assert found.ec2.max_instances == 0, "no instance would reach the containers"
+
+
+@pytest.fixture
+def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SLUICE_SITE", str(ROOT / "deploy/compose/site.yaml"))
+    monkeypatch.setenv("SLUICE_HOME", "/var/lib/sluice")
+    monkeypatch.setattr(jobs, "HERE", tmp_path / "hosts")
+    jobs.make_keys(tmp_path)
+    return tmp_path
+
+
+def test_a_second_start_finds_the_same_passwords(keys: Path) -> None:
+    before = {path: path.read_bytes() for path in keys.rglob("*") if path.is_file()}
+    jobs.make_keys(keys)
+    assert {path: path.read_bytes() for path in keys.rglob("*") if path.is_file()} == before
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in before)
+
+
+def test_each_service_has_the_credentials_of_its_roles_and_no_others(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_ENDPOINTS", str(keys / "hosts" / "endpoints.json"))
+    where = endpoints.load()
+    assert where.needed(Role.AGENT) is not None
+    assert brokers(signed(where.kafka, User.DRIVER)).client["sasl.password"]
+    for role in set(Role) - {Role.AGENT, Role.DRIVER}:
+        with pytest.raises(endpoints.EndpointsError):
+            where.needed(role)
+    with pytest.raises(endpoints.EndpointsError):
+        where.kafka_as(User.PUBLISHER)
+    assert where.postgres_as(Role.DRIVER).startswith("postgresql://sluice_driver@postgres:5432/")
+    with pytest.raises(endpoints.EndpointsError):
+        where.postgres_as(Role.PUBLISHER)
+
+
+def test_only_two_jobs_have_the_keys_of_the_admin(compose: dict[str, Any]) -> None:
+    users = {
+        name
+        for name, service in compose["services"].items()
+        if any(volume.startswith("keys-admin:") for volume in service.get("volumes", []))
+    }
+    assert users == {"keys", "services"}
 
 
 def test_kafka_is_the_version_that_the_embedded_platform_runs(compose: dict[str, Any]) -> None:
     broker = next(jar for jar in locked(LOCK.read_text()) if jar.name == "kafka_2.13")
-    assert compose["services"]["kafka"]["image"] == f"apache/kafka:{broker.revision}"
+    assert compose["services"]["kafka"]["image"] == f"${{KAFKA_IMAGE:-apache/kafka:{broker.revision}}}"
 
 
-def test_zookeeper_tells_what_it_refuses_in_a_log_that_does_not_grow_for_ever(compose: dict[str, Any]) -> None:
-    zookeeper = compose["services"]["zookeeper"]
-    assert "audit.enable=true" in zookeeper["environment"]["ZOO_CFG_EXTRA"].split()
-    assert {"max-size", "max-file"} <= zookeeper["logging"]["options"].keys()
+def test_zookeeper_keeps_its_log_and_tells_what_it_refuses(compose: dict[str, Any]) -> None:
+    lines = dict(line.split("=", 1) for line in (ROOT / "deploy/compose/zoo.cfg").read_text().splitlines())
+    assert lines["audit.enable"] == "true"
+    kept = {volume.split(":")[1] for volume in compose["services"]["zookeeper"]["volumes"]}
+    assert {lines["dataDir"], lines["dataLogDir"]} <= kept, "after `down` it would begin with what its last snapshot knew"
+
+
+def test_a_host_starts_its_agent_again_and_ends_in_order_at_sigterm(tmp_path: Path) -> None:
+    calls, stub = tmp_path / "calls", tmp_path / "python"
+    stub.write_text(f'#!/bin/sh\necho "$$ $*" >> {calls}\ncase "$*" in *--stop-all) exit 0;; esac\nexec sleep 60\n')
+    stub.chmod(0o755)
+    calls.touch()
+
+    def called(number: int) -> str:
+        until = time.monotonic() + 20
+        while len(lines := calls.read_text().splitlines()) < number:
+            assert time.monotonic() < until, lines
+            time.sleep(0.05)
+        return lines[number - 1]
+
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    with subprocess.Popen(["sh", ROOT / "deploy/compose/host.sh", "h1"], env={"PATH": path}) as host:
+        pid, words = called(1).split(" ", 1)
+        assert words == "-m ops.agent --host h1"
+        os.kill(int(pid), signal.SIGKILL)
+        agent = int(called(2).split()[0])
+        host.terminate()
+        assert called(3).endswith("--host h1 --stop-all")
+        assert not Path(f"/proc/{agent}").exists(), "its units are ended when nobody starts them again"
+        assert host.wait(20) == 0

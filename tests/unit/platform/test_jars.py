@@ -4,7 +4,7 @@ import hashlib
 import re
 from xml.etree import ElementTree as ET
 
-from ops.platform.jars import LOCK, Jar, borrow, locked, module, needed, wrong
+from ops.platform.jars import LOCK, Jar, borrow, locked, module, needed, remove_others, wrong
 from ops.platform.layout import Layout
 
 
@@ -34,3 +34,13 @@ def test_a_jar_that_is_missing_or_differs_is_told_apart_and_a_good_one_is_borrow
     assert wrong([good, other], where.home) == {good: "is missing", other: "is missing"}
     borrow([good, other], lender, where.home)
     assert wrong([good, other], where.home) == {other: "differs from its checksum in jars.lock"}
+
+
+def test_the_jars_of_an_older_lock_go_and_nothing_else_does(where: Layout) -> None:
+    jar = Jar("connector", "o", "kept", "2", "0" * 64)
+    files = [where.home / "jars" / name for name in ("connector/kept-2.jar", "connector/kept-1.jar", "connector/note", "s3/other-1.jar")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    remove_others([jar], where.home)
+    assert [file.exists() for file in files] == [True, False, True, True]
