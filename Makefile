@@ -39,7 +39,7 @@ test: install ## unit and integration tests, then the short scenarios; LONG_PART
 		$(if $(LONG_PART),-m "not endurance" --long-part $(LONG_PART))
 
 scenarios: install ## the long ones too: each runbook and each fault under load, more than an hour on 2 cores
-	@$(BIN)/python -m pytest tests/integration tests/scenarios -m "long or not long"
+	@$(BIN)/python -m pytest tests/integration tests/scenarios -m "long or endurance or not long"
 
 bench: install ## measure: hand-overs, kills, latency, Flink and Storm beside, for some hours; results go to .sluice/bench
 	@$(BIN)/python -m pytest tests/bench -s

@@ -188,7 +188,8 @@ def test_from_a_drivers_environment_no_dag_runs_and_no_table_goes(live: Live) ->
     )
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request, timeout=20)
-    assert refused.value.code == 401
+    with refused.value:
+        assert refused.value.code == 401
     with psycopg.connect(where.postgres_as(Role.DRIVER), autocommit=True) as link:
         assert link.execute("SELECT count(*) > 0 FROM ledger").fetchone() == (True,), "it is a driver's"
         for statement in (b"DROP TABLE delivered", b"COPY ledger TO PROGRAM 'cat'"):
@@ -203,8 +204,10 @@ def test_a_viewer_sees_runs_in_airflow_and_starts_none(live: Live) -> None:
     assert viewer("GET", "/dags/drain_host")["dag_id"] == "drain_host"
     with pytest.raises(urllib.error.HTTPError) as refused:
         viewer("POST", "/dags/drain_host/dagRuns", {"dag_run_id": "mine", "logical_date": None, "conf": {"host": "h1"}})
-    assert refused.value.code == 403
+    with refused.value:
+        assert refused.value.code == 403
     operator = live.session("operator", live.layout.secrets().airflow_operator)
     with pytest.raises(urllib.error.HTTPError) as hidden:
         operator("GET", "/connections")
-    assert hidden.value.code == 403, "connections hold logins, and are the admin's"
+    with hidden.value:
+        assert hidden.value.code == 403, "connections hold logins, and are the admin's"

@@ -19,7 +19,7 @@ from tests.integration.platform.composed import Compose, Podman
 from tests.lab import free_ports
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.endurance,
     pytest.mark.timeout(2400),
     pytest.mark.skipif(
         os.geteuid() != 0 or not all(shutil.which(name) for name in ("podman", "runc", "debootstrap")),
