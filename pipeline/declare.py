@@ -37,6 +37,9 @@ QUARANTINE = ".quarantine"
 AT_RISK = 1000
 """The largest batch of a tier that delivers at most once: all of one may be lost. Unit: records."""
 
+SOONEST = 60.0
+"""No task counts as hung sooner. Unit: seconds."""
+
 
 class DeclarationError(Exception):
     """The pipeline cannot be run as it is declared; the message names the tier and what to change."""
@@ -97,6 +100,10 @@ class Tier:
     """What it does itself where it is held and where it goes on."""
     max_offsets: int = 20_000
     """The most records of one micro-batch, so that a backlog does not become one huge batch. Unit: records."""
+    hangs_after: float | None = 600.0
+    """A task that processes nothing for so long, though input waits for it, has its executor ended, and is begun again; each time on one
+    day it is waited for twice as long. Make it longer than a record takes in realtime, and than a task of a batch takes that calls slow
+    Python functions: nobody sees what these have done until they are through. None: it is told, and nothing more. Unit: seconds."""
     quantum: Quantum = field(default_factory=Quantum)
     driver: Quantum = field(default_factory=lambda: Quantum(cpu=0.5, memory=1200, threads=1))
 
@@ -226,6 +233,9 @@ def _problems(tier: Tier) -> list[str]:
             tier.standby is Standby.HOT and tier.mode is not Mode.REALTIME
         ),
         "max_offsets must be at least 1": tier.max_offsets < 1,
+        f"hangs_after must be at least {SOONEST:.0f} s, or None: a task that is slow must not be ended for it": (
+            tier.hangs_after is not None and tier.hangs_after < SOONEST
+        ),
         "a stream that leads back must not be its first input: name the one first where records come from": (
             bool(tier.inputs) and tier.inputs[0].rounds > 0
         ),

@@ -16,7 +16,7 @@ JARS = Path(pyspark.__file__).parent / "jars/*"
 SERVERS = (1, 2, 3)
 CONFIG = """dataDir={data}
 clientPort={client}
-clientPortAddress=127.0.0.1
+clientPortAddress={address}
 tickTime=1000
 maxSessionTimeout=60000
 initLimit=10
@@ -43,28 +43,35 @@ class Ensemble:
 
     Each then reaches the others by links. A server is called back by those of a higher number at the address that it has told, beside
     the links: so the last one starts when the others need nobody any more, and it calls them. One is dropped after `sync` silent seconds.
+
+    With a `network` (tests/network.py) each server runs on the host of its number there.
     """
 
-    def __init__(self, folder, *, linked=False, sync=5):
+    def __init__(self, folder, *, linked=False, sync=5, network=None):
         ports = free_ports(9)
         self.folder, self.running, self.links = folder, {}, {}
+        self.hosts = {number: "127.0.0.1" if network is None else network.address(number) for number in SERVERS}
+        self.inside = {number: [] if network is None else network.inside(number) for number in SERVERS}
         self.clients = dict(zip(SERVERS, ports, strict=False))
         for number in SERVERS:
             data = folder / str(number)
             data.mkdir()
             (data / "myid").write_text(str(number))
             peers = "".join(self._peer(number, other, (ports[2 + other], ports[5 + other]), linked=linked) for other in SERVERS)
-            (data / "zoo.cfg").write_text(CONFIG.format(data=data, client=self.clients[number], sync=sync) + peers)
+            (data / "zoo.cfg").write_text(self._config(data, number, sync) + peers)
             if linked and number == SERVERS[-1]:
                 self.leader()
             self.start(number)
+
+    def _config(self, data, number, sync):
+        return CONFIG.format(data=data, client=self.clients[number], address=self.hosts[number], sync=sync)
 
     def _peer(self, number, other, ports, *, linked):
         """Say where a server finds another one: for the leader's word, and for elections."""
         if linked and number != other:
             self.links[number, other] = made = [Link(port) for port in ports]
             ports = [link.port for link in made]
-        return f"server.{other}=127.0.0.1:{ports[0]}:{ports[1]}\n"
+        return f"server.{other}={self.hosts[other]}:{ports[0]}:{ports[1]}\n"
 
     def hold(self, number, *, both_ways):
         """Hold up what the others say to a server; `both_ways`, also what it says to them. Nobody is told."""
@@ -84,10 +91,10 @@ class Ensemble:
 
     @property
     def address(self):
-        return ",".join(f"127.0.0.1:{port}" for port in self.clients.values())
+        return ",".join(f"{self.hosts[number]}:{port}" for number, port in self.clients.items())
 
     def start(self, number):
-        words = [JAVA, "-Xmx96m", "-cp", str(JARS), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
+        words = [*self.inside[number], JAVA, "-Xmx96m", "-cp", str(JARS), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
         with (self.folder / f"server{number}.log").open("a") as log:
             self.running[number] = subprocess.Popen([*words, str(self.folder / str(number) / "zoo.cfg")], stdout=log, stderr=log)
 
@@ -103,7 +110,7 @@ class Ensemble:
 
     def mode(self, number):
         """Return `leader`, `follower`, or None for one that does not serve."""
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.clients[number]), timeout=1) as link:
+        with suppress(OSError), socket.create_connection((self.hosts[number], self.clients[number]), timeout=1) as link:
             link.sendall(b"srvr")
             said = b"".join(iter(lambda: link.recv(65536), b"")).decode()
             return next((line.split()[1] for line in said.splitlines() if line.startswith("Mode:")), None)

@@ -21,6 +21,7 @@ import pytest
 
 from ops import endpoints
 from ops.agent.commands import Installation, command, environment, resources_file
+from ops.channel import tree
 from ops.channel.client import Channel
 from ops.model import paths
 from ops.model.access import Role
@@ -28,6 +29,7 @@ from ops.model.assignment import HostFacts, Unit, UnitKind, driver_id, label_of,
 from ops.model.ids import HostName, Incarnation, Tenant, TierName
 from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Placement, State
 from ops.model.tier import TierSpec
+from ops.platform.zookeeper import make_chroot
 
 ROOT = Path(__file__).resolve().parents[1]
 HOSTS = {"h1": "127.0.1.1", "h2": "127.0.1.2", "h3": "127.0.1.3"}
@@ -86,6 +88,8 @@ class Lab:
     where: endpoints.Endpoints
     channel: Channel
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    of_slots: dict[str, str] = field(default_factory=dict)
+    """What the environment of slots has besides: a Worker hands it on to its executor."""
     epochs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def keep_class_data(self) -> None:
@@ -94,7 +98,7 @@ class Lab:
 
     # -- the agent's part
 
-    def start(self, tier: str, number: int, host: str, slots: int = 1, zookeeper: str | None = None, **more: Any) -> None:
+    def start(self, tier: str, number: int, host: str, slots: int = 1, *, zookeeper: str | None = None, **more: Any) -> None:
         """Start an incarnation's slots and driver on a host; it reaches ZooKeeper at an address of its own, where one is named."""
         place = Placement(driver=HostName(host), slots=(HostName(host),) * slots)
         spec = IncarnationSpec(
@@ -124,7 +128,7 @@ class Lab:
             with (scratch / "log").open("wb") as log:
                 self.running[identity] = subprocess.Popen(
                     command(unit, scratch, installation),
-                    env=environment(unit, scratch, installation, self.env),
+                    env=environment(unit, scratch, installation, self.env) | (self.of_slots if kind is UnitKind.SLOT else {}),
                     cwd=ROOT,
                     stdout=log,
                     stderr=log,
@@ -264,13 +268,30 @@ def kill_services(home: Path) -> None:
         psutil.wait_procs(services, timeout=20)
 
 
+def _make_tree(file: Path, servers: str) -> None:
+    """Have the endpoints file name these servers, and make the pipeline's tree there, as the platform does on its own."""
+    said = json.loads(file.read_text())
+    chroot = said["zookeeper"].partition("/")[2]
+    file.write_text(json.dumps({**said, "zookeeper": f"{servers}/{chroot}"}))
+    where = endpoints.Endpoints.model_validate_json(file.read_text())
+    make_chroot(servers, f"/{chroot}")
+    with Channel(where.zookeeper, where.credential(Role.ADMIN)) as channel:
+        tree.apply(channel.kazoo)
+
+
 @contextmanager
-def opened(
-    home: Path, pipeline: str | None = None, more: str = "hosts: []\n", partitions: int = 4, kafka: str | None = None
+def opened(  # noqa: PLR0913 - each is a choice of the test
+    home: Path,
+    pipeline: str | None = None,
+    more: str = "hosts: []\n",
+    *,
+    partitions: int = 4,
+    kafka: str | None = None,
+    zookeeper: str | None = None,
 ) -> Iterator[Lab]:
     """Bring services up in `home` and publish the shipped pipeline, or the one that is named; everything is gone afterwards.
 
-    `more` is what else the site file says; `kafka` is the address of a broker of the test's own, where it has one.
+    `more` is what else the site file says; `kafka` and `zookeeper` are the addresses of servers of the test's own, where it has some.
     """
     site = home / "site.yaml"
     asked = f"pipeline: {pipeline}\nreplication: 1\npartitions: {partitions}\n{more}"
@@ -279,12 +300,14 @@ def opened(
     env.pop("SLUICE_ENDPOINTS", None)
     services = [sys.executable, "-m", "ops.platform.services"]
     try:
-        parts = "zookeeper,postgres,spark" if kafka is not None else "zookeeper,kafka,postgres,spark"
-        subprocess.run([*services, "up", "--only", parts], env=env, cwd=ROOT, check=True)
+        parts = [*([] if zookeeper else ["zookeeper"]), *([] if kafka else ["kafka"]), "postgres", "spark"]
+        subprocess.run([*services, "up", "--only", ",".join(parts)], env=env, cwd=ROOT, check=True)
+        file = home / "endpoints.json"
         if kafka is not None:
             subprocess.run([*services, "jars"], env=env, cwd=ROOT, check=True)
-            file = home / "endpoints.json"
             file.write_text(json.dumps({**json.loads(file.read_text()), "kafka": kafka}))
+        if zookeeper is not None:
+            _make_tree(file, zookeeper)
         note = home / "validated.json"
         if pipeline in VALIDATED:
             note.write_text(VALIDATED[pipeline])

@@ -29,8 +29,8 @@ AWAY_ROUND_SECONDS = 1.0
 """How soon an unregistered agent tries again."""
 TROUBLE_SECONDS = 2.0
 """How soon an action that failed is tried again."""
-HANGS = Limits(busy=60.0, idle=60.0)
-"""How long a round may take: it waits for processes that start, and for disks."""
+HANGS = Limits(busy=60.0, idle=10.0)
+"""How long a round may take: it waits for disks, and for commands that it calls. One whose thread only sleeps never goes on."""
 
 
 class Agent:
@@ -66,7 +66,7 @@ class Agent:
         """It was said that it cannot be written."""
         self._started_at = time.time()
         self._ages = Ages()
-        self._watchdog = Watchdog("agent", HANGS, ("kazoo",))
+        self._watchdog = Watchdog("agent", HANGS, ("kazoo",), ("subprocess",))
         self._ending = False
         self._away_since: float | None = None
         self._whys: set[str] = set()

@@ -9,6 +9,7 @@ from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.handlers.utils import AsyncResult
+from kazoo.hosts import collect_hosts
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KeeperState
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl
@@ -38,6 +39,15 @@ class Answer(AsyncResult):  # type: ignore[misc]  # kazoo has no types
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # likewise
     """kazoo's threads."""
 
+    def __init__(self, servers: int) -> None:
+        """Divide the time to connect, the session's, among the servers."""
+        super().__init__()
+        self._servers = servers
+
+    def create_connection(self, *where: Any, timeout: float, **more: Any) -> Any:
+        """Connect to a server. kazoo would spend the whole session's time on one whose network drops all packets."""
+        return super().create_connection(*where, timeout=timeout / self._servers, **more)
+
     def async_result(self) -> Answer:
         """Begin to wait for an answer."""
         return Answer(self)
@@ -64,7 +74,8 @@ class Connection(KazooClient):  # type: ignore[misc]  # likewise
         own = None if credential is None else credential.own
         if own is not None:
             auth.append(("digest", f"{agent_of(own.host)}:{own.password}"))
-        super().__init__(hosts=hosts, handler=Handler(), auth_data=auth or None, **settings, **_private(credential))
+        servers, _ = collect_hosts(hosts)
+        super().__init__(hosts=hosts, handler=Handler(len(servers)), auth_data=auth or None, **settings, **_private(credential))
         self._connection = Loop(self, self._conn_retry.copy(), logger=self.logger)
         self._credential = credential
         self._agents: Mapping[str, str] = {} if own is None else {own.host: own.known_as}

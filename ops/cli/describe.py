@@ -180,6 +180,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         starved=status.starved.sentence if status and status.starved else None,
         held_for=owner.held_for,
         metered=report.metered if report else False,
+        hung=report.hung if report else None,
         unread=report.unread if report else None,
         narrow=report.narrow if report else None,
         latency_ms=progress.latency_ms if progress else None,

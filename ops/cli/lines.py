@@ -81,6 +81,8 @@ class TierLine(Frozen):
     """The tier that is behind too far, for which this one lets nothing in."""
     metered: bool
     """It was held back, and lets records in batch by batch until it has caught up."""
+    hung: str | None
+    """Since when a task has processed nothing though input waits, and what is done about it."""
     unread: str | None
     narrow: str | None
     """Why it does not read partitions that were added to its streams."""

@@ -193,7 +193,8 @@ def troubles(tiers: list[TierLine]) -> list[str]:
             behind.append(f"{tier.name} {tier.pressure}" + (f". Held back until it has caught up: {', '.join(held)}" if held else ""))
     unread = [f"{tier.name} does not read partitions that were added: {tier.unread}" for tier in tiers if tier.unread is not None]
     narrow = [f"{tier.name} puts nothing yet into partitions that were added: {tier.narrow}" for tier in tiers if tier.narrow is not None]
-    return [*down, *_starved(tiers), *unread, *narrow, *behind]
+    hung = [f"{tier.name}: {tier.hung}" for tier in tiers if tier.hung is not None]
+    return [*down, *hung, *_starved(tiers), *unread, *narrow, *behind]
 
 
 def _starved(tiers: list[TierLine]) -> list[str]:

@@ -96,7 +96,7 @@ class Controller:
         self._settled: View | None = None
         self._lock: Lock = channel.kazoo.Lock(paths.LEADER, name)
         self._stopping = threading.Event()
-        self._watchdog = Watchdog("controller", HANGS, ("kazoo",), self._lose)
+        self._watchdog = Watchdog("controller", HANGS, ("kazoo",), give_up=self._lose)
         self._said = ""
         self._healed = self._forgot = time.monotonic()
         self.metrics = ControllerMetrics()

@@ -244,6 +244,8 @@ class IncarnationReport(Frozen):
     """It lets records in batch by batch, after it was held back, until it has caught up."""
     unread: str | None = None
     """Why it does not read partitions that were added to its streams."""
+    hung: str | None = None
+    """Since when a task of its has processed nothing though input waits, and what is done about it."""
     narrow: str | None = None
     """Why it puts no records yet into partitions that were added to its outputs."""
     ways: Ways | None = None

@@ -50,6 +50,15 @@ class Commits:
     """How often a batch was not taken by the sink, and tried again."""
 
 
+@dataclass(frozen=True)
+class Stuck:
+    """Input waits, and a task has processed nothing for long."""
+
+    seconds: float
+    sentence: str
+    """Since when, where, and what is done about it."""
+
+
 @dataclass
 class Flow:
     """Counts from the process's start on. Each field is set whole, so that another thread may read it."""
@@ -74,6 +83,10 @@ class Flow:
     """Why it does not read partitions that were added."""
     narrow: str | None = None
     """Why it puts no records yet into partitions that were added to its outputs."""
+    stuck: Stuck | None = None
+    """A task hangs; None likewise."""
+    ended: int = 0
+    """How many executors were ended for that."""
     state: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rows and bytes of memory of Spark's state, by operator, at the end of the last batch; empty likewise."""
     looked: float | None = None

@@ -135,7 +135,7 @@ class Life:
 
     def _hold(self, state: State) -> None:
         receipt = self._halt() if state is State.RUNNING else None
-        self._follow.note(away=None)  # it waits for nothing but its turn
+        self._follow.note(away=None, hung=None)  # it waits for nothing but its turn
         self._follow.enter(State.PAUSED, stopped_at=receipt)
         self._engine.rest()
 
@@ -206,3 +206,4 @@ class Life:
         if self._flow.looked is not None:
             self._follow.note(measured=True, pressure=self._flow.pressure)
         self._follow.note(metered=self._flow.metered, unread=self._flow.unread, away=self._flow.away, narrow=self._flow.narrow)
+        self._follow.note(hung=None if self._flow.stuck is None else self._flow.stuck.sentence)

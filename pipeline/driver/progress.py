@@ -20,6 +20,7 @@ from pipeline.driver.failure import plainly
 from pipeline.driver.flow import raised
 from pipeline.driver.slots import SlotCounts
 from pipeline.driver.streams import Seen, Streams, split
+from pipeline.driver.task_watchdog import TaskWatchdog
 from pipeline.postgres import connect
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Progress:
         self._read, self._written = Growth(), Growth()
         self._slots = SlotCounts(setting.session)
         self._streams = Streams(setting.kafka)
+        self._watchdog = TaskWatchdog(setting, self._streams)
         self._stop = threading.Event()
         self._said = False
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
@@ -88,6 +90,7 @@ class Progress:
                 self._before, self._flow.lag, self._flow.state, self._flow.looked = None, {}, {}, None
                 self._flow.waiting, self._flow.pressure, self._ends = {}, None, {}
                 self._behind.forget()
+                self._watchdog.forget()
                 self._read, self._written = Growth(), Growth()
                 continue
             try:
@@ -122,6 +125,8 @@ class Progress:
         before = self._before or (now, done, out)
         self._before, flow.looked = (now, done, out), time.time()
         seconds = max(now - before[0], 0.001)
+        slots = self._slots.read()
+        self._watchdog.look(self._slots.running, ends)
         return TierProgress(
             tier=TierName(setting.tier.name),
             incarnation=Incarnation(setting.incarnation),
@@ -130,7 +135,7 @@ class Progress:
             rate_out=round((out - before[2]) / seconds, 1),
             lag=sum(flow.lag.values()),
             latency_ms=flow.latency_ms,
-            slots=self._slots.read(),
+            slots=slots,
             details={"positions": positions},
         )
 

@@ -18,8 +18,10 @@ log = structlog.get_logger()
 
 EVERY_SECONDS = 0.25
 """Between two beats."""
-LIMITS = Limits(busy=60.0, idle=60.0)
-"""Of the working loop: within a turn it may wait for the JVM, which plans or stops a query."""
+LIMITS = Limits(busy=60.0, idle=10.0)
+"""Of the working loop. One whose thread only sleeps, and for none of what is below, never goes on."""
+JVM = ("py4j",)
+"""A loop in it waits for the JVM, which plans or stops a query."""
 SERVICES = (
     "psycopg",
     "kazoo",
@@ -27,12 +29,16 @@ SERVICES = (
     "boto3",
     "botocore",
     "pipeline.driver.streams",
+    "pipeline.driver.identity",
+    "pipeline.driver.writers",
     "pipeline.driver.internal",
     "pipeline.driver.depot",
     "pipeline.driver.with_state",
     "pipeline.sinks.archive",
+    "pyspark.sql.readwriter",
 )
-"""A loop in one of these waits for a service, for the hooks of the tier's author, or for files: that may take as long as it takes."""
+"""A loop in one of these waits for a service, for the hooks of the tier's author, for files, or for a job of Spark's over what was held
+back, whose tasks `task_watchdog` watches: that may take as long as it takes."""
 
 
 class Pulse:
@@ -43,7 +49,7 @@ class Pulse:
         self._ping = ping
         self._file = os.environ.get("SLUICE_HEARTBEAT")
         self._stop = threading.Event()
-        self._watchdog = Watchdog("driver", LIMITS, SERVICES)
+        self._watchdog = Watchdog("driver", LIMITS, SERVICES, JVM)
         self._answers = 0
 
     def start(self) -> None:

@@ -113,6 +113,8 @@ class SlotCounts:
         self._session = session
         self._tasks: dict[int, tuple[str, int]] = {}
         self._ended: dict[str, int] = {}
+        self.running: dict[int, tuple[str, int]] = {}
+        """The tasks that ran when it was read last: where, and how many records each had read."""
 
     def read(self) -> dict[str, int]:
         """Return records (a batch tier: tasks) by `address/executor`."""
@@ -125,10 +127,14 @@ class SlotCounts:
             places[executor.id()] = f"{address}/{executor.id()}"
             slots[places[executor.id()]] = executor.completedTasks()
         running: dict[int, tuple[str, int]] = {}
+        self.running = {}
         for task in _active_tasks(self._session):
             place = places.get(task.executorId())
             if place is not None:
-                running[int(task.taskId())] = (place, max(_read(task), self._tasks.get(int(task.taskId()), ("", 0))[1]))
+                number = int(task.taskId())
+                running[number] = (place, max(_read(task), self._tasks.get(number, ("", 0))[1]))
+                if task.status() == RUNNING:
+                    self.running[number] = running[number]
         for task, (place, count) in self._tasks.items():
             if task not in running:
                 self._ended[place] = self._ended.get(place, 0) + count

@@ -223,7 +223,8 @@ class ControlTopic:
             if message.key() != self._tier.encode() or message.value() is None:
                 continue
             try:
-                self._hear(Writers.model_validate_json(message.value() or b""))
+                # what a newer version has added does not say who may write
+                self._hear(Writers.model_validate_json(message.value() or b"", extra="ignore"))
             except ValidationError as error:
                 log.warning("a record of the control topic cannot be read", offset=message.offset(), error=str(error))
 

@@ -16,7 +16,7 @@ from ops.watchdog import HUNG, Limits, Sight, Stillness, Watchdog, is_in
 LIMITS = Limits(busy=60.0, idle=6.0)
 PASSED = st.floats(0.0, 100_000.0)
 """From one look to the next: also a machine that was suspended for a day."""
-SIGHTS = st.builds(Sight, st.integers(0, 3), st.floats(0, 10), sleeps=st.booleans(), excused=st.booleans())
+SIGHTS = st.builds(Sight, st.integers(0, 3), st.floats(0, 10), sleeps=st.booleans(), held_up=st.booleans(), excused=st.booleans())
 
 
 @given(st.lists(st.tuples(PASSED, SIGHTS), max_size=200))
@@ -41,6 +41,18 @@ def test_one_that_hangs_is_found_within_its_limit(looks: list[tuple[float, Sight
     assert seconds == (LIMITS.idle if sleeps else LIMITS.busy)
 
 
+@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans(), st.booleans()), max_size=200))
+def test_one_that_sleeps_while_what_it_waits_for_is_at_work_is_busy(looks: list[tuple[float, bool, bool]]) -> None:
+    """The limit of those that sleep counts no look at which another thread, or who was called, was at work; it goes on counting after."""
+    still, alone, ran = Stillness(Sight(0, 0.0, sleeps=True)), 0.0, 0.0
+    for passed, held_up, runs in looks:
+        ran += 0.1 if runs else 0.0
+        still = still.then(Sight(0, ran, sleeps=True, held_up=held_up), passed)
+        alone = 0.0 if runs else alone + (0.0 if held_up else passed)
+        assert still.idle == pytest.approx(alone)
+        assert still.hangs(LIMITS) is (still.idle >= LIMITS.idle or still.seconds >= LIMITS.busy)
+
+
 @given(st.lists(PASSED, max_size=5))
 def test_a_few_late_looks_end_nothing(passed: list[float]) -> None:
     still = Stillness(Sight(0, 0.0, sleeps=True))
@@ -54,8 +66,13 @@ import sys, threading, time
 from ops import watchdog
 from ops.watchdog import Limits, Watchdog
 watchdog.EVERY_SECONDS = 0.02
-dog = Watchdog("loop of a test", Limits(busy=2.0, idle=0.5), ("serving",), lambda: print("gives up", flush=True))
+dog = Watchdog("loop of a test", Limits(busy=2.0, idle=0.5), ("serving",), ("called",), lambda: print("gives up", flush=True))
 dog.start()
+lock = threading.Lock()
+lock.acquire()
+def spin():
+    end = time.monotonic() + 1.3
+    while time.monotonic() < end: pass
 {body}
 print("goes on", flush=True)
 """
@@ -69,9 +86,12 @@ print("goes on", flush=True)
         ("for _ in range(60):\n    dog.turn()\n    time.sleep(0.02)", 0),
         ("with dog.resting(): time.sleep(1.2)", 0),
         ("scope = {'__name__': 'serving.deep', 'time': time}\nexec('def wait(): time.sleep(1.2)', scope)\nscope['wait']()", 0),
+        ("scope = {'__name__': 'called', 'time': time}\nexec('def wait(seconds): time.sleep(seconds)', scope)\nscope['wait'](1.2)", 0),
+        ("scope = {'__name__': 'called', 'time': time}\nexec('def wait(seconds): time.sleep(seconds)', scope)\nscope['wait'](20)", HUNG),
+        ("threading.Thread(target=spin).start()\nlock.acquire(timeout=1.2)", 0),
         ("dog.stop()\ntime.sleep(1.2)", 0),
     ],
-    ids=["sleeps", "spins", "turns", "rests", "is served", "is not watched"],
+    ids=["sleeps", "spins", "turns", "rests", "is served", "is answered late", "is not answered", "waits for a thread", "is not watched"],
 )
 def test_a_process_whose_loop_hangs_ends_itself(body: str, code: int) -> None:
     done = subprocess.run([sys.executable, "-c", WATCHED.format(body=body)], capture_output=True, text=True, check=False, timeout=25)

@@ -135,12 +135,19 @@ class Lab:
     agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def agent(
-        self, host: str = "h1", *words: str, home: Path | None = None, clock: Path | None = None, code: Path = REPOSITORY
+        self,
+        host: str = "h1",
+        *words: str,
+        home: Path | None = None,
+        clock: Path | None = None,
+        hangs: Path | None = None,
+        code: Path = REPOSITORY,
     ) -> subprocess.Popen[bytes]:
-        """Start one; with a `clock`, under a wall clock that is as many seconds ahead as this file says."""
+        """Start one, under a wall clock that is as many seconds ahead as the file `clock` says; its loop hangs once `hangs` is there."""
         environment = self.environment if home is None else {**self.environment, "SLUICE_HOME": str(home)}
         shifted = [] if clock is None else ["tests.shifted", str(clock)]
-        process = self.run(f"agent-{host}", *shifted, "ops.agent", "--host", host, *words, environment=environment, code=code)
+        deadlocked = [] if hangs is None else ["tests.deadlocked", str(hangs)]
+        process = self.run(f"agent-{host}", *shifted, *deadlocked, "ops.agent", "--host", host, *words, environment=environment, code=code)
         self.agents.append(process)
         return process
 

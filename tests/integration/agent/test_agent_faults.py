@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 from ops.agent.containers import QUIET, installation_of
+from ops.agent.loop import HANGS
 from ops.agent.processes import process
 from ops.model import paths
 from ops.model.assignment import HostFacts
+from ops.watchdog import HUNG
 from tests.integration.agent.conftest import Lab, application, driver, executors, limited, slot, until
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
+ROUND_SECONDS = 30.0
+"""So long after a file was written an agent may begin a round, and be looked at, on a machine that does much else."""
 AGAIN_SECONDS = 30.0
 """So long after a slot was killed it serves again."""
 
@@ -48,6 +52,26 @@ def test_a_slot_whose_worker_is_killed_loses_its_executor_and_serves_the_same_ap
     assert process(executor) is None, "nothing of the dead Worker is left"
     out, _ = work.communicate(timeout=180)
     assert out.strip() == "result [7]"
+
+
+def test_an_agent_whose_loop_hangs_ends_itself_and_the_next_one_adopts_its_units(lab: Lab) -> None:
+    hangs = lab.home / "hangs"
+    first = lab.agent(hangs=hangs)
+    lab.assign(slot())
+    before = lab.running(slot())
+    hangs.touch()
+    begun = time.monotonic()
+    until("it ends itself", lambda: first.poll() == HUNG)
+    took = time.monotonic() - begun
+    sys.stdout.write(f"the agent ended itself {took:.1f} s after its loop hung\n")
+    assert took < HANGS.idle + ROUND_SECONDS
+    assert "the working loop of the agent has made no turn" in (lab.home / "agent-h1.log").read_text()
+    assert lab.main(slot()).alive
+    started = lab.observed().agent_started  # type: ignore[union-attr]
+    lab.agent()
+    until("the next agent reports", lambda: (seen := lab.observed()) and seen.agent_started > started)
+    after = lab.running(slot())
+    assert (after.pid, after.restarts) == (before.pid, 0)
 
 
 def test_a_driver_that_is_killed_is_told_with_how_it_ended_and_left_to_the_controller(lab: Lab) -> None:

@@ -36,15 +36,21 @@ def served(lab: Lab, *words: str) -> Iterator[None]:
 
 
 @contextmanager
-def operated(lab: Lab) -> Iterator[None]:
-    """Run the agents and a controller; afterwards nothing of theirs is left."""
+def with_agents(lab: Lab) -> Iterator[None]:
+    """Run the agents; afterwards nothing of theirs is left."""
     with ExitStack() as stack:
         stack.callback(
             lambda: [subprocess.run(command("agent", "--host", name, "--stop-all"), env=lab.env, cwd=ROOT, check=False) for name in HOSTS]
         )
         for name in HOSTS:
             stack.enter_context(served(lab, "agent", "--host", name))
-        stack.enter_context(served(lab, "controller"))
+        yield
+
+
+@contextmanager
+def operated(lab: Lab) -> Iterator[None]:
+    """Run the agents and a controller; afterwards nothing of theirs is left."""
+    with with_agents(lab), served(lab, "controller"):
         until("the hosts are there", lambda: len(sluice(lab, "hosts")) == len(HOSTS), 60)
         yield
 

@@ -1,6 +1,7 @@
 """A pipeline for tests: a tier that writes a stream, one with a table and one with state, whose drivers outlive their time."""
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from ops.model.resources import Quantum
 from ops.model.tier import Delivery, Kind, Mode
 from pipeline.declare import Pipeline, State, Stream, Tier
+from pipeline.driver import life
+from pipeline.driver.life import Life
 from pipeline.grouping import Fields
 from pipeline.hooks import Hooks
 from pipeline.sinks.table import Latest, Once
@@ -17,6 +20,8 @@ from pipeline.sinks.table import Latest, Once
 NUMBER = "n bigint, who string, at bigint"
 SLEEPS = "sleeps"
 """As long as there is a file of this name in the home, who is told to stop sleeps."""
+LOCKED = "locked-{tier}"
+"""Once there is a file of this name in the home, the working loop of that tier's driver takes it away and waits for ever."""
 SLOT = Quantum(cpu=1, memory=950, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
@@ -33,6 +38,20 @@ class Sleeps(Hooks):
         """Sleep."""
         while (Path(os.environ["SLUICE_HOME"]) / SLEEPS).exists():
             time.sleep(0.1)
+
+
+class LockedLife(Life):
+    """A driver's life with a deadlock."""
+
+    def _measure(self) -> None:
+        file = Path(os.environ["SLUICE_HOME"]) / LOCKED.format(tier=self._follow._tier)
+        if file.exists():
+            file.unlink()
+            threading.Event().wait()
+        super()._measure()
+
+
+life.Life = LockedLife  # type: ignore[misc]  # in the driver's process, which loads this before it begins its life
 
 
 def entered(raw: DataFrame) -> DataFrame:

@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,6 +56,23 @@ def confuse(listener: socket.socket) -> None:
         received(caller)
         caller.sendall(framed(struct.pack(">iqi", 4711, 0, 0)))
         caller.recv(1)
+
+
+def test_a_server_whose_network_drops_all_packets_takes_its_part_of_the_time_alone() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
+        callers = [socket.socket() for _ in range(4)]
+        try:
+            for caller in callers:  # they fill the queue of those who wait, so that the next packets are dropped
+                caller.settimeout(0)
+                caller.connect_ex(silent.getsockname())
+            made = connection.Connection("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", None, timeout=6.0)
+            began = time.monotonic()
+            with pytest.raises(TimeoutError):
+                made.handler.create_connection(address=silent.getsockname(), timeout=1.5)
+            assert time.monotonic() - began < 1.0
+        finally:
+            for caller in callers:
+                caller.close()
 
 
 @pytest.fixture

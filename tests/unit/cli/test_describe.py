@@ -212,6 +212,12 @@ def test_who_does_not_read_partitions_that_were_added_says_what_it_takes() -> No
     ]
 
 
+def test_a_task_that_hangs_is_told() -> None:
+    (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
+    hung = line.model_copy(update={"hung": "hung since 12:00:00 UTC: input waits, and nothing was processed"})
+    assert status.troubles([hung]) == ["enrich: hung since 12:00:00 UTC: input waits, and nothing was processed"]
+
+
 def test_who_is_behind_is_told_with_who_is_held_back_for_it() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     behind = line.model_copy(update={"pressure": "is 200000 records, 60 s behind in hits"})

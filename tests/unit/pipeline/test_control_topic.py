@@ -1,5 +1,6 @@
 """A driver's end of the control topic, on a broker in memory: what it claims, what stops it, and what the owner repeats."""
 
+import json
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -94,6 +95,19 @@ def test_a_run_without_zookeeper_stops_when_another_claims(kafka: str) -> None:
     with pytest.raises(ChannelAwayError, match="could confirm this one"):
         never.claim()
     assert heard(kafka) == Writers(epoch=4, members=(2,))
+
+
+def test_a_claim_by_a_newer_version_stops_a_run_of_this_one(kafka: str) -> None:
+    old = Follow(1, OwnerRecord(owner=1, epoch=3))
+    control = topic(kafka, old)
+    control.claim()
+    old.away = True
+    said = json.dumps({**Writers(epoch=4, members=(2,)).model_dump(), "of_next": 1}).encode()
+    producer = Producer({"bootstrap.servers": kafka, "log_level": 0})
+    producer.produce(CONTROL_TOPIC, key=b"enter", value=said, partition=0)
+    assert producer.flush(10) == 0
+    with pytest.raises(FencedError, match='"sluice-writers" names 2 by the owner record of epoch 4'):
+        looks(control)
 
 
 def test_what_a_lost_tree_has_left_stops_nobody_that_zookeeper_names(kafka: str) -> None:

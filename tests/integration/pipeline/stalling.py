@@ -1,0 +1,101 @@
+"""A pipeline for tests: a realtime tier and one with a table whose transforms do not return when a test says so, and one that is slow."""
+
+import os
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ops.model.pressure import Lag, Watermarks
+from ops.model.resources import Quantum
+from ops.model.tier import Delivery, Kind, Mode
+from pipeline.declare import Pipeline, Stream, Tier
+from pipeline.driver import task_progress
+from pipeline.grouping import Fields
+from pipeline.sinks.table import Once
+
+NUMBER = "n bigint, who string, until bigint"
+STALL = "stall"
+"""Once there is a file of this name in the home, the next call of `stored` takes it away and never returns."""
+HANGS_AFTER, SLOW_AFTER = 60.0, 300.0
+SLOW, SLOW_SECONDS = 4000, 0.1
+"""So many records, which are one batch, take so long each: a thousand in each task, for longer than others may hang."""
+PATIENT = Watermarks(high=Lag(records=1_000_000, seconds=10_000), low=Lag(records=100_000, seconds=1_000))
+SLOT = Quantum(cpu=1, memory=950, threads=4)
+DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
+
+RAW = Stream("raw", watermarks=PATIENT)
+NUMBERS = Stream("numbers", NUMBER, Fields("who"), watermarks=PATIENT)
+STORED = Once("stored", {"n": "bigint", "who": "text"})
+SLOWED = Once("slowed", {"n": "bigint", "who": "text"})
+SLEEPS = "reflect('java.lang.Thread', 'sleep', greatest(0L, until - bigint(reflect('java.lang.System', 'currentTimeMillis'))))"
+
+task_progress.TOLD_SECONDS = 30.0  # in the driver's process, which loads this: so that nobody has to wait for a minute
+
+
+def entered(raw: DataFrame) -> DataFrame:
+    """Parse; a record that says so keeps its task until then."""
+    read = raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
+    slept = F.when(F.col("until") > 0, F.expr(SLEEPS)).isNotNull()
+    return read.select("n", "who", F.when(slept, F.col("until")).alias("until"), "lineage")
+
+
+def stored(numbers: DataFrame) -> DataFrame:
+    file = str(Path(os.environ["SLUICE_HOME"]) / STALL)
+
+    def kept(number: int) -> int:
+        import os  # noqa: PLC0415 — in an executor's Python
+        import threading  # noqa: PLC0415
+
+        if os.path.exists(file):  # noqa: PTH110
+            os.unlink(file)  # noqa: PTH108 — of several only one can
+            threading.Event().wait()
+        return number
+
+    return numbers.select(F.udf(kept, "bigint")("n").alias("n"), "who", "lineage")
+
+
+def slowed(numbers: DataFrame) -> DataFrame:
+    count, seconds = SLOW, SLOW_SECONDS
+
+    def kept(number: int) -> int:
+        import time  # noqa: PLC0415
+
+        time.sleep(seconds if number < count else 0)
+        return number
+
+    return numbers.select(F.udf(kept, "bigint")("n").alias("n"), "who", "lineage")
+
+
+def _into(table: Once, name: str, transform: object, most: int, hangs_after: float) -> Tier:
+    return Tier(
+        name,
+        Kind.OUTBOUND,
+        (NUMBERS,),
+        transform,  # type: ignore[arg-type]
+        sink=table,
+        delivery=Delivery.EXACTLY_ONCE,
+        max_offsets=most,
+        hangs_after=hangs_after,
+        quantum=SLOT,
+        driver=DRIVER,
+    )
+
+
+PIPELINE = Pipeline(
+    (
+        Tier(
+            "enter",
+            Kind.ENTRY,
+            (RAW,),
+            entered,
+            (NUMBERS,),
+            mode=Mode.REALTIME,
+            hangs_after=HANGS_AFTER,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        _into(STORED, "store", stored, 2000, HANGS_AFTER),
+        _into(SLOWED, "slow", slowed, SLOW, SLOW_AFTER),
+    )
+)
