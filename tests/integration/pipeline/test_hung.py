@@ -122,6 +122,8 @@ def _hang(lab: Lab, part: Callable[[Lab, str], psutil.Process], tier: str) -> No
     stopped, at = time.monotonic(), out(lab, tier)
     until(f"it is found that {part.__name__} {tier} hangs", lambda: not process.is_running())
     ended = time.monotonic() - stopped
+    if part is not executor_of:  # what a driver has left behind may put records out until it has heard of its end
+        until(f"{tier} has another owner", lambda: owner(lab, tier).incarnation != before.incarnation)
     late = out(lab, tier)
     until(f"{tier} puts records out again", lambda: out(lab, tier) > late)
     flows = time.monotonic() - stopped

@@ -25,6 +25,11 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "heartbeat"
 
 
+def is_written(file: Path) -> bool:
+    """Tell whether there is a beat: the file is made just before the first one is written."""
+    return file.exists() and file.read_text() != ""
+
+
 def counters(file: Path) -> tuple[int, int]:
     python, jvm = map(int, file.read_text().split())
     return python, jvm
@@ -39,7 +44,7 @@ def test_python_beats_by_itself_and_the_jvm_by_its_answers(file: Path) -> None:
     answers.set()
     pulse = Pulse(answers.wait)
     pulse.start()
-    until(lambda: file.exists() and counters(file)[1] > 2)
+    until(lambda: is_written(file) and counters(file)[1] > 2)
     answers.clear()
     time.sleep(0.1)
     before = counters(file)
@@ -58,5 +63,5 @@ def test_a_jvm_that_is_gone_is_no_jvm_that_hangs(file: Path) -> None:
 
     pulse = Pulse(ping)
     pulse.start()
-    until(lambda: file.exists() and counters(file)[1] > 2)
+    until(lambda: is_written(file) and counters(file)[1] > 2)
     pulse.stop()

@@ -84,11 +84,11 @@ def test_a_task_that_reads_between_looks_goes_on_however_late_they_come(looks: l
         assert tasks.look([Work(1, "h1/0", read, "in/0" if realtime else None)], {"in/0": 1000 * number}, passed, nothing) == []
 
 
-@given(st.lists(PASSED, max_size=int(TOLD_SECONDS / MOST_SECONDS)))
-def test_a_few_late_looks_tell_nothing(passed: list[float]) -> None:
-    tasks = TaskProgress()
-    for each in passed:
-        assert tasks.look([Work(1, "h1/0", 7)], {}, each, nothing) == []
+@given(st.lists(PASSED, max_size=int(TOLD_SECONDS / MOST_SECONDS)), st.sampled_from([None, "in/0"]))
+def test_a_few_late_looks_tell_nothing(passed: list[float], partition: str | None) -> None:
+    tasks = TaskProgress(60.0)
+    for number, each in enumerate(passed):
+        assert tasks.look([Work(1, "h1/0", 7, partition)], {"in/0": number}, each, nothing) == []
 
 
 def still_for(seconds: float, counts: Callable[[float], object], *others: Callable[[float], Work]) -> list[list[int]]:
