@@ -50,7 +50,7 @@ class Sight:
     """How long its thread has run. Unit: seconds."""
     sleeps: bool
     held_up: bool = False
-    """It may sleep for what is at work: a process that it has called, or another thread of its own."""
+    """The loop may wait for another thread of the process, or for a process that it has called, and that one is at work."""
     excused: bool = False
     """It waits on purpose, or for a service."""
 

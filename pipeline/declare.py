@@ -101,9 +101,10 @@ class Tier:
     max_offsets: int = 20_000
     """The most records of one micro-batch, so that a backlog does not become one huge batch. Unit: records."""
     hangs_after: float | None = 600.0
-    """A task that processes nothing for so long, though input waits for it, has its executor ended, and is begun again; each time on one
-    day it is waited for twice as long. Make it longer than a record takes in realtime, and than a task of a batch takes that calls slow
-    Python functions: nobody sees what these have done until they are through. None: it is told, and nothing more. Unit: seconds."""
+    """The executor of a task is ended when the task has processed nothing for so long though input waits; the query then begins again. The
+    limit doubles with each executor ended on one day. Choose more than one record takes in realtime, and, where a batch calls slow Python
+    functions, more than a task of the batch takes: their progress shows only at the end. None: `sluice status` and the alert report the
+    task, and its executor is kept. Unit: seconds."""
     quantum: Quantum = field(default_factory=Quantum)
     driver: Quantum = field(default_factory=lambda: Quantum(cpu=0.5, memory=1200, threads=1))
 

@@ -4,13 +4,16 @@ import socket
 import subprocess
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
 from kazoo.client import KazooClient
 
+from ops.channel import Channel, ChannelAwayError
 from ops.java import JAVA
+from ops.model.operation import EpochRecord
 
 JARS = Path(pyspark.__file__).parent / "jars/*"
 SERVERS = (1, 2, 3)
@@ -209,3 +212,24 @@ class Link:
         for each in (source, sink):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def writing(address) -> Iterator[list[float]]:
+    """Write below an address again and again; yield when each write was taken, by the monotonic clock."""
+    taken, over = [], threading.Event()
+
+    def write():
+        with Channel(address) as channel:
+            while not over.wait(0.02):
+                with suppress(ChannelAwayError):
+                    channel.put("/probe", EpochRecord(epoch=len(taken), leader="nobody"))
+                    taken.append(time.monotonic())
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        over.set()
+        thread.join()

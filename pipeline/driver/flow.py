@@ -51,8 +51,8 @@ class Commits:
 
 
 @dataclass(frozen=True)
-class Stuck:
-    """Input waits, and a task has processed nothing for long."""
+class HungTask:
+    """A task has processed nothing for long, though input waits for it."""
 
     seconds: float
     sentence: str
@@ -83,10 +83,10 @@ class Flow:
     """Why it does not read partitions that were added."""
     narrow: str | None = None
     """Why it puts no records yet into partitions that were added to its outputs."""
-    stuck: Stuck | None = None
-    """A task hangs; None likewise."""
-    ended: int = 0
-    """How many executors were ended for that."""
+    hung: HungTask | None = None
+    """The task that has hung the longest; None: no task hangs, or the query does not run."""
+    executors_ended: int = 0
+    """How many executors were ended because a task hung."""
     state: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rows and bytes of memory of Spark's state, by operator, at the end of the last batch; empty likewise."""
     looked: float | None = None

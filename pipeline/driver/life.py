@@ -206,4 +206,4 @@ class Life:
         if self._flow.looked is not None:
             self._follow.note(measured=True, pressure=self._flow.pressure)
         self._follow.note(metered=self._flow.metered, unread=self._flow.unread, away=self._flow.away, narrow=self._flow.narrow)
-        self._follow.note(hung=None if self._flow.stuck is None else self._flow.stuck.sentence)
+        self._follow.note(hung=None if self._flow.hung is None else self._flow.hung.sentence)

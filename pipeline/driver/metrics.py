@@ -20,7 +20,7 @@ class DriverMetrics:
     def collect(self) -> Iterable[Metric]:
         """Yield everything."""
         yield from self._life()
-        yield from self._stuck()
+        yield from self._hung()
         yield from self._records()
         yield from self._times()
         yield from _state(self._flow.state)
@@ -36,12 +36,12 @@ class DriverMetrics:
             "sluice_tier_query_restarts", "Failures of the query that were followed by a new run.", value=flow.restarts
         )
 
-    def _stuck(self) -> Iterable[Metric]:
-        stuck, flow = self._flow.stuck, self._flow
+    def _hung(self) -> Iterable[Metric]:
+        hung, flow = self._flow.hung, self._flow
         text = "For how long a task has processed nothing though input waits for it; 0 for less than a minute."
-        yield GaugeMetricFamily("sluice_tier_hung_seconds", text, value=0.0 if stuck is None else stuck.seconds)
+        yield GaugeMetricFamily("sluice_tier_hung_seconds", text, value=0.0 if hung is None else hung.seconds)
         yield CounterMetricFamily(
-            "sluice_tier_executors_ended", "Executors that were ended because a task of theirs hung.", value=flow.ended
+            "sluice_tier_executors_ended", "Executors that were ended because a task of theirs hung.", value=flow.executors_ended
         )
 
     def _records(self) -> Iterable[Metric]:

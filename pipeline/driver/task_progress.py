@@ -6,20 +6,22 @@ Only time counts in which somebody looked: a driver that stood still itself, or 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-MOST_SECONDS = 5.0
-"""So much one look may add, however late it comes."""
-CLOSER_SECONDS = 10.0
-"""A task whose records have not moved for so long is looked at closer."""
-TOLD_SECONDS = 60.0
-"""So long a realtime task may process nothing until that is told; one of a batch, half as long as its tier's limit, if that is more.
+from pipeline.declare import SOONEST
 
-What is seen of a batch is coarse: Python functions take thousands of records before they give one back.
+MOST_SECONDS = 5.0
+"""The most that one look adds to a task's time, however late the look comes."""
+CLOSER_SECONDS = 10.0
+"""After so long without a record read, the counters of Spark's SQL are compared, too."""
+TOLD_SECONDS = SOONEST
+"""A realtime task is reported after so long; a task of a batch after half of its tier's limit, if that is longer.
+
+Progress within a batch shows only in large steps: a Python function takes thousands of records before it returns one.
 """
 UNLIMITED_SECONDS = 600.0
-"""Instead of the limit of a tier that has none."""
+"""Stands for the limit of a tier that has none."""
 REMEMBERED_SECONDS = 24 * 3600.0
 DOUBLED = 4
-"""So often the limit is doubled at most."""
+"""The limit doubles at most so many times."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Work:
     read: int
     """How many records it has read."""
     partition: str | None = None
-    """What it waits at for records, in realtime. None: it has all of its input, and ends when that is processed."""
+    """The partition that a realtime task reads. None: a task of a batch, which ends when its records are processed."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Still:
 
 @dataclass
 class TaskProgress:
-    """What was seen of each task at the last look."""
+    """The tasks that run, and how long each has processed nothing."""
 
     limit: float | None = None
     """The tier's. Unit: seconds."""
@@ -72,8 +74,8 @@ class TaskProgress:
         before, self._stills = self._stills, {}
         for work in works:
             end = None if work.partition is None else ends.get(work.partition)
-            known = before.get(work.number)
-            self._stills[work.number] = Still(work) if known is None else known.then(work, end, passed)
+            still = before.get(work.number)
+            self._stills[work.number] = Still(work) if still is None else still.then(work, end, passed)
         self._look_closer(counts)
         return [still for still in self._stills.values() if still.seconds >= self.told_after(still.work)]
 

@@ -1,6 +1,6 @@
-"""Tells of tasks that hang, and ends their executors in the end: the query begins again on others (decision record 0052).
+"""Reports tasks that hang, and ends their executors after the limit: the query begins again on other executors (decision record 0052).
 
-Called by `progress` with each of its looks. A deadlock in a tier's transform keeps its executor's heartbeats, so nobody else finds it.
+`progress` calls it every two seconds. An executor with a deadlock in the transform still sends heartbeats, so no other check finds it.
 """
 
 import time
@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from ops.model.assignment import HUNG_SINCE
 from ops.model.tier import Mode
 from pipeline.driver.failure import plainly
-from pipeline.driver.flow import Stuck
+from pipeline.driver.flow import HungTask
 from pipeline.driver.slots import reading
 from pipeline.driver.task_progress import Limit, Still, TaskProgress, Work
 
@@ -47,7 +47,7 @@ class TaskWatchdog:
     def forget(self) -> None:
         """Begin anew: the tier runs no more, or for another owner."""
         self._tasks.forget()
-        self._setting.flow.stuck = None
+        self._setting.flow.hung = None
         self._looked = time.monotonic()
 
     def look(self, running: Mapping[int, tuple[str, int]], ends: Mapping[str, int]) -> None:
@@ -57,7 +57,7 @@ class TaskWatchdog:
         hung = [still for still in self._tasks.look(self._works(running), ends, passed, self._counts) if self._input_waits(still)]
         self._told = {number: since for number, since in self._told.items() if number in {still.work.number for still in hung}}
         if not hung:
-            self._setting.flow.stuck = None
+            self._setting.flow.hung = None
             return
         worst = max(hung, key=lambda still: still.seconds)
         limit = self._limit.now(now)
@@ -77,8 +77,8 @@ class TaskWatchdog:
     def _counts(self) -> dict[int, str]:
         """Return all that the tasks of the last queries have counted so far: rows that Python has given back, and what was shuffled."""
         store = self._setting.session._jsparkSession.sharedState().statusStore()  # noqa: SLF001 — Python has no public way
-        found = store.executionsList()
-        numbers = [int(found.apply(index).executionId()) for index in range(found.size())]
+        executions = store.executionsList()
+        numbers = [int(executions.apply(index).executionId()) for index in range(executions.size())]
         return {number: str(store.executionMetrics(number)) for number in numbers}
 
     def _input_waits(self, still: Still) -> bool:
@@ -95,12 +95,12 @@ class TaskWatchdog:
         since = self._told.get(number) or time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - worst.seconds))
         where = worst.work.place + (f", which reads {worst.work.partition}" if worst.work.partition is not None else "")
         others = f" and {count - 1} more" if count > 1 else ""
-        what = "nothing is done about it (hangs_after is None)" if limit is None else f"its executor is ended after {limit:.0f} s"
+        consequence = "nothing is done about it (hangs_after is None)" if limit is None else f"its executor is ended after {limit:.0f} s"
         sentence = (
-            f"{HUNG_SINCE} {since}: input waits, and nothing was processed by a task on {where}{others}; {what}; the driver's log shows "
-            "where the task stands"
+            f"{HUNG_SINCE} {since}: input waits, and nothing was processed by a task on {where}{others}; {consequence}; the driver's log "
+            "shows where the task stands"
         )
-        self._setting.flow.stuck = Stuck(worst.seconds, sentence)
+        self._setting.flow.hung = HungTask(worst.seconds, sentence)
         if number not in self._told:
             self._told[number] = since
             log.warning("a task hangs", what=sentence, stands=self._stack(worst.work))
@@ -123,7 +123,7 @@ class TaskWatchdog:
         self._limit.ended(now)
         self._tasks.forget()
         self._told.clear()
-        self._setting.flow.ended += 1
+        self._setting.flow.executors_ended += 1
 
 
 def _executor(work: Work) -> str:

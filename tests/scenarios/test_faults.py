@@ -55,6 +55,10 @@ def executor_of(live: Live, tier: str) -> int:
     raise AssertionError(message)
 
 
+def incarnations(live: Live) -> dict[str, int]:
+    return {name: tier["incarnation"] for name, tier in live.tiers().items()}
+
+
 def agent_of(live: Live, tier: str) -> int:
     return live.service_pid(f"agent-{live.tiers()[tier]['driver']['host']}")
 
@@ -164,9 +168,9 @@ def clear(live: Live, run: str, *tasks: str) -> None:
 def test_a_task_is_made_a_zombie_and_tasks_are_cleared_in_the_middle_of_a_drain(live: Live) -> None:
     """Both at once: a worker dies after it has posted a step, and a person clears that step, and one before it, while it is at work."""
     with Load(live, RATE) as load, Channel(live.endpoints["zookeeper"]) as channel:
-        before = live.tiers()
-        host = before["entry"]["driver"]["host"]
-        on_host = {name for name, tier in before.items() if host in {tier["driver"]["host"], *(each["host"] for each in tier["workers"])}}
+        before = incarnations(live)
+        host = live.tiers()["entry"]["driver"]["host"]
+        on_host = {name for name in before if host in live.placed(name)}
         run = live.trigger("drain_host", host=host)
         change = runbook.change_id(f"drain_host.{run}")
         prepare = paths.operation(runbook.operation_id(change, Step.PREPARE))
@@ -186,7 +190,7 @@ def test_a_task_is_made_a_zombie_and_tasks_are_cleared_in_the_middle_of_a_drain(
         for name in posted:
             said = [entry.sentence for entry in runbook.read_journal(channel, name)]
             assert len(said) == len(set(said)), f"{name} was carried out twice: {said}"
-        moved = {name: tier["incarnation"] - before[name]["incarnation"] for name, tier in live.tiers().items()}
+        moved = {name: incarnation - before[name] for name, incarnation in incarnations(live).items()}
         assert moved == {name: int(name in on_host) for name in before}, "each tier of the host was moved once"
         assert live.left_on(host) == []
         assert live.hosts()[host]["state"] == "drained"
@@ -197,7 +201,7 @@ def test_a_task_is_made_a_zombie_and_tasks_are_cleared_in_the_middle_of_a_drain(
 @pytest.mark.parametrize("minutes", [1, pytest.param(10, marks=[pytest.mark.timeout(1500), pytest.mark.endurance])])
 def test_zookeeper_is_stopped(live: Live, minutes: int) -> None:
     with Load(live, RATE) as load:
-        before = live.tiers()
+        before = incarnations(live)
         zookeeper = psutil.Process(live.service_pid("zookeeper"))
         zookeeper.suspend()
         try:
@@ -211,9 +215,7 @@ def test_zookeeper_is_stopped(live: Live, minutes: int) -> None:
         finally:
             zookeeper.resume()
         until("the pipeline is whole again", PATIENCE, live.whole)
-        assert {name: tier["incarnation"] for name, tier in live.tiers().items()} == {
-            name: tier["incarnation"] for name, tier in before.items()
-        }, "nothing moved"
+        assert incarnations(live) == before, "nothing moved"
     load.check()
 
 
@@ -267,7 +269,7 @@ FLOWS_SECONDS = 100
 @pytest.mark.parametrize(("away", "minutes"), [(frozen, 1), (down, 1), pytest.param(down, 10, marks=ENDURES)])
 def test_the_database_is_away(live: Live, away: Callable[[Live], AbstractContextManager[None]], minutes: int) -> None:
     with Load(live, RATE) as load:
-        before = live.tiers()
+        before = incarnations(live)
         with away(live):
             since = time.time()
             flowing, held = 0.0, False
@@ -286,8 +288,7 @@ def test_the_database_is_away(live: Live, away: Callable[[Live], AbstractContext
         fed = max(load.raw.first_seen)
         until("what was fed meanwhile is put out", PATIENCE, lambda: load.enriched.has_all(load.raw, fed), every=0.2)
         print(f"whole again, and level, {time.monotonic() - back:.0f} s after the database was back")  # noqa: T201
-        moved = {name for name, tier in live.tiers().items() if tier["incarnation"] != before[name]["incarnation"]}
-        assert not moved, "who needs it waited, and nobody was started anew"
+        assert incarnations(live) == before, "who needs it waited, and nobody was started anew"
     load.check()
     counts_agree(live)
 

@@ -21,7 +21,7 @@ from tests.integration.agent.conftest import Lab, application, driver, executors
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 ROUND_SECONDS = 30.0
-"""So long after a file was written an agent may begin a round, and be looked at, on a machine that does much else."""
+"""An agent begins its next round, and hangs in it, within so long, on a loaded machine."""
 AGAIN_SECONDS = 30.0
 """So long after a slot was killed it serves again."""
 

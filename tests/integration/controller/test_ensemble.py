@@ -2,10 +2,8 @@
 
 import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -15,7 +13,7 @@ from ops.channel import Channel, ChannelAwayError
 from ops.model import paths
 from ops.model.assignment import HostState
 from ops.model.operation import ChangeKind, EpochRecord
-from tests.ensemble import Ensemble, Link
+from tests.ensemble import Ensemble, Link, writing
 from tests.integration.controller.test_leaders import Controllers, leader
 
 pytestmark = pytest.mark.timeout(400)
@@ -129,27 +127,6 @@ def run_over(links, world, controllers):
     controllers.address = everywhere
     controllers.start("c2")
     world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
-
-
-@contextmanager
-def writing(address) -> Iterator[list[float]]:
-    """Write again and again, and note when each write was taken."""
-    taken, over = [], threading.Event()
-
-    def write():
-        with Channel(address) as channel:
-            while not over.wait(0.02):
-                with suppress(ChannelAwayError):
-                    channel.put("/probe", EpochRecord(epoch=len(taken), leader="nobody"))
-                    taken.append(time.monotonic())
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield taken
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_when_the_leading_server_dies_the_same_controller_goes_on(world, controllers, ensemble):

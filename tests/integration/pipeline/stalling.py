@@ -19,7 +19,7 @@ STALL = "stall"
 """Once there is a file of this name in the home, the next call of `stored` takes it away and never returns."""
 HANGS_AFTER, SLOW_AFTER = 60.0, 300.0
 SLOW, SLOW_SECONDS = 4000, 0.1
-"""So many records, which are one batch, take so long each: a thousand in each task, for longer than others may hang."""
+"""The first records of the slow tier, and the time that each takes: one batch, whose four tasks each take longer than `HANGS_AFTER`."""
 PATIENT = Watermarks(high=Lag(records=1_000_000, seconds=10_000), low=Lag(records=100_000, seconds=1_000))
 SLOT = Quantum(cpu=1, memory=950, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)

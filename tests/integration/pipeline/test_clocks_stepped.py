@@ -60,9 +60,9 @@ def test_executors_whose_clock_steps_and_who_die_lose_nothing_and_put_nothing_tw
         assert auditor.look() == []
     for tier in TIERS:
         assert lab.driver(tier, 1).poll() is None
-        said = lab.report(tier, 1)
-        assert said is not None
-        assert said.state is State.RUNNING
+        report = lab.report(tier, 1)
+        assert report is not None
+        assert report.state is State.RUNNING
         assert losses(lab, tier) == []
     assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [(len(given), len(given), sum(given))]
     assert lab.ask(HOLES) == []
@@ -74,9 +74,9 @@ def test_executors_whose_clock_steps_and_who_die_lose_nothing_and_put_nothing_tw
 def _goes_on(lab: Lab, given: list[int], step: int) -> None:
     """Wait until records that are given from now on have gone through both tiers under a clock that is stepped so far."""
     first = len(given)
-    found = f"select count(*) from stored where n >= {first} and abs(entered - {step}) < {CLOSE_SECONDS}"  # noqa: S608 — numbers of this test's
-    found += f" and abs(stored - {step}) < {CLOSE_SECONDS}"
-    until(f"records go through both tiers at {step:+d} s", lambda: lab.ask(found)[0][0] > ENOUGH)
+    query = f"select count(*) from stored where n >= {first} and abs(entered - {step}) < {CLOSE_SECONDS}"  # noqa: S608 — numbers of this test's
+    query += f" and abs(stored - {step}) < {CLOSE_SECONDS}"
+    until(f"records go through both tiers at {step:+d} s", lambda: lab.ask(query)[0][0] > ENOUGH)
 
 
 def _audited(lab: Lab) -> int:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from ops.channel import Channel, ChannelAwayError
+from ops.channel import ChannelAwayError
 from ops.cli.ending import AWAY
 from ops.model import paths
 from ops.model.operation import EpochRecord
 from ops.model.status import ControllerStatus
 from pipeline.driver.streams import Streams
-from tests.ensemble import SERVERS, Ensemble
+from tests.ensemble import SERVERS, Ensemble, writing
 from tests.integration.pipeline.asking import command, site_of, sluice, steps, tier_line, with_agents
 from tests.integration.pipeline.oracle import check, followed, stored
 from tests.integration.pipeline.resting import BUSY
@@ -44,6 +43,8 @@ CROWDED = 4.0
 """So many wait for each processor where others use the machine, too."""
 QUIET_SECONDS = 5.0
 """Between two records of the stream, and of the table's batches, on a machine that does much else."""
+BESIDE = "/beside"
+"""A tree of ZooKeeper's beside the pipeline's."""
 SETTLE_SECONDS = 15.0
 """After so long what an earlier session has left is gone."""
 
@@ -56,8 +57,8 @@ class Quorum:
     network: Network
     servers: Ensemble
     controllers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    given: int = 0
-    """So many records were given in all."""
+    given_count: int = 0
+    """The records that all tests together have given."""
 
     def control(self, name: str, *inside: str) -> None:
         """Start a controller, with a site file of its own, perhaps on one of the hosts."""
@@ -79,14 +80,14 @@ class Quorum:
 
     def leader(self) -> str | None:
         with suppress(ChannelAwayError):
-            found = self.lab.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
-            return None if found is None else found.value.leader
+            status = self.lab.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+            return None if status is None else status.value.leader
         return None
 
     def epoch(self) -> int:
-        found = self.lab.channel.read(paths.EPOCH, EpochRecord)
-        assert found is not None
-        return found.value.epoch
+        record = self.lab.channel.read(paths.EPOCH, EpochRecord)
+        assert record is not None
+        return record.value.epoch
 
     def queue(self) -> int:
         """Return how many stand for election, or lead; None of them leaves while this looks on for three seconds."""
@@ -129,13 +130,13 @@ class Quorum:
                 until("the table gets records", lambda: stored(self.lab) > before[1], 2 * QUIET_SECONDS)
 
             try:
-                with giving(self.lab, first=self.given) as given:
+                with giving(self.lab, first=self.given_count) as given:
                     until("records come", lambda: put() and stored(self.lab))
                     flows()
                     yield flows
             finally:
-                self.given += len(given)
-        check(self.lab, self.given)
+                self.given_count += len(given)
+        check(self.lab, self.given_count)
 
 
 @pytest.fixture(scope="module")
@@ -183,31 +184,10 @@ def ready(quorum: Quorum) -> Iterator[None]:
             quorum.servers.start(number)
 
 
-@contextmanager
-def writing(servers: Ensemble) -> Iterator[list[float]]:
-    """Write again and again, beside the pipeline's tree, and note when each write was taken."""
-    taken, over = list[float](), threading.Event()
-    servers.make("/probe")
-
-    def write() -> None:
-        with Channel(f"{servers.address}/probe") as channel:
-            while not over.wait(0.02):
-                with suppress(ChannelAwayError):
-                    channel.put("/taken", EpochRecord(epoch=len(taken), leader="nobody"))
-                    taken.append(time.monotonic())
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield taken
-    finally:
-        over.set()
-        thread.join()
-
-
 def test_when_the_leading_server_dies_control_pauses_for_two_seconds_at_most_and_data_does_not(quorum: Quorum) -> None:
     owners, epoch = quorum.owners(), quorum.epoch()
-    with quorum.under_load() as flows, writing(quorum.servers) as taken:
+    quorum.servers.make(BESIDE)
+    with quorum.under_load() as flows, writing(quorum.servers.address + BESIDE) as taken:
         until("writes are taken", lambda: len(taken) > 10, 30)
         quorum.servers.kill(quorum.servers.leader())
         killed = time.monotonic()

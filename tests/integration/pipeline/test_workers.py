@@ -6,7 +6,7 @@ Each rests and works again; then the last one is let go for good.
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -30,14 +30,14 @@ def numbered(number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def giving(lab: Lab, first: int = 0, partitions: Callable[[], int] = lambda: 4) -> Iterator[list[int]]:
-    """Give 200 numbers a second all the while, from the first on, to as many partitions as there are; return those that were given."""
+def giving(lab: Lab, first: int = 0) -> Iterator[list[int]]:
+    """Give 200 numbers a second all the while, from the first on; return those that were given."""
     producer, over, given = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"}), threading.Event(), list[int]()
 
     def give() -> None:
         while not over.wait(0.1):
             for number in range(first + len(given), first + len(given) + 20):
-                producer.produce("raw", json.dumps(numbered(number)), partition=number % partitions())
+                producer.produce("raw", json.dumps(numbered(number)), partition=number % 4)
                 given.append(number)
             producer.poll(0)
 
