@@ -67,7 +67,11 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--labels", default="", help="likewise: its labels, with commas")
     parser.add_argument("--cpu", type=float, help="likewise: the cores that it gives")
     parser.add_argument("--memory", help="likewise: the memory that it gives, such as 4g")
-    parser.add_argument("--token-file", type=Path, help="what `sluice token` has made for this host: it joins with it, once")
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        help="what `sluice token` has made for this host: it joins with it, once; the file goes when the host is registered",
+    )
     parser.add_argument("--stop-all", action="store_true", help="end every unit of the host, then exit")
     return parser.parse_args(words)
 
@@ -90,7 +94,7 @@ def hold(folder: HostFolder, host: str) -> IO[str]:
     return file
 
 
-def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) -> None:
+def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None, token_file: Path | None) -> None:
     """Run the agent until SIGTERM."""
     where = endpoints.load()
     check_address(facts)
@@ -111,7 +115,7 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None) 
             credential = replace(credential, own=own)
             facts = facts.model_copy(update={"known_as": own.known_as})
         channel = Channel(zookeeper or where.zookeeper, credential)
-        presence = Presence(channel, facts, home, os.getpid())
+        presence = Presence(channel, facts, home, os.getpid(), token_file)
         agent = Agent(
             channel=channel,
             presence=presence,
@@ -166,11 +170,14 @@ def main(words: list[str] | None = None) -> int:
         if arguments.stop_all:
             return 1 if stop_all(arguments.host) else 0
         if arguments.token_file is not None:
-            join(arguments.token_file)
+            folder = HostFolder(endpoints.home(), arguments.host)
+            with hold(folder, arguments.host):
+                join(arguments.token_file, folder.own())
         site_file = site_path()
         site = load_site(site_file)
         facts = facts_from(arguments) if arguments.address else facts_of(arguments.host, site, site_file)
-        serve(facts, site_file, site, arguments.zookeeper and endpoints.ensemble(arguments.zookeeper))
+        zookeeper = arguments.zookeeper and endpoints.ensemble(arguments.zookeeper)
+        serve(facts, site_file, site, zookeeper, arguments.token_file)
     except (*REFUSED, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG_USAGE

@@ -8,7 +8,9 @@ from kazoo.exceptions import KazooException, NoNodeError
 from pydantic import ValidationError
 
 from ops.agent.processes import boot_id
-from ops.channel.client import SESSION_SECONDS, Channel, ChannelAwayError
+from ops.channel import Channel, ChannelAwayError, Write
+from ops.channel.client import SESSION_SECONDS
+from ops.joining import spending
 from ops.model import paths
 from ops.model.assignment import Assignment, HostFacts, Observed
 from ops.model.resources import Frozen
@@ -37,10 +39,11 @@ class Live(Frozen):
 class Presence:
     """Registers the host, keeps its ephemeral node, reads assignments, writes observations."""
 
-    def __init__(self, channel: Channel, facts: HostFacts, home: Path, pid: int) -> None:
-        """Speak for one host."""
+    def __init__(self, channel: Channel, facts: HostFacts, home: Path, pid: int, token_file: Path | None = None) -> None:
+        """Speak for one host; the file of the token that it may have joined with goes once it is registered."""
         self._channel = channel
         self._facts = facts
+        self._token_file = token_file
         self._me = Live(address=facts.address, pid=pid, boot=boot_id(), home=home, since=time.time())
         self._other_since: float | None = None
         self._session: int | None = None
@@ -60,13 +63,23 @@ class Presence:
         if not self._hold_live():
             return False
         if self._session != self._channel.session:
-            known = self._channel.read(paths.host(self._facts.name), HostFacts)
-            if known is None or known.value != self._facts:
-                self._channel.put(paths.host(self._facts.name), self._facts)
+            self._register()
             self._session = self._channel.session
             self._reported = None
             log.info("registered", host=self._facts.name, address=self._facts.address, zone=self._facts.zone)
         return True
+
+    def _register(self) -> None:
+        """Say what the host has, and spend the token that it may have, in one request: a join that ends before can be repeated."""
+        path, host = paths.host(self._facts.name), self._facts.name
+        known, spent = self._channel.read(path, HostFacts), spending(self._channel, host)
+        if known is None or known.value != self._facts or spent:
+            self._channel.multi([Write(path, self._facts, self._channel.version(path)), *spent])
+        if self._token_file is not None:
+            try:
+                self._token_file.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("the token is spent, and its file cannot be removed", file=str(self._token_file), error=error.strerror)
 
     def assignment(self, last: Assignment) -> Assignment:
         """Return what is assigned now; what was last where nothing can be read, or where an older controller wrote it."""

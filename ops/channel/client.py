@@ -270,6 +270,11 @@ class Channel:
         stat = self._call(lambda: self._ask(self._client.exists_async, (path,), watch=False)[0])
         return None if stat is None else int(stat.version)
 
+    def made_at(self, path: str) -> float | None:
+        """Return when the node at `path` was made, in seconds by ZooKeeper's clock; None where there is none."""
+        stat = self._call(lambda: self._ask(self._client.exists_async, (path,), watch=False)[0])
+        return None if stat is None else float(stat.ctime) / 1000
+
     # -- writing
 
     def put(self, path: str, value: BaseModel, *, version: int | None = None) -> None:

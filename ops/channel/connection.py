@@ -14,6 +14,7 @@ from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KeeperState
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl
 
+from ops.model import paths
 from ops.model.access import Credential, Rights, Role, agent_of, host_of, rights
 
 CALL_SECONDS = 10.0
@@ -79,15 +80,19 @@ class Connection(KazooClient):  # type: ignore[misc]  # likewise
         self._connection = Loop(self, self._conn_retry.copy(), logger=self.logger)
         self._credential = credential
         self._agents: Mapping[str, str] = {} if own is None else {own.host: own.known_as}
+        self._joiners: Mapping[str, str] = {}
 
-    def know(self, agents: Mapping[str, str]) -> None:
-        """Learn how access lists know the agents of hosts; where one is not known, the role's credential stands for it."""
-        self._agents = agents
+    def know(self, agents: Mapping[str, str], joiners: Mapping[str, str]) -> None:
+        """Learn how access lists know the agents of hosts, and those who have their tokens.
+
+        Where an agent is not known, the role's credential stands for it; for a token nothing does.
+        """
+        self._agents, self._joiners = agents, joiners
 
     def acl(self, path: str) -> list[ACL]:
         """Return what the access list of the node at a path has to be."""
-        agent = self._agents.get(host_of(path) or "")
-        own = {} if agent is None else {Role.AGENT: agent}
+        agent, joiner = self._agents.get(host_of(path) or ""), self._joiners.get(paths.joining_of(path) or "")
+        own = {role: known_as for role, known_as in ((Role.AGENT, agent), (Role.JOINER, joiner)) if known_as is not None}
         return OPEN_ACL_UNSAFE if self._credential is None else access_list(tuple({**self._credential.ids, **own}.items()), rights(path))
 
     def create_async(self, path: str, value: bytes = b"", acl: Any = None, *flags: Any, **more: Any) -> Any:

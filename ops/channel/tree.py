@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from ops.channel.client import UNDER_WAY, ChannelAwayError, NotAllowedError
 from ops.channel.connection import Connection
 from ops.model import paths
-from ops.model.access import agent_of, row_of
+from ops.model.access import Role, agent_of, row_of
 from ops.model.assignment import HostFacts
+from ops.model.joining import Sealed
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ def walk(connection: Connection) -> Iterator[str]:
 
 
 def _other(connection: Connection) -> Iterator[str]:
-    connection.know(dict(_agents(connection)))
+    connection.know(dict(_agents(connection)), dict(_joiners(connection)))
     for path, (acls, _) in _answers(list(walk(connection)), connection.get_acls_async):
         if set(acls) != set(connection.acl(path)):
             yield path
@@ -66,8 +67,24 @@ def _agents(connection: Connection) -> Iterator[tuple[str, str]]:
                 known = HostFacts.model_validate_json(data, extra="ignore").known_as
             except ValidationError:
                 continue
-            if known is not None and re.fullmatch(re.escape(agent_of(host)) + ":[A-Za-z0-9+/]{27}=", known):
+            if known is not None and _is_digest(agent_of(host), known):
                 yield host, known
+
+
+def _joiners(connection: Connection) -> Iterator[tuple[str, str]]:
+    """Yield each host that has a token with how whoever holds the token is known; the admin has written it."""
+    for _, names in _answers((paths.JOINING,), connection.get_children_async):
+        for path, (data, _) in _answers([paths.joining(name) for name in names], connection.get_async):
+            try:
+                known = Sealed.model_validate_json(data, extra="ignore").known_as
+            except ValidationError:
+                continue
+            if _is_digest(Role.JOINER, known):
+                yield path.rpartition("/")[2], known
+
+
+def _is_digest(name: str, known_as: str) -> bool:
+    return re.fullmatch(re.escape(name) + ":[A-Za-z0-9+/]{27}=", known_as) is not None
 
 
 def _answers(paths: Sequence[str], ask: Callable[[str], IAsyncResult]) -> Iterator[tuple[str, Any]]:

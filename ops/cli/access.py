@@ -1,6 +1,7 @@
 """`sluice access` and `sluice token`: credentials, the access lists of a tree, and how a host gets its own. For the admin."""
 
 import json
+import re
 import sys
 import time
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from ops.model import paths
 from ops.model.access import Role
 from ops.model.trail import Entry, Outcome
 from ops.platform import credentials, database_roles
+from ops.site import HOST_NAME
 from ops.until import UntilError, ending
 
 SHOWN = 10
@@ -115,19 +117,25 @@ def forget(host: str, *, as_json: bool) -> None:
         typer.echo(f"{host} is off the channel; the next agent of that name makes it its own. Was it cordoned? `sluice cordon {host}`.")
 
 
-def make_token(file: Path, lasts: str, *, as_json: bool) -> None:
+def make_token(file: Path, host: str, lasts: str, *, as_json: bool) -> None:
     """Write a token with which one host joins."""
+    if not re.fullmatch(HOST_NAME, host):
+        message = f"{host!r} is no name of a host: write small letters, digits and -, a letter first, such as h4"
+        raise WrongUsageError(message)
     now = datetime.now(UTC)
     try:
         seconds = (ending(lasts, now, None) - now).total_seconds()
-        made = joining.make(endpoints.load(), seconds)
+        token = joining.make(endpoints.load(), host, seconds)
     except (UntilError, joining.JoinError) as error:
         raise WrongUsageError(str(error)) from error
-    write_private(file, made.model_dump_json() + "\n")
+    write_private(file, token.model_dump_json() + "\n")
     if as_json:
-        print_json({"file": str(file), "seconds": round(seconds)})
+        print_json({"file": str(file), "host": host, "seconds": round(seconds)})
         return
-    typer.echo(f"{file} lets one host join, for {lasts}. There: sluice agent --host NAME --token-file {file.name}")
+    typer.echo(
+        f"{file} lets {host} join once, for {lasts} by ZooKeeper's clock. There: sluice agent --host {host} --token-file {file.name}"
+    )
+    typer.echo(f"The first machine that uses it is {host}. An earlier token for {host} is void.")
 
 
 def _open(role: Role = Role.ADMIN) -> Channel:

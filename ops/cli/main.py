@@ -90,17 +90,24 @@ def access(
     act(as_json=as_json)
 
 
-@app.command(epilog="Example: sluice token h4.token --for 1h")
+@app.command(epilog="Example: sluice token h4.token --host h4 --for 1h")
 def token(
-    file: Annotated[Path, typer.Argument(help="Where it is written: a secret until a host has joined with it.")],
+    file: Annotated[Path, typer.Argument(help="Where it is written: a secret until the host is registered.")],
     *,
-    lasts: Annotated[str, typer.Option("--for", metavar="TIME", help="How long it may be used, such as 30m or 2h.")] = "1h",
+    host: Annotated[str, typer.Option(metavar="NAME", help="The host that may join with it, and no other.")],
+    lasts: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long it may be used, such as 30m or 2h, by ZooKeeper's clock.")
+    ] = "1h",
     as_json: AsJson = False,
 ) -> None:
-    """Make a token with which one host joins: `sluice agent --host h4 --token-file h4.token` there. Takes the admin's credential."""
+    """Make a token with which one host joins: `sluice agent --host h4 --token-file h4.token` there. Takes the admin's credential.
+
+    The first machine that uses it in time is that host; a copy is refused elsewhere. It is spent when the host is registered: a join that
+    ends before is repeated on the same machine with the same token. A later token for the same host replaces an earlier one.
+    """
     from ops.cli.access import make_token  # noqa: PLC0415
 
-    make_token(file, lasts, as_json=as_json)
+    make_token(file, host, lasts, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice feed --rate 500 --count 10000 --first 1")

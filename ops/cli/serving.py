@@ -25,7 +25,10 @@ def agent(  # noqa: PLR0913 - each is a choice of the caller
     labels: Annotated[str | None, typer.Option(help="Likewise: its labels, with commas.")] = None,
     cpu: Annotated[float | None, typer.Option(help="Likewise: the cores that it gives.", min=0.1)] = None,
     memory: Annotated[str | None, typer.Option(help="Likewise: the memory that it gives, such as 4g.")] = None,
-    token_file: Annotated[Path | None, typer.Option(help="What `sluice token` has made for this host: it joins with it, once.")] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="What `sluice token` has made for this host: it joins with it, once; the file goes when the host is registered."),
+    ] = None,
     stop_all: Annotated[bool, typer.Option("--stop-all", help="End every slot and driver of the host, then exit.")] = False,
 ) -> None:
     """Serve this host: keep the slots and drivers that are assigned to it running, and say what is seen.

@@ -51,7 +51,7 @@ def main() -> int:
         return 2
     collect_seldom()
     channel = Channel(address, credential)
-    controller = Controller(channel, options.name, lambda: book.rules, options.lost_seconds)
+    controller = Controller(channel, options.name, lambda: book.rules, options.lost_seconds, credential)
     threading.Thread(target=book.follow, args=(controller.wake,), name="site file", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: controller.stop())

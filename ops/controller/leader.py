@@ -16,6 +16,7 @@ from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, G
 from ops.channel.client import LARGEST_BYTES, Waker
 from ops.controller.decide import Decision, decide
 from ops.controller.draft import Moment
+from ops.controller.joining import Joining
 from ops.controller.metrics import ControllerMetrics
 from ops.controller.mirror import Mirror
 from ops.controller.portions import portions
@@ -23,6 +24,7 @@ from ops.controller.prune import prune
 from ops.controller.stamps import stamps
 from ops.controller.view import MENDED_BY, View, look, rests_on
 from ops.model import paths
+from ops.model.access import Credential
 from ops.model.ids import HostName
 from ops.model.operation import EpochRecord
 from ops.model.sentence import listed
@@ -84,13 +86,21 @@ FORESEEN = (Deposed, ChannelAwayError, ConflictError, KazooException)
 class Controller:
     """Stands for election, and while it leads makes one pass after the other."""
 
-    def __init__(self, channel: Channel, name: str, rules: Callable[[], Rules], lost_seconds: float = LOST_SECONDS) -> None:
-        """Work on `channel` under the rules that the site file has at each pass."""
+    def __init__(
+        self,
+        channel: Channel,
+        name: str,
+        rules: Callable[[], Rules],
+        lost_seconds: float = LOST_SECONDS,
+        credential: Credential | None = None,
+    ) -> None:
+        """Work on `channel` under the rules that the site file has at each pass; hosts that join need its `credential`."""
         self._channel = channel
         self._name = name
         self._rules = rules
         self._waker = Waker(channel)
         self._mirror = Mirror(channel)
+        self._joining = None if credential is None else Joining(channel, self._mirror, credential)
         self._absences = Absences(lost_seconds)
         self._ages = Ages()
         self._settled: View | None = None
@@ -221,6 +231,7 @@ class Controller:
         return (0 if told is None else told.value.epoch), version
 
     def _lead(self, term: Term) -> None:
+        epoch = Guard(paths.EPOCH, term.version)
         pruned = time.monotonic()
         conflicts = 0
         while not self._stopping.is_set():
@@ -229,7 +240,9 @@ class Controller:
                 under_way = self._pass(term)
                 if time.monotonic() - pruned > PRUNE_SECONDS:
                     pruned = time.monotonic()
-                    prune(self._channel, self._look(), Guard(paths.EPOCH, term.version))
+                    prune(self._channel, self._look(), epoch)
+                if self._joining is not None:
+                    self._joining.serve(epoch)
             except ConflictError as conflict:
                 self.metrics.conflict()
                 self._look_into(term, conflict)

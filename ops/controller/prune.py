@@ -3,11 +3,12 @@
 Which the last ones are, the order tells in which they were made: the stamps in them are of clocks that may jump.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pydantic import BaseModel
 
 from ops.channel import Channel, Guard, Write
+from ops.channel.subtree import deletable
 from ops.controller.view import TierView, View
 from ops.model import paths
 from ops.model.ids import Incarnation, OperationId
@@ -27,19 +28,12 @@ def prune(channel: Channel, view: View, epoch: Guard) -> None:
     """
     deletes: list[Write] = []
     for path in (*_changes(channel, view), *_incarnations(view), *_operations(channel, view)):
-        below = [Write(each, None, None) for each in _whole(channel, path)]
+        below = [Write(each, None, None) for each in deletable(channel, path)]
         if len(deletes) + len(below) > MOST:
             break
         deletes += below
     if deletes:
         channel.multi([epoch, *deletes])
-
-
-def _whole(channel: Channel, path: str) -> Iterator[str]:
-    """Name a node and all below it, in the order in which they can be deleted."""
-    for name in channel.children(path):
-        yield from _whole(channel, f"{path}/{name}")
-    yield path
 
 
 def _changes(channel: Channel, view: View) -> list[str]:

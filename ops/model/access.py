@@ -26,6 +26,12 @@ class Role(StrEnum):
     """Who declares tiers and releases their code."""
     ADMIN = "admin"
     """Who makes the tree and its access lists; it may do everything, and no process of Sluice runs with it."""
+    JOINER = "joiner"
+    """A host that has a token and no credential of its own yet. Each token is a credential of this role, for its host's node alone."""
+
+
+KEPT = tuple(role for role in Role if role is not Role.JOINER)
+"""Those whose credential is a file."""
 
 
 PROCESSES = frozenset({Role.CONTROLLER, Role.AGENT, Role.DRIVER, Role.AUDIT})
@@ -90,8 +96,11 @@ TABLE: dict[str, Rights] = {
     paths.CONTROLLER_STATUS: _rights(write="controller"),
     paths.SITE: _rights(write="controller"),
     paths.HOLDS: _rights(write="controller"),
+    paths.CONTROLLER_KEY: _rights(write="controller"),
     paths.JOINING: _rights(delete="agent"),
-    f"{paths.JOINING}/*": _rights(),
+    f"{paths.JOINING}/*": _rights(create="joiner", delete="agent"),
+    f"{paths.JOINING}/*/{paths.CLAIM}": _rights(create="controller", delete="agent"),
+    f"{paths.JOINING}/*/{paths.CLAIM}/{paths.ANSWER}": _rights(),
     paths.TRAIL: _rights(),
     **{f"{paths.TRAIL}/{role}": _rights(create=role, delete="audit") for role in paths.TRAIL_ROLES},
     **{f"{paths.TRAIL}/{role}/*": _rights() for role in paths.TRAIL_ROLES},

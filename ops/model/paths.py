@@ -36,6 +36,10 @@ HOLDS = "/holds"
 RELEASES = "/releases"
 JOINING = "/joining"
 """Below it, sealed, what waits for hosts that are to join (`Sealed`)."""
+CLAIM, ANSWER = "claim", "answer"
+"""What may be below the node of a host that joins."""
+CONTROLLER_KEY = "/controller/key"
+"""What is sealed to the controller is sealed to this (`ControllerKey`)."""
 EXPORTERS = "/exporters"
 """Below it, where each process serves its figures."""
 
@@ -141,6 +145,22 @@ def trail(role: str, name: str) -> str:
     return f"{TRAIL}/{role}/{name}"
 
 
-def joining(name: str) -> str:
-    """What waits for the host that has the token of this name."""
-    return f"{JOINING}/{name}"
+def joining(host: str) -> str:
+    """What waits for a host that has a token (`Sealed`)."""
+    return f"{JOINING}/{host}"
+
+
+def claim(host: str) -> str:
+    """Which machine uses the token of a host (`Claim`)."""
+    return f"{JOINING}/{host}/{CLAIM}"
+
+
+def answer(host: str) -> str:
+    """What the controller gives that machine (`Answer`)."""
+    return f"{JOINING}/{host}/{CLAIM}/{ANSWER}"
+
+
+def joining_of(path: str) -> str | None:
+    """Return the host whose token a path below `/joining` belongs to."""
+    root, _, rest = path[1:].partition("/")
+    return rest.split("/", 1)[0] if root == "joining" else None

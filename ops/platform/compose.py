@@ -26,7 +26,7 @@ from ops.brokers import brokers, signed
 from ops.channel import Channel, ChannelAwayError, tree
 from ops.endpoints import AirflowEndpoint, Endpoints, home, load
 from ops.files import write_private
-from ops.model.access import Role
+from ops.model.access import KEPT, Role
 from ops.model.database import AIRFLOW, WORKERS
 from ops.model.spark import SPARK_SECURITY
 from ops.model.streams import User
@@ -55,7 +55,7 @@ class Holder:
 
 
 HOLDERS = {
-    "admin": Holder(tuple(Role), tuple(User), WORKERS),
+    "admin": Holder(KEPT, tuple(User), WORKERS),
     "airflow": Holder((Role.OPERATOR,), (User.OPERATOR,), (Role.OPERATOR,)),
     "controller": Holder((Role.CONTROLLER,)),
     "hosts": Holder((Role.AGENT, Role.DRIVER), (User.DRIVER,), (Role.DRIVER,)),

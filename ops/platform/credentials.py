@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ops.endpoints import Access
 from ops.files import write_private
-from ops.model.access import Role, id_of
+from ops.model.access import KEPT, id_of
 
 BYTES = 24
 """Of chance in a password: its digest, which access lists show, cannot be turned back."""
@@ -14,7 +14,7 @@ BYTES = 24
 def make(folder: Path) -> Access:
     """Return the roles of a folder's credentials; those that are not there are made."""
     roles = {}
-    for role in Role:
+    for role in KEPT:
         kept = folder / role
         if not kept.exists():
             write_private(kept, secrets.token_urlsafe(BYTES) + "\n")

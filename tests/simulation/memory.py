@@ -13,6 +13,9 @@ class MemoryChannel:
     def __init__(self):
         self.nodes = {}
         self.made = {}
+        self.made_times = {}
+        self.clock = 0.0
+        """What stands for ZooKeeper's clock."""
         self.writes = 0
         self.below = {}
         self.refused = frozenset()
@@ -50,6 +53,9 @@ class MemoryChannel:
 
     def version(self, path):
         return self.nodes[path][1] if path in self.nodes else None
+
+    def made_at(self, path):
+        return self.made_times[path] if path in self.nodes else None
 
     def put(self, path, value, *, version=None):
         if version is not None and self.nodes.get(path, (None, None, None))[1] != version:
@@ -92,6 +98,7 @@ class MemoryChannel:
         self.writes += 1
         if version == 0:
             self.made[path] = self.writes
+            self.made_times[path] = self.clock
         self.nodes[path] = (value.model_dump_json(), version, None)
         while path:
             parent, _, name = path.rpartition("/")

@@ -6,25 +6,45 @@ from pathlib import Path
 import pytest
 
 from ops.endpoints import EndpointsError
-from ops.joining import JoinError, join
+from ops.joining import JoinError, Token, join
+from ops.model.access import Own
 
-GOOD = {"zookeeper": "127.0.0.1:1/sluice", "name": "a", "key": "b"}
+GOOD = {"zookeeper": "127.0.0.1:1/sluice", "host": "h1", "roles": {}, "key": "b"}
+BEFORE = {"zookeeper": "127.0.0.1:1/sluice", "name": "a", "key": "b"}
+"""A token of an earlier version."""
+H1 = Own("h1", "x" * 32)
 
 
 @pytest.mark.parametrize(
     "written",
-    [b"", b"{", b"\xff\xfe", b"[]", *(json.dumps({**GOOD, "zookeeper": wrong}).encode() for wrong in ("", "a:b:c", ":2181"))],
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        json.dumps(BEFORE).encode(),
+        *(json.dumps({**GOOD, "zookeeper": wrong}).encode() for wrong in ("", "a:b:c", ":2181")),
+    ],
 )
 def test_what_is_no_token_is_refused(tmp_path: Path, written: bytes) -> None:
     file = tmp_path / "h1.token"
     file.write_bytes(written)
     with pytest.raises(JoinError, match=rf"^{file} is no token that can be read by user \d+: `sluice token` makes one"):
-        join(file)
+        join(file, H1)
+
+
+def test_a_token_for_another_host_is_refused_and_its_key_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "h1.token"
+    file.write_text(json.dumps({**GOOD, "key": "k" * 43}))
+    with pytest.raises(JoinError, match=r"is a token for h1, and this agent is to serve h2: `sluice token h2\.token --host h2`") as refused:
+        join(file, Own("h2", "x" * 32))
+    assert file.exists(), "it is still good for h1"
+    assert "kkk" not in str(refused.value) + repr(Token.model_validate_json(file.read_text()))
 
 
 def test_a_file_of_tls_that_the_token_names_and_that_is_not_here_is_named(tmp_path: Path) -> None:
     file = tmp_path / "h1.token"
     file.write_text(json.dumps({**GOOD, "tls": {"ca": "/nowhere/ca.pem"}}))
     with pytest.raises(EndpointsError, match=r"/nowhere/ca\.pem is not there"):
-        join(file)
+        join(file, H1)
     assert file.exists(), "the token is still good"

@@ -1,4 +1,4 @@
-"""A real ZooKeeper of this test run's own, out of pyspark's jars."""
+"""A real ZooKeeper of this test run's own, out of pyspark's jars, and a tree with access lists in it."""
 
 import socket
 import subprocess
@@ -8,7 +8,11 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from ops import endpoints
+from ops.channel import Channel, tree
 from ops.java import JAVA
+from ops.model.access import Role
+from ops.platform import credentials
 
 
 @pytest.fixture(scope="session")
@@ -50,3 +54,25 @@ def zookeeper_process(tmp_path_factory, zookeeper_port):
     yield process
     process.terminate()
     process.wait(10)
+
+
+@pytest.fixture
+def place(zookeeper, tmp_path):
+    """An endpoints file of the test's own, with credentials for all."""
+    away = "127.0.0.1:1"
+    return endpoints.Endpoints(
+        kafka=away,
+        zookeeper=f"{zookeeper}/{tmp_path.name}",
+        postgres=f"postgresql://x@{away}/x",
+        airflow=endpoints.AirflowEndpoint(url=f"http://{away}"),
+        spark=f"spark://{away}",
+        home=tmp_path,
+        access=credentials.make(tmp_path / "credentials"),
+    )
+
+
+@pytest.fixture
+def admin(place):
+    with Channel(place.zookeeper, place.needed(Role.ADMIN)) as channel:
+        tree.apply(channel.kazoo)
+        yield channel

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -16,41 +15,16 @@ from kazoo.exceptions import NoAuthError
 
 from ops import endpoints, joining
 from ops.agent.store import HostFolder
-from ops.brokers import brokers
 from ops.channel import Channel, ChannelAwayError, NotAllowedError, Write, trail, tree
-from ops.files import write_private
 from ops.model import paths
-from ops.model.access import HOST, PROCESSES, TABLE, Role, host_of, parent
+from ops.model.access import HOST, KEPT, PROCESSES, TABLE, Role, host_of, parent
 from ops.model.assignment import Assignment, HostFacts, HostRecord, HostState, Observed
 from ops.model.incarnation import OwnerRecord, TierWanted
+from ops.model.joining import Sealed
 from ops.model.status import ControllerStatus
-from ops.model.streams import User
-from ops.platform import credentials
 
 pytestmark = pytest.mark.timeout(120)
 SITE = Path(__file__).parents[3] / "site.yaml"
-
-
-@pytest.fixture
-def place(zookeeper, tmp_path, request):
-    """An endpoints file of the test's own, with credentials for all."""
-    away = "127.0.0.1:1"
-    return endpoints.Endpoints(
-        kafka=away,
-        zookeeper=f"{zookeeper}/{request.node.name[:40]}",
-        postgres=f"postgresql://x@{away}/x",
-        airflow=endpoints.AirflowEndpoint(url=f"http://{away}"),
-        spark=f"spark://{away}",
-        home=tmp_path,
-        access=credentials.make(tmp_path / "credentials"),
-    )
-
-
-@pytest.fixture
-def admin(place):
-    with Channel(place.zookeeper, place.needed(Role.ADMIN)) as channel:
-        tree.apply(channel.kazoo)
-        yield channel
 
 
 def connected(place, role):
@@ -75,17 +49,21 @@ def test_each_role_may_do_what_the_table_says_and_nothing_else(place, admin, tmp
         agent.put(paths.host("h1"), facts(tmp_path, "h1"))
     for row in TABLE:
         admin.kazoo.ensure_path(at(row))
+    known_as = token(place, "x").credential.ids[Role.JOINER]
+    admin.put(paths.joining("x"), Sealed(seconds=1, known_as=known_as, data=""))
     tree.apply(admin.kazoo)
     assert tree.other(admin.kazoo) == []
     assert tree.unknown(admin.kazoo) == []
     wrong = []
-    anybody = {role: connected(place, role) for role in set(Role) - {Role.ADMIN}}
+    anybody = {role: connected(place, role) for role in set(KEPT) - {Role.ADMIN}}
     agents = {host: agent_on(place, tmp_path, host) for host in ("h1", "h2")}
-    for who, connection in {**anybody, **agents}.items():
-        role = Role.AGENT if who in agents else who
+    joiners = {f"joiner-{host}": Channel(place.zookeeper, token(place, host).credential) for host in ("x", "h2")}
+    for who, connection in {**anybody, **agents, **joiners}.items():
+        role = Role.AGENT if who in agents else Role.JOINER if who in joiners else who
         with connection as channel:
             for row, granted in TABLE.items():
-                path, mine = at(row), role is not Role.AGENT or host_of(at(row)) in {None, who}
+                path = at(row)
+                mine = (role is not Role.AGENT or host_of(path) in {None, who}) and who != "joiner-h2"
                 below = f"{path.rstrip('/')}/made-by-{who}"
                 for right, act in (
                     ("write", lambda path=path: channel.kazoo.set(path, b"")),
@@ -104,6 +82,11 @@ def test_each_role_may_do_what_the_table_says_and_nothing_else(place, admin, tmp
 def at(row):
     """Return a node of a row: of host h1, and of anything else x."""
     return row.replace(HOST, "h1").replace("*", "x")
+
+
+def token(place, host):
+    """Return a token of a host, which has a key of its own."""
+    return joining.Token(zookeeper=place.zookeeper, host=host, roles=place.access.roles, key=f"the key of {host}".ljust(43, "x"))
 
 
 def test_an_agent_writes_its_own_hosts_nodes_and_no_others(place, admin, tmp_path):
@@ -356,7 +339,7 @@ def test_the_command_line_makes_credentials_applies_and_tells(place, tmp_path):
     file.write_text(place.model_dump_json(exclude={"access"}))
     assert "names no roles" in sluice().stderr
     assert sluice("--make").returncode == 0
-    assert set(json.loads(file.read_text())["access"]["roles"]) == set(Role)
+    assert set(json.loads(file.read_text())["access"]["roles"]) == set(KEPT)
     with Channel(place.zookeeper) as before:
         before.put(paths.assignment("h1"), Assignment())
     told = sluice()
@@ -374,59 +357,3 @@ def test_a_channel_that_is_away_is_told_from_one_that_refuses(place):
         away.put(paths.assignment("h1"), Assignment())
     assert not isinstance(error.value, NotAllowedError)
     assert parent("/a/b") == "/a"
-
-
-def test_a_host_joins_with_a_token_once_and_serves_with_what_it_got(place, admin, tmp_path, monkeypatch):
-    known, folder, file = tmp_path / "endpoints.json", place.access.credentials, tmp_path / "h1.token"
-    users = tmp_path / "kafka"
-    write_private(users / "driver.properties", "password=x1\n")
-    for role in (Role.DRIVER, Role.OPERATOR):
-        write_private(tmp_path / "postgres" / role, f"*:*:*:sluice_{role}:x2\n")
-    addresses = {"kafka": f"ssl://127.0.0.1:1?ca=/c/ca.pem&users={users}", "postgres": f"postgresql://db/x?users={tmp_path}/postgres"}
-    place = place.model_copy(update=addresses)
-    monkeypatch.setenv("SLUICE_ENDPOINTS", str(known))
-    written = place.model_dump_json(exclude_none=True)
-    known.write_text(written.replace('"airflow":{', '"airflow":{"user":"admin","password":"airflows",'))  # as of an earlier version
-    token, secret = joining.make(place, 60), place.needed(Role.AGENT).password
-    (name,) = admin.children(paths.JOINING)
-    sealed = admin.kazoo.get(paths.joining(name))[0].decode()
-    assert token.key not in sealed
-    assert secret not in sealed
-    assert f"token {name} for a host that joins" in {each.entry.what for each in trail.waiting(admin)}
-
-    known.unlink()  # a bare host has the same paths, and nothing there
-    for gone in (users, tmp_path / "postgres"):
-        shutil.rmtree(gone)
-    admins = folder.rename(tmp_path / "the admin's")
-    file.write_text(token.model_dump_json())
-    folder.write_text("nothing can be written below it")
-    with pytest.raises(joining.JoinError, match="the token is still good"):
-        joining.join(file)
-    folder.unlink()
-    joining.join(file)
-    assert not file.exists()
-    joining.join(file)  # its unit starts again with the same words
-    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == dict.fromkeys(joining.HELD, 0o600)
-    assert endpoints.load() == place
-    assert brokers(place.kafka_as(User.DRIVER)).client["sasl.password"] == "x1"
-    assert {path.name for path in (tmp_path / "postgres").iterdir()} == {"driver"}
-    assert place.postgres_as(Role.DRIVER).startswith("postgresql://sluice_driver@db/x?passfile=")
-    assert "airflows" not in known.read_text()
-    with connected(endpoints.load(), Role.AGENT) as agent:
-        agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
-    file.write_text(token.model_dump_json())
-    with pytest.raises(joining.JoinError, match="was used, or its time is over"):
-        joining.join(file)
-
-    shutil.rmtree(folder)
-    admins.rename(folder)
-    late = joining.make(place, -1)
-    file.write_text(late.model_dump_json())
-    with pytest.raises(joining.JoinError, match="was used, or its time is over"):
-        joining.join(file)
-    wrong = joining.make(place, 60)
-    assert not admin.exists(paths.joining(late.name)), "what nobody has used in its time goes with the next one"
-    file.write_text(wrong.model_copy(update={"key": token.key}).model_dump_json())
-    with pytest.raises(joining.JoinError, match="does not open"):
-        joining.join(file)
-    assert admin.exists(paths.joining(wrong.name))

@@ -1,6 +1,7 @@
-"""An agent that finds another one in its place, or the word of an older controller, over the channel in memory."""
+"""An agent that registers, finds another one in its place, or the word of an older controller, over the channel in memory."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,9 +9,11 @@ import pytest
 from simulation.memory import MemoryChannel
 
 from ops.agent.presence import Presence
+from ops.channel import ChannelAwayError, Guard, Write
 from ops.model import paths
 from ops.model.assignment import Assignment, HostFacts
 from ops.model.ids import HostName
+from ops.model.joining import Answer, Claim, Sealed
 
 FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=8, memory=8192)
 
@@ -54,3 +57,64 @@ def test_an_assignment_of_an_older_epoch_is_refused_and_told_once_and_a_later_on
         channel.put(path, Assignment(epoch=epoch))
         assert presence.assignment(last) == Assignment(epoch=epoch)
     assert presence.refusals == 2
+
+
+class Served(MemoryChannel):
+    """A channel in which this agent holds its host's ephemeral node; while it `ends`, no request of several writes goes through."""
+
+    session = 1
+    hosts = "z1:2181/sluice/hits"
+
+    def __init__(self, *, ends: bool = False) -> None:
+        super().__init__()
+        self.kazoo = SimpleNamespace(get=lambda _: (b"", SimpleNamespace(ephemeralOwner=1, version=0)))
+        self.ends = ends
+
+    def exists(self, path: str, **watch: bool) -> bool:
+        return path in {"/", paths.live("h1")} or bool(super().exists(path, **watch))
+
+    def multi(self, writes: Sequence[Write | Guard]) -> None:
+        if self.ends:
+            message = "away"
+            raise ChannelAwayError(message)
+        super().multi(writes)
+
+
+def with_token(channel: MemoryChannel) -> None:
+    channel.put(paths.joining("h1"), Sealed(seconds=1, known_as="joiner:x", data="x"))
+    channel.put(paths.claim("h1"), Claim(public="x", machine="m"))
+    channel.put(paths.answer("h1"), Answer(data="x"))
+    channel.put(paths.joining("h2"), Sealed(seconds=1, known_as="joiner:x", data="x"))
+
+
+def test_a_host_that_registers_spends_its_token_and_no_other(tmp_path: Path) -> None:
+    channel, file = Served(), tmp_path / "h1.token"
+    with_token(channel)
+    file.write_text("token")
+    assert Presence(channel, FACTS, Path("/here"), 8, file).ensure()
+    assert channel.read(paths.host("h1"), HostFacts).value == FACTS
+    assert channel.children(paths.JOINING) == ["h2"]
+    assert not file.exists()
+
+
+def test_a_host_that_is_not_registered_keeps_its_token(tmp_path: Path) -> None:
+    channel, file = Served(ends=True), tmp_path / "h1.token"
+    with_token(channel)
+    file.write_text("token")
+    presence = Presence(channel, FACTS, Path("/here"), 8, file)
+    with pytest.raises(ChannelAwayError):
+        presence.ensure()
+    assert channel.exists(paths.answer("h1"))
+    assert not channel.exists(paths.host("h1"))
+    assert file.exists()
+    channel.ends = False
+    assert presence.ensure()
+    assert not file.exists()
+
+
+def test_a_token_that_came_after_the_host_had_registered_is_spent_with_its_next_session() -> None:
+    channel = Served()
+    channel.put(paths.host("h1"), FACTS)
+    with_token(channel)
+    assert Presence(channel, FACTS, Path("/here"), 8).ensure()
+    assert channel.children(paths.JOINING) == ["h2"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ops import endpoints
-from ops.model.access import Role
+from ops.model.access import KEPT
 from ops.platform import addresses
 from ops.platform.layout import LONGEST_SOCKET_PATH, Layout, PlatformError, Ports, layout
 
@@ -82,9 +82,9 @@ def test_what_is_written_for_others_is_what_they_read(where: Layout, monkeypatch
     assert not [name for name in ("postgres", "airflow", "airflow_operator") if getattr(keys, name) in written]
     assert found.home == where.home
     assert stat.S_IMODE(where.endpoints.stat().st_mode) == 0o600
-    assert {path.name for path in where.credentials.iterdir()} == set(Role)
+    assert {path.name for path in where.credentials.iterdir()} == set(KEPT)
     assert {stat.S_IMODE(path.stat().st_mode) for path in where.credentials.iterdir()} == {0o600}
-    assert len({found.needed(role).password for role in Role}) == len(Role)  # type: ignore[union-attr]
+    assert len({found.needed(role).password for role in KEPT}) == len(KEPT)  # type: ignore[union-attr]
     assert addresses.write(where, "hits", users=True, roles=True) == found, "a second start changes nothing"
 
 

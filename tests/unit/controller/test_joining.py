@@ -1,0 +1,123 @@
+"""The controller answers the claim of a token once, by ZooKeeper's clock, over the channel in memory."""
+
+import pytest
+from simulation.memory import MemoryChannel
+
+from ops.channel import ConflictError, Guard, Write
+from ops.channel.trail import waiting
+from ops.controller.joining import Joining
+from ops.controller.mirror import Mirror
+from ops.model import paths
+from ops.model.access import Credential, Role
+from ops.model.joining import Answer, Claim, ControllerKey, Sealed
+from ops.model.operation import EpochRecord
+from ops.model.trail import Outcome
+from ops.sealing import SealError, lock, private_key, public_key, seal, unlock, unseal
+
+TOKEN, FIRST, SECOND = "t" * 43, private_key("1" * 32, "answer to h4"), private_key("2" * 32, "answer to h4")
+EPOCH = Guard(paths.EPOCH, 0)
+
+
+class Site:
+    """A channel in which a controller leads, and a host has a token."""
+
+    def __init__(self, password="c" * 32):
+        self.channel = MemoryChannel()
+        self.channel.on_change = lambda _: None
+        self.channel.clock = 1_000.0
+        self.channel.put(paths.EPOCH, EpochRecord(epoch=1, leader="c1"))
+        self.joining = self.controller(password)
+        self.joining.serve(EPOCH)
+        self.public = self.channel.read(paths.CONTROLLER_KEY, ControllerKey).value.public
+
+    def controller(self, password):
+        return Joining(self.channel, Mirror(self.channel), Credential(Role.CONTROLLER, "", {}, password))
+
+    def token(self, seconds=60.0, text="the bundle", host="h4"):
+        sealed = seal(lock(text, TOKEN, "bundle"), self.public, f"token for {host}")
+        self.channel.multi([Write(paths.joining(host), Sealed(seconds=seconds, known_as="joiner:x", data=sealed), None)])
+
+    def claim(self, private, after=1.0):
+        self.channel.clock += after
+        self.channel.create(paths.claim("h4"), Claim(public=public_key(private), machine="m"))
+
+    def answer(self):
+        self.joining._mirror.stale(None)  # in place of watches
+        self.joining.serve(EPOCH)
+        found = self.channel.read(paths.answer("h4"), Answer)
+        return None if found is None else found.value
+
+    def trail(self):
+        return [(each.entry.what, each.entry.outcome) for each in waiting(self.channel)]
+
+
+def opened(answer, private):
+    return unlock(unseal(answer.data, private, "answer to h4"), TOKEN, "bundle")
+
+
+def test_the_first_claim_in_time_gets_what_waits_and_nobody_else_can_open_it():
+    site = Site()
+    site.token()
+    assert site.answer() is None, "nobody has claimed it"
+    site.claim(FIRST, after=60.0)
+    answer = site.answer()
+    assert opened(answer, FIRST) == "the bundle"
+    with pytest.raises(SealError):
+        opened(answer, SECOND)
+    with pytest.raises(SealError):
+        unlock(unseal(answer.data, FIRST, "answer to h4"), "another token", "bundle")
+    assert site.trail() == [("join h4 with its token, from a machine that calls itself m", Outcome.DONE)]
+    writes = site.channel.writes
+    assert site.answer() == answer
+    assert site.channel.writes == writes, "it is answered once"
+
+
+@pytest.mark.parametrize("after", [60.001, 3600.0])
+def test_a_claim_that_comes_too_late_by_zookeepers_clock_gets_nothing_and_is_told_when_it_was_over(after):
+    site = Site()
+    site.token(seconds=60.0)
+    site.claim(FIRST, after=after)
+    answer = site.answer()
+    assert answer.data is None
+    assert answer.refused.startswith("the token for h4 expired at 1970-01-01 00:17:40 UTC and was used at 1970-01-01 ")
+    assert "`sluice token h4.token --host h4` makes another" in answer.refused
+    assert [outcome for _, outcome in site.trail()] == [Outcome.REFUSED]
+
+
+def test_a_claim_in_time_is_answered_however_late_the_controller_comes():
+    site = Site()
+    site.token(seconds=60.0)
+    site.claim(FIRST, after=59.0)
+    site.channel.clock += 3600.0
+    assert opened(site.answer(), FIRST) == "the bundle"
+
+
+def test_another_controller_with_the_same_credential_goes_on_and_one_with_another_says_why_it_cannot():
+    site = Site()
+    site.token()
+    site.claim(FIRST)
+    site.joining = site.controller("c" * 32)
+    assert opened(site.answer(), FIRST) == "the bundle"
+    changed = Site()
+    changed.token()
+    changed.claim(FIRST)
+    changed.joining = changed.controller("d" * 32)
+    assert "its credential was changed since the token was made" in changed.answer().refused
+
+
+def test_what_waits_for_one_host_is_not_opened_for_another():
+    site = Site()
+    site.token(host="h3")
+    site.channel.put(paths.joining("h4"), site.channel.read(paths.joining("h3"), Sealed).value)
+    site.claim(FIRST)
+    assert site.answer().data is None
+
+
+def test_who_does_not_lead_any_more_answers_nothing():
+    site = Site()
+    site.token()
+    site.claim(FIRST)
+    site.channel.put(paths.EPOCH, EpochRecord(epoch=2, leader="c2"))
+    with pytest.raises(ConflictError):
+        site.answer()
+    assert not site.channel.exists(paths.answer("h4"))
