@@ -29,12 +29,12 @@ SHOWN = 10
 
 def make(*, as_json: bool) -> None:
     """Make a credential for each role that has none, and name them in the endpoints file."""
-    file, found = endpoints.file(), endpoints.load()
-    folder = found.access.credentials if found.access is not None else file.parent / "credentials"
+    file, where = endpoints.file(), endpoints.load()
+    folder = where.access.credentials if where.access is not None else file.parent / "credentials"
     made = credentials.make(folder)
-    tls = None if found.access is None else found.access.tls
-    said = {**json.loads(file.read_text()), "access": made.model_copy(update={"tls": tls}).model_dump(mode="json", exclude_none=True)}
-    file.write_text(json.dumps(said, indent=2) + "\n")  # in place: whose file it is stays
+    tls = None if where.access is None else where.access.tls
+    contents = {**json.loads(file.read_text()), "access": made.model_copy(update={"tls": tls}).model_dump(mode="json", exclude_none=True)}
+    file.write_text(json.dumps(contents, indent=2) + "\n")  # in place: whose file it is stays
     if as_json:
         print_json({"folder": str(folder), "roles": list(made.roles)})
         return
@@ -49,8 +49,8 @@ def apply(*, as_json: bool) -> None:
     with _open() as channel:
         mended = tree.apply(channel.kazoo)
         if mended:
-            told = Entry(at=time.time(), by=trail.me(), what=f"access lists of {mended} nodes", outcome=Outcome.DONE)
-            channel.multi([trail.write(Role.OPERATOR, told)])
+            entry = Entry(at=time.time(), by=trail.me(), what=f"access lists of {mended} nodes", outcome=Outcome.DONE)
+            channel.multi([trail.write(Role.OPERATOR, entry)])
     if as_json:
         print_json({"mended": mended})
     else:
@@ -59,8 +59,8 @@ def apply(*, as_json: bool) -> None:
 
 def make_postgres(source: str, *, as_json: bool) -> None:
     """Make PostgreSQL's roles and their passwords, and have the endpoints file name them; `source` holds a superuser's URL, - is stdin."""
-    file, found = endpoints.file(), endpoints.load()
-    folder = users_of(found.postgres) or file.parent / "postgres-users"
+    file, where = endpoints.file(), endpoints.load()
+    folder = users_of(where.postgres) or file.parent / "postgres-users"
     try:
         superuser = (sys.stdin.read() if source == "-" else Path(source).read_text()).strip()
         changed = database_roles.make(superuser, folder)
@@ -71,10 +71,10 @@ def make_postgres(source: str, *, as_json: bool) -> None:
         reason = " ".join(str(error).split())
         message = f"PostgreSQL has not taken it: {reason}; correct the URL, or the superuser's rights, and run it again: it goes on"
         raise WrongUsageError(message) from error
-    address = without_user(found.postgres, folder)
-    if address != found.postgres:
-        said = {**json.loads(file.read_text()), "postgres": address}
-        file.write_text(json.dumps(said, indent=2) + "\n")  # in place: whose file it is stays
+    address = without_user(where.postgres, folder)
+    if address != where.postgres:
+        contents = {**json.loads(file.read_text()), "postgres": address}
+        file.write_text(json.dumps(contents, indent=2) + "\n")  # in place: whose file it is stays
     if as_json:
         print_json({"folder": str(folder), "changed": changed})
         return

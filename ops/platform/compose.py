@@ -138,8 +138,8 @@ def prepare_services() -> None:
     """Make what the services need of each other once they answer: Kafka's users, the channel with its access lists, databases, jars."""
     admin, where = installation(HERE), load()
     passwords = {user: brokers(signed(where.kafka, user)).client["sasl.password"] for user in User}
-    told = {**kafka_users.admin(admin), "bootstrap.servers": brokers(where.kafka).servers}
-    kafka_users.introduce(AdminClient(told), passwords)
+    admin_settings = {**kafka_users.admin(admin), "bootstrap.servers": brokers(where.kafka).servers}
+    kafka_users.introduce(AdminClient(admin_settings), passwords)
     servers, _, chroot = where.zookeeper.partition("/")
     zookeeper.make_chroot(servers, f"/{chroot}")
     with Channel(where.zookeeper, where.needed(Role.ADMIN)) as channel:

@@ -73,10 +73,10 @@ def _files(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _roles(link: psycopg.Connection, folder: Path) -> Iterator[str]:
-    known = {row[0] for row in link.execute("SELECT rolname FROM pg_roles")}
+    existing_roles = {row[0] for row in link.execute("SELECT rolname FROM pg_roles")}
     for file, user in _files(folder):
         name = sql.Identifier(user)
-        if user not in known:
+        if user not in existing_roles:
             link.execute(sql.SQL("CREATE ROLE {}").format(name))
             yield f"role {user}"
         # the server is told what it keeps of a password, so that no log of its has the password
@@ -107,11 +107,11 @@ def _hand_over(link: psycopg.Connection, database: str, owner: str) -> Iterator[
     if database == DATABASE:
         workers = sql.SQL(", ").join(sql.Identifier(known_as(role)) for role in WORKERS)
         link.execute(sql.SQL("GRANT USAGE ON SCHEMA public TO {}").format(workers))
-    found = link.execute(FOREIGN, {"owner": owner}).fetchall()
-    for statement, _ in found:
+    foreign_objects = link.execute(FOREIGN, {"owner": owner}).fetchall()
+    for statement, _ in foreign_objects:
         link.execute(sql.SQL("{} {}").format(sql.SQL(statement), name))
     supers = {row[0] for row in link.execute("SELECT oid::regrole::text FROM pg_roles WHERE rolsuper")}
-    for before in sorted({each for _, each in found} - supers):
+    for before in sorted({each for _, each in foreign_objects} - supers):
         link.execute(sql.SQL("GRANT {} TO {}").format(name, sql.SQL(before)))
-    if found:
-        yield f"{len(found)} tables and other objects of {database} belong to {owner}"
+    if foreign_objects:
+        yield f"{len(foreign_objects)} tables and other objects of {database} belong to {owner}"

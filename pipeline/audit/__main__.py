@@ -62,7 +62,7 @@ class Auditor:
         self._fold_at = 0.0
         self._forget_at = 0.0
         self._channel: Channel | None = None
-        self._told: dict[str, Loss] | None = None
+        self._losses_in_channel: dict[str, Loss] | None = None
         self._untold = False
         self.metrics = AuditMetrics()
 
@@ -144,10 +144,10 @@ class Auditor:
         if frontier.complete is not None and frontier.complete != before:
             self._book.save_complete(tier.name, frontier.complete)
         given = [self._complete(stream.name) for stream in tier.inputs]
-        known = [moment for moment in given if moment is not None]
-        if len(known) == len(given):
+        arrival_times = [moment for moment in given if moment is not None]
+        if len(arrival_times) == len(given):
             # what a sender has not committed yet has arrived, too
-            frontier.mark(min(known), self._arriving.bounds([stream.name for stream in tier.inputs]).ends)
+            frontier.mark(min(arrival_times), self._arriving.bounds([stream.name for stream in tier.inputs]).ends)
 
     def fold(self) -> None:
         """Fold a day of each tier's ledger that is old enough; where there is none, look again later."""
@@ -185,22 +185,22 @@ class Auditor:
                 self._channel = Channel(self._where.zookeeper, self._where.needed(Role.AUDIT)).start(seconds=EVERY_SECONDS)
                 address = os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
                 metrics.serve(self._channel, Exporter(role=Role.AUDIT, address=f"{address}:0"), self.metrics)
-            if self._told is None:
+            if self._losses_in_channel is None:
                 for gone in self._book.forget([tier.name for tier in self._tiers]):
                     log.info("the audit forgets a tier that is not declared any more", tier=gone)
-                found = {tier.name: self._channel.read(paths.loss(tier.name), Loss) for tier in self._tiers}
-                self._told = {tier: loss.value for tier, loss in found.items() if loss is not None}
+                read = {tier.name: self._channel.read(paths.loss(tier.name), Loss) for tier in self._tiers}
+                self._losses_in_channel = {tier: loss.value for tier, loss in read.items() if loss is not None}
             trail.move(self._channel, self._book.open())
             losses = self._book.losses()
             for tier in self._tiers:
                 loss = losses.get(tier.name)
-                if loss == self._told.get(tier.name):
+                if loss == self._losses_in_channel.get(tier.name):
                     continue
                 if loss is None:
                     self._channel.delete(paths.loss(tier.name))
                 else:
                     self._channel.put(paths.loss(tier.name), loss)
-            self._told = losses
+            self._losses_in_channel = losses
             self.metrics.lost = {tier.name: tier.name in losses for tier in self._tiers}
             self._untold = False
         except (psycopg.Error, ChannelAwayError, ConflictError) as error:
@@ -224,18 +224,18 @@ class Auditor:
         self._away.add(tier)
 
 
-def tiers_to_audit(home: Path, known: Callable[[str], Release | None]) -> tuple[Tier, ...]:
+def tiers_to_audit(home: Path, release_of: Callable[[str], Release | None]) -> tuple[Tier, ...]:
     """Return the tiers that were published last, of whichever site file; without a release those of this site's pipeline.
 
-    `known` tells what the channel says of a release, by whose digest its code is imported.
+    `release_of` tells what the channel says of a release, by whose digest its code is imported.
     """
     name = published.release()
     if name is not None:
-        return releases.load(home, name, known(name)).tiers
+        return releases.load(home, name, release_of(name)).tiers
     return declare.load(site.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tiers
 
 
-def _known(where: endpoints.Endpoints, name: str) -> Release | None:
+def _release_in_channel(where: endpoints.Endpoints, name: str) -> Release | None:
     with Channel(where.zookeeper, where.credential(Role.AUDIT)) as channel:
         read = channel.read(paths.release(name), Release)
     return None if read is None else read.value
@@ -250,7 +250,7 @@ def main() -> int:
         begun = published.changed_at()
         where = endpoints.load()
         where.needed(Role.AUDIT)
-        auditor = Auditor(tiers_to_audit(where.home, partial(_known, where)), where)
+        auditor = Auditor(tiers_to_audit(where.home, partial(_release_in_channel, where)), where)
     except (
         site.SiteError, declare.DeclarationError, endpoints.EndpointsError, FileNotFoundError, releases.ChangedError, ChannelAwayError,
     ) as error:  # fmt: skip

@@ -101,12 +101,12 @@ class Book(Connected):
 
     def load(self, tier: str) -> Page:
         """Return what is remembered of a tier."""
-        found = self.open().execute(
+        rows = self.open().execute(
             "SELECT partition, judged, once, again, ahead, judges, unseen, since, partial FROM audit WHERE tier = %s", (tier,)
         )
         lines = {
             partition: Line(judged, once, again, [(begin, end) for begin, end in ahead], *others)
-            for partition, judged, once, again, ahead, *others in found.fetchall()
+            for partition, judged, once, again, ahead, *others in rows.fetchall()
         }
         read = self.open().execute("SELECT source, position FROM audit_read WHERE tier = %s", (tier,)).fetchall()
         return Page(lines, dict(read))
@@ -181,8 +181,8 @@ class Book(Connected):
 
     def complete(self, tier: str) -> float | None:
         """Return up to which time of arrival a tier was complete when it was saved."""
-        found = self.open().execute("SELECT extract(epoch FROM complete)::float8 FROM frontier WHERE tier = %s", (tier,)).fetchone()
-        return None if found is None else float(found[0])
+        row = self.open().execute("SELECT extract(epoch FROM complete)::float8 FROM frontier WHERE tier = %s", (tier,)).fetchone()
+        return None if row is None else float(row[0])
 
     def told(self, tier: str, partition: str) -> list[range]:
         """Return the offsets of an input partition that were told as lost: by the audit before it came this far, or by who skipped them."""
@@ -199,7 +199,7 @@ class Book(Connected):
 
     def losses(self) -> dict[str, Loss]:
         """Return the last loss of each tier that has one which is not settled."""
-        found = self.open().execute(
+        rows = self.open().execute(
             "SELECT DISTINCT ON (tier) tier, number, sentence FROM losses WHERE settled_at IS NULL ORDER BY tier, number DESC"
         )
-        return {tier: Loss(number=number, sentence=sentence) for tier, number, sentence in found.fetchall()}
+        return {tier: Loss(number=number, sentence=sentence) for tier, number, sentence in rows.fetchall()}

@@ -68,10 +68,10 @@ class Coverage:
 
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
     """Write offsets as ranges, first and last, in order."""
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for offset in sorted(offsets):
-        if found and found[-1][1] == offset - 1:
-            found[-1] = (found[-1][0], offset)
+        if joined and joined[-1][1] == offset - 1:
+            joined[-1] = (joined[-1][0], offset)
         else:
-            found.append((offset, offset))
-    return found
+            joined.append((offset, offset))
+    return joined

@@ -32,8 +32,8 @@ FOLD = """
 
 def fold(connection: psycopg.Connection[Any], tier: str) -> int:
     """Fold the oldest day that is old enough, and return how many rows fewer there are."""
-    found = connection.execute(OLDEST, {"tier": tier, "days": DAYS, "newest": NEWEST}).fetchone()
-    if found is None:
+    oldest = connection.execute(OLDEST, {"tier": tier, "days": DAYS, "newest": NEWEST}).fetchone()
+    if oldest is None:
         return 0
-    gone, folded = connection.execute(FOLD, {"tier": tier, "day": found[0], "batch": found[1]}).fetchone() or (0, 0)
+    gone, folded = connection.execute(FOLD, {"tier": tier, "day": oldest[0], "batch": oldest[1]}).fetchone() or (0, 0)
     return int(gone - folded)

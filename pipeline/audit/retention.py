@@ -58,5 +58,5 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
 
 def forget(connection: psycopg.Connection[Any]) -> int:
     """Delete what is older than it is kept; return how many rows."""
-    found = connection.execute("SELECT entries + marks_again + refused FROM forget_what_is_old()").fetchone()
-    return 0 if found is None else int(found[0])
+    row = connection.execute("SELECT entries + marks_again + refused FROM forget_what_is_old()").fetchone()
+    return 0 if row is None else int(row[0])

@@ -37,7 +37,7 @@ class StreamAudit:
         """By input partition, the last offset that is out by what was read, where what it was made of may not have been read yet."""
         page = book.load(tier.name)
         self._read = page.read
-        self._found = {partition: _coverage(line) for partition, line in page.lines.items()}
+        self._coverages = {partition: _coverage(line) for partition, line in page.lines.items()}
         self._before: dict[str, Coverage] = {}
         self._stood: dict[str, int] = {}
         self._since = {partition: (line.since, line.partial) for partition, line in page.lines.items()}
@@ -54,8 +54,8 @@ class StreamAudit:
         # output that was to be read is gone, or the tier writes other streams now
         fresh = not self._read or any(bounds.oldest.get(place, math.inf) > position for place, position in self._read.items())
         if fresh:
-            self._before |= self._found
-            self._found = {}
+            self._before |= self._coverages
+            self._coverages = {}
             ends = bounds.ends
             records = self._streams.since(self._topics, bounds.ends, int(time.time() * 1000) - BEFORE_MS)
         else:
@@ -69,22 +69,22 @@ class StreamAudit:
                 out.setdefault(seen.out.partition, []).append(seen.out.offset)
                 _claim(safe if ends == bounds.ends and seen.is_before(sooner) else self._claimed, seen)
         for partition, offsets in out.items():
-            if partition not in self._found:
-                known = self._before.pop(partition, None)
-                found = self._found[partition] = known or Coverage(0)
+            if partition not in self._coverages:
+                remembered = self._before.pop(partition, None)
+                coverage = self._coverages[partition] = remembered or Coverage(0)
                 # of what a first look reads, a part may lie before what was read
                 first = max(offsets) + 1 if fresh else min(*offsets, self._first.get(partition, offsets[0]))
-                if known is None:
-                    found.begin(first)
+                if remembered is None:
+                    coverage.begin(first)
                     self._since[partition] = (first, GONE if fresh else "")
                 else:
                     self._pass_over(partition, first)
             for offset in offsets:
-                self._found[partition].add(offset)
+                self._coverages[partition].add(offset)
         lost = [missing for partition, offset in safe.items() for missing in self._judge(partition, offset)]
         self._leave_empty()
         self._read = dict(ends)
-        self._book.save(self._tier.name, Page({partition: self._line(partition) for partition in self._found}, self._read), lost)
+        self._book.save(self._tier.name, Page({partition: self._line(partition) for partition in self._coverages}, self._read), lost)
         return lost
 
     def _step(self, starts: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
@@ -98,7 +98,7 @@ class StreamAudit:
 
     def done(self) -> dict[str, int]:
         """Return the offset of each input partition before which everything has come out or is told as lost."""
-        return {partition: found.judged for partition, found in (self._before | self._found).items()}
+        return {partition: coverage.judged for partition, coverage in (self._before | self._coverages).items()}
 
     def _mine(self, seen: Seen) -> bool:
         """A quarantine belongs to the stream, whoever of its readers found the record bad."""
@@ -106,9 +106,9 @@ class StreamAudit:
 
     def _pass_over(self, partition: str, first: int) -> None:
         """Go on from an offset where what came out before it can no longer be read, and say how many are not judged."""
-        found, before = self._found[partition], self._found[partition].unseen
-        found.pass_over(first)
-        if (gone := found.unseen - before) > 0:
+        coverage, before = self._coverages[partition], self._coverages[partition].unseen
+        coverage.pass_over(first)
+        if (gone := coverage.unseen - before) > 0:
             log.warning(
                 "what came out was gone before it was looked at: nobody knows whether records are lost; "
                 "give the streams a longer retention",
@@ -119,17 +119,17 @@ class StreamAudit:
             )
 
     def _judge(self, partition: str, safe: int) -> list[Missing]:
-        found = self._found.get(partition)
-        if found is None:
+        coverage = self._coverages.get(partition)
+        if coverage is None:
             return []
         if self._tier.filters:
-            found.skip(safe)
+            coverage.skip(safe)
             return []
-        missing = found.judge(safe)
+        missing = coverage.judge(safe)
         if missing:
             held = self._streams.held(partition, missing[0], missing[-1] + 1)
-            told = self._book.told(self._tier.name, partition)  # who skips what is gone tells it as lost
-            missing = [offset for offset in missing if offset in held and not any(offset in each for each in told)]
+            told_lost = self._book.told(self._tier.name, partition)  # who skips what is gone tells it as lost
+            missing = [offset for offset in missing if offset in held and not any(offset in each for each in told_lost)]
         if not missing:
             return []
         named = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in ranges(missing)[:5])
@@ -141,19 +141,25 @@ class StreamAudit:
 
     def _leave_empty(self) -> None:
         """Where nothing moves, do not wait for offsets that hold no record, as marks of transactions."""
-        before, self._stood = self._stood, {partition: found.judged for partition, found in self._found.items()}
+        before, self._stood = self._stood, {partition: coverage.judged for partition, coverage in self._coverages.items()}
         waiting = [partition for partition, judged in self._stood.items() if before.get(partition) == judged]
         ends = self._streams.bounds(self._inputs).ends if waiting else {}
         for partition in waiting:
             first = self._stood[partition]
             end = min(ends.get(partition, first), first + AT_ONCE)
             if first < end:
-                self._found[partition].leave(set(range(first, end)) - self._streams.held(partition, first, end))
+                self._coverages[partition].leave(set(range(first, end)) - self._streams.held(partition, first, end))
 
     def _line(self, partition: str) -> Line:
-        found = self._found[partition]
+        coverage = self._coverages[partition]
         return Line(
-            found.judged, found.once, found.again, ranges(found.ahead), not self._tier.filters, found.unseen, *self._since[partition]
+            coverage.judged,
+            coverage.once,
+            coverage.again,
+            ranges(coverage.ahead),
+            not self._tier.filters,
+            coverage.unseen,
+            *self._since[partition],
         )
 
 

@@ -78,8 +78,8 @@ class TableAudit:
 
     def look(self) -> list[Missing]:
         """Judge the batches since the last look, and return what is newly lost."""
-        found = self._book.open().execute("SELECT coalesce(max(batch), -1) FROM ledger WHERE tier = %s", (self._tier.name,)).fetchone()
-        last = -1 if found is None else int(found[0])
+        newest = self._book.open().execute("SELECT coalesce(max(batch), -1) FROM ledger WHERE tier = %s", (self._tier.name,)).fetchone()
+        last = -1 if newest is None else int(newest[0])
         if last < self._page.read.setdefault(LEDGER, -1):  # a person has deleted its rows, and the numbers begin again
             self._page.read[LEDGER] = -1
         rows = self._book.open().execute(
@@ -193,10 +193,10 @@ class TableAudit:
             "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined, extract(epoch from at)::float8, late, written,"
             " (SELECT count(*) FROM {} AS rows WHERE rows.batch = ledger.batch) FROM ledger WHERE tier = %s ORDER BY batch DESC LIMIT 1"
         ).format(table)
-        found = self._book.open().execute(query, (self._tier.name,)).fetchone()
-        if found is None:
+        newest = self._book.open().execute(query, (self._tier.name,)).fetchone()
+        if newest is None:
             return []
-        *row, late, written, there = found
+        *row, late, written, there = newest
         entry, lost = Entry(*row), list[Missing]()
         if there < written:
             sentence = f"batch {entry.batch} of {self._tier.name} wrote {written} rows, and {there} are in the table"
@@ -213,18 +213,18 @@ class TableAudit:
         """
         tier, read = self._tier.name, self._page.read
         before = read.get(BY, -1)
-        found = self._book.open().execute(ADDED_UP, {"table": table.name, "tier": tier, "before": before}).fetchone()
-        self._page.checked = Check.BATCHES if found is None else Check.SUMS
-        if found is None:  # it is not published yet that it is to be noted
+        totals = self._book.open().execute(ADDED_UP, {"table": table.name, "tier": tier, "before": before}).fetchone()
+        self._page.checked = Check.BATCHES if totals is None else Check.SUMS
+        if totals is None:  # it is not published yet that it is to be noted
             return []
-        added, last, wrote = found
+        added, last, wrote = totals
         grown = added - read.get(ADDED, added)
-        known = BY in read and last >= before  # else a person has deleted its rows, and the numbers begin again
+        is_comparable = BY in read and last >= before  # else a person has deleted its rows, and the numbers begin again
         if BY not in read and last >= 0:
             for line in self._page.lines.values():
                 line.partial = f"{' + '.join(table.counted)} is compared from batch {last + 1} on, which followed the first look"
         read[ADDED], read[BY] = added, last
-        if not known or grown == wrote:
+        if not is_comparable or grown == wrote:
             return []
         place = entries[0].first if entries else next((f"{name}:{line.judged}" for name, line in self._page.lines.items()), table.name)
         batches = f"batches {before + 1} to {last} of {tier} wrote {wrote} rows" if last > before else f"no batch of {tier} wrote rows"
@@ -267,8 +267,8 @@ class TableAudit:
                 for offset in range(begin, end)
             }
         places = {split(partition): begin for partition, begin, _ in reversed(spans)}
-        found = self._streams.read(places, {partition: end for partition, _, end in spans})
-        return {origins.later(inputs, split(seen.place.rpartition(":")[0])[0], seen.origin): seen.place for seen in found}
+        records = self._streams.read(places, {partition: end for partition, _, end in spans})
+        return {origins.later(inputs, split(seen.place.rpartition(":")[0])[0], seen.origin): seen.place for seen in records}
 
 
 def _checked(sink: Sink | None) -> Check:

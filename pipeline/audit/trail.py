@@ -34,9 +34,9 @@ _ADD = (
 
 def move(channel: Channel, connection: "psycopg.Connection[object]") -> int:
     """Move what waits in the channel; return how many entries. A crash in between moves one again, which changes nothing."""
-    found = trail.waiting(channel)
-    for role, name, entry in found:
-        said = (entry.at, entry.by, entry.layer, entry.what, entry.change, str(entry.outcome), entry.sentence)
-        connection.execute(_ADD, (str(role), name, *said))
+    waiting = trail.waiting(channel)
+    for role, name, entry in waiting:
+        values = (entry.at, entry.by, entry.layer, entry.what, entry.change, str(entry.outcome), entry.sentence)
+        connection.execute(_ADD, (str(role), name, *values))
         channel.delete(paths.trail(role, name))
-    return len(found)
+    return len(waiting)

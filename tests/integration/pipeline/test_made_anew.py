@@ -4,13 +4,12 @@ import time
 from contextlib import closing
 
 import pytest
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from ops.model.incarnation import State
 from pipeline import declare
 from pipeline.audit.__main__ import Auditor
 from pipeline.driver.streams import Streams
+from tests.integration.pipeline.topics import copied, loaded, make_anew, put
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.loading"
@@ -20,54 +19,25 @@ BEFORE, AFTER = 100, 150
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
-def put(lab: Lab, first: int, count: int) -> None:
-    producer = Producer({"bootstrap.servers": lab.where.kafka})
-    for number in range(first, first + count):
-        producer.produce("raw", f"{number};{{}};{number}", partition=0)
-    assert producer.flush(30) == 0
-
-
-def make_anew(lab: Lab, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
-    admin.delete_topics(["raw"])["raw"].result(30)
-
-    def made() -> bool:
-        try:
-            admin.create_topics([NewTopic("raw", partitions, 1)])["raw"].result(30)
-        except KafkaException:
-            return False  # it is not gone yet
-        return True
-
-    until("raw is made anew", made)
-
-
 def test_a_stream_that_was_made_anew_stops_its_readers(lab: Lab) -> None:
     with closing(Streams(lab.where.kafka)) as streams, closing(Auditor(PIPELINE.tiers, lab.where)) as auditor:
-
-        def loaded() -> int:
-            return int(lab.ask("select count(*) from loaded")[0][0])
-
-        def copied() -> int:
-            return sum(streams.bounds(["copied"]).ends.values())
-
-        partitions = streams.partitions("raw")
         lab.cold("copy", 1, "h1")
         lab.cold("load", 1, "h2")
         put(lab, 0, BEFORE)
-        until("all is out", lambda: (loaded(), copied()) == (BEFORE, BEFORE))
+        until("all is out", lambda: (loaded(lab), copied(streams)) == (BEFORE, BEFORE))
         assert auditor.look() == []
         for tier in ("copy", "load"):
             lab.own(tier, 1, paused=True)
             report = lab.wait(tier, 1, State.PAUSED)
             assert report.stopped_at is not None
             assert set(report.stopped_at.streams) == {"raw"}
-        make_anew(lab, partitions)
+        make_anew(lab, "raw")
         put(lab, BEFORE, AFTER)
         for tier in ("copy", "load"):
             lab.own(tier, 1)
             assert "raw: the stream was deleted and made anew" in str(lab.wait(tier, 1, State.FAILED).error)
             lab.retire(tier, 1)
-        assert (loaded(), copied()) == (BEFORE, BEFORE), "nothing was read from the old offsets"
+        assert (loaded(lab), copied(streams)) == (BEFORE, BEFORE), "nothing was read from the old offsets"
         told = {missing.sentence for missing in auditor.look()}
         assert len(told) == 2, told
         assert all("raw was deleted and made anew" in each for each in told), told
@@ -77,10 +47,10 @@ def test_a_stream_that_was_made_anew_stops_its_readers(lab: Lab) -> None:
         lab.ask("delete from loaded returning 1")
         lab.ask("delete from marks where tier = 'load' returning 1")
         lab.cold("load", 2, "h2")
-        until("every record of the new stream is delivered", lambda: loaded() == AFTER)
-        make_anew(lab, partitions)
+        until("every record of the new stream is delivered", lambda: loaded(lab) == AFTER)
+        make_anew(lab, "raw")
         put(lab, 1000, 2 * AFTER)
         error = str(lab.wait("load", 2, State.FAILED).error)
         assert "made anew" in error or "is not in Kafka" in error, error
         time.sleep(1)
-        assert loaded() == AFTER, "nothing was written of the third stream"
+        assert loaded(lab) == AFTER, "nothing was written of the third stream"

@@ -6,8 +6,6 @@ import sys
 from contextlib import closing
 
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from ops.model import paths
 from ops.model.incarnation import IncarnationReport, Receipt, State
@@ -16,7 +14,8 @@ from pipeline.driver.identity import Identities
 from pipeline.sinks.batches import Batch
 from pipeline.sinks.ledger import Ledger
 from pipeline.sinks.sink import Rows
-from tests.lab import ROOT, Lab, until
+from tests.integration.pipeline.topics import make_anew
+from tests.lab import ROOT, Lab
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
@@ -24,21 +23,6 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 def skip(lab: Lab, tier: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pipeline.skip", tier, "--json"]
     return subprocess.run(command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
-
-
-def make_anew(lab: Lab, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
-    partitions = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
-    admin.delete_topics([topic])[topic].result(30)
-
-    def made() -> bool:
-        try:
-            admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
-        except KafkaException:
-            return False  # it is not gone yet
-        return True
-
-    until(f"{topic} is made anew", made)
 
 
 def test_a_table_goes_on_and_who_keeps_its_place_in_its_output_is_refused(lab: Lab) -> None:

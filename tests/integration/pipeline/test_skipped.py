@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ops.model import paths
@@ -15,6 +15,7 @@ from ops.model.incarnation import State, TierWanted
 from pipeline import declare
 from pipeline.audit.__main__ import Auditor
 from pipeline.driver.streams import Streams
+from tests.integration.pipeline.topics import copied, loaded, put
 from tests.lab import ROOT, Lab, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.loading"
@@ -22,13 +23,6 @@ PIPELINE = declare.load(PIPELINE_MODULE)
 FIRST, GONE, LAST = 100, 40, 30
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
-
-
-def put(lab: Lab, first: int, count: int) -> None:
-    producer = Producer({"bootstrap.servers": lab.where.kafka})
-    for number in range(first, first + count):
-        producer.produce("raw", f"{number};{{}};{number}", partition=0)
-    assert producer.flush(30) == 0
 
 
 def delete(lab: Lab, before: int) -> None:
@@ -57,9 +51,7 @@ def test_what_is_gone_is_skipped_when_a_person_says_so(lab: Lab, tier: str) -> N
 
         def out() -> int:
             auditor.look()
-            if tier == "load":
-                return int(lab.ask("select count(*) from loaded")[0][0])
-            return sum(streams.bounds(["copied"]).ends.values())
+            return loaded(lab) if tier == "load" else copied(streams)
 
         lab.cold(tier, 1, "h1")
         put(lab, at, FIRST)
