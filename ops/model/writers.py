@@ -37,17 +37,21 @@ def writers_of(record: OwnerRecord, term: int = 0) -> Writers:
     return Writers(term=term, epoch=record.epoch, members=tuple(sorted(members)))
 
 
-def claim(heard: Writers | None, record: OwnerRecord, me: int, *, term: int | None, fresh: bool) -> Writers | None:
-    """Return the value by which a run of `me` may begin; None where it has no right by what was `heard` in the topic.
+def disagrees(heard: Writers, mine: Writers) -> bool:
+    """Tell whether the topic has what ZooKeeper cannot have said before `mine`, which repeats the record as it is there now."""
+    return heard != mine and heard.order >= mine.order
+
+
+def claim(heard: Writers | None, record: OwnerRecord, *, term: int | None, fresh: bool) -> Writers | None:
+    """Return the value by which a run may begin; None where only ZooKeeper can give it the right, by what was `heard` in the topic.
 
     `term` is that of its last claim. `fresh`: `record` was read from ZooKeeper after `heard` was read. A higher epoch in the topic is then
-    one of a tree that was lost, for whoever writes the topic has read its record in ZooKeeper before.
+    one of a tree that was lost, for whoever writes the topic has read its record in ZooKeeper before. Without that nobody goes by a higher
+    value, though it names the run's number: the number may be that of another tree's incarnation.
     """
     if heard is None:
         return writers_of(record, term or 0)
     mine, known = writers_of(record, heard.term), fresh or (term or 0) == heard.term
-    if mine == heard or mine.order > heard.order:
+    if not disagrees(heard, mine):
         return mine if known else None
-    if fresh:
-        return writers_of(record, heard.term + 1)
-    return heard if known and me in heard.members else None
+    return writers_of(record, heard.term + 1) if fresh else None

@@ -14,7 +14,7 @@ from ops.brokers import brokers
 from ops.channel.client import ChannelAwayError
 from ops.model.incarnation import Directive, directive
 from ops.model.streams import CONTROL_TOPIC, LOOKERS
-from ops.model.writers import Writers, claim, writers_of
+from ops.model.writers import Writers, claim, disagrees, writers_of
 from pipeline import putting
 from pipeline.driver.streams import SECONDS, StreamError
 from pipeline.sinks.ledger import FencedError
@@ -28,6 +28,8 @@ AGAIN_SECONDS = 60.0
 """The owner repeats the value so often, so that a topic that was emptied or made anew has it again."""
 WAIT_MS = 2500
 """So long a broker keeps a request while there is nothing new; it answers at once when there is."""
+ASK_SECONDS = 2.0
+"""At most so often the owner asks ZooKeeper whether the topic's value, which is later than its own record, is true."""
 LEAVE_SECONDS = 5.0
 """So long an incarnation that ZooKeeper reaches has to stop in order, before the owner leaves it out of the topic."""
 ABSENT = f'stream "{CONTROL_TOPIC}" was not in Kafka when this run began; run `python -m pipeline.publish`, then hand the tier over'
@@ -82,7 +84,7 @@ class ControlTopic:
         self._next = 0
         """The offset after the last record that was read since the topic was opened."""
         self._sole_since: float | None = None
-        self._repeat_at = 0.0
+        self._repeat_at = self._ask_at = 0.0
         self._changed_at: float | None = None
         """Since when the owner record has had other members than the topic."""
         self._came = False
@@ -96,7 +98,7 @@ class ControlTopic:
                 log.warning("nothing ends this run's right to write while ZooKeeper is away", reason=ABSENT)
             return
         record, term = self._follow.record, None if self._claim is None else self._claim.term
-        mine = claim(self._heard, record, self._follow.me, term=term, fresh=False)
+        mine = claim(self._heard, record, term=term, fresh=False)
         if mine is None or mine == self._heard:
             mine = self._confirmed(mine, term)
         if self._heard is None or mine.order > self._heard.order:
@@ -115,14 +117,12 @@ class ControlTopic:
         if record is None:
             if mine is not None:
                 return mine
-            if self._claim is None:
-                message = f'stream "{CONTROL_TOPIC}" names other writers, and ZooKeeper, which could confirm this one, is away'
+            if self._claim is None or (self._heard is not None and not self._heard.end(self._claim, self._follow.me)):
+                message = f'stream "{CONTROL_TOPIC}" has a later owner record, and ZooKeeper, which could confirm this writer, is away'
                 raise ChannelAwayError(message)
             raise self._over()
-        if directive(record, self._follow.me) is not Directive.RUN:
-            raise self._over()
-        fresh = claim(self._heard, record, self._follow.me, term=term, fresh=True)
-        if fresh is None:  # never so with a record that is fresh
+        fresh = claim(self._heard, record, term=term, fresh=True)
+        if fresh is None or directive(record, self._follow.me) is not Directive.RUN:  # never None with a record that is fresh
             raise self._over()
         return fresh
 
@@ -131,9 +131,20 @@ class ControlTopic:
         if self._consumer is None or self._claim is None:
             return
         self._take(self._consumer, 0.0)
-        if self._heard is not None and self._heard.end(self._claim, self._follow.me):
+        if self._heard is not None and (self._heard.end(self._claim, self._follow.me) or self._is_anothers(self._heard)):
             self.claim()
         self._repeat()
+
+    def _is_anothers(self, heard: Writers) -> bool:
+        """Tell whether the topic has a value of a tree that was lost, which may name this run's number; the owner asks ZooKeeper."""
+        now = time.monotonic()
+        if not self._follow.owns or self._claim is None or now < self._ask_at:
+            return False
+        if not disagrees(heard, writers_of(self._follow.record, self._claim.term)):
+            return False
+        self._ask_at = now + ASK_SECONDS
+        record = self._follow.confirmed()
+        return record is not None and disagrees(heard, writers_of(record, self._claim.term))
 
     def options(self) -> dict[str, str]:
         """Return the options of Kafka's sink that have executors end with the right."""

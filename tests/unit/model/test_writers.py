@@ -1,11 +1,11 @@
 """Who may write a tier's streams, whatever is cut off, stands still, comes late or is lost: no run writes on beside its successor."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ops.model.incarnation import Directive, OwnerRecord, Phase, directive
-from ops.model.writers import VALID_SECONDS, Writers, claim, writers_of
+from ops.model.writers import VALID_SECONDS, Writers, claim, disagrees, writers_of
 
 LINKS = {
     "cut off": {"reaches": False},
@@ -116,16 +116,27 @@ class World:
             heard = self.heard()
             if heard is None or (mine.order > heard.order and mine.members != heard.members):
                 self.topic.append((self.now, mine))
+            elif disagrees(heard, mine) and self.reached(run):
+                run.pending = claim(heard, self.record, term=run.claim.term, fresh=True)
 
     def claimed(self, run):
         heard, term = self.heard(), None if run.claim is None else run.claim.term
-        mine = claim(heard, run.record, run.number, term=term, fresh=False)
+        mine = claim(heard, run.record, term=term, fresh=False)
         if (mine is None or mine == heard) and self.reached(run):
-            mine = claim(heard, self.record, run.number, term=term, fresh=True)
+            mine = claim(heard, self.record, term=term, fresh=True)
         return mine
 
 
+NUMBER_OF_TWO_TREES = [("go", 0), ("lose tree", 0), ("freeze", 0), ("go", 0), ("freeze", 1), ("deafen", 1)]
+"""Two runs of number 1 stood still before their first claim, one of each tree: the later tree's must not go by the earlier one's value."""
+
+LATE_CLAIM = [("cut over", 0), ("cut off", 1), ("go", 0), ("lose tree", 0), ("freeze", 0)]
+"""A run of the earlier tree puts, after it stood still, a claim with the number of the later tree's owner: that has to notice."""
+
+
 @settings(max_examples=500, deadline=None)
+@example(NUMBER_OF_TWO_TREES)
+@example(LATE_CLAIM)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), max_size=60))
 def test_no_run_writes_on_beside_its_successor_and_the_owner_does(steps):
     world = World()
@@ -137,7 +148,7 @@ def test_no_run_writes_on_beside_its_successor_and_the_owner_does(steps):
     assert world.runs[-1].writes, "whoever ZooKeeper names begins, whatever the topic had"
     for run in world.runs[:-1]:
         run.awake = run.hears = True
-    world.pass_time(3)
+    world.pass_time(5)
     assert [run for run in world.runs if run.writes] == world.runs[-1:], "and nobody else writes on"
 
 
@@ -162,12 +173,22 @@ def test_a_right_ends_with_a_later_value_that_leaves_it_out():
         (None, None, False, Writers(epoch=12, members=(4, 5))),
         (Writers(epoch=11, members=(4,)), None, False, Writers(epoch=12, members=(4, 5))),
         (Writers(epoch=13, members=(6,)), 0, False, None),
-        (Writers(epoch=13, members=(4,)), 0, False, Writers(epoch=13, members=(4,))),
+        (Writers(epoch=13, members=(4,)), 0, False, None),
+        (Writers(epoch=13, members=(4,)), 0, True, Writers(term=1, epoch=12, members=(4, 5))),
         (Writers(epoch=500, members=(6,)), None, True, Writers(term=1, epoch=12, members=(4, 5))),
         (Writers(term=1, epoch=3, members=(4,)), 0, False, None),
         (Writers(term=1, epoch=3, members=(6,)), 0, True, Writers(term=1, epoch=12, members=(4, 5))),
     ],
-    ids=["empty", "earlier", "over", "still named", "of a lost tree", "after a lost tree", "after it, confirmed"],
+    ids=[
+        "empty",
+        "earlier",
+        "over",
+        "its number in a later one",
+        "of a lost tree that had its number",
+        "of a lost tree",
+        "after a lost tree",
+        "after it, confirmed",
+    ],
 )
 def test_a_claim_goes_by_the_topic_and_by_zookeeper_where_it_answers(heard, term, fresh, expected):
-    assert claim(heard, RECORD, 4, term=term, fresh=fresh) == expected
+    assert claim(heard, RECORD, term=term, fresh=fresh) == expected

@@ -92,9 +92,33 @@ def test_a_run_without_zookeeper_stops_when_another_claims(kafka: str) -> None:
     with pytest.raises(FencedError):
         control.claim()
     never = topic(kafka, old)
-    with pytest.raises(ChannelAwayError, match="could confirm this one"):
+    with pytest.raises(ChannelAwayError, match="could confirm this writer"):
         never.claim()
     assert heard(kafka) == Writers(epoch=4, members=(2,))
+
+
+def test_the_owner_claims_above_a_later_value_that_names_its_number(kafka: str) -> None:
+    """A run of a tree that was lost stood still with its claim, and puts it after the owner's: neither would stop the other one."""
+    control = topic(kafka, Follow(2, OwnerRecord(owner=2, epoch=2)))
+    control.claim()
+    topic(kafka, Follow(1, OwnerRecord(owner=1, next=2, epoch=101, phase=Phase.CUT))).claim()
+    looks(control)
+    assert heard(kafka) == Writers(term=1, epoch=2, members=(2,))
+
+
+def test_a_later_value_with_the_runs_number_gives_no_right_without_zookeeper(kafka: str) -> None:
+    """The number may be that of an incarnation of a tree that was lost."""
+    follow = Follow(1, OwnerRecord(owner=1, epoch=1))
+    control = topic(kafka, follow)
+    control.claim()
+    topic(kafka, Follow(1, OwnerRecord(owner=1, epoch=100))).claim()
+    follow.away = True
+    looks(control)
+    with pytest.raises(ChannelAwayError, match="could confirm this writer"):
+        control.claim()
+    follow.away = False
+    control.claim()
+    assert heard(kafka) == Writers(term=1, epoch=1, members=(1,))
 
 
 def test_a_claim_by_a_newer_version_stops_a_run_of_this_one(kafka: str) -> None:
