@@ -43,6 +43,11 @@ echo $? > exit
 """
 
 
+def _living(folder: UnitFolder) -> list[Process]:
+    """Return a unit's main process and the one that writes down how it ended, as far as they are there."""
+    return [each for each in (folder.main(), folder.session()) if each is not None and each.alive]
+
+
 class Hands:
     """Everything that touches units of one host."""
 
@@ -97,8 +102,11 @@ class Hands:
 
     def watched(self) -> list[Process]:
         """Return the processes whose end the agent has to notice at once."""
-        pairs = [(folder.main(), folder.session()) for folder in self._folder.units()]
-        return [each for pair in pairs for each in pair if each is not None and each.alive]
+        return [each for folder in self._folder.units() for each in _living(folder)]
+
+    def has_missed(self) -> bool:
+        """Tell whether a unit has ended since the last look, so that nobody can watch it any more."""
+        return any(found.alive and not _living(self._folder.unit(found.unit.id)) for found in self.found)
 
     def processes(self, unit: UnitId) -> frozenset[int]:
         """Return what runs in a unit's container."""

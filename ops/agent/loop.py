@@ -199,6 +199,8 @@ class Agent:
         try:
             for watch in watches:
                 poll.register(watch, select.POLLIN)
+            if self._hands.has_missed():  # only now: what ends from here on is watched
+                return
             while not poll.poll(max(0.0, min(until - time.monotonic(), LOOK_SECONDS)) * 1000):
                 self._watchdog.turn()
                 if self._heartbeats.look() or time.monotonic() >= until:

@@ -32,6 +32,7 @@ ASK_SECONDS = 2.0
 """At most so often the owner asks ZooKeeper whether the topic's value, which is later than its own record, is true."""
 LEAVE_SECONDS = 5.0
 """So long an incarnation that ZooKeeper reaches has to stop in order, before the owner leaves it out of the topic."""
+BEGINNING = TopicPartition(CONTROL_TOPIC, 0, 0)
 ABSENT = f'stream "{CONTROL_TOPIC}" was not in Kafka when this run began; run `python -m pipeline.publish`, then hand the tier over'
 
 
@@ -176,7 +177,7 @@ class ControlTopic:
             return
         if not changed and not self._came:
             log.warning("the control topic does not give what was put there; it is read anew", stream=CONTROL_TOPIC)
-            self._open()
+            self._open().assign([BEGINNING])
         self._repeat_at, self._came = now + AGAIN_SECONDS, False
         record = self._record(max(mine, self._heard, key=lambda each: each.order))
         try:
@@ -196,8 +197,11 @@ class ControlTopic:
         try:
             metadata = consumer.list_topics(CONTROL_TOPIC, timeout=SECONDS).topics[CONTROL_TOPIC]
             if metadata.error is not None or not metadata.partitions:
+                consumer.assign([BEGINNING])
                 return False
-            oldest, end = consumer.get_watermark_offsets(TopicPartition(CONTROL_TOPIC, 0), timeout=SECONDS)
+            # before it reads: a broker answers a connection in order, and this after a fetch that waits for news, for WAIT_MS
+            oldest, end = consumer.get_watermark_offsets(BEGINNING, timeout=SECONDS)
+            consumer.assign([BEGINNING])
             deadline = time.monotonic() + SECONDS
             while oldest < end and self._next < end:
                 self._take(consumer, 0.1)
@@ -223,7 +227,6 @@ class ControlTopic:
                 "log_level": 2,
             }
         )
-        self._consumer.assign([TopicPartition(CONTROL_TOPIC, 0, 0)])
         return self._consumer
 
     def _take(self, consumer: Consumer, seconds: float) -> None:
