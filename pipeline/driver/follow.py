@@ -264,24 +264,19 @@ class Follow:
         return True
 
     def company(self) -> str | None:
-        """Say who else may put out this tier's records now, or soon; None where nobody is told to."""
-        record = self._record
+        """Say who else is told to put out this tier's records, now or soon; None where nobody is.
+
+        Whoever was told to before, and cannot be reached, has lost its right to write in Kafka (`pipeline.driver.writers`).
+        """
+        record = self.confirmed()
+        if record is None:
+            return "the channel is away"
         if record.owner != self.me:
             return f"incarnation {record.owner} owns the tier"
         if record.next is not None or record.phase is not Phase.STEADY:
             return f"incarnation {record.next} is about to take over"
         if record.standby is not None and record.standby_runs:
             return f"incarnation {record.standby} runs beside it"
-        try:
-            for number in self._channel.children(paths.incarnations(self._tier)):
-                report = self._channel.read(paths.report(self._tier, int(number)), IncarnationReport)
-                if int(number) == self.me or report is None or report.value.state is not State.RUNNING:
-                    continue
-                spec = self._channel.read(paths.incarnation(self._tier, int(number)), IncarnationSpec)
-                if spec is not None and not spec.value.retired:
-                    return f"incarnation {number} runs beside it"
-        except (ChannelAwayError, ConflictError):
-            return "the channel is away"
         return None
 
     def _make_sure(self) -> None:

@@ -30,7 +30,7 @@ class Agreement(Protocol):
         """Take other ways from now on, if nobody else may have been told to run meanwhile; return whether it is so."""
 
     def company(self) -> str | None:
-        """Say who else may put out the tier's records; None where nobody is told to."""
+        """Say who else is told to put out the tier's records; None where nobody is."""
 
 
 class Apart:

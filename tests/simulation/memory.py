@@ -57,6 +57,9 @@ class MemoryChannel:
     def made_at(self, path):
         return self.made_times[path] if path in self.nodes else None
 
+    def sync(self, path):
+        """Nothing is behind in memory."""
+
     def put(self, path, value, *, version=None):
         if version is not None and self.nodes.get(path, (None, None, None))[1] != version:
             raise ConflictError(path)

@@ -26,6 +26,8 @@ PIPELINE_MODULE = "tests.integration.pipeline.outliving"
 TIER = "enter"
 SOON = 5.0
 """An executor hears of it within milliseconds; a busy machine takes longer."""
+AWAY, BACK = "the channel is away; going on", "the channel is back"
+"""What a driver logs of ZooKeeper."""
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -59,6 +61,11 @@ def put_by(streams: Streams, number: int) -> list[Seen]:
     return [each for each in everything(streams) if each.out.by.partition(".")[0] == f"{TIER}/{number}"]
 
 
+def put_since(streams: Streams, at: int) -> bool:
+    """Tell whether a record was put out since then. Unit: epoch ms."""
+    return any(streams.since(["numbers"], streams.bounds(["numbers"]).ends, at))
+
+
 def grows(streams: Streams) -> Callable[[], bool]:
     """Tell, when asked later, whether more has come out."""
     before = sum(streams.bounds(["numbers"]).ends.values())
@@ -73,11 +80,13 @@ def test_it_stops_as_its_successor_begins_and_not_while_nobody_can(lab: Lab, lin
             lab.wait(TIER, 1, State.RUNNING)
             until("records come out", grows(streams))
             with without_zookeeper(lab):
-                time.sleep(VALID_SECONDS + SOON)
-                until("records flow, ZooKeeper being away for all", grows(streams), SOON)
+                longer = int((time.time() + VALID_SECONDS + SOON) * 1000)
+                until("records flow for longer than a claim is valid", lambda: put_since(streams, longer), VALID_SECONDS + 2 * SOON)
             until("ZooKeeper is back", lambda: lab.channel.connected)
+            until("the driver has heard so", lambda: lab.log(TIER, 1).count(BACK) == lab.log(TIER, 1).count(AWAY) > 0)
+            before = lab.log(TIER, 1).count(AWAY)
             link.cut()
-            time.sleep(2)
+            until("the driver is cut off", lambda: lab.log(TIER, 1).count(AWAY) > before)
             until("it writes on, for nobody has taken over", grows(streams), SOON)
             lab.cold(TIER, 2, "h2")
             lab.wait(TIER, 2, State.RUNNING)
@@ -114,12 +123,12 @@ def test_one_that_stood_still_puts_nothing_by_old_partition_counts(lab: Lab, lin
                 admin = AdminClient({"bootstrap.servers": lab.where.kafka})
                 admin.create_partitions([NewPartitions("numbers", 5)])["numbers"].result()
                 until("it uses the one that was added", lambda: _turn(lab, 4) == 1)
-                time.sleep(2)
+                streams.renew()
+                until("records are in it", lambda: any(each.place.startswith("numbers/4:") for each in put_by(streams, 4)))
                 thawed = time.time() * 1000
             finally:
                 wake(frozen)
             assert lab.driver(TIER, 3).wait(VALID_SECONDS + 40) == FENCED, lab.log(TIER, 3)[-3000:]
-        streams.renew()
         until(
             "all is out",
             lambda: len({(each.out.partition, each.out.offset) for each in everything(streams)}) == before + len(given),
