@@ -1,5 +1,6 @@
 """What runs where: from the JVM's status store, so that one can show, say, that a given host processed records."""
 
+import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ log = structlog.get_logger()
 
 REALTIME_SCAN = "RealTimeStreamScanExec"
 RUNNING = "RUNNING"
+REASON_SECONDS = 2.0
+"""So long it is waited for how an executor ended."""
 
 
 def _active_tasks(session: "SparkSession", of: Collection[int] | None = None) -> list[Any]:
@@ -100,9 +103,16 @@ def summaries(session: "SparkSession", *, living: bool) -> list[Any]:
 
 
 def why_gone(session: "SparkSession", gone: frozenset[str]) -> str:
-    """Say how executors ended, as far as Spark has heard."""
-    said = {each.id(): each.removeReason().get() for each in summaries(session, living=False) if each.removeReason().isDefined()}
-    return "; ".join(f"executor {name} is gone: {said.get(name, 'its log says why')}" for name in sorted(gone))
+    """Say how executors ended, as far as Spark has heard: its store has the reason some time after the executor is gone."""
+    over = time.monotonic() + REASON_SECONDS
+    while not gone <= (said := _reasons(session)).keys() and time.monotonic() < over:
+        time.sleep(0.05)
+    return "; ".join(f"executor {name} is gone: {said.get(name, 'the log of its slot says why')}" for name in sorted(gone))
+
+
+def _reasons(session: "SparkSession") -> dict[str, str]:
+    """Return how executors ended."""
+    return {each.id(): each.removeReason().get() for each in summaries(session, living=False) if each.removeReason().isDefined()}
 
 
 class SlotCounts:
