@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from ops import spark
 from ops.platform import kafka_users
 from ops.platform.layout import Layout, Ports
 from ops.platform.postgres import connect
@@ -85,6 +86,10 @@ class Live:
             tier["state"] == "running" and tier["workers"] and all(worker["state"] == "active" for worker in tier["workers"])
             for tier in tiers.values()
         )
+
+    def keeps_class_data(self) -> bool:
+        """Tell whether drivers and Workers start from what earlier JVMs have left."""
+        return spark.cache_of_tiers(self.home).exists() and spark.cache_of_workers(self.home).exists()
 
     def placed(self, tier: str) -> set[str]:
         found = self.tiers()[tier]

@@ -125,6 +125,16 @@ class Load:
         rows, ids = self.live.rows(count, *self._mine)[0]
         return int(rows), int(ids)
 
+    def has_delivered(self, until_number: int) -> bool:
+        """Tell whether every hit up to a number that was seen in `raw` is delivered."""
+        numbers = {row[0] for row in self.live.rows(MINE, *self._mine)}
+        return {number for number in list(self.raw.first_seen) if number <= until_number} <= numbers
+
+    def has_counted(self) -> bool:
+        """Tell whether the counts have as many hits as were delivered, before the counts were asked for."""
+        delivered = self.live.rows("select count(*) from delivered")[0][0]
+        return bool(self.live.rows("select coalesce(sum(views + clicks + buys), 0) >= %s from campaign_counts", delivered)[0][0])
+
     def check(self) -> None:
         """All ids, none twice; and the platform's own audit says the same."""
         rows, ids = self.delivered()

@@ -21,9 +21,9 @@ from tests.lab import HOSTS, Lab, until
 PIPELINE_MODULE = "tests.integration.pipeline.outliving"
 TIERS = ("store", "enter")
 FLOWS_SECONDS = 20.0
-"""So soon after a driver hangs its tier puts records out again."""
-BUSY = 40.0
-"""So much later it may be on a machine that does much else. Unit: seconds."""
+"""So soon after a driver stands still its tier puts records out again; after its loop hangs so much later than that is found."""
+BUSY = 5.0
+"""So much later what hangs may be found on a machine that does much else. Unit: seconds."""
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
@@ -98,6 +98,7 @@ FOUND = {
 def test_what_hangs_is_found_and_output_flows_again(lab: Lab) -> None:
     stands_still = ((python_of, "enter"), (jvm_of, "store"), (executor_of, "store"), (executor_of, "enter"))
     hangs = (*stands_still, (loop_of, "enter"), (loop_of, "store"))
+    lab.keep_class_data()  # as on a platform that has run for minutes
     with operated(lab):
         with giving(lab) as given:
             for tier in TIERS:
@@ -128,8 +129,8 @@ def _hang(lab: Lab, part: Callable[[Lab, str], psutil.Process], tier: str) -> No
     until(f"{tier} puts records out again", lambda: out(lab, tier) > late)
     flows = time.monotonic() - stopped
     print(f"{part.__name__} of {tier}: ended after {ended:.1f} s, flows after {flows:.1f} s ({late - at} came late)")  # noqa: T201 - for the record
-    assert ended < (LIMITS.idle if part is loop_of else 2) + BUSY / 4
-    assert flows < FLOWS_SECONDS + BUSY
+    assert ended < (LIMITS.idle if part is loop_of else 2) + BUSY
+    assert flows < (LIMITS.idle if part is loop_of else 0) + FLOWS_SECONDS
     until(f"{tier} runs", lambda: is_running(lab, tier))
     if part is not executor_of:
         reason = owner(lab, tier).reason
