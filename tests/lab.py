@@ -98,8 +98,13 @@ class Lab:
 
     # -- the agent's part
 
-    def start(self, tier: str, number: int, host: str, slots: int = 1, *, zookeeper: str | None = None, **more: Any) -> None:
-        """Start an incarnation's slots and driver on a host; it reaches ZooKeeper at an address of its own, where one is named."""
+    def start(  # noqa: PLR0913 - each is a choice of the test
+        self, tier: str, number: int, host: str, slots: int = 1, *, zookeeper: str | None = None, code: Path = ROOT, **more: Any
+    ) -> None:
+        """Start an incarnation's slots and driver on a host.
+
+        It reaches ZooKeeper at an address of its own, and runs `code` of another version, where these are named.
+        """
         place = Placement(driver=HostName(host), slots=(HostName(host),) * slots)
         spec = IncarnationSpec(
             tier=TierName(tier), incarnation=Incarnation(number), placement=place, reason="test", created_at=time.time(), **more
@@ -128,11 +133,14 @@ class Lab:
             with (scratch / "log").open("wb") as log:
                 self.running[identity] = subprocess.Popen(
                     command(unit, scratch, installation),
-                    env=environment(unit, scratch, installation, self.env) | (self.of_slots if kind is UnitKind.SLOT else {}),
-                    cwd=ROOT,
+                    env=environment(unit, scratch, installation, self.env) | self._around(kind, code),
+                    cwd=code,
                     stdout=log,
                     stderr=log,
                 )
+
+    def _around(self, kind: UnitKind, code: Path) -> dict[str, str]:
+        return {"PYTHONPATH": f"{code}:{ROOT}", **(self.of_slots if kind is UnitKind.SLOT else {})}
 
     def _endpoints(self, name: str, zookeeper: str | None) -> Path:
         file = self.home / "endpoints.json"

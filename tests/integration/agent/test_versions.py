@@ -1,10 +1,6 @@
-"""Controllers and agents of two versions of the code side by side: upgraded one by one under a slot that runs, and back again.
-
-The next version is made of this one: it writes a field more into every record, and knows an operation more.
-"""
+"""Controllers and agents of two versions of the code side by side: upgraded one by one under a slot that runs, and back again."""
 
 import json
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,46 +15,16 @@ from ops.model.ids import BATCH
 from ops.model.operation import ChangeKind, ChangeSpec, EpochRecord, Result
 from ops.runbook import run
 from tests.integration.agent.conftest import REPOSITORY, Lab, slot, until
+from tests.versions import ADDED, make_next
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
-ADDED = '"of_next":1'
 FIRST, SECOND = (slot(BATCH).model_copy(update={"id": slot_id(BATCH, 0, number), "label": label_of(BATCH, 0)}) for number in range(2))
-EDITS = {
-    "ops/model/resources.py": [
-        ("allow_inf_nan=False)\n\n    @model_serializer", "allow_inf_nan=False)\n    of_next: int = 1\n\n    @model_serializer"),
-        ("written: dict[str, Any] = write(self)", 'written: dict[str, Any] = {**write(self), "of_next": 1}'),
-    ],
-    "ops/model/operation.py": [
-        ('    WRITE_OFF = "write-off"\n', '    WRITE_OFF = "write-off"\n    SURVEY = "survey"\n'),
-        ("    ChangeKind.WRITE_OFF: (", "    ChangeKind.SURVEY: (Step.SURVEY,),\n    ChangeKind.WRITE_OFF: ("),
-    ],
-    "ops/controller/operations.py": [
-        ("    Step.ABORT: abort,\n", '    Step.ABORT: abort,\n    Step.SURVEY: lambda draft, operation: Done("surveyed"),\n'),
-        ("None if operation.step is Step.ABORT else", "None if operation.step in {Step.ABORT, Step.SURVEY} else"),
-        ("import Failed, Outcome, Waiting", "import Done, Failed, Outcome, Waiting"),
-    ],
-}
-"""What the next version has changed."""
 
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    code = tmp_path_factory.mktemp("next")
-    for package in ("ops", "pipeline"):
-        shutil.copytree(REPOSITORY / package, code / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in EDITS:
-        (code / name).write_text(edited(name))
-    return code
-
-
-def edited(name: str) -> str:
-    """Return a module as the next version has it."""
-    text = (REPOSITORY / name).read_text()
-    for before, after in EDITS[name]:
-        assert before in text, f"{name} has no {before!r} any more"
-        text = text.replace(before, after)
-    return text
+    return make_next(tmp_path_factory.mktemp("next"))
 
 
 class Controllers:

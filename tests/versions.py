@@ -1,0 +1,45 @@
+"""The next version of the code, for tests that run two versions side by side.
+
+It is made of this one: it writes a field more into every record, and knows an operation more.
+"""
+
+import shutil
+from pathlib import Path
+
+from tests.lab import ROOT
+
+ADDED = '"of_next":1'
+"""What only a record of the next version has."""
+EDITS = {
+    "ops/model/resources.py": [
+        ("allow_inf_nan=False)\n\n    @model_serializer", "allow_inf_nan=False)\n    of_next: int = 1\n\n    @model_serializer"),
+        ("written: dict[str, Any] = write(self)", 'written: dict[str, Any] = {**write(self), "of_next": 1}'),
+    ],
+    "ops/model/operation.py": [
+        ('    WRITE_OFF = "write-off"\n', '    WRITE_OFF = "write-off"\n    SURVEY = "survey"\n'),
+        ("    ChangeKind.WRITE_OFF: (", "    ChangeKind.SURVEY: (Step.SURVEY,),\n    ChangeKind.WRITE_OFF: ("),
+    ],
+    "ops/controller/operations.py": [
+        ("    Step.ABORT: abort,\n", '    Step.ABORT: abort,\n    Step.SURVEY: lambda draft, operation: Done("surveyed"),\n'),
+        ("None if operation.step is Step.ABORT else", "None if operation.step in {Step.ABORT, Step.SURVEY} else"),
+        ("import Failed, Outcome, Waiting", "import Done, Failed, Outcome, Waiting"),
+    ],
+}
+"""What the next version has changed."""
+
+
+def make_next(code: Path) -> Path:
+    """Make the code of the next version in a folder."""
+    for package in ("ops", "pipeline"):
+        shutil.copytree(ROOT / package, code / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in EDITS:
+        (code / name).write_text(_edited(name))
+    return code
+
+
+def _edited(name: str) -> str:
+    text = (ROOT / name).read_text()
+    for before, after in EDITS[name]:
+        assert before in text, f"{name} has no {before!r} any more"
+        text = text.replace(before, after)
+    return text
