@@ -2,7 +2,7 @@
 
 from ops.model.ids import BATCH
 from ops.model.sentence import listed
-from ops.planning.ask import DRIVER, Ask
+from ops.planning.ask import DRIVER, EXTRA, Ask
 from ops.planning.cluster import Host, Hosts
 
 
@@ -51,9 +51,11 @@ def verdict(ask: Ask, found: int, hosts: Hosts) -> str:
     )
     limits = [f"{most} {'on' if kind == 'host' else 'in'} a {kind}" for kind, most in ask.spread or () if most is not None]
     apart = f", where at most {', '.join(limits)} of its workers may be (spread.{ask.tenant})" if limits else ""
+    may_be_migrated = ask.to is not None and ask.tenant != BATCH and ask.part != EXTRA
+    anywhere = f", or `sluice migrate {ask.tenant} anywhere` if a migrate has set {ask.to}" if may_be_migrated else ""
     return (
         f"{name_of(ask)}: {ask.count - found} of {ask.count} ({ask.quantum.cpu:g} cpu, {ask.quantum.memory} MiB each) find no room{where}"
-        f"{apart}; free are {free}; return or add a host, or lower a share"
+        f"{apart}; free are {free}; return or add a host, or lower a share{anywhere}"
     )
 
 

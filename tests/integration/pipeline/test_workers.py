@@ -6,7 +6,7 @@ Each rests and works again; then the last one is let go for good.
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -21,6 +21,8 @@ from tests.lab import Lab, until
 PIPELINE_MODULE = "tests.integration.pipeline.slow"
 GAP_SECONDS = 1.5
 """A realtime tier begins again on other workers: so long nothing may come out of a partition, on a machine of its own."""
+KNOWN_SECONDS = 2.0
+"""The producer of `giving` knows of partitions that were added within this time."""
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -30,14 +32,15 @@ def numbered(number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def giving(lab: Lab, first: int = 0) -> Iterator[list[int]]:
-    """Give 200 numbers a second all the while, from the first on; return those that were given."""
-    producer, over, given = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"}), threading.Event(), list[int]()
+def giving(lab: Lab, first: int = 0, partitions: Callable[[], int] = lambda: 4) -> Iterator[list[int]]:
+    """Give 200 numbers a second all the while, from the first on, to as many partitions as there are; return those that were given."""
+    settings = {"bootstrap.servers": lab.where.kafka, "acks": "all", "topic.metadata.refresh.interval.ms": int(KNOWN_SECONDS * 500)}
+    producer, over, given = Producer(settings), threading.Event(), list[int]()
 
     def give() -> None:
         while not over.wait(0.1):
             for number in range(first + len(given), first + len(given) + 20):
-                producer.produce("raw", json.dumps(numbered(number)), partition=number % 4)
+                producer.produce("raw", json.dumps(numbered(number)), partition=number % partitions())
                 given.append(number)
             producer.poll(0)
 

@@ -125,6 +125,14 @@ def test_a_place_that_is_cordoned_is_left_with_a_note_and_one_that_does_not_exis
         place_tier(spec_of("enrich"), Target(1, to="label:slow"), None, hosts)
 
 
+def test_where_a_place_is_full_the_way_out_of_it_is_named():
+    hosts = {"h1": host_of("h1"), "h2": host_of("h2")}
+    with pytest.raises(RefusedError, match=r"find no room at h1; .* or `sluice migrate enrich anywhere` if a migrate has set h1$"):
+        place_tier(spec_of("enrich"), Target(99, to="h1"), None, hosts)
+    with pytest.raises(RefusedError, match=r"find no room; .*, or lower a share$"):
+        place_tier(spec_of("enrich"), Target(99), None, hosts)
+
+
 def running(k=2, **more):
     hosts = {"h1": host_of("h1", labels=("fast",)), "h2": host_of("h2"), "h3": host_of("h3")}
     spec = spec_of("counts", **more)
