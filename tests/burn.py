@@ -1,4 +1,7 @@
-"""`python -m tests.burn KIND`: take all there is of one thing, until killed; `work SECONDS` counts what one core does meanwhile."""
+"""`python -m tests.burn KIND`: take all there is of one thing, until killed.
+
+`work SECONDS [PROCESSOR]` counts what one core does meanwhile.
+"""
 
 import hashlib
 import os
@@ -67,6 +70,8 @@ KINDS: dict[str, Callable[[], None]] = {"cpu": cpu, "memory": memory, "disk": di
 def main() -> None:
     kind, *more = sys.argv[1:]
     if kind == "work":
+        if more[1:]:
+            os.sched_setaffinity(0, {int(more[1])})
         sys.stdout.write(f"{work(float(more[0]))}\n")
     else:
         tempfile.tempdir = str(Path.cwd())

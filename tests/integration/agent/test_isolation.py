@@ -32,6 +32,8 @@ LEFT = 0.95
 LEFT_BY_WEIGHTS = 0.90
 """This part beside one that takes all cores, where the two share them: the kernel's load balancer now and then puts a process of the greedy
 one on the neighbour's (docs/benchmarks.md, Isolation). Cores of their own hold the bar."""
+LEFT_BESIDE_INTERRUPTS = 0.75
+"""This part on a processor that also handles the interrupts of a disk that another slot keeps busy."""
 FACTS = HostFacts(name=HostName("h1"), address="127.0.0.1", zone="onprem", cpu=2, memory=4096)
 NEIGHBOUR, GREEDY = slot("enrich"), slot("counts", memory=200)
 
@@ -65,26 +67,35 @@ def burning(containers: Containers, kind: str, folder: Path) -> Iterator[subproc
     until("nothing is left of it", lambda: not containers.processes(GREEDY.id, None), 20)
 
 
-def throughput(containers: Containers, folder: Path) -> int:
-    out, _ = started(containers, NEIGHBOUR, "work", str(MEASURE_SECONDS), folder=folder).communicate(timeout=60)
+def throughput(containers: Containers, folder: Path, *processor: str) -> int:
+    out, _ = started(containers, NEIGHBOUR, "work", str(MEASURE_SECONDS), *processor, folder=folder).communicate(timeout=60)
     return int(out)
 
 
-def parts_left(containers: Containers, folder: Path, kind: str) -> list[float]:
+def parts_left(containers: Containers, folder: Path, kind: str, *processor: str) -> list[float]:
     """Return which part of its throughput alone the neighbour has beside one that takes all of something, in several rounds."""
     parts = []
     for _ in range(ROUNDS):
-        alone = throughput(containers, folder)
+        alone = throughput(containers, folder, *processor)
         with burning(containers, kind, folder) as process:
-            parts.append(throughput(containers, folder) / alone)
+            parts.append(throughput(containers, folder, *processor) / alone)
             assert process.poll() is None, "it goes on burning"
-    print(f"beside a slot that takes all {kind}: {', '.join(f'{part:.3f}' for part in parts)} of the throughput alone")  # noqa: T201
+    said = ", ".join(f"{part:.3f}" for part in parts)
+    print(f"beside a slot that takes all {kind}: {said} of the throughput alone", *processor)  # noqa: T201
     return parts
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"disk"}))
 def test_a_greedy_slot_leaves_its_neighbour_its_throughput(containers: Containers, tmp_path: Path, kind: str) -> None:
     assert statistics.median(parts_left(containers, tmp_path, kind)) >= (LEFT_BY_WEIGHTS if kind == "cpu" else LEFT)
+
+
+def test_a_slot_that_takes_all_disk_costs_its_neighbour_only_the_interrupts_of_the_disk(containers: Containers, tmp_path: Path) -> None:
+    """The kernel handles a disk's interrupts on one processor, outside of all containers: another one shows what the slot takes."""
+    processors = [str(number) for number in sorted(os.sched_getaffinity(0))[:2]]
+    left = [statistics.median(parts_left(containers, tmp_path, "disk", processor)) for processor in processors]
+    assert max(left) >= LEFT
+    assert min(left) >= LEFT_BESIDE_INTERRUPTS
 
 
 @pytest.fixture
