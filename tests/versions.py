@@ -33,11 +33,11 @@ def make_next(code: Path) -> Path:
     for package in ("ops", "pipeline"):
         shutil.copytree(ROOT / package, code / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in EDITS:
-        (code / name).write_text(_edited(name))
+        (code / name).write_text(edited(name))
     return code
 
 
-def _edited(name: str) -> str:
+def edited(name: str) -> str:
     text = (ROOT / name).read_text()
     for before, after in EDITS[name]:
         assert before in text, f"{name} has no {before!r} any more"

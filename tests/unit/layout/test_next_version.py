@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.integration.agent.test_versions import EDITS, edited
+from tests.versions import EDITS, edited
 
 
 @pytest.mark.parametrize("name", EDITS)
