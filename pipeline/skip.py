@@ -26,9 +26,9 @@ from ops.model.streams import User
 from ops.model.trail import Entry, Outcome
 from pipeline import declare
 from pipeline.audit.book import Book, Missing, Page
-from pipeline.driver.follow import read_streams, starts
-from pipeline.driver.identity import Identities, changed, of_positions
-from pipeline.driver.positions import OTHER_NAME, known
+from pipeline.driver.follow import read_receipts, starts
+from pipeline.driver.identity import Identities, SameStreams, Watch, changed, epochs_of, of_positions
+from pipeline.driver.positions import OTHER_NAME, GoneError, known
 from pipeline.driver.streams import StreamError, Streams, split
 from pipeline.driver.tail import Tail
 from pipeline.sinks.ledger import Ledger
@@ -49,12 +49,12 @@ class Gap:
     begin: int
     end: int
     anew: bool = False
-    """The stream is another one: what was behind `begin` is gone, and nobody knows how much."""
+    """The stream is another one, or was cut back: what was behind `begin` is gone, and nobody knows how much."""
 
     def __str__(self) -> str:
         """Say it."""
         if self.anew:
-            return f"{self.place} was made anew, and what was behind offset {self.begin - 1} of the one before is gone, however much"
+            return f"{self.place} was made anew or cut back, and what was behind offset {self.begin - 1} before is gone, however much"
         return f"{self.place}: offsets {self.begin} to {self.end - 1}"
 
 
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         found = _skip(chosen.tier, dry_run=chosen.dry_run)
-    except (SkipError, endpoints.EndpointsError, site.SiteError, declare.DeclarationError, ConflictError) as error:
+    except (SkipError, GoneError, endpoints.EndpointsError, site.SiteError, declare.DeclarationError, ConflictError) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
     except FileNotFoundError as error:
@@ -103,24 +103,27 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
     kafka = where.kafka_as(User.OPERATOR)
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel, closing(Streams(kafka)) as streams:
         names = [stream.name for stream in tier.inputs]
-        ids, inputs = Identities(kafka).of(names), streams.bounds(names)
+        identities, inputs = Identities(kafka), streams.bounds(names)
+        ids = identities.of(names)
         if tier.sink is not None:
             with closing(Ledger(where.postgres_as(Role.OPERATOR), name, 0, tier.sink)) as ledger:
                 last = ledger.last()
                 done = {} if last is None else last.ends
                 others = [] if last is None else changed(of_positions(last.ends, last.streams), ids)
-                if others and tier.inputs[0].columns is None:
-                    raise SkipError(_of_outside(others))
-                found = [Gap(place, end, end, anew=True) for place, end in done.items() if split(place)[0] in others]
-                found += gaps({place: end for place, end in done.items() if split(place)[0] not in others}, inputs.oldest)
+                anew = {place for place in done if split(place)[0] in others}
+                if last is not None:
+                    anew |= _cut({place: end for place, end in done.items() if place not in anew}, last.epochs, identities)
+                if anew and tier.inputs[0].columns is None:
+                    raise SkipError(_of_outside(sorted({split(place)[0] for place in anew})))
+                found = [Gap(place, end, end, anew=True) for place, end in done.items() if place in anew]
+                found += gaps({place: end for place, end in done.items() if place not in anew}, inputs.oldest)
                 if found and not dry_run:
                     ledger.leave([gap.place for gap in found])  # the audit sees by the next batch what was left out
                     _want(channel, name, found, {})
         else:
-            read = list(read_streams(channel, tier.name))
-            if others := changed({name: {each[name] for each in read if name in each} for name in names}, ids):
-                message = f"{', '.join(others)}: the stream was deleted and made anew; {OTHER_NAME}"
-                raise SkipError(message)
+            receipts = list(read_receipts(channel, tier.name))
+            same = SameStreams(Watch(identities), lambda: receipts, OTHER_NAME)
+            same.refuse_kept(same.ask(inputs.ends))
             started = list(starts(channel, tier.name))
             tail = Tail(tier, streams).telling(streams.bounds(tier.written).ends, inputs, started)
             found = gaps(known(started, tail), inputs.oldest)
@@ -131,9 +134,14 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
     return found
 
 
+def _cut(done: Mapping[str, int], known: Mapping[str, int], identities: Identities) -> set[str]:
+    """Return the partitions that were cut back below where a tier is."""
+    return set(identities.cut(done, known, epochs_of(identities.ends(identities.ask_ends(done)))))
+
+
 def _of_outside(streams: Sequence[str]) -> str:
     return (
-        f"{', '.join(streams)} is from outside, and was deleted and made anew: its records have the names of old ones, and would be "
+        f"{', '.join(streams)} is from outside, and was made anew or cut back: its records have the names of old ones, and would be "
         f"dropped as replays; the tier's last error (`sluice tiers`) says what can be done"
     )
 

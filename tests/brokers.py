@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ops.java import JAVA
@@ -65,12 +66,34 @@ class Three:
         """Return the folder of a broker's log."""
         return self._folder / f"disk-{node}"
 
-    def destroy(self, node: int) -> None:
-        """Kill a broker, and remove all that it had."""
+    def kill(self, node: int) -> None:
+        """Kill a broker; its disk stays."""
         broker = self._running.pop(node)
         broker.kill()
         broker.wait()
+
+    def destroy(self, node: int) -> None:
+        """Kill a broker, and remove all that it had."""
+        self.kill(node)
         shutil.rmtree(self.disk(node))
+
+    def replace_disk(self, node: int, stream: str) -> None:
+        """Destroy a broker's disk and start it on an empty one; have it lead again what it alone had, as a person has to."""
+        self.destroy(node)
+        self.start(node)
+        until(f"broker {node} is back", lambda: self.count() == len(NODES), seconds=120)
+        until(f"{stream} has no leader", lambda: self.leader(stream) not in NODES, seconds=60)
+        lost = [TopicPartition(stream, number) for number in self.admin.list_topics(stream, timeout=10).topics[stream].partitions]
+        self.admin.elect_leaders(ElectionType.UNCLEAN, lost).result(30)
+        until(f"broker {node} leads again", lambda: self.leader(stream) == node, seconds=60)
+
+    def leader(self, stream: str) -> int:
+        """Return who leads the first partition of a stream; no broker's number where nobody does."""
+        return int(self.admin.list_topics(stream, timeout=10).topics[stream].partitions[0].leader)
+
+    def in_sync(self, stream: str) -> set[int]:
+        """Return which brokers have all of the first partition of a stream."""
+        return set(self.admin.list_topics(stream, timeout=10).topics[stream].partitions[0].isrs)
 
     def end(self) -> None:
         """Kill all."""

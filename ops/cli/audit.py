@@ -40,7 +40,7 @@ def show(settled: int | None, *, as_json: bool) -> None:
     losing = sorted({loss.tier for loss in figures.losses})
     unaudited = [tier for tier in _running() if tier not in figures.looked_at]
     if as_json:
-        tiers = [{**line.model_dump(mode="json"), "lost": lost, "verdict": verdict(line, lost)} for line, lost in _lines(figures)]
+        tiers = [{**line.model_dump(mode="json"), "lost": lost, "verdict": found} for line, lost, found in _lines(figures)]
         print_json(
             {
                 "ok": not losing and not stands and not unaudited,
@@ -87,8 +87,8 @@ def _print(figures: Figures, stands: list[str]) -> None:
     print_table(
         ("tier", "verdict", "records", "again", "lost", "complete up to", "looked"),
         (
-            (line.tier, verdict(line, lost), line.once, line.again, lost, _moment(line.complete), f"{ago(line.at)} ago")
-            for line, lost in _lines(figures)
+            (line.tier, found, line.once, line.again, lost, _moment(line.complete), f"{ago(line.at)} ago")
+            for line, lost, found in _lines(figures)
         ),
         "The audit has not seen a record yet: it looks a few seconds after `make up`; `sluice logs audit` tells more.",
     )
@@ -117,8 +117,10 @@ def _print(figures: Figures, stands: list[str]) -> None:
         typer.echo(f"The audit has not looked at {', '.join(stands)} for a minute: `sluice logs audit` tells why.")
 
 
-def _lines(figures: Figures) -> list[tuple[Audited, int]]:
-    return [(line, figures.lost(line.tier)) for line in figures.audit]
+def _lines(figures: Figures) -> list[tuple[Audited, int, str]]:
+    """Return of each tier what was looked at, how many records are lost as far as they were counted, and the verdict."""
+    losing = {loss.tier for loss in figures.losses}
+    return [(line, figures.lost(line.tier), verdict(line, line.tier in losing)) for line in figures.audit]
 
 
 def _since(line: Audited) -> str:

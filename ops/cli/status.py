@@ -65,7 +65,7 @@ def _notes(figures: Figures, tiers: list[TierLine] | None, now: float) -> list[s
     old = [f"{name} ({ago(each.at)} old)" for name, each in figures.tiers.items() if name in runs and now - each.at > OLD_SECONDS]
     notes += [f"No new figures of {', '.join(old)}: what is shown of it was so then."] if old else []
     notes += [
-        f"{tier}: {figures.lost(tier)} records are LOST: `sluice audit` tells which"
+        f"{tier}: {figures.lost(tier) or 'an unknown number of'} records are LOST: `sluice audit` tells which"
         for tier in sorted({loss.tier for loss in figures.losses})
     ]
     notes += describe.behind(tiers or [])

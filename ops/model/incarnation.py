@@ -178,6 +178,8 @@ class Receipt(Frozen):
     """Where it started: that its state was spread anew, if it was."""
     streams: dict[str, str] = Field(default_factory=dict)
     """The id of each input stream that the positions belong to; one that is not here was not known."""
+    epochs: dict[str, int] = Field(default_factory=dict)
+    """The epoch of each input partition's leader when the positions were read, or later; one that is not here was not known."""
     at: float
 
 

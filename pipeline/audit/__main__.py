@@ -9,7 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from pipeline.audit.metrics import AuditMetrics
 from pipeline.audit.stream import StreamAudit
 from pipeline.audit.table import TableAudit
 from pipeline.declare import Tier
-from pipeline.driver.identity import Identities
+from pipeline.driver.identity import Identities, epochs_of
 from pipeline.driver.streams import NoStreamError, StreamError, Streams, split
 
 log = structlog.get_logger()
@@ -73,8 +74,9 @@ class Auditor:
         self._arriving.renew()
         try:
             lost += self._streams_made_anew()
+            lost += self._partitions_cut_back()
         except (psycopg.Error, StreamError, KafkaException) as error:
-            log.warning("whether streams were made anew is looked up later", reason=str(error).splitlines()[0])
+            log.warning("whether streams were made anew or cut back is looked up later", reason=str(error).splitlines()[0])
         for tier in self._tiers:
             try:
                 if tier.name not in self._audits:
@@ -100,8 +102,7 @@ class Auditor:
         """Look whether streams are others than at the last look; what is known of places in the one before is of no account then."""
         lost: list[Missing] = []
         known = self._book.streams()
-        names = {name for tier in self._tiers for name in (*tier.written, *(stream.name for stream in tier.inputs))}
-        for stream in sorted(names):
+        for stream in self._names():
             try:
                 identity = self._identities.of([stream]).get(stream)
             except NoStreamError:
@@ -118,18 +119,58 @@ class Auditor:
                 lost.append(missing)
         return lost
 
+    def _partitions_cut_back(self) -> list[Missing]:
+        """Look whether a broker has lost what partitions held at the last look; what is known of places in them is of no account then."""
+        places: list[str] = []
+        for stream in self._names():
+            with suppress(NoStreamError):
+                places += self._streams.places([stream])
+        known, now = self._book.ends(), self._identities.ends(self._identities.ask_ends(places))
+        before = {place: end for place, (end, _) in known.items() if place in now}
+        cut = self._identities.cut(before, epochs_of(known), epochs_of(now))
+        told: dict[str, list[Missing]] = {}
+        for place, at in sorted(cut.items()):
+            for tier, missing in self._cut_off(place, at, *known[place]).items():
+                log.error("a stream was cut back", tier=tier, what=missing.sentence)
+                told.setdefault(tier, []).append(missing)
+        self._book.reach({place: seen for place, seen in now.items() if known.get(place) != seen}, cut, told)
+        if cut:
+            self._audits.clear()
+            self._frontiers.clear()
+        return [missing for each in told.values() for missing in each]
+
+    def _cut_off(self, place: str, at: int, end: int, epoch: int) -> dict[str, Missing]:
+        """Say of each tier that reads a partition, or else of who writes it, what was lost with its records from offset `at` on."""
+        told: dict[str, Missing] = {}
+        for tier, done in self._done_in(split(place)[0]):
+            first = max(at, done.get(place, 0))
+            count = max(0, end - first)
+            sentence = (
+                f"{place} was cut back from offset {end} to {at}: a broker lost records that it had acknowledged; all before offset "
+                f"{first} had come out of {tier}, and at least {count} more are lost"
+            )
+            told[tier] = Missing(f"{place}@{epoch}:{first}", count, sentence)  # the epoch tells it from what has these offsets now
+        return told
+
+    def _names(self) -> list[str]:
+        return sorted({name for tier in self._tiers for name in (*tier.written, *(stream.name for stream in tier.inputs))})
+
+    def _done_in(self, stream: str) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield the tiers that read a stream, or else those that write it, each with the offsets before which all has come out."""
+        readers = [tier for tier in self._tiers if stream in {each.name for each in tier.inputs}]
+        for tier in readers or [tier for tier in self._tiers if stream in tier.written]:
+            yield tier.name, self._audits[tier.name].done() if tier.name in self._audits else self._book.load(tier.name).judged
+
     def _lost_with(self, stream: str) -> dict[str, Missing]:
         """Say of each tier that reads a stream, or else of who writes it, what nobody knows now that it is another one."""
-        readers = [tier for tier in self._tiers if stream in {each.name for each in tier.inputs}]
         told: dict[str, Missing] = {}
-        for tier in readers or [tier for tier in self._tiers if stream in tier.written]:
-            done = self._audits[tier.name].done() if tier.name in self._audits else self._book.load(tier.name).judged
+        for tier, done in self._done_in(stream):
             upto = ", ".join(f"{place} up to {offset}" for place, offset in sorted(done.items()) if split(place)[0] == stream)
             sentence = (
                 f"{stream} was deleted and made anew, or is another cluster's; of the one before, the audit has seen come out of "
-                f"{tier.name}: {upto or 'nothing'}; how many records were behind that, nobody knows"
+                f"{tier}: {upto or 'nothing'}; how many records were behind that, nobody knows"
             )
-            told[tier.name] = Missing(f"{stream}/0:0", 0, sentence)
+            told[tier] = Missing(f"{stream}/0:0", 0, sentence)
         return told
 
     def _advance(self, tier: Tier) -> None:

@@ -44,6 +44,7 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         " sentence text NOT NULL, found_at timestamptz NOT NULL DEFAULT clock_timestamp(), settled_at timestamptz, settled_by text)"
     ),
     sql.SQL("CREATE TABLE IF NOT EXISTS audit_streams (stream text PRIMARY KEY, id text NOT NULL)"),
+    sql.SQL("ALTER TABLE audit_streams ADD COLUMN IF NOT EXISTS ends jsonb NOT NULL DEFAULT '{}'"),
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS audit_read (tier text, source text, position bigint NOT NULL,"
         " at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (tier, source))"
@@ -157,7 +158,8 @@ class Book(Connected):
         connection = self.open()
         with connection.transaction(), connection.cursor() as cursor:
             cursor.execute(
-                "INSERT INTO audit_streams (stream, id) VALUES (%s, %s) ON CONFLICT (stream) DO UPDATE SET id = excluded.id",
+                "INSERT INTO audit_streams (stream, id) VALUES (%s, %s)"
+                " ON CONFLICT (stream) DO UPDATE SET (id, ends) = (excluded.id, '{}')",
                 (stream, identity),
             )
             if not lost:
@@ -168,6 +170,31 @@ class Book(Connected):
             cursor.executemany(
                 "INSERT INTO losses (tier, place, records, sentence) VALUES (%s, %s, %s, %s)",
                 [(tier, missing.place, missing.records, missing.sentence) for tier, missing in lost.items()],
+            )
+
+    def ends(self) -> dict[str, tuple[int, int]]:
+        """Return where each partition ended at the last look, and the epoch of the leader that told it."""
+        found = self.open().execute(
+            "SELECT stream || '/' || partition, (seen->>0)::bigint, (seen->>1)::bigint"
+            " FROM audit_streams, jsonb_each(ends) AS each (partition, seen)"
+        )
+        return {place: (end, epoch) for place, end, epoch in found.fetchall()}
+
+    def reach(self, ends: Mapping[str, tuple[int, int]], cut: Collection[str], lost: Mapping[str, Sequence[Missing]]) -> None:
+        """Remember where partitions end; drop all places in those that were `cut`, and note losses, by tier."""
+        connection = self.open()
+        with connection.transaction(), connection.cursor() as cursor:
+            for place, seen in ends.items():
+                stream, _, partition = place.rpartition("/")
+                cursor.execute(
+                    "UPDATE audit_streams SET ends = ends || jsonb_build_object(%s::text, %s::jsonb) WHERE stream = %s",
+                    (partition, json.dumps(seen), stream),
+                )
+            cursor.execute("DELETE FROM audit WHERE partition = ANY(%s)", (list(cut),))
+            cursor.execute("DELETE FROM audit_read WHERE source = ANY(%s)", (list(cut),))
+            cursor.executemany(
+                "INSERT INTO losses (tier, place, records, sentence) VALUES (%s, %s, %s, %s)",
+                [(tier, each.place, each.records, each.sentence) for tier, missing in lost.items() for each in missing],
             )
 
     def forget(self, declared: Collection[str]) -> list[str]:

@@ -13,6 +13,7 @@ from ops.brokers import brokers
 from ops.model.incarnation import STATE_PARTITIONS, Receipt
 from pipeline.declare import Tier
 from pipeline.driver.flow import Flow
+from pipeline.driver.truncation import Logs
 from pipeline.driver.warming import ENOUGH_RECORDS
 from pipeline.driver.ways import Agreement, Apart
 from pipeline.driver.workers import Workers
@@ -72,8 +73,8 @@ class Setting:
     """For how long there has been nobody who could end that. Unit: seconds."""
     identities: "Identities | None" = None
     """Whom to ask for the ids of its inputs; None: they are not known."""
-    known_streams: Callable[[], list[dict[str, str]]] = list
-    """The ids of its inputs when runs of the tier started or settled, as far as is known."""
+    receipts: Callable[[], list[Receipt]] = list
+    """By which runs of the tier started or settled, as far as is known."""
     ways: Agreement = field(default_factory=Apart)
     """Where the runs of the tier agree on how its records are spread."""
     writers: WriterFence = field(default_factory=Unfenced)
@@ -136,6 +137,10 @@ class Engine(ABC):
     def settled(self) -> dict[str, int]:
         """Return up to where all is out for good, as far as is known since it was asked last; empty when there is no news."""
         return {}
+
+    def logs(self) -> Logs:
+        """Return which logs its positions belong to, as far as is known."""
+        return Logs()
 
     def read(self) -> int | None:
         """Return the sum of the next offsets that it will read; None where `positions` tells all."""

@@ -209,11 +209,11 @@ class Follow:
             log.warning("the channel is away; where earlier incarnations started is not known, the output has to tell")
         return found
 
-    def known_streams(self) -> list[dict[str, str]]:
-        """Return the ids of the input streams by which incarnations of the tier started or settled, as far as they said."""
-        found = [receipt.streams for receipt in _receipts(self.report)]
+    def receipts(self) -> list[Receipt]:
+        """Return the receipts by which incarnations of the tier started or settled, as far as they said; this one's included."""
+        found = _receipts(self.report)
         try:
-            found += read_streams(self._channel, self._tier)
+            found += read_receipts(self._channel, self._tier)
         except (ChannelAwayError, ConflictError):
             log.warning("the channel is away; which streams earlier incarnations read is not known")
         return found
@@ -334,10 +334,10 @@ def starts(channel: Channel, tier: str) -> Iterator[dict[str, int]]:
         yield from _said(report)
 
 
-def read_streams(channel: Channel, tier: str) -> Iterator[dict[str, str]]:
-    """Yield the ids of the streams that incarnations of a tier read when they started or settled."""
+def read_receipts(channel: Channel, tier: str) -> Iterator[Receipt]:
+    """Yield the receipts by which incarnations of a tier started or settled."""
     for report in _reports(channel, tier):
-        yield from (receipt.streams for receipt in _receipts(report))
+        yield from _receipts(report)
 
 
 def _reports(channel: Channel, tier: str) -> Iterator[IncarnationReport]:

@@ -6,8 +6,8 @@ import statistics
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +38,9 @@ from pipeline.driver.intake import portion
 from pipeline.driver.patience import run_again
 from pipeline.driver.positions import refuse_shorter, start
 from pipeline.driver.restarts import Restarts
+from pipeline.driver.rows import refuse_namesakes, sink_rows
 from pipeline.driver.streams import Bounds, StreamError
+from pipeline.driver.truncation import Logs, ReadAgainError, cut_error
 from pipeline.driver.warming import ENOUGH_RECORDS, MOST_SECONDS, level
 from pipeline.postgres import AWAY
 from pipeline.sinks.archive import Archive
@@ -46,7 +48,7 @@ from pipeline.sinks.batches import Batch, Last, MovedError
 from pipeline.sinks.ledger import Counts, FencedError, GivenUpError, Ledger
 from pipeline.sinks.quarantine import Quarantine
 from pipeline.sinks.refused import REFUSED, without_refused
-from pipeline.sinks.sink import Rows, Sink, SinkAwayError
+from pipeline.sinks.sink import Sink, SinkAwayError
 from pipeline.sinks.table import Once
 
 if TYPE_CHECKING:
@@ -73,10 +75,6 @@ SMALLER = 4
 """Batches are so many times smaller from then on, for as long as this incarnation runs."""
 
 
-class NamesakesError(Exception):
-    """The transform made records that cannot be told from each other."""
-
-
 class HeldError(Exception):
     """The batch came after the tier was told to hold; whoever goes on reads it again."""
 
@@ -90,27 +88,6 @@ def is_too_large(error: BaseException) -> bool:
     """Tell whether a batch has failed because it was too large to be held."""
     said = plainly(error)
     return any(sign in said for sign in TOO_LARGE)
-
-
-def refuse_namesakes(good: pa.Table) -> None:
-    """Refuse rows of a batch that were made of one record and have one name: all but the first would be dropped as replays."""
-    named = list(zip(good.column(lineage.FROM).to_pylist(), good.column(lineage.ORIGIN).to_pylist(), strict=True))
-    if len(set(named)) == len(named):
-        return
-    (place, _), times = Counter(named).most_common(1)[0]
-    message = (
-        f"the transform made {times} records of {place}, and all but the first would be dropped as replays: a table that it joins has "
-        f'to have each key once (dropDuplicates), or it has to return a column "{lineage.INDEX}" that counts them'
-    )
-    raise NamesakesError(message)
-
-
-def sink_rows(good: pa.Table) -> tuple[Rows, list[int]]:
-    """Return good rows as a sink takes them, and when each arrived in the pipeline (epoch ms)."""
-    columns = {name: good.column(name).to_pylist() for name in good.column_names}
-    origins, paths, arrived = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH), columns.pop(lineage.ARRIVED)
-    del columns[lineage.FROM]
-    return Rows(columns, origins, paths), arrived
 
 
 class IntoSink(Engine):
@@ -137,9 +114,9 @@ class IntoSink(Engine):
         """Records of a batch."""
         self._read: dict[str, int] = {}
         self._done: dict[str, int] = {}
-        self._watch = Watch(setting.identities, setting.inputs)
-        self._streams: dict[str, str] = {}
-        """The ids of the streams that the run reads."""
+        self._watch = Watch(setting.identities)
+        self._logs = Logs()
+        """What the run reads."""
         self._turn = False
         self._waits_since: float | None = None
         self._before: float | None = None
@@ -183,7 +160,7 @@ class IntoSink(Engine):
         setting = self._setting
         last = self._ledger.last()
         setting.streams.renew()
-        self._streams = self._known_streams(last)
+        self._logs = self._known_logs(last)
         bounds = setting.streams.bounds(setting.inputs)
         self._clear()
         begins = self._begin(last, bounds)
@@ -196,7 +173,8 @@ class IntoSink(Engine):
         self._query = self._start(begins, self._take, records=self._most)
         log.info("runs", begins=begins)
         number = None if last is None else last.number
-        return Receipt(positions=begins, batch=number, repartitioned=self._repartitioned, streams=self._streams, at=time.time())
+        logs, spread = self._logs, self._repartitioned
+        return Receipt(positions=begins, batch=number, repartitioned=spread, streams=logs.streams, epochs=logs.epochs, at=time.time())
 
     def hold(self) -> Receipt:
         """Let a transaction through that has begun, and stop."""
@@ -208,12 +186,16 @@ class IntoSink(Engine):
             self._query.stop()
             self._query = None
         last = self._ledger.number if self._turn else None
-        return Receipt(positions=self.positions(), batch=last, streams=self._streams, at=time.time())
+        return Receipt(positions=self.positions(), batch=last, streams=self._logs.streams, epochs=self._logs.epochs, at=time.time())
 
     def check(self) -> None:
         """Begin again in place a few times, unless another has the better right."""
         query, now = self._query, time.monotonic()
-        if query is not None and not query.isActive:
+        if query is not None and not query.isActive and isinstance(self._error, ReadAgainError):
+            log.info("the query is begun again", why=str(self._error))
+            self._query = None
+            self._restarts.put_off(now, 0.0)
+        elif query is not None and not query.isActive:
             error = self._error or query.exception() or RuntimeError("the query ended without an error")
             if isinstance(error, FencedError) or not self._restarts.failed(now):
                 raise error
@@ -266,17 +248,28 @@ class IntoSink(Engine):
         self._folder = self._scratch()
         return start(bounds.oldest, bounds.ends, [] if last is None else [last.ends], [])
 
-    def _known_streams(self, last: Last | None) -> dict[str, str]:
-        """Return the ids of the inputs; refuse others than those that the ledger's positions belong to."""
-        now = self._watch.now()
-        if last is None or not now:
+    def _known_logs(self, last: Last | None) -> Logs:
+        """Return which logs the inputs are; refuse others than those of the ledger's positions, and one that was cut back below them."""
+        now = self._watch.now(self._setting.streams.places(self._setting.inputs))
+        if last is None or not now.streams:
             return now
         known = of_positions(last.ends, last.streams)
-        refuse_changed(known, now, self._other_stream(last))
-        if new := {name: now[name] for name in of_positions(last.ends, now) if name not in known}:
+        refuse_changed(known, now.streams, self._other_stream(last))
+        if found := self._watch.cut(last.ends, last.epochs, now.epochs):
+            raise cut_error(last.ends, found, self._other_stream(last))
+        if new := {name: now.streams[name] for name in of_positions(last.ends, now.streams) if name not in known}:
             log.info("the ids of its inputs were not known; its positions are taken for theirs from now on", streams=new)
             self._ledger.adopt(new)
         return now
+
+    def _same_logs(self, batch: Batch) -> Batch:
+        """Refuse to write what was read just now, unless it is of the logs that the run began with; return it with what it belongs to."""
+        now = self._watch.now(batch.ends)
+        refuse_changed({name: [identity] for name, identity in self._logs.streams.items()}, now.streams, "it is begun again")
+        if elected := sorted(place for place, epoch in now.epochs.items() if self._logs.epochs.get(place, epoch) != epoch):
+            raise ReadAgainError(elected)
+        self._logs = self._logs.on(now)
+        return replace(batch, streams=now.streams, epochs=now.epochs)
 
     def _other_stream(self, last: Last) -> str:
         """Say how a person has the tier begin with the oldest records of a stream that was made anew."""
@@ -345,7 +338,7 @@ class IntoSink(Engine):
 
     def _batch(self, number: int) -> Batch:
         reached = self._reached(number)
-        return Batch({partition: self._read.get(partition, 0) for partition in reached}, reached, self._streams)
+        return Batch({partition: self._read.get(partition, 0) for partition in reached}, reached)
 
     def _put(self, rows: pa.Table, batch: Batch) -> None:
         """Write what is left of a batch when its turn has come; nothing is left once somebody else has written all of it."""
@@ -353,9 +346,9 @@ class IntoSink(Engine):
             try:
                 with self._setting.flow.phases.labels("turn").time():
                     rest = self._rest(batch)
-                part = rest if rest is None or not self._doubt else Batch(rest.begins, portion(rest.begins, rest.ends, 1), rest.streams)
+                part = rest if rest is None or not self._doubt else Batch(rest.begins, portion(rest.begins, rest.ends, 1))
                 if part is not None:
-                    self._watch.refuse_others(self._streams)
+                    part = self._same_logs(part)
                     with self._gate:
                         self._refuse_when_held()
                         with self._setting.flow.phases.labels("write").time():

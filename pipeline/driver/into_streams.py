@@ -1,7 +1,6 @@
 """The query of a tier that writes streams: every run starts, on its own checkpoint, from what its output tells (decision record 0002)."""
 
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,6 @@ from pipeline.driver.engine import (
     folder_of_run,
     is_idle,
     plan,
-    recent,
     source,
     wait_for,
 )
@@ -34,14 +32,16 @@ from pipeline.driver.holes import guard
 from pipeline.driver.identity import SameStreams, Watch
 from pipeline.driver.intake import Intake, portion
 from pipeline.driver.patience import is_away, run_again
-from pipeline.driver.positions import OTHER_NAME, WAY_OUT, GoneError, known, refuse_shorter, start, unbroken
+from pipeline.driver.positions import OTHER_NAME, GoneError
 from pipeline.driver.reached import EVERY_SECONDS, Reached
 from pipeline.driver.reading import Reading
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.session import EXECUTORS_SECONDS, NoExecutorError, missing
 from pipeline.driver.slots import has_job, reading, records_read, why_gone
+from pipeline.driver.start_place import StartPlace
 from pipeline.driver.tail import Tail
-from pipeline.driver.warming import Outflow
+from pipeline.driver.truncation import Confirmed, Logs
+from pipeline.driver.warm_streams import warm_up
 from pipeline.driver.workers import refuse_too_few
 from pipeline.driver.writing import begin, into_kafka, written
 from pipeline.sinks.ledger import FencedError
@@ -86,12 +86,13 @@ class IntoStreams(Engine):
         """It was held back: up to here all is out, and no query runs. Else None."""
         self._news: dict[str, int] = {}
         """Up to here all was out when it began to flow again; empty once it is told."""
+        self._confirmed = Confirmed()
         self._by = ""
         self._ways: Ways | None = None
         """Known from when it is told to run until it is held; whoever ran meanwhile may have taken others."""
         self._added = Added(setting)
         self._intake = Intake(setting.tier.max_offsets)
-        self._inputs = SameStreams(Watch(setting.identities, setting.inputs), setting.known_streams, OTHER_NAME)
+        self._inputs = SameStreams(Watch(setting.identities), setting.receipts, OTHER_NAME)
 
     def rehearse(self) -> None:
         """Plan what it puts out."""
@@ -99,30 +100,19 @@ class IntoStreams(Engine):
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run it over recent records, into streams that nobody reads."""
-        setting, streams = self._setting, [name + lineage.WARM_UP for name in self._setting.outputs]
-        begins, wanted = recent(setting)
-        before = out = sum(setting.streams.bounds(streams).ends.values())
-        folder = tempfile.mkdtemp(prefix=f"sluice-warm-{setting.tier.name}-")
-        query, flow = self._start(begins, folder, by="warm-up", suffix=lineage.WARM_UP), Outflow(wanted, time.monotonic())
-        while go_on() and query.exception() is None:
-            at_work = is_idle(query) or records_read(setting.session)[1] > 0
-            if flow.settled(time.monotonic(), out - before, at_work=at_work):
-                break
-            time.sleep(0.2)
-            out = sum(setting.streams.bounds(streams).ends.values())
-        failed = query.exception()
-        query.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-        if failed is not None:
-            raise failed
+        warm_up(self._setting, lambda begins, folder: self._start(begins, folder, by="warm-up", suffix=lineage.WARM_UP), go_on)
 
     def run(self) -> Receipt:
         """Start from where the output says that everything before is out."""
         self._query = None
         metered = self._setting.held() or self._metered is not None
+        before = self._inputs.logs.epochs
         begins, inputs, outputs = self._place()
         self._begin(begins, inputs, outputs, metered=metered)
-        return Receipt(positions=begins, streams=self._inputs.streams, at=time.time())
+        logs = self._inputs.logs
+        if before and logs.epochs != before:
+            self._news = begins  # told with the epochs, so that the next incarnation has nothing to find out
+        return Receipt(positions=begins, streams=logs.streams, epochs=logs.epochs, at=time.time())
 
     def _place(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
         """Return where a run has to start, as the output tells, and where inputs and outputs end."""
@@ -131,14 +121,7 @@ class IntoStreams(Engine):
         setting.streams.renew()
         ways = self._ways = self._known_ways()
         setting.ways.say(ways)
-        outputs = setting.streams.bounds(setting.outputs)
-        started = [*setting.started(), *self._own, ways.since]
-        tail = self._tail.telling(outputs.ends, setting.streams.bounds(setting.inputs), started)
-        inputs = setting.streams.bounds(setting.inputs)  # only now: nothing that is out was made of what came later
-        self._inputs.ask()
-        refuse_shorter(known(started, tail), inputs.ends, WAY_OUT)
-        begins = start(inputs.oldest, inputs.ends, started, tail)
-        return unbroken(begins, inputs.ends, tail) if setting.one_for_one else begins, inputs.ends, outputs.ends
+        return StartPlace(setting, self._tail, self._inputs).find([*self._own, ways.since])
 
     def _begin(self, begins: dict[str, int], inputs: dict[str, int], outputs: dict[str, int], *, metered: bool) -> None:
         """Begin a run there: one that flows, or one that lets in by measure, and nothing while the tier is held back."""
@@ -147,6 +130,7 @@ class IntoStreams(Engine):
         folder, self._by = self._next_run()
         drop_runs(setting.checkpoints, setting.incarnation, self._run, earlier=setting.owns())
         self._begins, self._reading = begins, Reading(begins, inputs)
+        self._confirmed = Confirmed()
         if self._handover is not None:
             self._handover.stop()
             self._handover = None
@@ -229,9 +213,10 @@ class IntoStreams(Engine):
         """Return the ways that hold for this run: of two runs that may work at once, both have the same."""
         return self._added.heard() if self._ways is None else self._ways.taking_in(self._added.counts())
 
-    def _free(self, before: "StreamingQuery") -> None:
+    def _free(self, before: "StreamingQuery | None") -> None:
         """Stop: the worker that is paused is free at once. The query begins on the others at the next look, when that has been said."""
-        before.stop()
+        if before is not None:
+            before.stop()
         self._query = None
         self._restarts.put_off(time.monotonic(), 0.0)
         wait_for(self._setting.workers.is_idle, ENDED_SECONDS)
@@ -285,7 +270,8 @@ class IntoStreams(Engine):
             self._query = None
         if self._handover is not None:
             self._handover.stop()
-        receipt = Receipt(positions=self._stopped_at(), streams=self._inputs.streams, at=time.time())
+        logs = self._inputs.logs
+        receipt = Receipt(positions=self._stopped_at(), streams=logs.streams, epochs=logs.epochs, at=time.time())
         self._ways, self._metered, self._setting.flow.metered, self._setting.flow.away = None, None, False, None
         return receipt
 
@@ -327,7 +313,12 @@ class IntoStreams(Engine):
         """Stop at once where another one has the right to write (decision record 0047)."""
         try:
             self._setting.writers.look()
-            self._inputs.look(running=self._query is not None)
+            elected = self._inputs.look() if self._query is not None or self._metered is not None else None
+            if elected:  # the start finds out whether what was read before is still there
+                log.info("leaders of its inputs were elected; it begins again")
+                self._free(self._query)
+            elif elected is not None:
+                self._confirmed.answered()
         except (FencedError, GoneError):
             if self._query is not None:
                 self._query.stop()
@@ -397,7 +388,12 @@ class IntoStreams(Engine):
         if now >= self._settled + EVERY_SECONDS:
             self._settled = now
             news = self._reached.news(self._all_out()) or news
-        return news
+        if self._setting.identities is None:
+            return news
+        self._confirmed.take(news)
+        confirmed = self._confirmed.news()
+        self._inputs.passed(confirmed)
+        return confirmed
 
     def _all_out(self) -> dict[str, int]:
         if self._metered is not None:
@@ -408,6 +404,10 @@ class IntoStreams(Engine):
     def _committed(self) -> int:
         """Return the last batch of this run that all of is out; -1 before the first."""
         return max((int(path.name) for path in (Path(self._folder()) / "commits").glob("[0-9]*")), default=-1)
+
+    def logs(self) -> Logs:
+        """What its last run found."""
+        return self._inputs.logs
 
     def read(self) -> int | None:
         """Count what the tasks that run have read since the last batch; executors tell every two seconds."""

@@ -199,7 +199,8 @@ class Life:
             self._follow.note(caught_up=True)
             log.info("caught up")
         if settled := self._engine.settled():
-            self._follow.note(settled=Receipt(positions=settled, at=time.time()))
+            logs = self._engine.logs()
+            self._follow.note(settled=Receipt(positions=settled, streams=logs.streams, epochs=logs.epochs, at=time.time()))
         gap = self._engine.gap()
         if gap is not None and self._follow.report.gap_seconds is None:
             self._follow.note(gap_seconds=round(gap, 3))

@@ -163,7 +163,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
             depot=depot, workers=workers, flow=flow,
             relieved=follow.relieved, held=lambda: follow.held, silent=lambda: follow.silent, ways=follow,
             writers=ControlTopic(kafka, spec.name, follow),
-            identities=Identities(kafka), known_streams=follow.known_streams,
+            identities=Identities(kafka), receipts=follow.receipts,
         )  # fmt: skip
         engine = engine_of(setting)
         engine.rehearse()

@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from ops.brokers import brokers
 from ops.model.streams import LOOKERS
+from pipeline import origins
 from pipeline.driver.positions import PutOut
 
 SECONDS = 10.0
@@ -101,6 +102,10 @@ class Streams:
             self._counts[topic] = len(found.partitions)
         return self._counts[topic]
 
+    def places(self, topics: Sequence[str]) -> list[str]:
+        """Name the partitions of these streams, as of the first question since `renew`."""
+        return [name(topic, partition) for topic, partition in self._all(topics)]
+
     def bounds(self, topics: Sequence[str]) -> Bounds:
         """Return oldest offsets and ends of these streams."""
         oldest: dict[str, int] = {}
@@ -187,6 +192,10 @@ class Streams:
             if seen is not None:
                 yield seen
 
+    def messages(self, place: str, first: int, end: int) -> Iterator[Message]:
+        """Yield the records of a partition from `first` up to `end`, of those that are left."""
+        yield from self._through({split(place): first}, {place: end})
+
     def held(self, place: str, first: int, end: int) -> set[int]:
         """Return which offsets of a partition, from `first` up to `end`, hold a record; others are marks of transactions, or taken out.
 
@@ -240,6 +249,15 @@ def arrived(message: Message, *, outside: bool) -> int:
     """Return when a record arrived in the pipeline (epoch ms), as `lineage.incoming` reads it: one from `outside` arrives in its stream."""
     header = None if outside else next((value for key, value in message.headers() or () if key == "t0"), None)
     return int(header) if header is not None and header.isdigit() else int(message.timestamp()[1])
+
+
+def origin(message: Message, inputs: Sequence[str], *, outside: bool) -> str:
+    """Return how a tier with these inputs names a record, likewise."""
+    stream, partition, offset = str(message.topic()), message.partition() or 0, message.offset() or 0
+    if outside:
+        return origins.first(inputs, stream, partition, offset)
+    header = next((value for key, value in message.headers() or () if key == "origin"), None)
+    return origins.later(inputs, stream, f"{partition}:{offset}" if header is None else header.decode(errors="replace"))
 
 
 def parse(message: Message) -> Seen | None:

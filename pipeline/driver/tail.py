@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from pipeline.declare import Tier
 from pipeline.driver.positions import PutOut, acknowledged, known
-from pipeline.driver.streams import Bounds, Streams
+from pipeline.driver.streams import Bounds, Seen, Streams
 
 A_FEW = 200
 """Records of each output partition that tell where a busy tier is."""
@@ -23,8 +23,23 @@ class Tail:
 
     def last(self, ends: dict[str, int], count: int = A_FEW) -> list[PutOut]:
         """Return the last records of each partition before the `ends` of its output."""
-        records = (seen.out for seen in self._streams.last(self._outputs, ends, before=count))
-        return [out for out in records if out.tier == self._tier]
+        return [seen.out for seen in self.seen(ends, count)]
+
+    def seen(self, ends: dict[str, int], count: int) -> list[Seen]:
+        """Return them with all of their lineage."""
+        return [seen for seen in self._streams.last(self._outputs, ends, before=count) if seen.out.tier == self._tier]
+
+    def back_to(self, ends: dict[str, int], places: Mapping[str, int]) -> list[Seen]:
+        """Return as many as were made since these offsets of the inputs: in each partition that has any, one from before is among them."""
+        count = A_FEW
+        while True:
+            found, oldest = self.seen(ends, count), dict[tuple[str, str], int]()
+            for seen in found:
+                made_of = seen.place.rpartition(":")[0], seen.out.partition
+                oldest[made_of] = min(seen.out.offset, oldest.get(made_of, seen.out.offset))
+            if all(ends[output] <= count or offset < places.get(place, offset + 1) for (output, place), offset in oldest.items()):
+                return found
+            count *= 10
 
     def telling(self, ends: dict[str, int], inputs: Bounds, started: Sequence[Mapping[str, int]]) -> list[PutOut]:
         """Return as many as tell, with where runs have `started`, from where each partition of the inputs has to be read."""

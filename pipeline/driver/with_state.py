@@ -277,7 +277,7 @@ class WithState(IntoSink):
 
     def _rest(self, batch: Batch) -> Batch | None:
         """Return what the ledger lacks, once this state has everything that the ledger has."""
-        rest = super()._rest(Batch({partition: self._level.get(partition, 0) for partition in batch.ends}, batch.ends, batch.streams))
+        rest = super()._rest(Batch({partition: self._level.get(partition, 0) for partition in batch.ends}, batch.ends))
         if rest is None:
             self._level = batch.ends
         elif not batch.reaches(rest.begins):

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pipeline import lineage, putting
 from pipeline.declare import QUARANTINE, Tier
-from pipeline.driver.into_sink import sink_rows
+from pipeline.driver.rows import sink_rows
 from pipeline.replay.book import Book, BrokenOffError, Replay
 from pipeline.sinks.ledger import Counts, Ledger
 from pipeline.sinks.quarantine import Quarantine

@@ -23,6 +23,8 @@ class Last:
     """How long ago, by the database's own clock. Unit: seconds."""
     streams: dict[str, str] = field(default_factory=dict)
     """The id of each stream that the ends belong to, as far as it is known."""
+    epochs: dict[str, int] = field(default_factory=dict)
+    """The epoch of the leader of each partition that the ends belong to, likewise."""
 
     def is_followed(self, oldest: dict[str, int]) -> bool:
         """Tell whether all that came after it is still there, where the inputs begin at `oldest`."""
@@ -37,6 +39,8 @@ class Batch:
     ends: dict[str, int]
     streams: dict[str, str] = field(default_factory=dict, compare=False)
     """The ids of the streams that the offsets belong to, as far as they are known."""
+    epochs: dict[str, int] = field(default_factory=dict, compare=False)
+    """The epochs of the leaders of their partitions, likewise."""
 
     @property
     def records(self) -> int:
@@ -51,7 +55,7 @@ class Batch:
                 message = f"{partition}: the batch begins at {self.begins[partition]}, and the ledger ends at {begin}; it is read again"
                 raise HoleError(message)
         ends = {partition: max(end, begins[partition]) for partition, end in self.ends.items()}
-        return Batch(begins, ends, self.streams) if ends != begins else None
+        return Batch(begins, ends) if ends != begins else None
 
     def reaches(self, done: dict[str, int]) -> bool:
         """Tell whether it ends nowhere before `done`: a state as of its end has then everything that is written."""

@@ -5,7 +5,7 @@ Who holds the tier's row in `tier_epochs` and finds one knows that its writer is
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -18,6 +18,10 @@ STATEMENTS: tuple[sql.SQL, ...] = (
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS intents (tier text PRIMARY KEY, incarnation bigint NOT NULL, begins jsonb NOT NULL,"
         " ends jsonb NOT NULL, counts jsonb NOT NULL, marks jsonb NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())"
+    ),
+    sql.SQL(
+        "ALTER TABLE intents ADD COLUMN IF NOT EXISTS streams jsonb NOT NULL DEFAULT '{}';"
+        " ALTER TABLE intents ADD COLUMN IF NOT EXISTS epochs jsonb NOT NULL DEFAULT '{}'"
     ),
 )
 
@@ -33,6 +37,9 @@ class Intent:
     """What the ledger says of it when it is never known what became of it."""
     marks: Marks
     """Those that it raises: what it may have sent is a replay from then on."""
+    streams: dict[str, str] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    """The logs that its offsets belong to, as a batch has them."""
 
 
 @dataclass
@@ -44,8 +51,12 @@ class Intents(Connected):
     def declare(self, intent: Intent) -> None:
         """Write it down, for good."""
         self.open().execute(
-            "INSERT INTO intents (tier, incarnation, begins, ends, counts, marks) VALUES (%s, %s, %s, %s, %s, %s)",
-            (self.tier, intent.incarnation, *map(json.dumps, (intent.begins, intent.ends, intent.counts, intent.marks))),
+            "INSERT INTO intents (tier, incarnation, begins, ends, counts, marks, streams, epochs) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+            (
+                self.tier,
+                intent.incarnation,
+                *map(json.dumps, (intent.begins, intent.ends, intent.counts, intent.marks, intent.streams, intent.epochs)),
+            ),
         )
 
     def withdraw(self) -> None:
@@ -54,9 +65,10 @@ class Intents(Connected):
 
     def take(self, cursor: psycopg.Cursor[Any]) -> Intent | None:
         """Return what stands, and drop it with the caller's transaction."""
-        taken = "DELETE FROM intents WHERE tier = %s RETURNING incarnation, begins, ends, counts, marks"
+        taken = "DELETE FROM intents WHERE tier = %s RETURNING incarnation, begins, ends, counts, marks, streams, epochs"
         row = cursor.execute(taken, (self.tier,)).fetchone()
         if row is None:
             return None
-        incarnation, begins, ends, counts, marks = row
-        return Intent(incarnation, begins, ends, tuple(counts), {path: tuple(position) for path, position in marks.items()})
+        incarnation, begins, ends, counts, marks, streams, epochs = row
+        raised = {path: tuple(position) for path, position in marks.items()}
+        return Intent(incarnation, begins, ends, tuple(counts), raised, streams, epochs)

@@ -75,6 +75,10 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
         "CREATE TABLE IF NOT EXISTS tier_streams (tier text, stream text, id text NOT NULL, at timestamptz NOT NULL DEFAULT now(),"
         " PRIMARY KEY (tier, stream))"
     ),
+    sql.SQL(  # a partition that was cut back was not told from one that was not; who knows no epochs may write again, after a downgrade
+        "ALTER TABLE tier_streams ADD COLUMN IF NOT EXISTS epochs jsonb NOT NULL DEFAULT '{}';"
+        " ALTER TABLE ledger ADD COLUMN IF NOT EXISTS with_epochs boolean NOT NULL DEFAULT false"
+    ),
     sql.SQL("CREATE TABLE IF NOT EXISTS added_up (name text PRIMARY KEY, added bigint NOT NULL DEFAULT 0)"),
     sql.SQL("CREATE TABLE IF NOT EXISTS archived (name text PRIMARY KEY, batch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now())"),
     sql.SQL(  # where a file ended was known to its writer alone
@@ -91,7 +95,9 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
 
 LAST = (
     "SELECT batch, ends, extract(epoch FROM at)::float8, extract(epoch FROM clock_timestamp() - at)::float8,"
-    " (SELECT coalesce(jsonb_object_agg(stream, id), '{}') FROM tier_streams WHERE tier_streams.tier = ledger.tier) FROM ledger"
+    " (SELECT coalesce(jsonb_object_agg(stream, id), '{}') FROM tier_streams WHERE tier_streams.tier = ledger.tier),"
+    " (SELECT coalesce(jsonb_object_agg(stream || '/' || partition, epoch), '{}') FROM tier_streams,"
+    " jsonb_each(epochs) AS leaders (partition, epoch) WHERE tier_streams.tier = ledger.tier AND with_epochs) FROM ledger"
     " WHERE tier = %s ORDER BY batch DESC"
 )
 
@@ -186,8 +192,9 @@ class Ledger(Connected):
                     self._raise_marks(cursor, _raised(known, marks))
                     made = _counts(batch.records, len(rows), written, quarantined)
                     counts = made if absorbed is None else _absorbed(batch, absorbed, written)
-                    self._record(cursor, before + 1, batch, counts)
-                    self._name(cursor, batch.streams, {} if last is None else last.streams)
+                    self._record(cursor, before + 1, batch, counts, with_epochs=bool(batch.epochs))
+                    if last is None or batch.streams.items() - last.streams.items() or batch.epochs.items() - last.epochs.items():
+                        self._name(cursor, batch.streams, batch.epochs)
         except MovedError:
             raise
         except psycopg.errors.LockNotAvailable:
@@ -220,7 +227,7 @@ class Ledger(Connected):
                 written = self.sink.write(cursor, rows, last.number + 1, marks, self.halt)
                 self._raise_marks(cursor, _raised(known, marks))
                 counts = _counts(records, len(rows), written, quarantined)
-                self._record(cursor, last.number + 1, Batch(last.ends, last.ends), counts, replay=number)
+                self._record(cursor, last.number + 1, Batch(last.ends, last.ends), counts, with_epochs=bool(last.epochs), replay=number)
                 save(cursor, counts)
         except BaseException:
             self.close()
@@ -271,7 +278,7 @@ class Ledger(Connected):
             last = self._last(cursor)
             if last is not None:
                 kept = {place: end for place, end in last.ends.items() if place not in places}
-                self._record(cursor, last.number + 1, Batch(kept, kept), Counts(0, 0, 0, 0, 0, 0, 0, 0))
+                self._record(cursor, last.number + 1, Batch(kept, kept), Counts(0, 0, 0, 0, 0, 0, 0, 0), with_epochs=bool(last.epochs))
 
     def begins(self) -> dict[str, int]:
         """Return where the tier's first batch began."""
@@ -307,7 +314,8 @@ class Ledger(Connected):
         ahead = dict(marks)
         unknown = Written(0, lost=len(first_seen(ahead, rows.paths, rows.origins)))
         counts = _counts(batch.records, len(rows), unknown, quarantined)
-        self._intents.declare(Intent(self.incarnation, batch.begins, batch.ends, counts, _raised(marks, ahead)))
+        raised = _raised(marks, ahead)
+        self._intents.declare(Intent(self.incarnation, batch.begins, batch.ends, counts, raised, batch.streams, batch.epochs))
         try:
             written = self.sink.write_at_most_once(cursor, rows, number, marks, self.halt)
         except SinkAwayError:
@@ -323,7 +331,8 @@ class Ledger(Connected):
             return None
         counts = Counts(*intent.counts)
         self._raise_marks(cursor, intent.marks)
-        self._record(cursor, number, Batch(intent.begins, intent.ends), counts)
+        self._record(cursor, number, Batch(intent.begins, intent.ends), counts, with_epochs=bool(intent.epochs))
+        self._name(cursor, intent.streams, intent.epochs)
         return GivenUpError(intent, counts.lost)
 
     def adopt(self, streams: Mapping[str, str]) -> None:
@@ -332,14 +341,15 @@ class Ledger(Connected):
         with connection.transaction(), connection.cursor() as cursor:
             self._name(cursor, streams, {})
 
-    def _name(self, cursor: psycopg.Cursor[Any], streams: Mapping[str, str], before: Mapping[str, str]) -> None:
-        """Keep the ids of the streams that a batch was read from, where they are not those `before`."""
-        if news := {name: identity for name, identity in streams.items() if before.get(name) != identity}:
-            cursor.executemany(
-                "INSERT INTO tier_streams (tier, stream, id) VALUES (%s, %s, %s)"
-                " ON CONFLICT (tier, stream) DO UPDATE SET (id, at) = (excluded.id, now())",
-                [(self.tier, *item) for item in news.items()],
-            )
+    def _name(self, cursor: psycopg.Cursor[Any], streams: Mapping[str, str], epochs: Mapping[str, int]) -> None:
+        """Keep the ids of the streams that a batch was read from, and the epochs of the leaders of all their partitions."""
+        leaders = [(*place.rpartition("/")[::2], epoch) for place, epoch in epochs.items()]
+        of_each = {stream: {number: epoch for topic, number, epoch in leaders if topic == stream} for stream in streams}
+        cursor.executemany(
+            "INSERT INTO tier_streams (tier, stream, id, epochs) VALUES (%s, %s, %s, %s)"
+            " ON CONFLICT (tier, stream) DO UPDATE SET (id, epochs, at) = (excluded.id, excluded.epochs, now())",
+            [(self.tier, stream, identity, json.dumps(of_each[stream])) for stream, identity in streams.items()],
+        )
 
     def _claim(self, cursor: psycopg.Cursor[Any], epoch: int) -> None:
         """Lock the tier's row until the transaction ends, and take the right to write, unless another's is better."""
@@ -384,11 +394,13 @@ class Ledger(Connected):
                 [(self.tier, path, list(position)) for path, position in marks.items()],
             )
 
-    def _record(self, cursor: psycopg.Cursor[Any], number: int, batch: Batch, counts: Counts, replay: int | None = None) -> None:
+    def _record(  # noqa: PLR0913 — what the ledger has of a batch
+        self, cursor: psycopg.Cursor[Any], number: int, batch: Batch, counts: Counts, *, with_epochs: bool, replay: int | None = None
+    ) -> None:
         cursor.execute(
             "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays,"
-            " late, lost, written, replay) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (self.tier, self.incarnation, number, json.dumps(batch.begins), json.dumps(batch.ends), *counts[:-1], replay),
+            " late, lost, written, replay, with_epochs) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (self.tier, self.incarnation, number, json.dumps(batch.begins), json.dumps(batch.ends), *counts[:-1], replay, with_epochs),
         )
 
 

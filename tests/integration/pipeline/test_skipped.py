@@ -1,8 +1,6 @@
 """Records that are gone before a tier has read them: it stands still until a person has it go on without, and that is told as a loss."""
 
 import json
-import subprocess
-import sys
 from contextlib import closing
 from typing import Any
 
@@ -15,8 +13,8 @@ from ops.model.incarnation import State, TierWanted
 from pipeline import declare
 from pipeline.audit.__main__ import Auditor
 from pipeline.driver.streams import Streams
-from tests.integration.pipeline.topics import copied, loaded, put
-from tests.lab import ROOT, Lab, until
+from tests.integration.pipeline.topics import copied, loaded, put, skip
+from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.loading"
 PIPELINE = declare.load(PIPELINE_MODULE)
@@ -32,11 +30,10 @@ def delete(lab: Lab, before: int) -> None:
         done.result(30)
 
 
-def skip(lab: Lab, *words: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "pipeline.skip", *words, "--json"]
-    done = subprocess.run(command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
+def skipped(lab: Lab, *words: str) -> list[dict[str, Any]]:
+    done = skip(lab, *words)
     assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    return list(json.loads(done.stdout)["skipped"])
 
 
 def losses(lab: Lab) -> list[tuple[Any, ...]]:
@@ -59,7 +56,7 @@ def test_what_is_gone_is_skipped_when_a_person_says_so(lab: Lab, tier: str) -> N
         before = out()
         put(lab, at + FIRST, 1)  # by this one it is known that those before it are out
         there = until("one more is out", lambda: out() - before == 1) + before
-        assert skip(lab, tier)["skipped"] == [], "nothing is gone"
+        assert skipped(lab, tier) == [], "nothing is gone"
         lab.own(tier, 2)
         lab.wait(tier, 1, State.STOPPED)
         lab.retire(tier, 1)
@@ -70,10 +67,10 @@ def test_what_is_gone_is_skipped_when_a_person_says_so(lab: Lab, tier: str) -> N
         report = lab.wait(tier, 2, State.FAILED)
         assert "were never processed and are no longer there; `sluice skip` has the tier go on without them" in str(report.error)
         lab.retire(tier, 2)
-        found = skip(lab, tier, "--dry-run")["skipped"]
+        found = skipped(lab, tier, "--dry-run")
         ((_, gone),) = [each.values() for each in found]
         assert GONE <= gone <= GONE + 1, "of the last one it may not be known that it is out"
-        assert skip(lab, tier)["skipped"] == found
+        assert skipped(lab, tier) == found
         wanted = lab.channel.read(paths.wanted(tier), TierWanted)
         assert wanted is not None
         assert wanted.value.attempt == 1

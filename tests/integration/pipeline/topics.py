@@ -1,10 +1,13 @@
-"""Records for the pipeline `loading`, how many of them are out, and topics that are deleted and made anew."""
+"""Records for the pipeline `loading`, how many of them are out, topics that are deleted and made anew, and `sluice skip`."""
+
+import subprocess
+import sys
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pipeline.driver.streams import Streams
-from tests.lab import Lab, until
+from tests.lab import ROOT, Lab, until
 
 
 def put(lab: Lab, first: int, count: int) -> None:
@@ -23,6 +26,12 @@ def loaded(lab: Lab) -> int:
 def copied(streams: Streams) -> int:
     """Return how many records are in the stream."""
     return sum(streams.bounds(["copied"]).ends.values())
+
+
+def skip(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
+    """Have a tier skip what is gone, as a person does, and return what the command says."""
+    command = [sys.executable, "-m", "pipeline.skip", *words, "--json"]
+    return subprocess.run(command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
 
 
 def make_anew(lab: Lab, topic: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from ops.model.incarnation import Receipt
 from ops.model.tier import Kind, Mode
 from pipeline.declare import Stream, Tier
 from pipeline.driver import into_streams, reading
@@ -16,6 +17,7 @@ from pipeline.driver.into_streams import IntoStreams
 from pipeline.driver.positions import GoneError
 from pipeline.driver.streams import Bounds, NoStreamError, StreamError
 from pipeline.driver.workers import CapacityError
+from tests.unit.pipeline.answers import Answers
 from tests.unit.pipeline.few import ONE, Few
 
 BATCH = 100
@@ -303,39 +305,23 @@ def test_it_does_not_go_on_where_new_records_have_the_places_of_old_ones(gate, g
     assert gate.run().positions == {RAW: 70}
 
 
-class Ids:
-    """Kafka's ids of the input, as a test has them."""
-
-    def __init__(self):
-        self.raw = "first"
-
-    def of(self, _topics):
-        return {"raw": self.raw}
-
-    def ask(self, _topics):
-        return {"raw": SimpleNamespace(done=lambda: True)}
-
-    def answer(self, _asked):
-        return self.of([])
-
-
 def test_it_does_not_go_on_in_a_stream_that_was_made_anew(gate, given):
-    ids, given.end = Ids(), 50
-    said = [{"raw": "first"}]
+    ids, given.end = Answers(), 50
+    said = [Receipt(positions={RAW: 20}, streams={"raw": "first"}, at=0.0)]
     gate._setting = replace(gate._setting, started=lambda: [{RAW: 20}])
-    gate._inputs = SameStreams(Watch(ids, ["raw"]), lambda: said, "")
+    gate._inputs = SameStreams(Watch(ids), lambda: said, "")
     assert gate.run().streams == {"raw": "first"}
     assert gate.hold().streams == {"raw": "first"}
-    ids.raw, given.end = "second", 500
+    ids.id, given.end = "second", 500
     with pytest.raises(GoneError, match="raw: the stream was deleted and made anew"):
         gate.run()
 
 
 def test_a_stream_that_is_made_anew_under_it_stops_its_query(gate, given):
-    ids, given.end = Ids(), 50
-    gate._inputs = SameStreams(Watch(ids, ["raw"]), list, "")
+    ids, given.end = Answers(), 50
+    gate._inputs = SameStreams(Watch(ids), list, "")
     gate.run()
-    query, ids.raw = gate._query, "second"
+    query, ids.id = gate._query, "second"
     gate.check()
     with pytest.raises(GoneError, match="raw: the stream was deleted and made anew"):
         gate.check()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pipeline.driver.identity import EVERY_SECONDS, UNKNOWN, Identities, Watch, changed, of_positions, refuse_changed
 from pipeline.driver.positions import GoneError
 from pipeline.driver.streams import NoStreamError, StreamError
+from pipeline.driver.truncation import Logs
 
 IDS = st.dictionaries(st.sampled_from(["raw", "hits"]), st.sampled_from("abc"))
 
@@ -21,7 +22,24 @@ class Kafka(Identities):
 
     def __init__(self, **topics: str | KafkaException) -> None:
         super().__init__("kafka:9092")
-        self.topics, self.asked = topics, 0
+        self.topics, self.asked, self.epoch, self.log = topics, 0, 3, 100
+        self.stale: list[KafkaException] = []
+        self.empty = 0
+
+    def ask_ends(self, places: Any) -> dict[str, Future[Any]]:
+        answers: dict[str, Future[Any]] = {place: Future() for place in places}
+        for future in answers.values():
+            if self.stale:
+                future.set_exception(self.stale.pop())
+            elif self.empty:
+                self.empty -= 1
+                future.set_result(SimpleNamespace(offset=-1001, leader_epoch=None))
+            else:
+                future.set_result(SimpleNamespace(offset=self.log, leader_epoch=self.epoch))
+        return answers
+
+    def resumed(self, positions: Any, _epochs: Any) -> dict[str, int]:
+        return {place: min(position, self.log) for place, position in positions.items()}
 
     def ask(self, topics: Any) -> dict[str, Future[Any]]:
         self.asked += 1
@@ -71,13 +89,56 @@ def test_a_stream_that_is_gone_is_no_kafka_that_is_away() -> None:
 def test_a_watch_asks_now_and_then_and_does_not_wait() -> None:
     clock = [0.0]
     kafka = Kafka(raw="a")
-    watch = Watch(kafka, ["raw"], lambda: clock[0])
-    assert watch.news() == {}, "it is only asked"
-    assert watch.news() == {"raw": "a"}
-    assert watch.news() == {}
-    assert kafka.asked == 1
+    watch = Watch(kafka, lambda: clock[0])
+    assert watch.now(["raw/0"]) == Logs({"raw": "a"}, {"raw/0": 3})
+    assert watch.news() is None, "it is only asked"
+    assert watch.news() == Logs({"raw": "a"}, {"raw/0": 3})
+    assert watch.news() is None
+    assert kafka.asked == 2
     clock[0] += EVERY_SECONDS
     kafka.topics["raw"] = KafkaException(KafkaError(KafkaError._TIMED_OUT))
-    assert (watch.news(), watch.news()) == ({}, {}), "no answer is no news"
-    assert kafka.asked == 2
-    assert Watch(None, ["raw"]).now() == Watch(None, ["raw"]).news() == {}
+    assert (watch.news(), watch.news()) == (None, None), "no answer is no news"
+    assert kafka.asked == 3
+    assert (Watch(None).now(["raw/0"]), Watch(None).news()) == (Logs(), None)
+
+
+def test_only_partitions_with_another_leader_are_asked_about() -> None:
+    kafka = Kafka(raw="a")
+    assert kafka.cut({"raw/0": 120}, {"raw/0": 3}, {"raw/0": 3}) == {}, "nobody was elected, so nothing was cut back"
+    assert kafka.cut({"raw/0": 120}, {"raw/0": 3}, {"raw/0": 4}) == {"raw/0": 100}
+    assert kafka.cut({"raw/0": 100}, {"raw/0": 3}, {"raw/0": 4}) == {}
+    assert kafka.cut({"raw/0": 120}, {}, {"raw/0": 4}) == {}, "a position of before epochs were kept"
+    assert kafka.cut({}, {"raw/0": 3}, {"raw/0": 0}) == {}, "a stream that was made anew, and that a person has had read from its start"
+
+
+def test_who_is_refused_for_the_leader_that_it_knows_asks_anew() -> None:
+    kafka = Kafka(raw="a")
+    kafka._connected()
+    kafka.stale = [KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH))]
+    assert kafka.ends(kafka.ask_ends(["raw/0"])) == {"raw/0": (100, 3)}
+    assert kafka._admin is None, "its client would ask by the same leader for minutes"
+    kafka.empty = 1
+    assert kafka.ends(kafka.ask_ends(["raw/0"])) == {"raw/0": (100, 3)}, "so a client answers whose leader is down"
+    kafka.empty = 2
+    with pytest.raises(StreamError, match="does not tell the leader of raw/0"):
+        kafka.ends(kafka.ask_ends(["raw/0"]))
+    kafka.epoch = 0
+    assert kafka.ends(kafka.ask_ends(["raw/0"])) == {"raw/0": (100, 0)}, "the first leader"
+
+
+def test_a_broker_that_knows_less_than_was_known_is_not_believed() -> None:
+    with pytest.raises(StreamError, match="epoch 2 of the leader of raw/0, and 3 was told before"):
+        Kafka(raw="a").cut({"raw/0": 120}, {"raw/0": 3}, {"raw/0": 2})
+
+
+def test_a_client_that_gets_no_answer_is_replaced() -> None:
+    kafka = Kafka(raw=KafkaException(KafkaError(KafkaError._TIMED_OUT, "Timed out waiting for controller")))
+    kafka._connected()
+    with pytest.raises(StreamError, match="Timed out waiting for controller"):
+        kafka.of(["raw"])
+    assert kafka._admin is None, "it would wait for a controller that is down until that one is back"
+    kafka._connected()
+    kafka.topics["raw"] = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    with pytest.raises(NoStreamError):
+        kafka.of(["raw"])
+    assert kafka._admin is not None, "that is an answer"

@@ -15,13 +15,16 @@ from pipeline.declare import DeclarationError, Stream, Tier
 from pipeline.driver import into_sink
 from pipeline.driver.engine import Setting
 from pipeline.driver.identity import Watch
-from pipeline.driver.into_sink import HeldError, IntoSink, NamesakesError, refuse_namesakes
+from pipeline.driver.into_sink import HeldError, IntoSink
 from pipeline.driver.positions import GoneError
+from pipeline.driver.rows import NamesakesError, refuse_namesakes
 from pipeline.driver.streams import Bounds, NoStreamError, StreamError
+from pipeline.driver.truncation import ReadAgainError
 from pipeline.sinks.batches import Batch, Last
 from pipeline.sinks.ledger import Counts
 from pipeline.sinks.sink import SinkAwayError
 from pipeline.sinks.table import Totals
+from tests.unit.pipeline.answers import Answers
 
 SUMS = Totals("sums", {"who": "text", "n": "bigint"}, key=("who",))
 LAST = Last(7, {"hits/0": 15}, 0.0, 0.0)
@@ -35,7 +38,7 @@ class Query(IntoSink):
         self.begun: list[dict[str, int]] = []
         self.trouble: Exception | None = None
         self.last: Last | None = LAST
-        self._ledger = cast("Any", SimpleNamespace(last=self._look, number=7))
+        self._ledger = cast("Any", SimpleNamespace(last=self._look, number=7, adopt=lambda *_: None))
 
     def _look(self) -> Last | None:
         if self.trouble is not None:
@@ -55,7 +58,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def query(oldest: int = 0, end: int = 20, stream: Stream | None = None) -> Query:
-    given = SimpleNamespace(renew=lambda: None, bounds=lambda _topics: Bounds({"hits/0": oldest}, {"hits/0": end}))
+    bounds = Bounds({"hits/0": oldest}, {"hits/0": end})
+    given = SimpleNamespace(renew=lambda: None, bounds=lambda _topics: bounds, places=lambda _topics: ["hits/0"])
     tier = Tier("counts", Kind.PROCESSING, (stream or Stream("hits", "who string"),), lambda hits: hits, sink=SUMS)
     words: Any = (None, tier, 3, given, "kafka", "postgres", None, list, lambda: 1, lambda: True)
     return Query(Setting(*words))
@@ -136,19 +140,9 @@ def test_where_a_stream_was_made_anew_it_says_how_to_go_on() -> None:
         query(0, 9, Stream("hits")).run()
 
 
-class Ids:
-    """Kafka's ids of the input, as a test has them."""
-
-    def __init__(self, hits: str) -> None:
-        self.hits = hits
-
-    def of(self, _topics: object) -> dict[str, str]:
-        return {"hits": self.hits}
-
-
 def test_a_stream_that_was_made_anew_is_not_read_from_the_old_place() -> None:
     made = query(0, 500)
-    made._watch = Watch(cast("Any", Ids("second")), ["hits"])
+    made._watch = Watch(Answers("second"))
     made.last = replace(LAST, streams={"hits": "first"})
     with pytest.raises(GoneError, match=r"hits: the stream was deleted and made anew.*`sluice skip counts`"):
         made.run()
@@ -158,20 +152,54 @@ def test_a_stream_that_was_made_anew_is_not_read_from_the_old_place() -> None:
 
 def test_an_id_that_was_not_known_is_taken_once() -> None:
     made, adopted = query(0, 500), list[dict[str, str]]()
-    made._watch = Watch(cast("Any", Ids("first")), ["hits"])
+    made._watch = Watch(Answers("first"))
     made._ledger.adopt = adopted.append  # type: ignore[method-assign]
-    assert made.run().streams == {"hits": "first"}
+    began = made.run()
+    assert (began.streams, began.epochs) == ({"hits": "first"}, {"hits/0": 3})
     assert adopted == [{"hits": "first"}]
 
 
+def test_a_partition_that_was_cut_back_below_the_ledger_is_not_read_on() -> None:
+    made, ids = query(0, 500), Answers("first")
+    made._watch = Watch(ids)
+    made.last = replace(LAST, streams={"hits": "first"}, epochs={"hits/0": 3})
+    assert made.run().positions == {"hits/0": 15}
+    ids.epoch = 4
+    assert made.run().epochs == {"hits/0": 4}, "a leader was elected, and has what was read"
+    ids.end = 14
+    with pytest.raises(GoneError, match=r"hits/0 was cut back to offset 14, and was read up to 15: .*`sluice skip counts`"):
+        made.run()
+    made.last = replace(LAST, ends={})
+    assert made.run().positions == {"hits/0": 0}, "a person has had it go on with the oldest"
+
+
+def test_a_batch_that_was_read_while_a_leader_was_elected_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, ids, written = query(0, 500), Answers("first"), list[Batch]()
+    made._watch = Watch(ids)
+    made.last = replace(LAST, streams={"hits": "first"}, epochs={"hits/0": 3})
+    made.run()
+    monkeypatch.setattr(made, "_write", lambda _rows, batch: written.append(batch))
+    ids.epoch = 4
+    with pytest.raises(ReadAgainError, match="hits/0"):
+        made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
+    assert written == []
+    made._query, made._error = cast("Any", SimpleNamespace(isActive=False)), ReadAgainError(["hits/0"])
+    began = len(made.begun)
+    made.check()
+    assert len(made.begun) == began + 1
+    assert made._setting.flow.restarts == 0, "an election is no failure"
+    made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
+    assert [batch.epochs for batch in written] == [{"hits/0": 4}]
+
+
 def test_a_batch_is_not_written_when_its_stream_was_made_anew_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, ids, written = query(0, 500), Ids("first"), list[Batch]()
-    made._watch = Watch(cast("Any", ids), ["hits"])
+    made, ids, written = query(0, 500), Answers("first"), list[Batch]()
+    made._watch = Watch(ids)
     made.last = replace(LAST, streams={"hits": "first"})
     made.run()
     monkeypatch.setattr(made, "_write", lambda _rows, batch: written.append(batch))
     made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
-    ids.hits = "second"
+    ids.id = "second"
     with pytest.raises(GoneError, match="made anew"):
         made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
     assert len(written) == 1

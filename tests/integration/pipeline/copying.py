@@ -1,0 +1,39 @@
+"""A pipeline for tests: what comes from outside is copied into streams, in micro-batches and in realtime, and one goes into a table."""
+
+from pyspark.sql import DataFrame
+
+from ops.model.resources import Quantum
+from ops.model.tier import Delivery, Kind, Mode
+from pipeline.declare import Pipeline, Stream, Tier
+from pipeline.sinks.table import Once
+
+RAW, COPIED = Stream("raw"), Stream("copied", "line string")
+LIVE, FOLLOWED = Stream("live"), Stream("followed", "line string")
+STEADY, PASSED = Stream("steady"), Stream("passed", "line string")
+SLOT = Quantum(cpu=1, memory=750, threads=4)
+DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
+
+
+def named(raw: DataFrame) -> DataFrame:
+    """Name the column."""
+    return raw.withColumnRenamed("value", "line")
+
+
+PIPELINE = Pipeline(
+    (
+        Tier("copy", Kind.ENTRY, (RAW,), named, outputs=(COPIED,), quantum=SLOT, driver=DRIVER),
+        Tier(
+            "load",
+            Kind.OUTBOUND,
+            (COPIED,),
+            lambda copied: copied,
+            sink=Once("loaded", {"line": "text"}),
+            delivery=Delivery.EXACTLY_ONCE,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier("pass", Kind.ENTRY, (STEADY,), named, outputs=(PASSED,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+        Tier("keep", Kind.ENTRY, (STEADY,), named, sink=Once("kept", {"line": "text"}), quantum=SLOT, driver=DRIVER),
+        Tier("follow", Kind.ENTRY, (LIVE,), named, outputs=(FOLLOWED,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+    )
+)
