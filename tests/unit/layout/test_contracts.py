@@ -40,9 +40,3 @@ def test_the_lock_pins_every_dependency_with_a_checksum_and_names_no_address() -
     names = {re.sub("[-_.]+", "-", re.split(r"[\[<>=! ]", each)[0]).lower() for each in wanted}
     assert names <= pinned
     assert body.count("--hash=sha256:") >= len(pinned)
-
-
-def test_no_module_is_too_long_to_read() -> None:
-    for folder in ("ops", "pipeline", "plugins", "dags"):
-        for path in (ROOT / folder).rglob("*.py"):
-            assert len(path.read_text().splitlines()) <= 450, path
