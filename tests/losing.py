@@ -65,11 +65,13 @@ class Server:
         """Begin with an empty folder."""
         self._device = device
         self._nodes = {1: Node()}
+        self._numbers = {id(self._nodes[1]): 1}
         self.moments: list[dict[Way, Any]] = []
         """What a loss of power would leave, after each change."""
-        self._note()
+        self.changed()
 
-    def _note(self) -> None:
+    def changed(self) -> None:
+        """Note what is left after a change."""
         self.moments.append({way: self._nodes[1].left(way) for way in WAYS})
 
     def serve(self) -> None:
@@ -88,7 +90,7 @@ class Server:
         with suppress(FileNotFoundError):  # whoever asked has been interrupted
             os.write(self._device, struct.pack("<IiQ", 16 + len(said), code, unique) + said)
         if answer in self._changes and code == 0:
-            self._note()
+            self.changed()
 
     @staticmethod
     def _refused() -> bytes:
@@ -102,11 +104,12 @@ class Server:
         return struct.pack("<6Q10I", self._number(node), size, 0, now, now, now, 0, 0, 0, kind | node.mode, 1, 0, 0, 0, 4096, 0)
 
     def _number(self, node: Node) -> int:
-        return next(number for number, each in self._nodes.items() if each is node)
+        return self._numbers[id(node)]
 
     def _entry(self, node: Node) -> bytes:
-        if not any(each is node for each in self._nodes.values()):
-            self._nodes[max(self._nodes) + 1] = node
+        if id(node) not in self._numbers:
+            self._numbers[id(node)] = number = len(self._nodes) + 1
+            self._nodes[number] = node
         return struct.pack("<4Q2I", self._number(node), 0, 0, 0, 0, 0) + self._attributes(node)
 
     def _names(self, at: int) -> dict[str, Node]:
@@ -219,44 +222,66 @@ def _name(body: bytes) -> str:
     return body.split(b"\0", 1)[0].decode()
 
 
-def main(folder: Path) -> None:
-    """Serve a folder; for each line that comes say all moments so far."""
+def mount(folder: Path) -> int:
+    """Mount at a folder; return the device on which the kernel asks."""
     device = os.open("/dev/fuse", os.O_RDWR)
     libc = ctypes.CDLL(None, use_errno=True)
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0".encode()
     if libc.mount(b"losing", bytes(folder), b"fuse", 0, options):
         raise OSError(ctypes.get_errno(), "mount")
-    server = Server(device)
-    sys.stdout.write("mounted\n")
-    sys.stdout.flush()
+    return device
+
+
+def answer_all(device: int, server: Server, told: Callable[[str], str]) -> None:
+    """Answer the kernel until nothing is mounted any more, and each line of the test with what `told` returns for it."""
+    _say("mounted")
     while True:
         ready, _, _ = select.select([device, sys.stdin], [], [])
-        if device in ready:
+        if sys.stdin in ready:
+            if not (line := sys.stdin.readline()):
+                return
+            _say(told(line))
+        elif device in ready:
             try:
                 server.serve()
             except OSError:
                 return  # it is mounted no more
-        elif not sys.stdin.readline():
-            return
-        else:
-            sys.stdout.write(json.dumps(server.moments) + "\n")
-            sys.stdout.flush()
 
 
-class Losing:
-    """The file system, as a test has it."""
+def _say(what: str) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+
+
+def main(folder: Path) -> None:
+    """Serve a folder; for each line that comes say all moments so far."""
+    device = mount(folder)
+    server = Server(device)
+    answer_all(device, server, lambda _line: json.dumps(server.moments))
+
+
+class Mounted:
+    """A file system that a process of its own serves, as a test has it."""
 
     def __init__(self, folder: Path, process: "subprocess.Popen[str]") -> None:
         """Know where it is mounted, and who serves it."""
         self.folder, self._process = folder, process
 
-    def moments(self) -> list[dict[Way, Any]]:
-        """Return what a loss of power after each change would have left, in each way; the last one is now."""
+    def tell(self, line: str) -> str:
+        """Tell the process something, and return its answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("?\n")
+        self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
-        moments: list[dict[Way, Any]] = json.loads(self._process.stdout.readline())
+        return self._process.stdout.readline()
+
+
+class Losing(Mounted):
+    """The file system that loses what was not synced."""
+
+    def moments(self) -> list[dict[Way, Any]]:
+        """Return what a loss of power after each change would have left, in each way; the last one is now."""
+        moments: list[dict[Way, Any]] = json.loads(self.tell("?"))
         return moments
 
 
@@ -271,20 +296,27 @@ def restore(left: Any, folder: Path) -> None:
 
 
 @contextmanager
-def losing(folder: Path) -> Iterator[Losing]:
-    """Mount one at an empty folder."""
+def served(folder: Path, module: str) -> "Iterator[subprocess.Popen[str]]":
+    """Mount what a module serves at an empty folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tests.losing", str(folder)]
+    command = [sys.executable, "-m", module, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "mounted\n"
         try:
-            yield Losing(folder, process)
+            yield process
         finally:
             ctypes.CDLL(None).umount2(bytes(folder), DETACH)
             assert process.stdin is not None
             process.stdin.close()
             process.wait(20)
+
+
+@contextmanager
+def losing(folder: Path) -> Iterator[Losing]:
+    """Mount one at an empty folder."""
+    with served(folder, "tests.losing") as process:
+        yield Losing(folder, process)
 
 
 if __name__ == "__main__":

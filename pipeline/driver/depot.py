@@ -25,6 +25,8 @@ FILE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpoin
 """A file is there when its upload is complete, and not before. Spark's other one renames, which in S3 is a copy."""
 CRC_HEAD, CRC = 8, 4
 """Bytes of a head in Hadoop's files of checksums, which ends with how many bytes each checksum is of; bytes of a checksum."""
+PROBE = 64 * 1024
+"""Bytes."""
 AT_ONCE = 1000
 """The most files that S3 removes in one request."""
 
@@ -72,6 +74,10 @@ class Depot(ABC):
     @abstractmethod
     def is_whole(self, name: str) -> bool:
         """Tell whether a file is as long as when it was written, as far as that is known."""
+
+    @abstractmethod
+    def probe(self) -> None:
+        """Write a small file and remove it; OSError where that fails."""
 
     @abstractmethod
     def sync(self, folder: str) -> None:
@@ -147,6 +153,16 @@ class Folder(Depot):
             return path.exists()  # without checksums: nobody knows
         each = int.from_bytes(checksums[4:CRC_HEAD])
         return each > 0 and len(checksums) == CRC_HEAD + CRC * -(-size // each)
+
+    def probe(self) -> None:
+        """Write as much as the files of a small batch have."""
+        make_folders(self.path)
+        probe = self.path / f"probe-{os.getpid()}"
+        try:
+            probe.write_bytes(bytes(PROBE))
+            sync(probe)
+        finally:
+            probe.unlink(missing_ok=True)
 
     def sync(self, folder: str) -> None:
         """Sync each."""
@@ -241,6 +257,9 @@ class Bucket(Depot):
     def is_whole(self, name: str) -> bool:  # noqa: ARG002 - the same of each
         """Tell that it is: an upload is there as a whole or not at all."""
         return True
+
+    def probe(self) -> None:
+        """Do nothing: a bucket is never full, and what is slow there is tried again by S3A."""
 
     def sync(self, folder: str) -> None:
         """Do nothing: what S3 has taken stays."""

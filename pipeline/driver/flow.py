@@ -79,6 +79,10 @@ class Flow:
     """It was held back, and lets records in batch by batch."""
     away: str | None = None
     """Why the sink, or what a batch needs besides, takes nothing now; None likewise."""
+    unanswered: str | None = None
+    """Why Kafka did not say at the last look how far its streams go; None likewise."""
+    checkpoint: str | None = None
+    """Why the disk of the tier's checkpoints takes nothing, or takes long; None likewise."""
     unread: str | None = None
     """Why it does not read partitions that were added."""
     narrow: str | None = None
@@ -102,6 +106,11 @@ class Flow:
     failure: str | None = None
     """Why it failed last."""
     phases: Histogram = field(default_factory=_phases)
+
+    @property
+    def waits_for(self) -> str | None:
+        """What the tier waits for, as `sluice status` shows it."""
+        return self.away or self.checkpoint or self.unanswered
 
 
 def raised(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:

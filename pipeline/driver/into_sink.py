@@ -35,7 +35,7 @@ from pipeline.driver.failure import plainly
 from pipeline.driver.flow import Commits, raised
 from pipeline.driver.identity import Watch, of_positions, refuse_changed
 from pipeline.driver.intake import portion
-from pipeline.driver.patience import run_again
+from pipeline.driver.patience import bear, run_again
 from pipeline.driver.positions import refuse_shorter, start
 from pipeline.driver.restarts import Restarts
 from pipeline.driver.rows import refuse_namesakes, sink_rows
@@ -197,12 +197,8 @@ class IntoSink(Engine):
             self._restarts.put_off(now, 0.0)
         elif query is not None and not query.isActive:
             error = self._error or query.exception() or RuntimeError("the query ended without an error")
-            if isinstance(error, FencedError) or not self._restarts.failed(now):
-                raise error
+            bear(error, self._restarts, self._setting.flow, give_up=isinstance(error, FencedError))
             self._query = None
-            self._setting.flow.restarts += 1
-            self._setting.flow.failure = plainly(error)
-            log.warning("the query failed and is begun again in place", error=self._setting.flow.failure)
         if self._restarts.overdue(now) >= 0:
             run_again(self.run, self._restarts, self._setting.flow)
 

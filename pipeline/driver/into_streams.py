@@ -14,6 +14,8 @@ from ops.model.tier import Mode
 from ops.model.ways import Ways
 from pipeline import lineage
 from pipeline.driver.added import Added
+from pipeline.driver.checkpoint_disk import require_room
+from pipeline.driver.depot import Folder
 from pipeline.driver.engine import (
     Engine,
     Setting,
@@ -31,7 +33,7 @@ from pipeline.driver.handover import Handover
 from pipeline.driver.holes import guard
 from pipeline.driver.identity import SameStreams, Watch
 from pipeline.driver.intake import Intake, portion
-from pipeline.driver.patience import is_away, run_again
+from pipeline.driver.patience import bear, is_away, run_again
 from pipeline.driver.positions import OTHER_NAME, GoneError
 from pipeline.driver.reached import EVERY_SECONDS, Reached
 from pipeline.driver.reading import Reading
@@ -126,6 +128,7 @@ class IntoStreams(Engine):
     def _begin(self, begins: dict[str, int], inputs: dict[str, int], outputs: dict[str, int], *, metered: bool) -> None:
         """Begin a run there: one that flows, or one that lets in by measure, and nothing while the tier is held back."""
         setting = self._setting
+        require_room(Folder(setting.checkpoints))
         self._own.append(begins)
         folder, self._by = self._next_run()
         drop_runs(setting.checkpoints, setting.incarnation, self._run, earlier=setting.owns())
@@ -294,12 +297,8 @@ class IntoStreams(Engine):
         now, error, workers = time.monotonic(), self._failure(), self._setting.workers
         if error is not None:
             short = len(workers.working()) < workers.awake
-            if (short and self._setting.relieved()) or not self._restarts.failed(now):
-                raise error
+            bear(error, self._restarts, self._setting.flow, give_up=short and self._setting.relieved())
             self._query = None
-            self._setting.flow.restarts += 1
-            self._setting.flow.failure = plainly(error)
-            log.warning("the query failed and is begun again in place", error=self._setting.flow.failure)
         late = self._restarts.overdue(now)
         if late < 0:
             return

@@ -206,5 +206,5 @@ class Life:
             self._follow.note(gap_seconds=round(gap, 3))
         if self._flow.looked is not None:
             self._follow.note(measured=True, pressure=self._flow.pressure)
-        self._follow.note(metered=self._flow.metered, unread=self._flow.unread, away=self._flow.away, narrow=self._flow.narrow)
+        self._follow.note(metered=self._flow.metered, unread=self._flow.unread, away=self._flow.waits_for, narrow=self._flow.narrow)
         self._follow.note(hung=None if self._flow.hung is None else self._flow.hung.sentence)

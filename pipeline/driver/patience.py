@@ -1,4 +1,4 @@
-"""What a driver cannot begin without may be away: Kafka, PostgreSQL, ZooKeeper. It waits, and says what for; nobody counts that."""
+"""What a driver needs may be away: Kafka, PostgreSQL, ZooKeeper, or room on a disk. It waits, and says what for; nobody counts that."""
 
 import time
 from collections.abc import Callable
@@ -9,6 +9,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from ops.channel.client import ChannelAwayError
+from pipeline.driver.checkpoint_disk import lacks_room
 from pipeline.driver.failure import plainly
 from pipeline.driver.streams import NoStreamError, StreamError
 from pipeline.postgres import AWAY
@@ -22,11 +23,31 @@ log = structlog.get_logger()
 
 AGAIN_SECONDS = 2.0
 """Between two tries."""
+ROOM_SECONDS = 5.0
+"""The same where a disk is full: each try begins a query."""
 
 
 def is_away(error: Exception) -> bool:
-    """Tell whether an error means that a service does not answer now; a stream that is not there will not come by waiting."""
-    return isinstance(error, (*AWAY, StreamError, KafkaException, ChannelAwayError)) and not isinstance(error, NoStreamError)
+    """Tell whether a service does not answer now, or a disk is full; a stream that is not there will not come by waiting."""
+    away = isinstance(error, (*AWAY, StreamError, KafkaException, ChannelAwayError)) or lacks_room(error)
+    return away and not isinstance(error, NoStreamError)
+
+
+def bear(error: BaseException, restarts: "Restarts", flow: "Flow", *, give_up: bool) -> None:
+    """Have a query that has failed begun again in place, or raise its error: to `give_up`, or since it fails too often.
+
+    What a full disk has ended is begun again for as long as it takes, and has not failed.
+    """
+    if lacks_room(error):
+        restarts.put_off(time.monotonic(), ROOM_SECONDS)
+        flow.away = plainly(error)
+        log.warning("the query is begun again once a disk has room", away=flow.away)
+        return
+    if give_up or not restarts.failed(time.monotonic()):
+        raise error
+    flow.restarts += 1
+    flow.failure = plainly(error)
+    log.warning("the query failed and is begun again in place", error=flow.failure)
 
 
 def run_again(run: Callable[[], object], restarts: "Restarts", flow: "Flow") -> None:

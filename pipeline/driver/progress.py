@@ -18,6 +18,7 @@ from ops.model.tier import Mode
 from pipeline.driver.behind import Behind, Look
 from pipeline.driver.failure import plainly
 from pipeline.driver.flow import raised
+from pipeline.driver.patience import is_away
 from pipeline.driver.slots import SlotCounts
 from pipeline.driver.streams import Seen, Streams, split
 from pipeline.driver.task_watchdog import TaskWatchdog
@@ -88,19 +89,29 @@ class Progress:
             began = self._began()
             if began is None:
                 self._before, self._flow.lag, self._flow.state, self._flow.looked = None, {}, {}, None
-                self._flow.waiting, self._flow.pressure, self._ends = {}, None, {}
+                self._flow.waiting, self._flow.pressure, self._ends, self._flow.unanswered = {}, None, {}, None
                 self._behind.forget()
                 self._watchdog.forget()
                 self._read, self._written = Growth(), Growth()
                 continue
             try:
-                self._write(self._measure(began))
+                self._write(self._look(began))
                 self._said = False
             except Exception as error:  # noqa: BLE001 — of Kafka, PostgreSQL, a JVM: whatever it is, the next look is made
                 if not self._said:
                     log.warning("progress is not written; data is not affected", error=plainly(error))
                 self._said = True
                 self._connection = None
+
+    def _look(self, began: dict[str, int]) -> TierProgress:
+        """Measure; note where Kafka does not answer: queries and executors wait for it without a word."""
+        try:
+            found = self._measure(began)
+        except Exception as error:
+            self._flow.unanswered = plainly(error) if is_away(error) else None
+            raise
+        self._flow.unanswered = None
+        return found
 
     def _measure(self, began: dict[str, int]) -> TierProgress:
         setting, flow = self._setting, self._flow

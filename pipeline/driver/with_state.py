@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 
 from ops.model.incarnation import Receipt
 from pipeline.absorbing import UNMATCHED, absorbed, counted, hold_watermark, output_mode
+from pipeline.driver.checkpoint_disk import CheckpointDisk, lacks_room, require_room
 from pipeline.driver.checkpoints import Checkpoints, Code
 from pipeline.driver.depot import Depot
 from pipeline.driver.engine import Setting, offsets_option, source
@@ -112,6 +113,8 @@ class WithState(IntoSink):
         super().__init__(setting, sink)
         self._latest = sink
         self._checkpoints = Checkpoints(depot, Code(setting.release, setting.holds))
+        self._disk: CheckpointDisk | None = None
+        """Looked at while the query runs."""
         self._run: str | None = None
         """The folder of the checkpoint of the query that runs; a warm-up's is elsewhere."""
         self._changes = Changes(sink)
@@ -139,9 +142,27 @@ class WithState(IntoSink):
     def check(self) -> None:
         """Begin again in place as others do; on an older checkpoint where Spark could not load this one."""
         query = self._query
-        if query is not None and not query.isActive and self._loaded is not None and damaged(query.exception()):
-            self._pass_over(self._loaded)
+        if query is not None and not query.isActive:
+            if self._loaded is not None and damaged(query.exception()):
+                self._pass_over(self._loaded)
+            error = self._error or query.exception()
+            if error is not None and lacks_room(error) and self._run is not None and not self._turn:
+                self._checkpoints.depot.remove(self._run)  # what it has begun to write is in the way of the next run
         super().check()
+
+    def run(self) -> Receipt:
+        """Look at the disk for as long as the query is to run."""
+        if self._disk is None:
+            self._disk = CheckpointDisk(self._checkpoints.depot, self._setting.flow)
+            self._disk.start()
+        return super().run()
+
+    def hold(self) -> Receipt:
+        """Look at the disk no more."""
+        if self._disk is not None:
+            self._disk.stop()
+            self._disk = None
+        return super().hold()
 
     def tick(self) -> None:
         """Remove what other runs have left as soon as a batch of this one is vouched for."""
@@ -163,6 +184,7 @@ class WithState(IntoSink):
 
     def _begin(self, last: Last | None, bounds: Bounds) -> dict[str, int]:
         setting = self._setting
+        require_room(self._checkpoints.depot)
         endings = [] if last is None else [each for each in self._ledger.endings(VOUCH) if each.is_followed(bounds.oldest)]
         for key, value in self._checkpoints.depot.query.items():
             setting.session.conf.set(key, value)

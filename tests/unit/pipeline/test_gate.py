@@ -260,6 +260,20 @@ def test_it_waits_for_kafka_however_long_that_is_away(gate, given):
     assert gate._setting.flow.away is None
 
 
+def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(gate, given):
+    given.end = 50
+    gate.run()
+    for _ in range(20):
+        gate._query.isActive = False
+        gate._query.exception = lambda: RuntimeError("it wrote its offsets: java.io.IOException: No space left on device")
+        gate.check()
+        assert "No space left on device" in gate._setting.flow.away
+        pass_time(gate, given, 6)
+    assert len(gate.runs) == 21
+    assert gate._setting.flow.restarts == 0, "it never failed"
+    assert gate._setting.flow.away is None
+
+
 def test_a_query_that_runs_goes_on_while_kafka_does_not_answer_whoever_looks_at_it(gate, given):
     gate.run()
     pass_time(gate, given, 70)

@@ -31,7 +31,7 @@ def is_written(file: Path) -> bool:
 
 
 def counters(file: Path) -> tuple[int, int]:
-    python, jvm = map(int, file.read_text().split())
+    python, jvm = map(int, file.read_text().split() or (0, 0))  # it is made a moment before it is written
     return python, jvm
 
 
