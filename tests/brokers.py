@@ -72,6 +72,12 @@ class Three:
         broker.kill()
         broker.wait()
 
+    def stop(self, node: int) -> None:
+        """Have a broker hand its partitions over, and end."""
+        broker = self._running.pop(node)
+        broker.terminate()
+        broker.wait(60)
+
     def destroy(self, node: int) -> None:
         """Kill a broker, and remove all that it had."""
         self.kill(node)
@@ -87,13 +93,18 @@ class Three:
         self.admin.elect_leaders(ElectionType.UNCLEAN, lost).result(30)
         until(f"broker {node} leads again", lambda: self.leader(stream) == node, seconds=60)
 
-    def leader(self, stream: str) -> int:
-        """Return who leads the first partition of a stream; no broker's number where nobody does."""
-        return int(self.admin.list_topics(stream, timeout=10).topics[stream].partitions[0].leader)
+    def leader(self, stream: str, partition: int = 0) -> int:
+        """Return which broker leads a partition of a stream; no broker's number where none does."""
+        return int(self.admin.list_topics(stream, timeout=10).topics[stream].partitions[partition].leader)
 
     def in_sync(self, stream: str) -> set[int]:
         """Return which brokers have all of the first partition of a stream."""
         return set(self.admin.list_topics(stream, timeout=10).topics[stream].partitions[0].isrs)
+
+    def all_in_sync(self, stream: str) -> bool:
+        """Tell whether each partition of a stream has a leader, and all of its replicas are in sync."""
+        partitions = self.admin.list_topics(stream, timeout=5).topics[stream].partitions.values()
+        return all(each.leader in NODES and set(each.isrs) == set(each.replicas) for each in partitions)
 
     def end(self) -> None:
         """Kill all."""

@@ -302,7 +302,8 @@ def opened(  # noqa: PLR0913 - each is a choice of the test
     `more` is what else the site file says; `kafka` and `zookeeper` are the addresses of servers of the test's own, where it has some.
     """
     site = home / "site.yaml"
-    asked = f"pipeline: {pipeline}\nreplication: 1\npartitions: {partitions}\n{more}"
+    copies = "" if "replication:" in more else "replication: 1\n"
+    asked = f"pipeline: {pipeline}\n{copies}partitions: {partitions}\n{more}"
     site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else asked)
     env = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_PORT_BASE": str(free_base()), "SLUICE_SITE": str(site)}
     env.pop("SLUICE_ENDPOINTS", None)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.bench.conftest import keep
+from tests.integration.pipeline.delivered import DISORDER
 from tests.lab import HOSTS, Lab, until
 
 pytestmark = pytest.mark.timeout(5400)
@@ -16,14 +17,6 @@ pytestmark = pytest.mark.timeout(5400)
 KILLS = int(os.environ.get("SLUICE_BENCH_KILLS", "50"))
 RATE = int(os.environ.get("SLUICE_BENCH_RATE", "2000"))
 WAIT_SECONDS = (0.0, 12.0)
-DISORDER = """
-    select count(*) from (
-        select substring(id from 5)::bigint as number,
-               lag(substring(id from 5)::bigint) over (partition by "user", campaign order by delivered_at, ctid) as before
-        from delivered
-    ) as each where number < before
-"""
-"""Rows that were written after a later one of the same user and campaign: these come the same way all along."""
 
 
 class Tiers:

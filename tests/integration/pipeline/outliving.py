@@ -1,4 +1,4 @@
-"""A pipeline for tests: a tier that writes a stream, one with a table and one with state, whose drivers outlive their time."""
+"""A pipeline for tests: a tier that writes a stream, and one for each kind of table, whose drivers outlive their time."""
 
 import os
 import threading
@@ -15,7 +15,7 @@ from pipeline.driver import life
 from pipeline.driver.life import Life
 from pipeline.grouping import Fields
 from pipeline.hooks import Hooks
-from pipeline.sinks.table import Latest, Once
+from pipeline.sinks.table import Latest, Once, Totals
 
 NUMBER = "n bigint, who string, at bigint"
 SLEEPS = "sleeps"
@@ -28,6 +28,7 @@ DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 RAW = Stream("raw")
 NUMBERS = Stream("numbers", NUMBER, Fields("who"))
 STORED = Once("stored", {"n": "bigint", "who": "text"})
+SUMMED = Totals("summed", {"who": "text", "hits": "bigint", "ns": "bigint"}, key=("who",), counted=("hits",))
 TALLIED = Latest("tallied", {"who": "text", "since": "timestamptz", "hits": "bigint", "ns": "bigint"}, key=("who", "since"))
 
 
@@ -64,6 +65,11 @@ def stored(numbers: DataFrame) -> DataFrame:
     return numbers.select("n", "who", "lineage")
 
 
+def summed(numbers: DataFrame) -> DataFrame:
+    """Have the table add them up by who."""
+    return numbers.select("who", F.lit(1).cast("bigint").alias("hits"), F.col("n").alias("ns"), "lineage")
+
+
 def tallied(numbers: DataFrame) -> DataFrame:
     """Add them up by who and ten seconds."""
     counted = numbers.groupBy("who", F.window("time", "10 seconds")).agg(F.count("*").alias("hits"), F.sum("n").alias("ns"))
@@ -83,6 +89,7 @@ PIPELINE = Pipeline(
             quantum=SLOT,
             driver=DRIVER,
         ),
+        Tier("sum", Kind.PROCESSING, (NUMBERS,), summed, sink=SUMMED, quantum=SLOT, driver=DRIVER),
         Tier("tally", Kind.PROCESSING, (NUMBERS,), tallied, sink=TALLIED, state=State(60, time="at"), quantum=SLOT, driver=DRIVER),
     )
 )

@@ -87,13 +87,8 @@ def lost(three: Three, stream: str, node: int) -> tuple[set[int], int]:
         until("more records are acknowledged", lambda: len(load.acknowledged) > before + 1000, seconds=60)
     three.start(node)
     until("the broker is back", lambda: three.count() == len(NODES), seconds=120)
-    until("every replica is in sync", lambda: _in_sync(three, stream), seconds=120)
+    until("every replica is in sync", lambda: three.all_in_sync(stream), seconds=120)
     return load.acknowledged - read(three.address, stream), len(load.acknowledged)
-
-
-def _in_sync(three: Three, stream: str) -> bool:
-    partitions = three.admin.list_topics(stream, timeout=5).topics[stream].partitions.values()
-    return all(each.leader in NODES and set(each.isrs) == set(each.replicas) for each in partitions)
 
 
 def test_nothing_is_made_with_more_replicas_than_brokers(three: Three) -> None:
