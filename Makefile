@@ -12,7 +12,7 @@ help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
 
 install: ## make .venv from requirements.lock (does nothing when it is up to date)
-	@$(PYTHON) -I ops/platform/install.py
+	@$(PYTHON) -I ops/sluice_ops/local/install.py
 
 up: install ## install and start everything; prints Airflow's address and password
 	@$(BIN)/sluice up
@@ -45,4 +45,4 @@ bench: install ## measure: hand-overs, kills, latency, Flink and Storm beside, f
 	@$(BIN)/python -m pytest tests/bench -s
 
 lock: ## choose newer versions within pyproject.toml and write requirements.lock
-	@$(PYTHON) -I ops/platform/install.py lock
+	@$(PYTHON) -I ops/sluice_ops/local/install.py lock

@@ -13,10 +13,10 @@
 
 from airflow.sdk import chain
 
-from ops.model.operation import ChangeKind
 from sluice_airflow import forms
-from sluice_airflow.cloud import LaunchOperator, QuotaOperator, TakeBackOperator, WaitForHostOperator
+from sluice_airflow.operators.burst import LaunchOperator, QuotaOperator, TakeBackOperator, WaitForHostOperator
 from sluice_airflow.runbooks import TERMINATE_FAILED, finish_in_any_case, runbook, step_tasks
+from sluice_ops.model.change import ChangeKind
 
 FORM = {"tier": forms.tier("enrich"), "k": forms.k(1)}
 CHANGE = {"tier": "{{ params.tier }}", "k": "{{ params.k }}"}

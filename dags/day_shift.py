@@ -4,9 +4,9 @@ Batch tasks may end first, within the time that the site file gives them (`recla
 Where another change is at work at its hour, the shift waits for it to end, up to the run's deadline.
 """
 
-from ops.model.operation import ChangeKind
 from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
+from sluice_ops.model.change import ChangeKind
 
 with runbook("day_shift", doc=__doc__, schedule=forms.schedule("day"), tags=("runbook", "shift")) as dag:
     carry_out(ChangeKind.SHIFT, shift="day")

@@ -13,9 +13,9 @@
 Afterwards: `return_host` lets the host be used again. A dry run shows the plan (log and XCom of `preflight`) and moves nothing.
 """
 
-from ops.model.operation import ChangeKind
 from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
+from sluice_ops.model.change import ChangeKind
 
 with runbook("drain_host", doc=__doc__, params={"host": forms.host()}) as dag:
     carry_out(ChangeKind.DRAIN, host="{{ params.host }}")

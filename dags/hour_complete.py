@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from sluice_airflow.hours import HourOperator
+from sluice_airflow.operators.hours import HourOperator
 from sluice_airflow.runbooks import HOUR_LATE, RETRIES, RETRY_SECONDS
 
 with DAG(

@@ -2,9 +2,9 @@
 
 from airflow.sdk import chain
 
-from ops.model.operation import ChangeKind
-from sluice_airflow.cloud import TerminateOperator
+from sluice_airflow.operators.burst import TerminateOperator
 from sluice_airflow.runbooks import TERMINATE_FAILED, finish, runbook, step_tasks
+from sluice_ops.model.change import ChangeKind
 
 with runbook("leave_ec2", doc=__doc__, tags=("runbook", "ec2")) as dag:
     steps = step_tasks(ChangeKind.LEAVE)

@@ -3,9 +3,9 @@
 The next incarnation is started and warmed there, the tier is handed over and verified, then the old slots are released.
 """
 
-from ops.model.operation import ChangeKind
 from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
+from sluice_ops.model.change import ChangeKind
 
 with runbook("migrate_tier", doc=__doc__, params={"tier": forms.tier(), "to": forms.to()}) as dag:
     carry_out(ChangeKind.MIGRATE, tier="{{ params.tier }}", to="{{ params.to }}")

@@ -5,7 +5,7 @@ in every case, because it only ever runs on slots that no tier has.
 """
 
 from sluice_airflow.assets import SLOTS_LENT
-from sluice_airflow.report import ReportOperator
+from sluice_airflow.operators.report import ReportOperator
 from sluice_airflow.runbooks import REPORT_FAILED, runbook
 
 with runbook("nightly_report", doc=__doc__, schedule=[SLOTS_LENT], tags=("batch",)) as dag:

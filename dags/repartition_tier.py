@@ -4,9 +4,9 @@ The next incarnation makes a checkpoint of its own from the newest one, spreads 
 before; where that fails, the tier goes on as it was, and the run is red.
 """
 
-from ops.model.operation import ChangeKind
 from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
+from sluice_ops.model.change import ChangeKind
 
 with runbook("repartition_tier", doc=__doc__, params={"tier": forms.tier(), "partitions": forms.partitions()}) as dag:
     carry_out(ChangeKind.REPARTITION, tier="{{ params.tier }}", partitions="{{ params.partitions }}")

@@ -3,9 +3,9 @@
 Nothing is moved onto it by this: the next change, or a failure elsewhere, places on it.
 """
 
-from ops.model.operation import ChangeKind
 from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
+from sluice_ops.model.change import ChangeKind
 
 with runbook("return_host", doc=__doc__, params={"host": forms.host()}) as dag:
     carry_out(ChangeKind.RETURN, host="{{ params.host }}")

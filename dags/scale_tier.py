@@ -5,9 +5,9 @@ the time is over the controller does the same by itself, back to the number that
 as long as the number does.
 """
 
-from ops.model.operation import ChangeKind
 from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
+from sluice_ops.model.change import ChangeKind
 
 FORM = {
     "tier": forms.tenant(),

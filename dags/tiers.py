@@ -9,8 +9,8 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from sluice_airflow import forms
+from sluice_airflow.operators.tiers import LaunchTierOperator, SuperviseTierOperator
 from sluice_airflow.runbooks import LAUNCH_FAILED, TIER_FAILED
-from sluice_airflow.tiers import LaunchTierOperator, SuperviseTierOperator
 
 DOC = """Tier `{tier}`: launched when this DAG runs, and supervised from then on.
 

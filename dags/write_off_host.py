@@ -4,9 +4,9 @@ One lost host needs no word from a person. When many are lost at once the brake 
 together; `sluice status` names them. `sluice write-off` without a name writes all of them off.
 """
 
-from ops.model.operation import ChangeKind
 from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
+from sluice_ops.model.change import ChangeKind
 
 with runbook("write_off_host", doc=__doc__, params={"host": forms.host()}) as dag:
     carry_out(ChangeKind.WRITE_OFF, host="{{ params.host }}")

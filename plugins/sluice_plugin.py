@@ -2,7 +2,7 @@
 
 from airflow.sdk.plugins_manager import AirflowPlugin
 
-from sluice_airflow.page import app
+from sluice_airflow.page.app import app
 
 
 class SluicePlugin(AirflowPlugin):

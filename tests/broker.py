@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from ops.platform import jars, kafka
-from ops.platform.layout import LOWEST_BASE, Layout, Ports
+from sluice_ops.local import fetch_jars
+from sluice_ops.local.layout import LOWEST_BASE, Layout, Ports
+from sluice_ops.local.services import kafka
 from tests.authority import Authority
 from tests.lab import ROOT, free_ports
 
@@ -32,7 +33,7 @@ def serving(folder: Path, authority: Authority, protocol: str, more: str) -> Ite
     ports = dict(zip(("kafka", "kafka_controller"), free_ports(2), strict=True))
     where = Layout(home=folder, ports=replace(Ports.above(LOWEST_BASE), **ports), site=ROOT / "site.yaml")
     where.make_folders()
-    jars.fetch(where, threading.Event())
+    fetch_jars.fetch(where, threading.Event())
     server, _ = authority.sign("server")
     settings = (
         kafka.properties(where, users=False).replace("PLAINTEXT", protocol)

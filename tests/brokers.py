@@ -11,9 +11,10 @@ from pathlib import Path
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ops.java import JAVA
-from ops.platform import jars, kafka
-from ops.platform.layout import LOWEST_BASE, Layout, Ports
+from sluice_ops.local import fetch_jars
+from sluice_ops.local.layout import LOWEST_BASE, Layout, Ports
+from sluice_ops.local.services import kafka
+from sluice_ops.site.java import JAVA
 from tests.lab import ROOT, free_ports, until
 
 NODES = (1, 2, 3)
@@ -33,7 +34,7 @@ class Three:
         self._logs = ExitStack()
         self._where = Layout(home=folder, ports=Ports.above(LOWEST_BASE), site=ROOT / "site.yaml")
         self._where.make_folders()
-        jars.fetch(self._where, threading.Event())
+        fetch_jars.fetch(self._where, threading.Event())
         self.address = ",".join(f"127.0.0.1:{port}" for port in self._clients.values())
         self.admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         for node in NODES:

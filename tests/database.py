@@ -17,7 +17,7 @@ def database(home: Path) -> Iterator[str]:
     env = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_PORT_BASE": str(free_base()), "SLUICE_SITE": str(ROOT / "site.yaml")}
     env.pop("SLUICE_ENDPOINTS", None)
     try:
-        subprocess.run([sys.executable, "-m", "ops.platform.services", "up", "--only", "postgres"], env=env, cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-m", "sluice_ops.local.parts", "up", "--only", "postgres"], env=env, cwd=ROOT, check=True)
         yield json.loads((home / "endpoints.json").read_text())["postgres"]
     finally:
         kill_services(home)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ops.agent.hands import Hands
-from ops.controller import leader
+from sluice_ops.agent.units.process_control import Hands
+from sluice_ops.controller import leader
 
 
 def hanging(act: Callable[..., Any], file: Path) -> Callable[..., Any]:

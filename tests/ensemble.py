@@ -11,9 +11,9 @@ from pathlib import Path
 import pyspark
 from kazoo.client import KazooClient
 
-from ops.channel import Channel, ChannelAwayError
-from ops.java import JAVA
-from ops.model.operation import EpochRecord
+from sluice_ops.channel import Channel, ChannelAwayError
+from sluice_ops.model.change import EpochRecord
+from sluice_ops.site.java import JAVA
 
 JARS = Path(pyspark.__file__).parent / "jars/*"
 SERVERS = (1, 2, 3)

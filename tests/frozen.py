@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from ops.channel import Channel, Guard, Write
+from sluice_ops.channel import Channel, Guard, Write
 
 MULTI = Channel.multi
 

@@ -19,17 +19,17 @@ import psutil
 import psycopg
 import pytest
 
-from ops import endpoints
-from ops.agent.commands import Installation, command, environment, resources_file
-from ops.channel import tree
-from ops.channel.client import Channel
-from ops.model import paths
-from ops.model.access import Role
-from ops.model.assignment import HostFacts, Unit, UnitKind, driver_id, label_of, slot_id
-from ops.model.ids import HostName, Incarnation, Tenant, TierName
-from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Placement, State
-from ops.model.tier import TierSpec
-from ops.platform.zookeeper import make_chroot
+from sluice_ops.agent.units.commands import Installation, command, environment, resources_file
+from sluice_ops.channel import tree
+from sluice_ops.channel.client import Channel
+from sluice_ops.local.services.zookeeper import make_chroot
+from sluice_ops.model import paths
+from sluice_ops.model.access import Role
+from sluice_ops.model.assignment import HostFacts, Unit, UnitKind, driver_id, label_of, slot_id
+from sluice_ops.model.ids import HostName, Incarnation, Tenant, TierName
+from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Placement, State
+from sluice_ops.model.tier import TierSpec
+from sluice_ops.site import endpoints
 
 ROOT = Path(__file__).resolve().parents[1]
 HOSTS = {"h1": "127.0.1.1", "h2": "127.0.1.2", "h3": "127.0.1.3"}
@@ -94,7 +94,7 @@ class Lab:
 
     def keep_class_data(self) -> None:
         """Have the JVMs of tiers start as on a platform, from the second start on."""
-        subprocess.run([sys.executable, "-m", "pipeline.classdata"], env=self.env, cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-m", "sluice.commands.class_data"], env=self.env, cwd=ROOT, check=True)
 
     # -- the agent's part
 
@@ -239,7 +239,7 @@ class Lab:
 
     def feed(self, rate: int) -> None:
         """Feed hits from number 1 on, so many in a second, until `fed`; at the latest it ends with the lab."""
-        words = [sys.executable, "-m", "pipeline.feed", "--rate", str(rate), "--first", "1", "--json"]
+        words = [sys.executable, "-m", "hits.feed", "--rate", str(rate), "--first", "1", "--json"]
         self.running["feed"] = subprocess.Popen(words, env=self.env, cwd=ROOT, stdout=subprocess.PIPE)
 
     def fed(self) -> int:
@@ -307,7 +307,7 @@ def opened(  # noqa: PLR0913 - each is a choice of the test
     site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else asked)
     env = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_PORT_BASE": str(free_base()), "SLUICE_SITE": str(site)}
     env.pop("SLUICE_ENDPOINTS", None)
-    services = [sys.executable, "-m", "ops.platform.services"]
+    services = [sys.executable, "-m", "sluice_ops.local.parts"]
     try:
         parts = [*([] if zookeeper else ["zookeeper"]), *([] if kafka else ["kafka"]), "postgres", "spark"]
         subprocess.run([*services, "up", "--only", ",".join(parts)], env=env, cwd=ROOT, check=True)
@@ -320,7 +320,7 @@ def opened(  # noqa: PLR0913 - each is a choice of the test
         note = home / "validated.json"
         if pipeline in VALIDATED:
             note.write_text(VALIDATED[pipeline])
-        subprocess.run([sys.executable, "-m", "pipeline.publish"], env=env, cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-m", "sluice.commands.publish"], env=env, cwd=ROOT, check=True)
         VALIDATED[pipeline] = note.read_text()
         where = endpoints.Endpoints.model_validate_json((home / "endpoints.json").read_text())
         with Channel(where.zookeeper, where.credential(Role.ADMIN)) as channel:

@@ -4,7 +4,7 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from ops.model.exporter import Exporter
+from sluice_ops.model.exporter import Exporter
 
 
 def scrape(exporter: Exporter, **labels: str) -> dict[str, float]:

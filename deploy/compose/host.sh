@@ -3,10 +3,10 @@
 stopped=
 trap 'stopped=yes; kill "$agent" 2> /dev/null' TERM INT
 while [ -z "$stopped" ]; do
-    python -m ops.agent --host "$1" &
+    python -m sluice_ops.agent --host "$1" &
     agent=$!
     wait "$agent"
     while [ -n "$stopped" ] && kill -0 "$agent" 2> /dev/null; do wait "$agent"; done
     [ -n "$stopped" ] || sleep 1
 done
-exec python -m ops.agent --host "$1" --stop-all
+exec python -m sluice_ops.agent --host "$1" --stop-all

@@ -1,16 +1,13 @@
 """The shipped pipeline: hits on advertisements, checked, enriched with their campaign, counted and delivered.
 
-Read this first to see how a pipeline is declared; each tier's transform is a module of its own. Named in site.yaml as `pipeline.hits`.
+Read this first to see how a pipeline is declared; each tier's transform is a module of its own. Named in site.yaml as `hits`.
 """
 
-from ops.model.resources import Quantum
-from ops.model.tier import Delivery, Kind, Mode
-from pipeline.declare import Pipeline, Stream, Tier
-from pipeline.grouping import Fields
-from pipeline.hits.counts import CAMPAIGN_COUNTS, per_window
-from pipeline.hits.enrich import with_campaign
-from pipeline.hits.entry import checked
-from pipeline.hits.outbound import DELIVERED, deliverable
+from hits.counts import CAMPAIGN_COUNTS, per_window
+from hits.enrich import with_campaign
+from hits.entry import checked
+from hits.outbound import DELIVERED, deliverable
+from sluice import Delivery, Fields, Kind, Mode, Pipeline, Quantum, Stream, Tier
 
 HIT = "id string, user string, ad string, kind string, at bigint"
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 — what everyone calls it
 
-from pipeline.sinks.table import Once
+from sluice import Once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import ValidationError
 
-from ops.channel import ChannelAwayError, ConflictError, NotAllowedError
-from ops.model.operation import ChangeSpec
-from ops.site import SiteError
-from ops.until import UntilError
-from ops.wrong import explain
+from sluice_ops.channel import ChannelAwayError, ConflictError, NotAllowedError
+from sluice_ops.model.change import ChangeSpec
+from sluice_ops.operations.expiry import UntilError
+from sluice_ops.site.site_file import SiteError
+from sluice_ops.site.validation_errors import explain
 
 
 class StepFailedError(AirflowFailException):

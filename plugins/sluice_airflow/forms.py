@@ -13,17 +13,17 @@ from typing import Any
 from airflow.sdk import CronTriggerTimetable, Param
 from airflow.sdk.definitions._internal.types import NOTSET
 
-from ops import endpoints, site
-from ops.model.ids import BATCH
+from sluice_ops.model.ids import BATCH
+from sluice_ops.site import endpoints, site_file
 
 DEADLINE_SECONDS = 900
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache
-def the_site() -> site.Site:
+def the_site() -> site_file.Site:
     """Return the site file's content: `SLUICE_SITE`, or `site.yaml` in the checkout."""
-    return site.load(Path(os.environ.get("SLUICE_SITE", _ROOT / "site.yaml")))
+    return site_file.load(Path(os.environ.get("SLUICE_SITE", _ROOT / "site.yaml")))
 
 
 def tiers() -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def host() -> Param:
         NOTSET,
         type="string",
         title="Host",
-        pattern=site.HOST_NAME,
+        pattern=site_file.HOST_NAME,
         examples=names,
         description=f"One of {', '.join(names)}, a burst host such as ec2-0a1b2c3d, or one that has joined; `sluice hosts` lists them.",
     )

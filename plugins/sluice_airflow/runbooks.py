@@ -10,10 +10,10 @@ from typing import Any
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseOperator, Param, TriggerRule, chain
 
-from ops.model.operation import STEPS, ChangeKind, Step
 from sluice_airflow import forms
-from sluice_airflow.notifier import SluiceNotifier
-from sluice_airflow.operators import END, AbortOperator, BeginShiftOperator, StepOperator
+from sluice_airflow.notifiers.alerts import SluiceNotifier
+from sluice_airflow.operators.steps import END, AbortOperator, BeginShiftOperator, StepOperator
+from sluice_ops.model.change import STEPS, ChangeKind, Step
 
 RETRIES = 12
 """For temporary errors only (ZooKeeper away): two to five minutes together; what is permanent fails at once."""

@@ -3,9 +3,9 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from ops.model.resources import Quantum
-from ops.model.tier import Kind, Mode
-from pipeline.declare import Pipeline, Stream, Tier
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import Kind, Mode
 
 COLUMNS = "id bigint, sent bigint"
 RAW, ONE, TWO, THREE = Stream("raw"), Stream("one", COLUMNS), Stream("two", COLUMNS), Stream("three", COLUMNS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ops.model.incarnation import State
+from sluice_ops.model.incarnation import State
 from tests.lab import ROOT, Lab, opened
 
 RESULTS = ROOT / ".sluice" / "bench"

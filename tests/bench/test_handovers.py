@@ -13,8 +13,8 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from ops.model.incarnation import Phase, State
-from pipeline.driver.engine import INTERVAL
+from sluice.driver.engine.contract import INTERVAL
+from sluice_ops.model.incarnation import Phase, State
 from tests.bench.conftest import keep
 from tests.bench.figures import PERCENTS, widest, within
 from tests.lab import SEEN_SECONDS, Lab, until

@@ -14,10 +14,10 @@ from typing import Any
 
 import psutil
 
-from ops import spark
-from ops.platform import kafka_users
-from ops.platform.layout import Layout, Ports
-from ops.platform.postgres import connect
+from sluice_ops.local.layout import Layout, Ports
+from sluice_ops.local.services import kafka_users
+from sluice_ops.local.services.postgres import connect
+from sluice_ops.site import spark
 
 ROOT = Path(__file__).resolve().parents[2]
 

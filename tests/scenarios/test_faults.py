@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 import psutil
 import pytest
 
-from ops import runbook
-from ops.channel import Channel
-from ops.cli.ending import AWAY
-from ops.model import paths
-from ops.model.operation import STEPS, ChangeKind, Step
-from ops.platform.supervisord import Supervisor
+from sluice_ops.channel import Channel
+from sluice_ops.cli.exit_codes import AWAY
+from sluice_ops.local.start.supervisord import Supervisor
+from sluice_ops.model import paths
+from sluice_ops.model.change import STEPS, ChangeKind, Step
+from sluice_ops.operations import requests
 from tests.scenarios.live import PATIENCE, Live, until
 from tests.scenarios.oracle import Load, counts_agree
 
@@ -183,8 +183,8 @@ def test_a_task_is_made_a_zombie_and_tasks_are_cleared_in_the_middle_of_a_drain(
         host = live.tiers()["entry"]["driver"]["host"]
         on_host = {name for name in before if host in live.placed(name)}
         run = live.trigger("drain_host", host=host)
-        change = runbook.change_id(f"drain_host.{run}")
-        prepare = paths.operation(runbook.operation_id(change, Step.PREPARE))
+        change = requests.change_id(f"drain_host.{run}")
+        prepare = paths.operation(requests.operation_id(change, Step.PREPARE))
         until("prepare is posted", PATIENCE, lambda: channel.exists(prepare), every=0.05)
         for process in worker_at_a_task(live):
             process.kill()
@@ -197,9 +197,9 @@ def test_a_task_is_made_a_zombie_and_tasks_are_cleared_in_the_middle_of_a_drain(
         assert live.finish("drain_host", run) == "success", live.log_of_failed("drain_host", run)
         until("the pipeline is whole again", PATIENCE, live.whole)
         posted = {name for name in channel.children("/operations") if name.startswith(f"{change}.")}
-        assert posted == {runbook.operation_id(change, step) for step in STEPS[ChangeKind.DRAIN]}, "each step was posted once"
+        assert posted == {requests.operation_id(change, step) for step in STEPS[ChangeKind.DRAIN]}, "each step was posted once"
         for name in posted:
-            said = [entry.sentence for entry in runbook.read_journal(channel, name)]
+            said = [entry.sentence for entry in requests.read_journal(channel, name)]
             assert len(said) == len(set(said)), f"{name} was carried out twice: {said}"
         moved = {name: incarnation - before[name] for name, incarnation in incarnations(live).items()}
         assert moved == {name: int(name in on_host) for name in before}, "each tier of the host was moved once"

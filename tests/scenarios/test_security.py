@@ -14,19 +14,19 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from ops import endpoints
-from ops.agent.commands import Installation, command, environment, resources_file
-from ops.brokers import brokers
-from ops.channel import Channel, NotAllowedError, tree
-from ops.model import paths
-from ops.model.access import Role
-from ops.model.assignment import Assignment, HostFacts, Unit, UnitKind, label_of, slot_id
-from ops.model.database import WORKERS
-from ops.model.ids import HostName, Incarnation, Tenant
-from ops.model.resources import Quantum
-from ops.model.streams import User
-from ops.platform.layout import Layout, Ports
-from ops.platform.leftovers import processes
+from sluice_ops.agent.units.commands import Installation, command, environment, resources_file
+from sluice_ops.channel import Channel, NotAllowedError, tree
+from sluice_ops.local.layout import Layout, Ports
+from sluice_ops.local.processes import processes
+from sluice_ops.model import paths
+from sluice_ops.model.access import Role
+from sluice_ops.model.assignment import Assignment, HostFacts, Unit, UnitKind, label_of, slot_id
+from sluice_ops.model.database import WORKERS
+from sluice_ops.model.ids import HostName, Incarnation, Tenant
+from sluice_ops.model.kafka_access import User
+from sluice_ops.model.resources import Quantum
+from sluice_ops.site import endpoints
+from sluice_ops.site.brokers import brokers
 from tests.broker import answer
 from tests.lab import HOSTS
 from tests.scenarios.conftest import PORT_BASE
@@ -106,7 +106,7 @@ def test_the_channel_holds_no_secret(where: endpoints.Endpoints, secret: dict[st
 
 def test_no_command_line_has_a_secret(secret: dict[str, str]) -> None:
     lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
-    assert any("pipeline.driver" in line for line in lines)
+    assert any("sluice.driver" in line for line in lines)
     assert [line for line in lines if shown(line, secret)] == []
 
 
@@ -176,7 +176,7 @@ def test_kafka_takes_its_users_only_and_each_for_its_own_part(where: endpoints.E
 
 
 def test_from_a_drivers_environment_no_dag_runs_and_no_table_goes(live: Live) -> None:
-    driver = next(process for process in psutil.process_iter() if "pipeline.driver" in process.cmdline())
+    driver = next(process for process in psutil.process_iter() if "sluice.driver" in process.cmdline())
     environ = driver.environ()
     text = Path(environ["SLUICE_ENDPOINTS"]).read_text()
     passwords = json.loads((live.home / "secrets.json").read_text())

@@ -35,7 +35,12 @@ def publish(live: Live, tmp_path: Path) -> Iterator[Callable[..., str]]:
                 assert path.read_text().count(before) == 1, before
                 path.write_text(path.read_text().replace(before, after))
         done = subprocess.run(
-            [sys.executable, "-m", "pipeline.publish"], env=live.env, cwd=checkout, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "sluice.commands.publish"],
+            env={**live.env, "PYTHONPATH": f"{checkout}/ops:{checkout}/pipeline"},
+            cwd=checkout,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if refused is not None:
             assert done.returncode == 1, done.stdout

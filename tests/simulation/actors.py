@@ -1,8 +1,8 @@
 """Agents and drivers, as simple as they can be while they keep to the contract. They speak over any channel."""
 
-from ops.model import paths
-from ops.model.assignment import Assignment, HostFacts, Observed, UnitKind, UnitObserved, UnitState, slot_ids
-from ops.model.incarnation import (
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import Assignment, HostFacts, Observed, UnitKind, UnitObserved, UnitState, slot_ids
+from sluice_ops.model.incarnation import (
     STATE_PARTITIONS,
     TRIAL_SECONDS,
     Directive,

@@ -2,7 +2,7 @@
 
 from simulation.memory import MemoryChannel
 
-from ops.channel import ANY_VERSION, ConflictError
+from sluice_ops.channel import ANY_VERSION, ConflictError
 
 
 class Damaged(MemoryChannel):

@@ -1,14 +1,14 @@
-"""A simulated host whose agent decides as the real one does: by `ops.agent.reconcile`, and what it says comes from there too."""
+"""A simulated host whose agent decides by the real `sluice_ops.agent.units.reconcile`."""
 
 from dataclasses import replace
 
 from simulation.actors import SimAgent, SimDriver
 from simulation.world import World
 
-from ops.agent.reconcile import AskToEnd, Forget, Found, Kill, Start, Weigh, observe, reconcile, state_of
-from ops.model import paths
-from ops.model.assignment import Assignment, Observed, UnitKind
-from ops.model.ids import BATCH
+from sluice_ops.agent.units.reconcile import AskToEnd, Forget, Found, Kill, Start, Weigh, observe, reconcile, state_of
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import Assignment, Observed, UnitKind
+from sluice_ops.model.ids import BATCH
 
 
 class DecidingAgent(SimAgent):

@@ -4,8 +4,8 @@ import time
 
 from simulation.world import World
 
-from ops.model import paths
-from ops.model.status import ControllerStatus
+from sluice_ops.model import paths
+from sluice_ops.model.status import ControllerStatus
 
 STEP_SECONDS = 0.1
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from ops.channel import ANY_VERSION, ConflictError, Guard, Read, Write
+from sluice_ops.channel import ANY_VERSION, ConflictError, Guard, Read, Write
 
 
 class MemoryChannel:

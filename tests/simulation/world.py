@@ -7,24 +7,24 @@ from functools import cache
 from simulation.actors import Log, SimAgent
 from simulation.memory import MemoryChannel
 
-from ops.ages import Ages
-from ops.controller.decide import decide
-from ops.controller.draft import Moment
-from ops.controller.leader import Absences
-from ops.controller.stamps import stamps
-from ops.controller.view import look
-from ops.model import paths
-from ops.model.assignment import Assignment, HostRecord, HostState, driver_id
-from ops.model.incarnation import IncarnationSpec, OwnerRecord, State, TierWanted
-from ops.model.operation import STEPS, ChangeSpec, Operation, Result, Step
-from ops.model.release import Release, StreamShape, TierShape
-from ops.model.resources import Capacity, Quantum
-from ops.model.share import Numbers, Share
-from ops.model.status import ControllerStatus
-from ops.model.tier import Delivery, Kind, Mode, Standby, TierSpec
-from ops.planning.cluster import Rules
-from ops.runbook import operation_id
-from ops.site import HostConfig
+from sluice_ops.controller.decide import decide
+from sluice_ops.controller.leader import Absences
+from sluice_ops.controller.pass_state import Moment
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import Assignment, HostRecord, HostState, driver_id
+from sluice_ops.model.change import STEPS, ChangeSpec, Operation, Result, Step
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, State, TierWanted
+from sluice_ops.model.release import Release, StreamShape, TierShape
+from sluice_ops.model.resources import Capacity, Quantum
+from sluice_ops.model.share import Numbers, Share
+from sluice_ops.model.status import ControllerStatus
+from sluice_ops.model.tier import Delivery, Kind, Mode, Standby, TierSpec
+from sluice_ops.operations.requests import operation_id
+from sluice_ops.planning.placement.cluster import Rules
+from sluice_ops.process.durations import Ages
+from sluice_ops.site.site_file import HostConfig
+from sluice_ops.snapshot.stamps import stamps
+from sluice_ops.snapshot.view import look
 
 
 def tier(name, mode, distance, **more):

@@ -6,25 +6,25 @@ from typing import Any, cast
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ops.agent.containers import Usage
-from ops.agent.metrics import AgentMetrics
-from ops.agent.reconcile import Found
-from ops.channel import Write
-from ops.controller.decide import Decision
-from ops.controller.metrics import ControllerMetrics
-from ops.controller.view import HostView, OperationView, TierView, View
-from ops.metrics import registry
-from ops.model import paths
-from ops.model.assignment import Assignment, HostRecord, Observed, UnitKind, UnitObserved, UnitState
-from ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
-from ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
-from ops.model.pressure import Pressure
-from ops.model.status import Starved, TierState, TierStatus
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
-from pipeline.audit.metrics import AuditMetrics
-from pipeline.driver.flow import Commits, Flow
-from pipeline.driver.metrics import DriverMetrics
+from sluice.audit.audit_metrics import AuditMetrics
+from sluice.driver.counters import Commits, Flow
+from sluice.driver.process.driver_metrics import DriverMetrics
+from sluice_ops.agent.agent_metrics import AgentMetrics
+from sluice_ops.agent.limits.control_groups import Usage
+from sluice_ops.agent.units.reconcile import Found
+from sluice_ops.channel import Write
+from sluice_ops.controller.controller_metrics import ControllerMetrics
+from sluice_ops.controller.decide import Decision
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import Assignment, HostRecord, Observed, UnitKind, UnitObserved, UnitState
+from sluice_ops.model.backpressure import Pressure
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
+from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
+from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
+from sluice_ops.model.status import Starved, TierState, TierStatus
+from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.process.metrics_server import registry
+from sluice_ops.snapshot.view import HostView, OperationView, TierView, View
 from tests.unit.agent.test_reconcile import driver, slot
 
 DRAIN = ChangeSpec(kind=ChangeKind.DRAIN, host=HostName("h2"))

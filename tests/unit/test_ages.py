@@ -1,6 +1,6 @@
 """How long a thing has lasted is counted from when it was first seen, whatever its stamp says."""
 
-from ops.ages import Ages
+from sluice_ops.process.durations import Ages
 
 
 def test_a_stamp_is_as_old_as_it_is_known():

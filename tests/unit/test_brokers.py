@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from ops.brokers import Brokers, BrokersError, brokers, signed
-from ops.endpoints import Endpoints
-from ops.model.streams import User
+from sluice_ops.model.kafka_access import User
+from sluice_ops.site.brokers import Brokers, BrokersError, brokers, signed
+from sluice_ops.site.endpoints import Endpoints
 
 
 def test_a_plain_address_stays_as_it_is() -> None:

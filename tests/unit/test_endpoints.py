@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from ops.database import password_line, without_user
-from ops.endpoints import EndpointsError, load
-from ops.files import write_private
-from ops.model.access import Role
+from sluice_ops.model.access import Role
+from sluice_ops.site.database import password_line, without_user
+from sluice_ops.site.endpoints import EndpointsError, load
+from sluice_ops.site.files import write_private
 
 GOOD = {
     "kafka": "k1:9092",

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from ops import java
+from sluice_ops.site import java
 
 
 def test_it_is_the_one_that_the_lock_names() -> None:

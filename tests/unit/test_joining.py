@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ops.endpoints import EndpointsError
-from ops.joining import JoinError, Token, join
-from ops.model.access import Own
+from sluice_ops.model.access import Own
+from sluice_ops.operations.joining import JoinError, Token, join
+from sluice_ops.site.endpoints import EndpointsError
 
 GOOD = {"zookeeper": "127.0.0.1:1/sluice", "host": "h1", "roles": {}, "key": "b"}
 BEFORE = {"zookeeper": "127.0.0.1:1/sluice", "name": "a", "key": "b"}

@@ -11,16 +11,16 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from ops import metrics
-from ops.agent.reconcile import Found
-from ops.channel import ChannelAwayError
-from ops.controller.metrics import ControllerMetrics
-from ops.model import paths
-from ops.model.access import Role
-from ops.model.exporter import Exporter, targets
-from ops.model.ids import HostName, Incarnation, TierName
-from ops.model.incarnation import State
-from pipeline.driver.flow import Flow
+from sluice.driver.counters import Flow
+from sluice_ops.agent.units.reconcile import Found
+from sluice_ops.channel import ChannelAwayError
+from sluice_ops.controller.controller_metrics import ControllerMetrics
+from sluice_ops.model import paths
+from sluice_ops.model.access import Role
+from sluice_ops.model.exporter import Exporter, targets
+from sluice_ops.model.ids import HostName, Incarnation, TierName
+from sluice_ops.model.incarnation import State
+from sluice_ops.process import metrics_server
 from tests.simulation.memory import MemoryChannel
 from tests.unit.agent.test_reconcile import driver
 from tests.unit.exported import agent_metrics, controller_metrics, driver_metrics, scraped
@@ -64,17 +64,17 @@ def get(address: str, path: str) -> str:
 
 @pytest.fixture
 def channel(monkeypatch: pytest.MonkeyPatch) -> Session:
-    monkeypatch.setattr(metrics, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(metrics_server, "LOOK_SECONDS", 0.05)
     return Session()
 
 
 def announced(channel: Session) -> Exporter:
-    (found,) = until(lambda: metrics.exporters(cast("Any", channel)))
+    (found,) = until(lambda: metrics_server.exporters(cast("Any", channel)))
     return cast("Exporter", found)
 
 
 def test_a_process_is_scraped_at_a_port_that_was_free_and_found_by_its_announcement(channel: Session) -> None:
-    metrics.serve(cast("Any", channel), DRIVER, driver_metrics())
+    metrics_server.serve(cast("Any", channel), DRIVER, driver_metrics())
     found = announced(channel)
     assert found.address.startswith("127.0.0.1:")
     assert found.address != DRIVER.address
@@ -88,7 +88,7 @@ def test_a_process_is_scraped_at_a_port_that_was_free_and_found_by_its_announcem
 
 
 def test_it_is_announced_again_when_its_session_has_ended(channel: Session) -> None:
-    metrics.serve(cast("Any", channel), DRIVER, driver_metrics())
+    metrics_server.serve(cast("Any", channel), DRIVER, driver_metrics())
     first = announced(channel)
     channel.delete("/exporters")
     channel.nodes["/exporters"] = ("", 0, None)
@@ -99,13 +99,13 @@ def test_it_is_announced_again_when_its_session_has_ended(channel: Session) -> N
 
 def test_nothing_is_announced_before_the_platform_has_made_its_part_of_the_channel(channel: Session) -> None:
     del channel.nodes["/exporters"]
-    metrics.serve(cast("Any", channel), DRIVER, driver_metrics())
+    metrics_server.serve(cast("Any", channel), DRIVER, driver_metrics())
     time.sleep(0.3)
     assert channel.number == 0
 
 
 def test_without_zookeeper_figures_are_served_and_who_asks_for_targets_keeps_those_that_it_has(channel: Session) -> None:
-    metrics.serve(cast("Any", channel), DRIVER, driver_metrics())
+    metrics_server.serve(cast("Any", channel), DRIVER, driver_metrics())
     address = announced(channel).address
     channel.connected = False
     assert "sluice_channel_connected 0.0" in get(address, "/metrics")
@@ -118,7 +118,7 @@ def test_without_zookeeper_figures_are_served_and_who_asks_for_targets_keeps_tho
 def test_a_port_that_is_taken_is_said_and_the_process_goes_on(channel: Session) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, capture_logs() as logs:
         taken = DRIVER.model_copy(update={"address": f"127.0.0.1:{other.getsockname()[1]}"})
-        metrics.serve(cast("Any", channel), taken, driver_metrics())
+        metrics_server.serve(cast("Any", channel), taken, driver_metrics())
         until(lambda: logs)
     assert logs[0]["event"] == "figures are not served; everything else goes on"
     assert logs[0]["address"] == taken.address

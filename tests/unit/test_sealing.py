@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.sealing import SealError, derive, lock, private_key, public_key, seal, unlock, unseal
+from sluice_ops.operations.sealing import SealError, derive, lock, private_key, public_key, seal, unlock, unseal
 
 SECRETS = st.text(st.characters(codec="utf-8"), min_size=24, max_size=48)
 PURPOSES = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.site import SiteError, load, nowhere
+from sluice_ops.site.site_file import SiteError, load, nowhere
 
 HOST = "{name: h1, address: 127.0.1.1, capacity: {cpu: 1, memory: 1g}}"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.until import UntilError, ending
+from sluice_ops.operations.expiry import UntilError, ending
 
 NOW = datetime(2026, 11, 22, 5, 30, tzinfo=UTC)
 BUCHAREST = ZoneInfo("Europe/Bucharest")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops import watchdog as module
-from ops.watchdog import HUNG, Limits, Sight, Stillness, Watchdog, is_in
+from sluice_ops.process import watchdog as module
+from sluice_ops.process.watchdog import HUNG, Limits, Sight, Stillness, Watchdog, is_in
 
 LIMITS = Limits(busy=60.0, idle=6.0)
 PASSED = st.floats(0.0, 100_000.0)
@@ -63,8 +63,8 @@ def test_a_few_late_looks_end_nothing(passed: list[float]) -> None:
 
 WATCHED = """
 import sys, threading, time
-from ops import watchdog
-from ops.watchdog import Limits, Watchdog
+from sluice_ops.process import watchdog
+from sluice_ops.process.watchdog import Limits, Watchdog
 watchdog.EVERY_SECONDS = 0.02
 dog = Watchdog("loop of a test", Limits(busy=2.0, idle=0.5), ("serving",), ("called",), lambda: print("gives up", flush=True))
 dog.start()

@@ -6,8 +6,9 @@ import subprocess
 import threading
 from pathlib import Path
 
-from ops.platform import jars
-from ops.platform.layout import CHECKOUT, DEFAULT_BASE, Layout, PlatformError, Ports
+from sluice_ops.local import fetch_jars
+from sluice_ops.local.layout import DEFAULT_BASE, Layout, Ports
+from sluice_ops.site.installation import CHECKOUT, PlatformError
 
 HERE = Path(__file__).parent
 LOCK = HERE / "jars.lock"
@@ -31,7 +32,7 @@ def fetched(folder: str) -> Path:
     """Return the folder of one system's jars, which are fetched when they are not there."""
     where = Layout(home=HOME, ports=Ports.above(DEFAULT_BASE), site=CHECKOUT / "site.yaml")
     where.make_folders()
-    jars.fetch(where, threading.Event(), LOCK)
+    fetch_jars.fetch(where, threading.Event(), LOCK)
     return HOME / "jars" / folder
 
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 import psutil
 from confluent_kafka import Message
 
-from ops.model.incarnation import Phase, State
-from pipeline.sinks.marks import Marks, first_seen
+from sluice.api.marks import Marks, first_seen
+from sluice_ops.model.incarnation import Phase, State
 from tests.bench.peers.system import Deed
 from tests.lab import HOSTS, SEEN_SECONDS, Lab
 

@@ -17,15 +17,15 @@ from typing import TypeVar
 import pytest
 from kazoo.client import KazooClient
 
-from ops.agent.containers import find_containers
-from ops.agent.processes import Process
-from ops.agent.store import HostFolder
-from ops.channel import Channel
-from ops.java import JAVA, home_for_spark
-from ops.model import paths
-from ops.model.assignment import Assignment, Observed, Unit, UnitKind, UnitObserved, driver_id, label_of, slot_id
-from ops.model.ids import Incarnation, Tenant
-from ops.model.resources import Quantum
+from sluice_ops.agent.host.processes import Process
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.limits.control_groups import find_containers
+from sluice_ops.channel import Channel
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import Assignment, Observed, Unit, UnitKind, UnitObserved, driver_id, label_of, slot_id
+from sluice_ops.model.ids import Incarnation, Tenant
+from sluice_ops.model.resources import Quantum
+from sluice_ops.site.java import JAVA, home_for_spark
 
 JARS = Path(sys.prefix) / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages" / "pyspark" / "jars"
 SETTINGS = "tickTime=500\nadmin.enableServer=false\nmaxClientCnxns=0\nmaxSessionTimeout=20000\n"
@@ -147,7 +147,9 @@ class Lab:
         environment = self.environment if home is None else {**self.environment, "SLUICE_HOME": str(home)}
         shifted = [] if clock is None else ["tests.shifted", str(clock)]
         deadlocked = [] if hangs is None else ["tests.deadlocked", str(hangs)]
-        process = self.run(f"agent-{host}", *shifted, *deadlocked, "ops.agent", "--host", host, *words, environment=environment, code=code)
+        process = self.run(
+            f"agent-{host}", *shifted, *deadlocked, "sluice_ops.agent", "--host", host, *words, environment=environment, code=code
+        )
         self.agents.append(process)
         return process
 
@@ -155,7 +157,11 @@ class Lab:
         """Run a module of the code in a folder."""
         with (self.home / f"{log}.log").open("ab") as file:
             return subprocess.Popen(
-                [sys.executable, "-m", *words], env={**environment, "PYTHONPATH": str(code)}, cwd=code, stdout=file, stderr=file
+                [sys.executable, "-m", *words],
+                env={**environment, "PYTHONPATH": f"{code}/ops:{code}/pipeline:{code}"},
+                cwd=code,
+                stdout=file,
+                stderr=file,
             )
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
@@ -229,7 +235,7 @@ def lab(tmp_path: Path, zookeeper: ZooKeeper, master: str) -> Iterator[Lab]:
                 process.send_signal(signal.SIGTERM)
                 process.wait()
         for host in sorted((home / "hosts").iterdir()) if (home / "hosts").exists() else ():
-            words = [sys.executable, "-m", "ops.agent", "--stop-all", "--host", host.name]
+            words = [sys.executable, "-m", "sluice_ops.agent", "--stop-all", "--host", host.name]
             subprocess.run(words, env=environment, cwd=REPOSITORY, check=True, capture_output=True)
     shutil.rmtree(home, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Drivers that keep to the contract and carry no records: processes that agents start in the place of `pipeline.driver`.
+"""Drivers that keep to the contract and carry no records: processes that agents start in the place of `sluice.driver`.
 
 What one of them does not do, files in the home say: `warms-entry-2` has the second incarnation of `entry` never be ready.
 """
@@ -10,11 +10,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from ops import endpoints
-from ops.channel import Channel, ChannelAwayError, ConflictError
-from ops.model import paths
-from ops.model.incarnation import OwnerRecord, State
-from ops.model.tier import TierSpec
+from sluice_ops.channel import Channel, ChannelAwayError, ConflictError
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import OwnerRecord, State
+from sluice_ops.model.tier import TierSpec
+from sluice_ops.site import endpoints
 from tests.simulation.actors import Log, SimDriver
 
 STEP_SECONDS = 0.05
@@ -24,7 +24,7 @@ WARMS, LAGS, HANGS = "warms", "lags", "hangs"
 
 def stand_in(code: Path, folder: Path) -> Path:
     """Make a folder that holds the code, with these drivers in the place of the pipeline's."""
-    driver = folder / "pipeline" / "driver"
+    driver = folder / "pipeline" / "sluice" / "driver"
     driver.mkdir(parents=True)
     for name in ("ops", "tests"):
         (folder / name).symlink_to(code / name)

@@ -11,12 +11,12 @@ from pathlib import Path
 from simulation.live import LiveWorld
 from simulation.world import tier
 
-from ops.agent.containers import find_containers
-from ops.agent.store import HostFolder
-from ops.model import paths
-from ops.model.incarnation import IncarnationReport, Placement, State
-from ops.model.status import ControllerStatus
-from ops.model.tier import Mode
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.limits.control_groups import find_containers
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import IncarnationReport, Placement, State
+from sluice_ops.model.status import ControllerStatus
+from sluice_ops.model.tier import Mode
 from tests.integration.agent.conftest import REPOSITORY, SECONDS, Lab
 from tests.integration.agent.driving import stand_in
 
@@ -24,7 +24,7 @@ NAMES = ("h1", "h2", "h3")
 PLACES = {"entry": "h1", "counts": "h2", "enrich": "h3"}
 """Where each tier is as long as its host is there."""
 SITE = f"""\
-pipeline: pipeline.hits
+pipeline: hits
 partitions: 4
 hosts:
   - {{name: h1, address: 127.0.1.1, capacity: {{cpu: 8, memory: 16g}}}}
@@ -113,7 +113,7 @@ def hosted(lab: Lab, folder: Path) -> Iterator[Hosts]:
     tiers = [tier("entry", Mode.REALTIME, 1), tier("counts", Mode.BATCH, 0), tier("enrich", Mode.REALTIME, 0)]
     made = Hosts(lab, RealWorld(hosts=(), tiers=tiers, channel=lab.channel), stand_in(REPOSITORY, folder / "code"))
     with (lab.home / "controller.log").open("wb") as log:
-        words = [sys.executable, "-m", "ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
+        words = [sys.executable, "-m", "sluice_ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
         controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
     try:
         for name in NAMES:

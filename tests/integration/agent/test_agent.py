@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent.containers import find_containers
-from ops.channel.client import SESSION_SECONDS
-from ops.metrics import exporters
-from ops.model import paths
+from sluice_ops.agent.limits.control_groups import find_containers
+from sluice_ops.channel.client import SESSION_SECONDS
+from sluice_ops.model import paths
+from sluice_ops.process.metrics_server import exporters
 from tests.integration.agent.conftest import Lab, application, executors, slot, until
 from tests.scrape import scrape
 

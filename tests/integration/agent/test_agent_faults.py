@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent.containers import QUIET, installation_of
-from ops.agent.loop import HANGS
-from ops.agent.processes import process
-from ops.model import paths
-from ops.model.assignment import HostFacts
-from ops.watchdog import HUNG
+from sluice_ops.agent.host.processes import process
+from sluice_ops.agent.limits.control_groups import QUIET, installation_of
+from sluice_ops.agent.loop import HANGS
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostFacts
+from sluice_ops.process.watchdog import HUNG
 from tests.integration.agent.conftest import Lab, application, driver, executors, limited, slot, until
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
@@ -104,7 +104,7 @@ def test_units_keep_their_own_cores_when_their_agent_is_killed_until_they_are_no
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there are too few processors")
     site = lab.home / "site.yaml"
-    asked = "pipeline: pipeline.hits\nhosts:\n  - {name: h1, address: 127.0.1.1, cores: own, capacity: {cpu: 2, memory: 4g}}\n"
+    asked = "pipeline: hits\nhosts:\n  - {name: h1, address: 127.0.1.1, cores: own, capacity: {cpu: 2, memory: 4g}}\n"
     site.write_text(asked)
     lab.environment["SLUICE_SITE"] = str(site)
     half = driver().model_copy(update={"quantum": slot().quantum.model_copy(update={"cpu": 0.5})})
@@ -277,7 +277,7 @@ def test_the_agent_leaves_its_units_at_sigterm_and_stop_all_ends_them(lab: Lab) 
     first = lab.agent()
     lab.assign(slot())
     lab.running(slot())
-    words = [sys.executable, "-m", "ops.agent", "--stop-all", "--host", "h1"]
+    words = [sys.executable, "-m", "sluice_ops.agent", "--stop-all", "--host", "h1"]
     refused = subprocess.run(words, env=lab.environment, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "runs already" in refused.stderr

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent.reconcile import GRACE_SECONDS
-from ops.model.operation import ChangeKind, Step
+from sluice_ops.agent.units.reconcile import GRACE_SECONDS
+from sluice_ops.model.change import ChangeKind, Step
 from tests.integration.agent.conftest import SECONDS, Lab
 from tests.integration.agent.driving import HANGS
 from tests.integration.agent.hosting import hosted

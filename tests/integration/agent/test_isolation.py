@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ops.agent.containers import THREADS, Containers, open_containers, sweep
-from ops.agent.cpusets import open_cores
-from ops.agent.store import HostFolder, UnitRecord
-from ops.model.assignment import HostFacts, Unit
-from ops.model.ids import HostName
-from ops.model.resources import Capacity
+from sluice_ops.agent.host.store import HostFolder, UnitRecord
+from sluice_ops.agent.limits.control_groups import THREADS, Containers, open_containers, sweep
+from sluice_ops.agent.limits.cpusets import open_cores
+from sluice_ops.model.assignment import HostFacts, Unit
+from sluice_ops.model.ids import HostName
+from sluice_ops.model.resources import Capacity
 from tests.burn import KINDS
 from tests.integration.agent.conftest import REPOSITORY, limited, slot, until
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ops.model.assignment import HostState
-from ops.model.incarnation import State
-from ops.model.operation import ChangeKind, Step
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.incarnation import State
 from tests.integration.agent.conftest import SECONDS, Lab
 from tests.integration.agent.driving import LAGS, WARMS
 from tests.integration.agent.hosting import PLACES, Hosts, hosted

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ops.java import JAVA
+from sluice_ops.site.java import JAVA
 from tests.integration.agent.conftest import JARS, REPOSITORY, Lab, ZooKeeper, application, executors, free_port, slot, until
 
 pytestmark = pytest.mark.timeout(900)

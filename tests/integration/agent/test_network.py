@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent import traffic
-from ops.agent.containers import Containers, open_containers, sweep
-from ops.agent.network import find_network, open_network
-from ops.agent.store import HostFolder, UnitRecord
-from ops.agent.traffic import classes
-from ops.model.assignment import Unit
-from ops.model.resources import Capacity, Link
+from sluice_ops.agent.host.store import HostFolder, UnitRecord
+from sluice_ops.agent.limits import traffic_control
+from sluice_ops.agent.limits.control_groups import Containers, open_containers, sweep
+from sluice_ops.agent.limits.network import find_network, open_network
+from sluice_ops.agent.limits.traffic_control import classes
+from sluice_ops.model.assignment import Unit
+from sluice_ops.model.resources import Capacity, Link
 from tests.integration.agent.conftest import REPOSITORY, limited, slot, until
 
 tools = pytest.mark.skipif(shutil.which("tc") is None or shutil.which("ip") is None, reason="this test needs iproute2")
@@ -162,7 +162,7 @@ def test_a_quiet_unit_is_not_kept_waiting_by_a_greedy_one(lab: Lab) -> None:
         beside, behind = lab.round_trip(containers, SMALL), lab.round_trip(containers, LARGE)
     said = (f"{median:.2f} ({slow:.2f})" for median, slow in (idle, beside, behind))
     print("round trips in ms, median and 95 %: idle {}, beside a greedy unit {}, in its own queue {}".format(*said))  # noqa: T201
-    assert beside[0] < traffic.TURN_SECONDS * 1000
+    assert beside[0] < traffic_control.TURN_SECONDS * 1000
     assert 2 * beside[0] < behind[0]
 
 

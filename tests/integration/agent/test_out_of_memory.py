@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent.store import HostFolder, UnitRecord
-from ops.model.resources import Quantum
+from sluice_ops.agent.host.store import HostFolder, UnitRecord
+from sluice_ops.model.resources import Quantum
 from tests.integration.agent.conftest import Lab, limited, slot, until
 from tests.integration.agent.test_quarantine import BAD, failing
 

@@ -14,17 +14,17 @@ import pytest
 from simulation.live import LiveWorld
 from simulation.world import Runbook, host, tier
 
-from ops.model import paths
-from ops.model.assignment import HostRecord, HostState, Unit, UnitKind
-from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord
-from ops.model.tier import Mode
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostRecord, HostState, Unit, UnitKind
+from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord
+from sluice_ops.model.tier import Mode
 from tests.integration.agent.conftest import REPOSITORY, SECONDS, Lab
 
 pytestmark = pytest.mark.timeout(600)
 
 BAD = "h1"
 SITE = """\
-pipeline: pipeline.hits
+pipeline: hits
 repair_seconds: 30
 hosts:
   - {name: h1, address: 127.0.1.1, capacity: {cpu: 2, memory: 8g}}
@@ -91,7 +91,7 @@ def failing(lab: Lab, folder: Path, options: Path, **changed: object) -> Iterato
     tiers = [tier(name, Mode.BATCH, number).model_copy(update=changed) for number, name in enumerate(("counts", "enrich"))]
     made = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=tiers, channel=lab.channel), options)
     with (lab.home / "controller.log").open("wb") as log:
-        words = [sys.executable, "-m", "ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
+        words = [sys.executable, "-m", "sluice_ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
         controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
     try:
         lab.agent(BAD)

@@ -13,13 +13,13 @@ import pytest
 from simulation.live import LiveWorld
 from simulation.world import host, tier
 
-from ops.agent.containers import find_containers
-from ops.metrics import exporters
-from ops.model import paths
-from ops.model.assignment import HostRecord, HostState, Unit, UnitKind
-from ops.model.operation import CONTROLLER, ChangeRecord, ChangeState
-from ops.model.status import ControllerStatus, Starved
-from ops.model.tier import Mode
+from sluice_ops.agent.limits.control_groups import find_containers
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostRecord, HostState, Unit, UnitKind
+from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState
+from sluice_ops.model.status import ControllerStatus, Starved
+from sluice_ops.model.tier import Mode
+from sluice_ops.process.metrics_server import exporters
 from tests.integration.agent.conftest import REPOSITORY, SECONDS, Lab, limited
 from tests.scrape import scrape
 
@@ -27,7 +27,7 @@ pytestmark = [limited, pytest.mark.long, pytest.mark.timeout(500)]
 
 BAD, CORE = "h1", max(os.sched_getaffinity(0))
 SITE = """\
-pipeline: pipeline.hits
+pipeline: hits
 repair_seconds: 30
 hosts:
   - {name: h1, address: 127.0.1.1, capacity: {cpu: 1, memory: 8g}}
@@ -80,7 +80,7 @@ def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
     lab.environment |= {"SLUICE_SITE": str(file)}
     made = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=[tier("counts", Mode.BATCH, 0)], channel=lab.channel))
     with (lab.home / "controller.log").open("wb") as log:
-        words = [sys.executable, "-m", "ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
+        words = [sys.executable, "-m", "sluice_ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
         controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
     try:
         os.sched_setaffinity(lab.agent(BAD).pid, {CORE})  # and so are all that it starts

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ops.model import paths
-from ops.model.assignment import UnitObserved, label_of, slot_id
-from ops.model.ids import BATCH
-from ops.model.operation import ChangeKind, ChangeSpec, EpochRecord, Result
-from ops.runbook import run
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import UnitObserved, label_of, slot_id
+from sluice_ops.model.change import ChangeKind, ChangeSpec, EpochRecord, Result
+from sluice_ops.model.ids import BATCH
+from sluice_ops.operations.requests import run
 from tests.integration.agent.conftest import REPOSITORY, Lab, slot, until
 from tests.versions import ADDED, make_next
 
@@ -40,7 +40,7 @@ class Controllers:
 
     def lead(self, name: str, code: Path) -> None:
         """Have a controller lead, which stands by while the one before it is killed."""
-        words = ("ops.controller", "--name", name, "--zookeeper", self.lab.channel.hosts)
+        words = ("sluice_ops.controller", "--name", name, "--zookeeper", self.lab.channel.hosts)
         before, self.running[name] = dict(self.running), self.lab.run(name, *words, environment=self.lab.environment, code=code)
         log = self.lab.home / f"{name}.log"
         until(f"{name} stands by", lambda: "stands by" in log.read_text())

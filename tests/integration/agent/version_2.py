@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent import containers as module
-from ops.agent.containers import HEADROOM, MEBIBYTE, Containers, find_containers, installation_of, open_containers, sweep
-from ops.agent.cpusets import open_cores
-from ops.agent.delegation import AGENTS
-from ops.agent.store import HostFolder
-from ops.model.assignment import HostFacts, Unit
-from ops.model.ids import HostName
-from ops.model.resources import Capacity
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.limits import control_groups as module
+from sluice_ops.agent.limits.control_groups import HEADROOM, MEBIBYTE, Containers, find_containers, installation_of, open_containers, sweep
+from sluice_ops.agent.limits.cpusets import open_cores
+from sluice_ops.agent.limits.delegation import AGENTS
+from sluice_ops.model.assignment import HostFacts, Unit
+from sluice_ops.model.ids import HostName
+from sluice_ops.model.resources import Capacity
 from tests.integration.agent.conftest import until
 from tests.integration.agent.test_isolation import GREEDY, NEIGHBOUR, burning, started
 

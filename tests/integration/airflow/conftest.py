@@ -14,7 +14,7 @@ import pyspark
 import pytest
 from kazoo.client import KazooClient
 
-from ops.java import JAVA
+from sluice_ops.site.java import JAVA
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -33,7 +33,7 @@ with warnings.catch_warnings():
     import airflow.serialization.serialized_objects  # noqa: F401
     from airflow.utils.db import initdb
 
-    from sluice_airflow.hook import shared
+    from sluice_airflow.hooks.channel import shared
 
 WAIT_SECONDS = 90
 

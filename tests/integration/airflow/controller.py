@@ -9,9 +9,9 @@ from typing import Self
 
 from kazoo.exceptions import NodeExistsError
 
-from ops.channel import Channel, ChannelAwayError
-from ops.model import paths
-from ops.model.operation import JournalEntry, Operation, Result, Step
+from sluice_ops.channel import Channel, ChannelAwayError
+from sluice_ops.model import paths
+from sluice_ops.model.change import JournalEntry, Operation, Result, Step
 
 LOOK_SECONDS = 0.05
 

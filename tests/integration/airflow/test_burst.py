@@ -14,14 +14,14 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.state import DagRunState
 from moto.server import ThreadedMotoServer
 
-from ops.channel import Channel, ChannelAwayError
-from ops.cloud import ec2
-from ops.model import paths
-from ops.model.assignment import HostFacts
-from ops.model.ids import Incarnation, TierName
-from ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
-from ops.model.operation import Step
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.channel import Channel, ChannelAwayError
+from sluice_ops.cloud import ec2
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostFacts
+from sluice_ops.model.change import Step
+from sluice_ops.model.ids import Incarnation, TierName
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
+from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 from tests.integration.airflow.conftest import ROOT, free_port
 from tests.integration.airflow.controller import AnsweringController
 

@@ -10,12 +10,12 @@ from airflow.models.asset import AssetEvent
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 
-from ops import runbook
-from ops.channel import Channel
-from ops.cli.figures import Audited, Figures
-from ops.model import paths
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
-from sluice_airflow import hours
+from sluice_airflow.operators import hours
+from sluice_ops.channel import Channel
+from sluice_ops.model import paths
+from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.operations import requests
+from sluice_ops.queries.figures import Audited, Figures
 from tests.integration.airflow.conftest import ROOT
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
@@ -55,10 +55,10 @@ def test_hours_are_told_of_once_and_an_hour_that_is_late_alerts_unless_a_tier_is
     with Channel(zookeeper) as channel:
         spec = TierSpec(name="counts", kind=Kind.OUTBOUND, mode=Mode.BATCH, delivery=Delivery.EXACTLY_ONCE, inputs=("enriched",))
         channel.put(paths.tier("counts"), spec)
-        runbook.want(channel, "counts", by="cli:anna", running=True, paused=True)
+        requests.want(channel, "counts", by="cli:anna", running=True, paused=True)
         assert run(dag).state == DagRunState.SUCCESS
         assert not (tmp_path / "alerts").exists(), "a pause pages nobody"
-        runbook.want(channel, "counts", by="cli:anna", paused=False)
+        requests.want(channel, "counts", by="cli:anna", paused=False)
     run(dag)
     (alert,) = [path.read_text() for path in (tmp_path / "alerts").iterdir()]
     assert "has not all gone through: counts is complete up to" in alert

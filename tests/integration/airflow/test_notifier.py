@@ -13,10 +13,11 @@ import yaml
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
 
-from ops.platform.alerts import look
-from ops.platform.finding import Verdict
-from sluice_airflow import forms, notifier
-from sluice_airflow.notifier import SluiceNotifier
+from sluice_airflow import forms
+from sluice_airflow.notifiers import alerts as notifier
+from sluice_airflow.notifiers.alerts import SluiceNotifier
+from sluice_ops.doctor.alerts import look
+from sluice_ops.doctor.finding import Verdict
 from tests.authority import Authority
 from tests.integration.airflow.conftest import ROOT, free_port
 

@@ -6,15 +6,15 @@ from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from fastapi.testclient import TestClient
 
-from ops.channel import Channel
-from ops.model import paths
-from ops.model.assignment import HostFacts, HostRecord, HostState
-from ops.model.ids import HostName, Incarnation, TierName
-from ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Plan
-from ops.model.status import ControllerStatus, TierState, TierStatus
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
-from sluice_airflow.page import app
+from sluice_airflow.page.app import app
+from sluice_ops.channel import Channel
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostFacts, HostRecord, HostState
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Plan
+from sluice_ops.model.ids import HostName, Incarnation, TierName
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
+from sluice_ops.model.status import ControllerStatus, TierState, TierStatus
+from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(90)]
 """Airflow's own machinery warns of itself."""

@@ -7,7 +7,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.utils.state import DagRunState
 
-from ops.model.operation import Step
+from sluice_ops.model.change import Step
 from tests.integration.airflow.conftest import ROOT
 from tests.integration.airflow.controller import AnsweringController
 

@@ -6,14 +6,14 @@ import time
 import pytest
 from airflow.triggers.base import TaskSuccessEvent
 
-from ops import runbook
-from ops.channel import Channel
-from ops.model import paths
-from ops.model.assignment import HostFacts
-from ops.model.ids import Incarnation, TierName
-from ops.model.incarnation import IncarnationReport, IncarnationSpec, Placement, State
-from ops.model.operation import ChangeKind, ChangeSpec, Operation, Step
-from sluice_airflow.triggers import HostsTrigger, OperationTrigger, TierTrigger
+from sluice_airflow.triggers.operations import HostsTrigger, OperationTrigger, TierTrigger
+from sluice_ops.channel import Channel
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostFacts
+from sluice_ops.model.change import ChangeKind, ChangeSpec, Operation, Step
+from sluice_ops.model.ids import Incarnation, TierName
+from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, Placement, State
+from sluice_ops.operations import requests
 from tests.integration.airflow.controller import AnsweringController
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.timeout(90)]
@@ -27,14 +27,14 @@ def channel(zookeeper):
 
 def posted(channel, step=Step.PREPARE):
     operation = Operation(
-        id=runbook.operation_id("drain_host.r1", step),
-        change=runbook.change_id("drain_host.r1"),
+        id=requests.operation_id("drain_host.r1", step),
+        change=requests.change_id("drain_host.r1"),
         step=step,
         spec=ChangeSpec(kind=ChangeKind.DRAIN, host="h1"),
         by="test",
         posted_at=time.time(),
     )
-    runbook.post(channel, operation)
+    requests.post(channel, operation)
     return operation.id
 
 
@@ -51,7 +51,7 @@ def fire(trigger):
 def again(trigger):
     """Make the trigger as a triggerer does: of what it serialises."""
     path, arguments = trigger.serialize()
-    assert path == f"sluice_airflow.triggers.{type(trigger).__name__}"
+    assert path == f"sluice_airflow.triggers.operations.{type(trigger).__name__}"
     return type(trigger)(**arguments)
 
 
@@ -100,7 +100,9 @@ def test_a_cancelled_trigger_leaves_the_operation_alone_and_the_next_one_goes_on
 
 def test_all_triggers_of_a_process_share_one_connection(zookeeper, channel, monkeypatch):
     opened = []
-    monkeypatch.setattr("sluice_airflow.hook.Channel", lambda hosts, credential: opened.append(hosts) or Channel(hosts, credential))
+    monkeypatch.setattr(
+        "sluice_airflow.hooks.channel.Channel", lambda hosts, credential: opened.append(hosts) or Channel(hosts, credential)
+    )
     identities = [posted(channel, step) for step in (Step.PREPARE, Step.CUT, Step.VERIFY)]
 
     async def together():
@@ -114,7 +116,7 @@ def test_all_triggers_of_a_process_share_one_connection(zookeeper, channel, monk
 
 def test_a_tiers_failure_is_told_within_a_second_with_its_error(channel):
     tier = TierName("counts")
-    runbook.want(channel, tier, by="test", running=True)
+    requests.want(channel, tier, by="test", running=True)
     spec = IncarnationSpec(
         tier=tier, incarnation=Incarnation(1), placement=Placement(driver="h1", slots=("h1",)), reason="launch", created_at=0
     )
@@ -136,7 +138,7 @@ def test_a_tiers_failure_is_told_within_a_second_with_its_error(channel):
 
 
 def test_a_stopped_tier_ends_its_supervision(channel):
-    runbook.want(channel, "counts", by="cli:anna", running=False)
+    requests.want(channel, "counts", by="cli:anna", running=False)
     assert fire(TierTrigger("counts", 0, 0, time.time() + 30)).payload["kind"] == "unwanted"
 
 

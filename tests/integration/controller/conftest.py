@@ -8,11 +8,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from ops import endpoints
-from ops.channel import Channel, tree
-from ops.java import JAVA
-from ops.model.access import Role
-from ops.platform import credentials
+from sluice_ops.channel import Channel, tree
+from sluice_ops.model.access import Role
+from sluice_ops.site import credentials, endpoints
+from sluice_ops.site.java import JAVA
 
 
 @pytest.fixture(scope="session")

@@ -11,14 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ops import endpoints, joining
-from ops.agent import store
-from ops.agent.presence import Presence
-from ops.agent.store import HostFolder
-from ops.channel import Channel
-from ops.model.access import Role
-from ops.model.assignment import HostFacts
-from ops.model.ids import HostName
+from sluice_ops.agent.host import store
+from sluice_ops.agent.host.presence import Presence
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.channel import Channel
+from sluice_ops.model.access import Role
+from sluice_ops.model.assignment import HostFacts
+from sluice_ops.model.ids import HostName
+from sluice_ops.operations import joining
+from sluice_ops.site import endpoints
 
 
 class Fuse:

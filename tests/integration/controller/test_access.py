@@ -13,15 +13,16 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from ops import endpoints, joining
-from ops.agent.store import HostFolder
-from ops.channel import Channel, ChannelAwayError, NotAllowedError, Write, trail, tree
-from ops.model import paths
-from ops.model.access import HOST, KEPT, PROCESSES, TABLE, Role, host_of, parent
-from ops.model.assignment import Assignment, HostFacts, HostRecord, HostState, Observed
-from ops.model.incarnation import OwnerRecord, TierWanted
-from ops.model.joining import Sealed
-from ops.model.status import ControllerStatus
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.channel import Channel, ChannelAwayError, NotAllowedError, Write, trail_queue, tree
+from sluice_ops.model import paths
+from sluice_ops.model.access import HOST, KEPT, PROCESSES, TABLE, Role, host_of, parent
+from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, HostState, Observed
+from sluice_ops.model.incarnation import OwnerRecord, TierWanted
+from sluice_ops.model.joining import Sealed
+from sluice_ops.model.status import ControllerStatus
+from sluice_ops.operations import joining
+from sluice_ops.site import endpoints
 
 pytestmark = pytest.mark.timeout(120)
 SITE = Path(__file__).parents[3] / "site.yaml"
@@ -148,7 +149,7 @@ def test_a_host_that_has_lost_its_credential_is_told_and_comes_back_once_it_was_
         agent.put(paths.host("h1"), facts(made_anew, "h1"))
         agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
     assert tree.other(admin.kazoo) == []
-    assert [each.entry.what for each in trail.waiting(admin)] == ["forget h1"]
+    assert [each.entry.what for each in trail_queue.waiting(admin)] == ["forget h1"]
 
 
 def test_a_host_is_retired_with_its_credential_once_it_is_drained_and_its_agent_gone(place, admin, tmp_path):
@@ -173,7 +174,7 @@ def test_a_host_is_retired_with_its_credential_once_it_is_drained_and_its_agent_
         assert (done.returncode, done.stderr) == (0, "")
         assert [path for path in nodes if admin.exists(path)] == []
         assert 'there is no host "h1"; known hosts: none' in retire().stderr
-    assert [each.entry.what for each in trail.waiting(admin)] == ["retire h1"]
+    assert [each.entry.what for each in trail_queue.waiting(admin)] == ["retire h1"]
     made_anew = tmp_path / "made anew"
     with agent_on(place, made_anew, "h1") as another:
         another.put(paths.host("h1"), facts(made_anew, "h1"))
@@ -267,7 +268,7 @@ def test_a_tree_that_lacks_a_root_is_made_whole_by_the_admin_only(place, admin):
 def test_a_controller_leads_with_its_credential_and_does_not_start_without(place, admin, tmp_path):
     file = tmp_path / "endpoints.json"
     file.write_text(place.model_dump_json())
-    words = [sys.executable, "-m", "ops.controller", "--site", SITE, "--name", "c1"]
+    words = [sys.executable, "-m", "sluice_ops.controller", "--site", SITE, "--name", "c1"]
     environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(tmp_path)}
     admin.put(paths.wanted("entry"), TierWanted())
     with (tmp_path / "log").open("w") as log:
@@ -299,7 +300,7 @@ def test_a_hosts_nodes_are_its_agents_alone_and_another_of_that_name_is_told_why
         home.mkdir()
         environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(home), "SLUICE_SITE": str(SITE)}
         with (home / "log").open("w") as log:
-            return subprocess.Popen([sys.executable, "-m", "ops.agent", "--host", "h1"], env=environment, stdout=log, stderr=log)
+            return subprocess.Popen([sys.executable, "-m", "sluice_ops.agent", "--host", "h1"], env=environment, stdout=log, stderr=log)
 
     def wait(what, process):
         until = time.monotonic() + 60
@@ -311,7 +312,7 @@ def test_a_hosts_nodes_are_its_agents_alone_and_another_of_that_name_is_told_why
 
     def end(home):
         environment = {**os.environ, "SLUICE_HOME": str(home)}
-        words = [sys.executable, "-m", "ops.agent", "--stop-all", "--host", "h1"]
+        words = [sys.executable, "-m", "sluice_ops.agent", "--stop-all", "--host", "h1"]
         subprocess.run(words, env=environment, check=True, capture_output=True)
 
     first, second = tmp_path / "first", tmp_path / "second"

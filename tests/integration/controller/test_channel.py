@@ -10,22 +10,22 @@ import pytest
 from kazoo.client import KazooClient
 from simulation.world import RULES
 
-from ops import metrics
-from ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, TooLargeError, Write
-from ops.controller import leader
-from ops.controller.decide import Decision
-from ops.controller.leader import Controller, Deposed
-from ops.controller.mirror import Mirror
-from ops.controller.view import look
-from ops.model import paths
-from ops.model.access import Role
-from ops.model.assignment import HostFacts
-from ops.model.exporter import Exporter
-from ops.model.incarnation import TierWanted
-from ops.model.operation import EpochRecord
-from ops.model.resources import known
-from ops.model.share import Layers
-from ops.model.status import ControllerStatus, TierState, TierStatus
+from sluice_ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, TooLargeError, Write
+from sluice_ops.controller import leader
+from sluice_ops.controller.decide import Decision
+from sluice_ops.controller.leader import Controller, Deposed
+from sluice_ops.model import paths
+from sluice_ops.model.access import Role
+from sluice_ops.model.assignment import HostFacts
+from sluice_ops.model.change import EpochRecord
+from sluice_ops.model.exporter import Exporter
+from sluice_ops.model.incarnation import TierWanted
+from sluice_ops.model.resources import known
+from sluice_ops.model.share import Layers
+from sluice_ops.model.status import ControllerStatus, TierState, TierStatus
+from sluice_ops.process import metrics_server
+from sluice_ops.snapshot.mirror import Mirror
+from sluice_ops.snapshot.view import look
 from tests.scrape import scrape
 
 pytestmark = pytest.mark.timeout(120)
@@ -229,13 +229,13 @@ class Nothing:
 
 
 def test_where_figures_are_is_announced_again_after_the_session_has_ended(channel, zookeeper):
-    metrics.serve(channel, Exporter(role=Role.AGENT, address="127.0.1.1:0", host="h1"), Nothing())
+    metrics_server.serve(channel, Exporter(role=Role.AGENT, address="127.0.1.1:0", host="h1"), Nothing())
     before = _announced(channel, set())
-    assert scrape(metrics.exporters(channel)[0])["sluice_channel_connected"] == 1
+    assert scrape(metrics_server.exporters(channel)[0])["sluice_channel_connected"] == 1
     end_session(channel, zookeeper)
     after = _announced(channel, before)
     assert len(after) == 1
-    assert metrics.exporters(channel)[0].address.startswith("127.0.1.1:")
+    assert metrics_server.exporters(channel)[0].address.startswith("127.0.1.1:")
 
 
 def end_session(channel, zookeeper):

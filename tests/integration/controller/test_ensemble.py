@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 from simulation.live import LiveWorld
 
-from ops.channel import Channel, ChannelAwayError
-from ops.model import paths
-from ops.model.assignment import HostState
-from ops.model.operation import ChangeKind, EpochRecord
+from sluice_ops.channel import Channel, ChannelAwayError
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, EpochRecord
 from tests.ensemble import Ensemble, Link, writing
 from tests.integration.controller.test_leaders import Controllers, leader
 

@@ -5,12 +5,12 @@ import uuid
 
 import pytest
 
-from ops import metrics
-from ops.model import paths
-from ops.model.assignment import HostState
-from ops.model.incarnation import State
-from ops.model.operation import ChangeKind, Step
-from ops.model.status import ControllerStatus
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.status import ControllerStatus
+from sluice_ops.process import metrics_server
 from tests.integration.controller.test_leaders import leader, opened
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
@@ -49,7 +49,7 @@ def test_when_the_clock_of_the_leader_jumps_nothing_expires_and_nothing_waits_fo
     assert world.owner("outbound").owner <= before + 4, "it was not started again more often than it died, and moved once"
     clock.write_text("0")
     controllers.start("c2")
-    world.until_true(lambda: len(metrics.exporters(world.channel)) == 2, 60)
+    world.until_true(lambda: len(metrics_server.exporters(world.channel)) == 2, 60)
     controllers.end("c1", kill=True)
     world.until_true(lambda: leader(world) == "c2", 60)
     back = world.begin("r1", kind=ChangeKind.RETURN, host=runbook.spec.host)

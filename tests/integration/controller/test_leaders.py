@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 from simulation.live import STEP_SECONDS, LiveWorld
 
-from ops import metrics
-from ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
-from ops.channel.client import SESSION_SECONDS
-from ops.controller.leader import PERIOD_SECONDS, Controller
-from ops.controller.rulebook import Rulebook
-from ops.model import paths
-from ops.model.assignment import HostRecord, HostState, UnitKind
-from ops.model.incarnation import IncarnationReport, State
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, EpochRecord, Step
-from ops.model.share import Layers
-from ops.model.status import ControllerStatus
-from ops.watchdog import HUNG
+from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
+from sluice_ops.channel.client import SESSION_SECONDS
+from sluice_ops.controller.leader import PERIOD_SECONDS, Controller
+from sluice_ops.controller.site_watcher import Rulebook
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostRecord, HostState, UnitKind
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, EpochRecord, Step
+from sluice_ops.model.incarnation import IncarnationReport, State
+from sluice_ops.model.share import Layers
+from sluice_ops.model.status import ControllerStatus
+from sluice_ops.process import metrics_server
+from sluice_ops.process.watchdog import HUNG
 from tests.integration.controller.test_channel import chroot, end_session
 from tests.scrape import scrape
 
@@ -47,7 +47,7 @@ class Controllers:
         """Start one; `under` a module of the tests that changes something, with what it is told."""
         with (self.folder / f"{name}.log").open("a") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", *under, "ops.controller", "--site", self.site, "--name", name, "--zookeeper", self.address],
+                [sys.executable, "-m", *under, "sluice_ops.controller", "--site", self.site, "--name", name, "--zookeeper", self.address],
                 stdout=log,
                 stderr=log,
             )
@@ -116,8 +116,8 @@ def test_of_three_controllers_two_are_killed_one_after_the_other_and_each_time_e
     world.want()
     world.until_true(world.all_well, 120)
     for left in (3, 2, 1):
-        world.until_true(lambda left=left: len(metrics.exporters(world.channel)) == left, 60)
-        leads = [each.controller for each in metrics.exporters(world.channel) if scrape(each)["sluice_controller_leader"]]
+        world.until_true(lambda left=left: len(metrics_server.exporters(world.channel)) == left, 60)
+        leads = [each.controller for each in metrics_server.exporters(world.channel) if scrape(each)["sluice_controller_leader"]]
         assert leads == [leader(world)]
         world.kill_driver("counts")
         world.until_true(lambda left=left: world.owner("counts").owner == 5 - left and world.all_well(), 60)
@@ -220,8 +220,8 @@ def test_each_controller_is_found_by_prometheus_and_only_the_leader_shows_what_i
     world.want()
     world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
     controllers.start("c2")
-    world.until_true(lambda: len(metrics.exporters(world.channel)) == 2, 60)
-    leads, stands_by = metrics.exporters(world.channel)
+    world.until_true(lambda: len(metrics_server.exporters(world.channel)) == 2, 60)
+    leads, stands_by = metrics_server.exporters(world.channel)
     assert (leads.controller, stands_by.controller) == ("c1", "c2")
     world.until_true(lambda: scrape(leads, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
     world.until_true(lambda: (seen := scrape(leads))["sluice_units_running"] == seen["sluice_units_wanted"] > 0, 60)
@@ -233,7 +233,7 @@ def test_each_controller_is_found_by_prometheus_and_only_the_leader_shows_what_i
     assert scrape(stands_by)["sluice_controller_leader"] == 0
     assert "sluice_tier_state" not in scrape(stands_by)
     controllers.end("c1", kill=True)
-    world.until_true(lambda: metrics.exporters(world.channel) == [stands_by], 60)
+    world.until_true(lambda: metrics_server.exporters(world.channel) == [stands_by], 60)
     world.until_true(lambda: scrape(stands_by, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
 
 
@@ -312,7 +312,7 @@ def sluice(controllers, *words):
     (controllers.folder / "endpoints.json").write_text(json.dumps({**known, "home": home}))
     env = {**os.environ, "SLUICE_HOME": home, "SLUICE_SITE": str(controllers.site)}
     env.pop("SLUICE_ENDPOINTS", None)
-    code = "import sys; from ops.cli.main import app; app(sys.argv[1:])"
+    code = "import sys; from sluice_ops.main import app; app(sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     sys.stdout.write(done.stdout)

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from ops.channel import Channel
-from ops.controller.leader import Controller
-from ops.controller.rulebook import Rulebook
-from ops.model import paths
-from ops.model.operation import EpochRecord
+from sluice_ops.channel import Channel
+from sluice_ops.controller.leader import Controller
+from sluice_ops.controller.site_watcher import Rulebook
+from sluice_ops.model import paths
+from sluice_ops.model.change import EpochRecord
 from tests.ensemble import Ensemble
 from tests.integration.controller.test_ensemble import PatientWorld, epoch
 from tests.integration.controller.test_leaders import Controllers, leader

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from ops.agent.store import HostFolder
-from ops.channel import Channel, NotAllowedError, Write
-from ops.model import paths
-from ops.model.access import Role
-from ops.model.assignment import Assignment, HostFacts
-from ops.platform import credentials, zookeeper
-from ops.platform.layout import Layout, Ports
-from ops.platform.logbook import find
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.channel import Channel, NotAllowedError, Write
+from sluice_ops.local.layout import Layout, Ports
+from sluice_ops.local.logbook import find
+from sluice_ops.local.services import zookeeper
+from sluice_ops.model import paths
+from sluice_ops.model.access import Role
+from sluice_ops.model.assignment import Assignment, HostFacts
+from sluice_ops.site import credentials
 from tests.ensemble import free_ports
 
 pytestmark = pytest.mark.timeout(120)

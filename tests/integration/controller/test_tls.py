@@ -8,13 +8,12 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from ops import endpoints
-from ops.channel import Channel, ChannelAwayError
-from ops.java import JAVA
-from ops.model import paths
-from ops.model.access import Role, Tls
-from ops.model.incarnation import TierWanted
-from ops.platform import credentials
+from sluice_ops.channel import Channel, ChannelAwayError
+from sluice_ops.model import paths
+from sluice_ops.model.access import Role, Tls
+from sluice_ops.model.incarnation import TierWanted
+from sluice_ops.site import credentials, endpoints
+from sluice_ops.site.java import JAVA
 from tests.authority import Authority
 from tests.ensemble import free_ports
 

@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from ops import endpoints, joining
-from ops.agent.store import HostFolder
-from ops.brokers import brokers
-from ops.channel import Channel, trail, tree
-from ops.files import write_private
-from ops.model import paths
-from ops.model.access import Role
-from ops.model.assignment import HostFacts
-from ops.model.joining import ControllerKey
-from ops.model.streams import User
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.channel import Channel, trail_queue, tree
+from sluice_ops.model import paths
+from sluice_ops.model.access import Role
+from sluice_ops.model.assignment import HostFacts
+from sluice_ops.model.joining import ControllerKey
+from sluice_ops.model.kafka_access import User
+from sluice_ops.operations import joining
+from sluice_ops.site import endpoints
+from sluice_ops.site.brokers import brokers
+from sluice_ops.site.files import write_private
 from tests.integration.controller import joiner
 
 pytestmark = pytest.mark.timeout(120)
@@ -73,7 +74,7 @@ def leading(place, home):
     (home / "endpoints.json").write_text(place.model_dump_json())
     environment = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_ENDPOINTS": str(home / "endpoints.json")}
     with (home / "log").open("w") as log:
-        process = subprocess.Popen([sys.executable, "-m", "ops.controller", "--site", SITE], env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen([sys.executable, "-m", "sluice_ops.controller", "--site", SITE], env=environment, stdout=log, stderr=log)
     try:
         yield process
     finally:
@@ -137,7 +138,7 @@ def test_a_token_is_spent_when_its_host_is_registered(place, admin, tmp_path, ma
     assert {path.name for path in (tmp_path / "postgres").iterdir()} == {"driver"}
     assert place.postgres_as(Role.DRIVER).startswith("postgresql://sluice_driver@db/x?passfile=")
     assert "airflows" not in (first.home / "endpoints.json").read_text()
-    assert [(each.entry.what.partition(",")[0], each.role) for each in trail.waiting(admin)] == [
+    assert [(each.entry.what.partition(",")[0], each.role) for each in trail_queue.waiting(admin)] == [
         ("join h1 with its token", Role.CONTROLLER),
         ("token for h1", Role.OPERATOR),
     ]
@@ -279,4 +280,4 @@ def test_an_agent_joins_by_the_command_line_and_a_copy_elsewhere_ends_with_a_sen
     finally:
         agent.terminate()
         agent.wait(20)
-        first.run(sys.executable, "-m", "ops.agent", "--stop-all", "--host", "h1")
+        first.run(sys.executable, "-m", "sluice_ops.agent", "--stop-all", "--host", "h1")

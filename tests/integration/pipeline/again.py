@@ -5,10 +5,10 @@ import os
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from ops.model.resources import Quantum
-from ops.model.tier import Delivery, Kind, Mode
-from pipeline.declare import Pipeline, Stream, Tier
-from pipeline.sinks.table import Once, Totals
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.sinks.table import Once, Totals
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import Delivery, Kind, Mode
 
 MENDED = "SLUICE_TEST_MENDED"
 """Set in the environment of a process whose code can use all numbers."""

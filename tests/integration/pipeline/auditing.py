@@ -9,19 +9,19 @@ from typing import Any
 import psycopg
 from confluent_kafka import Producer
 
-from ops import endpoints
-from pipeline import declare
-from pipeline.audit.__main__ import Auditor
-from pipeline.declare import Tier
-from pipeline.driver.streams import Streams
-from pipeline.hits.counts import CAMPAIGN_COUNTS
-from pipeline.sinks.marks import Marks
-from pipeline.sinks.sink import Rows, Written
-from pipeline.sinks.table import Once, Totals
+from hits.counts import CAMPAIGN_COUNTS
+from sluice.api import declarations
+from sluice.api.declarations import Tier
+from sluice.api.marks import Marks
+from sluice.api.sink import Rows, Written
+from sluice.audit.__main__ import Auditor
+from sluice.kafka.reader import Streams
+from sluice.sinks.table import Once, Totals
+from sluice_ops.site import endpoints
 from tests.lab import Lab
 
 COUNT = 10_000
-PIPELINE = declare.load("pipeline.hits")
+PIPELINE = declarations.load("hits")
 
 
 @dataclass

@@ -5,10 +5,10 @@ import os
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from ops.model.resources import Quantum
-from ops.model.tier import Delivery, Kind
-from pipeline.declare import Pipeline, Stream, Tier
-from pipeline.sinks.http import Post
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.sinks.http import Post
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import Delivery, Kind
 
 SERVICE = os.environ.get("SLUICE_TEST_SERVICE", "http://127.0.0.1:1")
 """Where the test's service listens; the test sets it before it publishes."""

@@ -3,11 +3,11 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from ops.model.resources import Quantum
-from ops.model.tier import Kind, Mode
-from pipeline.declare import Pipeline, Stream, Tier
-from pipeline.driver import reached
-from pipeline.grouping import Local
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.api.grouping import Local
+from sluice.driver.positions import realtime_progress
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import Kind, Mode
 
 GIVEN = "n bigint, keep boolean, swell boolean"
 KEPT = "n bigint, text string"
@@ -15,7 +15,7 @@ TOO_LARGE = 5_000_000
 SLOT = Quantum(cpu=1, memory=750, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
-reached.EVERY_SECONDS = 5.0  # in the driver's process, which loads this: so that nobody has to wait for a minute
+realtime_progress.EVERY_SECONDS = 5.0  # in the driver's process, which loads this: so that nobody has to wait for a minute
 
 
 def chosen(raw: DataFrame) -> DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from ops.java import home_for_spark
+from sluice_ops.site.java import home_for_spark
 from tests.integration.pipeline.given import Feed
 from tests.integration.pipeline.runs import local_session
 from tests.lab import Lab, opened

@@ -2,10 +2,10 @@
 
 from pyspark.sql import DataFrame
 
-from ops.model.resources import Quantum
-from ops.model.tier import Delivery, Kind, Mode
-from pipeline.declare import Pipeline, Stream, Tier
-from pipeline.sinks.table import Once
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.sinks.table import Once
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import Delivery, Kind, Mode
 
 RAW, COPIED = Stream("raw"), Stream("copied", "line string")
 LIVE, FOLLOWED = Stream("live"), Stream("followed", "line string")

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from pipeline.driver.streams import Seen
+from sluice.kafka.reader import Seen
 from tests.integration.pipeline.test_handover import HOLES
 from tests.lab import Lab, until
 

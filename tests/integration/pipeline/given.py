@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from pipeline.driver.streams import Streams
+from sluice.kafka.reader import Streams
 from tests.integration.pipeline.holding import LATENESS
 from tests.lab import Lab, until
 

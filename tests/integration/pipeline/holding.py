@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from ops.model.resources import Quantum
-from ops.model.tier import Kind, Mode
-from pipeline.declare import Pipeline, State, Stream, Tier, Transform
-from pipeline.hooks import Hooks
-from pipeline.joins import How, joined
-from pipeline.sinks.table import Latest
+from sluice.api.declarations import Pipeline, State, Stream, Tier, Transform
+from sluice.api.hooks import Hooks
+from sluice.records.joins import How, joined
+from sluice.sinks.table import Latest
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import Kind, Mode
 
 log = structlog.get_logger()
 

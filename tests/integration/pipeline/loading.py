@@ -3,10 +3,10 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from ops.model.resources import Quantum
-from ops.model.tier import Delivery, Kind
-from pipeline.declare import Pipeline, Stream, Tier
-from pipeline.sinks.table import Once
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.sinks.table import Once
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import Delivery, Kind
 
 LOADED = Once("loaded", {"line": "text", "n": "smallint", "doc": "jsonb", "at": "timestamptz"})
 

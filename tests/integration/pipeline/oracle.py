@@ -10,13 +10,13 @@ from contextlib import contextmanager, suppress
 
 from confluent_kafka import Consumer, TopicPartition
 
-from ops.channel import Channel, ChannelAwayError
-from ops.model import paths
-from ops.model.incarnation import OwnerRecord
-from ops.model.operation import EpochRecord
-from ops.model.status import ControllerStatus
-from ops.model.streams import CONTROL_TOPIC
-from ops.model.writers import Writers
+from sluice_ops.channel import Channel, ChannelAwayError
+from sluice_ops.model import paths
+from sluice_ops.model.change import EpochRecord
+from sluice_ops.model.incarnation import OwnerRecord
+from sluice_ops.model.kafka_access import CONTROL_TOPIC
+from sluice_ops.model.status import ControllerStatus
+from sluice_ops.model.stream_writers import Writers
 from tests.integration.pipeline.test_streams import records
 from tests.lab import Lab, until
 

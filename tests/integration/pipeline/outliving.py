@@ -8,14 +8,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from ops.model.resources import Quantum
-from ops.model.tier import Delivery, Kind, Mode
-from pipeline.declare import Pipeline, State, Stream, Tier
-from pipeline.driver import life
-from pipeline.driver.life import Life
-from pipeline.grouping import Fields
-from pipeline.hooks import Hooks
-from pipeline.sinks.table import Latest, Once, Totals
+from sluice.api.declarations import Pipeline, State, Stream, Tier
+from sluice.api.grouping import Fields
+from sluice.api.hooks import Hooks
+from sluice.driver.process import life
+from sluice.driver.process.life import Life
+from sluice.sinks.table import Latest, Once, Totals
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import Delivery, Kind, Mode
 
 NUMBER = "n bigint, who string, at bigint"
 SLEEPS = "sleeps"

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from ops.model.tier import Standby
-from pipeline.declare import Pipeline
+from sluice.api.declarations import Pipeline
+from sluice_ops.model.tier import Standby
 from tests.integration.pipeline.outliving import PIPELINE as WITHOUT
 
 PIPELINE = Pipeline(tuple(replace(tier, standby=Standby.WARM) for tier in WITHOUT.tiers if tier.name in {"enter", "store"}))

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Iterable
 
-from ops.model.assignment import slot_id
-from ops.model.incarnation import State, WorkerReceipt
-from pipeline.driver.streams import Seen
+from sluice.kafka.reader import Seen
+from sluice_ops.model.assignment import slot_id
+from sluice_ops.model.incarnation import State, WorkerReceipt
 from tests.lab import Lab, until
 
 DRAINED_SECONDS, AWAKE_SECONDS = 2.0, 3.0

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field, replace
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from ops.model.ids import HostName, Incarnation
-from ops.model.incarnation import STATE_PARTITIONS, IncarnationSpec, Placement, Receipt
-from pipeline import declare
-from pipeline.driver.depot import Depot, Folder
-from pipeline.driver.engine import Setting
-from pipeline.driver.jvm import launch
-from pipeline.driver.session import open_session, settings
-from pipeline.driver.streams import Streams
-from pipeline.driver.with_state import WithState
-from pipeline.sinks.ledger import FencedError
-from pipeline.sinks.table import Latest
+from sluice.api import declarations
+from sluice.driver.engine.contract import Setting
+from sluice.driver.engine.stateful import WithState
+from sluice.driver.spark.jvm import launch
+from sluice.driver.spark.session import open_session, settings
+from sluice.driver.state.checkpoint_store import Depot, Folder
+from sluice.kafka.reader import Streams
+from sluice.sinks.ledger import FencedError
+from sluice.sinks.table import Latest
+from sluice_ops.model.ids import HostName, Incarnation
+from sluice_ops.model.incarnation import STATE_PARTITIONS, IncarnationSpec, Placement, Receipt
 from tests.integration.pipeline.given import ends
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.holding"
-PIPELINE = declare.load(PIPELINE_MODULE)
+PIPELINE = declarations.load(PIPELINE_MODULE)
 
 
 @contextmanager

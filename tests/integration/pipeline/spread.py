@@ -3,10 +3,10 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from ops.model.resources import Quantum
-from ops.model.tier import Kind, Mode
-from pipeline.declare import Pipeline, Stream, Tier
-from pipeline.grouping import All, Direct, Fields, Global, Local, Shuffle
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.api.grouping import All, Direct, Fields, Global, Local, Shuffle
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import Kind, Mode
 
 NUMBER = "n bigint, who string"
 RAW = Stream("raw")

@@ -6,13 +6,13 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from ops.model.pressure import Lag, Watermarks
-from ops.model.resources import Quantum
-from ops.model.tier import Delivery, Kind, Mode
-from pipeline.declare import Pipeline, Stream, Tier
-from pipeline.driver import task_progress
-from pipeline.grouping import Fields
-from pipeline.sinks.table import Once
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.api.grouping import Fields
+from sluice.driver.process import task_progress
+from sluice.sinks.table import Once
+from sluice_ops.model.backpressure import Lag, Watermarks
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import Delivery, Kind, Mode
 
 NUMBER = "n bigint, who string, until bigint"
 STALL = "stall"

@@ -3,11 +3,11 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from ops.model.resources import Quantum
-from ops.model.tier import Delivery, Kind, Mode
-from pipeline.declare import Pipeline, Stream, Tier
-from pipeline.grouping import Fields
-from pipeline.sinks.table import Once
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.api.grouping import Fields
+from sluice.sinks.table import Once
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.tier import Delivery, Kind, Mode
 
 NUMBER = "n bigint, who string, at bigint"
 SLOT = Quantum(cpu=1, memory=950, threads=4)

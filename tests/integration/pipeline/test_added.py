@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from ops.model import paths
-from ops.model.incarnation import IncarnationSpec, State
-from pipeline.sinks.marks import first_seen
+from sluice.api.marks import first_seen
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import IncarnationSpec, State
 from tests.integration.pipeline.test_streams import Record, once, records
 from tests.lab import Lab, until
 

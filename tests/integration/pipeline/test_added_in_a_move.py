@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from ops.model import paths
-from ops.model.incarnation import OwnerRecord, Phase
-from pipeline.driver.streams import Streams
+from sluice.kafka.reader import Streams
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import OwnerRecord, Phase
 from tests.integration.pipeline.asking import operated, site_of, sluice, tier_line
 from tests.integration.pipeline.oracle import check, followed, stored
 from tests.integration.pipeline.test_workers import KNOWN_SECONDS, giving

@@ -17,20 +17,21 @@ import structlog
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from ops import runbook
-from ops.channel import Channel
-from ops.model import paths
-from ops.model.access import Role
-from ops.model.incarnation import TierWanted
-from ops.model.status import Loss
-from pipeline import declare, publish
-from pipeline.audit import stream
-from pipeline.audit.__main__ import Auditor
-from pipeline.driver.streams import Streams
-from pipeline.hits.counts import CAMPAIGN_COUNTS
-from pipeline.hits.outbound import DELIVERED
-from pipeline.sinks.batches import Batch
-from pipeline.sinks.ledger import Ledger
+from hits.counts import CAMPAIGN_COUNTS
+from hits.outbound import DELIVERED
+from sluice.api import declarations
+from sluice.audit import stream_audit
+from sluice.audit.__main__ import Auditor
+from sluice.commands import publish
+from sluice.kafka.reader import Streams
+from sluice.sinks.batches import Batch
+from sluice.sinks.ledger import Ledger
+from sluice_ops.channel import Channel
+from sluice_ops.model import paths
+from sluice_ops.model.access import Role
+from sluice_ops.model.incarnation import TierWanted
+from sluice_ops.model.status import Loss
+from sluice_ops.operations import requests
 from tests.integration.pipeline.auditing import COUNT, PIPELINE, Kafka, Lossy, begun, dropping, hits, lines, losses, rows
 from tests.lab import ROOT, Lab, until
 
@@ -110,7 +111,7 @@ def test_a_tier_that_is_taken_out_is_forgotten_and_one_whose_stream_is_renamed_b
     kafka.put("enriched", "enrich/7", "hits/1", range(10), now)
     assert auditor.look() == []
     auditor.close()
-    renamed = replace(enrich, outputs=(declare.Stream("hits", "id string"),))
+    renamed = replace(enrich, outputs=(declarations.Stream("hits", "id string"),))
     with closing(Auditor((renamed,), lab.where)) as other:
         assert other.look() == []
         assert other.look() == []
@@ -179,7 +180,7 @@ def test_partitions_that_are_added_are_looked_at(lab: Lab) -> None:
     admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
     for made in admin.create_topics([NewTopic("grown", num_partitions=1, replication_factor=-1)]).values():
         made.result()
-    tier = replace(PIPELINE.tier("entry"), name="growing", outputs=(declare.Stream("grown", "id string"),))
+    tier = replace(PIPELINE.tier("entry"), name="growing", outputs=(declarations.Stream("grown", "id string"),))
     with closing(begun(lab, tier)) as auditor:
         for made in admin.create_partitions([NewPartitions("grown", 4)]).values():
             made.result()
@@ -195,12 +196,12 @@ def wanted(channel: Channel, tier: str) -> bool | None:
 
 
 def test_a_tier_that_is_not_declared_any_more_is_stopped_until_it_is_declared_again(lab: Lab) -> None:
-    specs = {spec.name: spec for spec in declare.load("pipeline.hits").specs()}
+    specs = {spec.name: spec for spec in declarations.load("hits").specs()}
     names = {str(name) for name in specs}
     with Channel(lab.where.zookeeper, lab.where.credential(Role.ADMIN)) as channel:
         channel.put(paths.tier("gone"), specs[min(specs)])
-        runbook.want(channel, "gone", by="anna", running=True)
-        runbook.want(channel, min(names), by="anna", running=False)
+        requests.want(channel, "gone", by="anna", running=True)
+        requests.want(channel, min(names), by="anna", running=False)
         assert publish.retire(channel, names) == ["gone"]
         assert wanted(channel, "gone") is False
         assert publish.retire(channel, names) == [], "it is said once"
@@ -216,9 +217,9 @@ def test_what_was_put_out_while_nobody_looked_is_read_in_steps_and_judged_alike(
     stamped = NewTopic("stepped", num_partitions=4, replication_factor=-1, config={"message.timestamp.type": "CreateTime"})
     for made in admin.create_topics([stamped]).values():
         made.result()
-    tier = replace(PIPELINE.tier("entry"), name="stepping", outputs=(declare.Stream("stepped", "id string"),))
-    monkeypatch.setattr(stream, "BACKLOG", 500)
-    monkeypatch.setattr(stream, "STEP_MS", 5_000)
+    tier = replace(PIPELINE.tier("entry"), name="stepping", outputs=(declarations.Stream("stepped", "id string"),))
+    monkeypatch.setattr(stream_audit, "BACKLOG", 500)
+    monkeypatch.setattr(stream_audit, "STEP_MS", 5_000)
     kafka.put("stepped", "stepping/5", "raw/2", [0], now - 1)
     with closing(begun(lab, tier)) as auditor, closing(Streams(lab.where.kafka)) as streams:
         kafka.fill("raw", 3000, partition=2)
@@ -233,12 +234,12 @@ def test_what_was_put_out_while_nobody_looked_is_read_in_steps_and_judged_alike(
     assert [each.place for each in lost] == ["raw/2:777"]
 
 
-def new_tier(lab: Lab, name: str) -> declare.Tier:
+def new_tier(lab: Lab, name: str) -> declarations.Tier:
     """Return a tier that reads `raw` and writes a new stream of its own name, with one partition."""
     admin = AdminClient({"bootstrap.servers": lab.where.kafka})
     for made in admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=-1)]).values():
         made.result()
-    return replace(PIPELINE.tier("entry"), name=name, outputs=(declare.Stream(name, "id string"),))
+    return replace(PIPELINE.tier("entry"), name=name, outputs=(declarations.Stream(name, "id string"),))
 
 
 def since(lab: Lab, tier: str) -> list[tuple[int, bool]]:
@@ -277,7 +278,7 @@ def test_what_came_out_and_was_gone_before_it_was_looked_at_is_neither_balanced_
     admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
     for made in admin.create_topics([NewTopic("passing", num_partitions=1, replication_factor=-1)]).values():
         made.result()
-    tier = replace(PIPELINE.tier("entry"), name="passing", outputs=(declare.Stream("passing", "id string"),))
+    tier = replace(PIPELINE.tier("entry"), name="passing", outputs=(declarations.Stream("passing", "id string"),))
     with closing(begun(lab, tier)) as auditor:
         kafka.put("passing", "passing/1", "raw/1", range(10), now, partitions=1)
         assert auditor.look() == []
@@ -331,7 +332,7 @@ def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> N
 def auditing(lab: Lab) -> Iterator[None]:
     """Run the audit as the platform does."""
     with (lab.home / "audit.log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", "pipeline.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log)
+        process = subprocess.Popen([sys.executable, "-m", "sluice.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log)
     try:
         yield
     finally:

@@ -11,16 +11,16 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ops.cli.audit import verdict
-from ops.cli.figures import read_figures
-from pipeline import declare
-from pipeline.audit.__main__ import Auditor
-from pipeline.driver.streams import Streams
-from pipeline.hits.counts import CAMPAIGN_COUNTS
-from pipeline.hits.outbound import DELIVERED
-from pipeline.sinks.batches import Batch
-from pipeline.sinks.ledger import Counts, Ledger
-from pipeline.sinks.table import Once, Totals
+from hits.counts import CAMPAIGN_COUNTS
+from hits.outbound import DELIVERED
+from sluice.api import declarations
+from sluice.audit.__main__ import Auditor
+from sluice.kafka.reader import Streams
+from sluice.sinks.batches import Batch
+from sluice.sinks.ledger import Counts, Ledger
+from sluice.sinks.table import Once, Totals
+from sluice_ops.cli.audit import verdict
+from sluice_ops.queries.figures import read_figures
 from tests.integration.pipeline.auditing import COUNT, PIPELINE, Kafka, Lossy, begun, dropping, ends, hits, lines, losses, rows
 from tests.lab import Lab
 
@@ -31,7 +31,7 @@ def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None
     with psycopg.connect(lab.where.postgres) as connection:
         connection.execute("TRUNCATE delivered, ledger, tier_epochs, audit, audit_read, losses")
     outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.where), time.time()
-    fresh = replace(outbound, inputs=(declare.Stream("enriched", "id string"),))
+    fresh = replace(outbound, inputs=(declarations.Stream("enriched", "id string"),))
     shift = Streams(lab.where.kafka).bounds(["enriched"]).ends
 
     def at(offset: int) -> dict[str, int]:
@@ -60,7 +60,7 @@ def test_a_replay_writes_batches_of_the_tier_that_move_nothing_and_are_held_agai
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
         connection.execute("TRUNCATE delivered, ledger, tier_epochs, audit, audit_read, losses")
         outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.where), time.time()
-        fresh = replace(outbound, inputs=(declare.Stream("enriched", "id string"),))
+        fresh = replace(outbound, inputs=(declarations.Stream("enriched", "id string"),))
         shift = Streams(lab.where.kafka).bounds(["enriched"]).ends
         places = [{name: shift[name] + end for name, end in ends(offset).items()} for offset in (0, 100, 200)]
         auditor = begun(lab, fresh)
@@ -206,7 +206,7 @@ def test_what_retention_took_before_it_was_looked_at_is_neither_balanced_nor_los
     for made in admin.create_topics([NewTopic("expiring", num_partitions=1, replication_factor=-1)]).values():
         made.result()
     sink = Once("expired", {"id": "text"})
-    tier = replace(PIPELINE.tier("outbound"), name="late", inputs=(declare.Stream("expiring", "id string"),), sink=sink)
+    tier = replace(PIPELINE.tier("outbound"), name="late", inputs=(declarations.Stream("expiring", "id string"),), sink=sink)
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
         for statement in sink.statements():
             connection.execute(statement)

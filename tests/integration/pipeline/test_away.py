@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from ops.model.incarnation import State
+from sluice_ops.model.incarnation import State
 from tests.lab import ROOT, Lab, until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
@@ -57,5 +57,5 @@ def test_a_driver_that_starts_waits_for_what_is_away(lab: Lab) -> None:
         waits_for(lab, "outbound", "PostgreSQL")
     lab.wait("outbound", 1, State.RUNNING)
     lab.cold("enrich", 1, "h3")
-    subprocess.run([sys.executable, "-m", "pipeline.feed", "--rate", "100", "--count", str(COUNT)], env=lab.env, cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-m", "hits.feed", "--rate", "100", "--count", str(COUNT)], env=lab.env, cwd=ROOT, check=True)
     until("every hit is delivered", lambda: lab.delivered() == (COUNT, COUNT))

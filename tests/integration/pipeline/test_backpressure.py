@@ -12,13 +12,13 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from ops.controller.backpressure import culprits_of
-from ops.model import paths
-from ops.model.assignment import driver_id, slot_id
-from ops.model.ids import TierName
-from ops.model.incarnation import IncarnationReport, OwnerRecord
-from ops.model.pressure import Pressure
-from pipeline.driver.streams import Streams
+from sluice.kafka.reader import Streams
+from sluice_ops.controller.policies.backpressure import culprits_of
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import driver_id, slot_id
+from sluice_ops.model.backpressure import Pressure
+from sluice_ops.model.ids import TierName
+from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord
 from tests.integration.pipeline.slow import BATCH, MARKS, PIPELINE
 from tests.lab import Lab, until
 

@@ -11,14 +11,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from ops.model.tier import Kind, Mode
-from pipeline import declare, lineage
-from pipeline.absorbing import _given
-from pipeline.declare import State, Stream, Tier
-from pipeline.routing import outgoing
-from pipeline.sinks.http import Post
-from pipeline.sinks.sink import Sink
-from pipeline.sinks.table import Once, Totals
+from sluice.api import declarations
+from sluice.api.declarations import State, Stream, Tier
+from sluice.api.sink import Sink
+from sluice.records import lineage
+from sluice.records.routing import outgoing
+from sluice.records.state_inputs import _given
+from sluice.sinks.http import Post
+from sluice.sinks.table import Once, Totals
+from sluice_ops.model.tier import Kind, Mode
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -45,7 +46,7 @@ def records(session: SparkSession, *values: Any, stream: str = "raw", headers: l
     ],
 )
 def test_entry_lets_nothing_through_that_later_tiers_stumble_over(session: SparkSession, changed: dict[str, Any], reason: str) -> None:
-    pipeline = declare.load("pipeline.hits")
+    pipeline = declarations.load("hits")
     checked = lineage.transformed(records(session, {**GOOD, **changed}, GOOD), pipeline.tier("entry"))
     assert [row.reason for row in checked.orderBy("lineage.from").collect()] == [reason, None]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.model.incarnation import State
+from sluice_ops.model.incarnation import State
 from tests.brokers import NODES, Three
 from tests.integration.pipeline.delivered import delivered_once_in_order, numbered
 from tests.integration.pipeline.test_holes import origins
@@ -32,7 +32,7 @@ def three(tmp_path: Path) -> Iterator[Three]:
 def lab(three: Three, tmp_path: Path) -> Iterator[Lab]:
     home = tmp_path / "home"
     home.mkdir()
-    with opened(home, "pipeline.hits", "hosts: []\nreplication: 3\n", kafka=three.address) as made:
+    with opened(home, "hits", "hosts: []\nreplication: 3\n", kafka=three.address) as made:
         yield made
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ops.model.incarnation import State
-from ops.platform import jars, kafka
-from ops.platform.layout import LOWEST_BASE, Layout, Ports
+from sluice_ops.local.layout import LOWEST_BASE, Layout, Ports
+from sluice_ops.local.services import kafka
+from sluice_ops.model.incarnation import State
+from sluice_ops.site import jars
 from tests.integration.pipeline.delivered import delivered_once_in_order, numbered
 from tests.lab import ROOT, Lab, free_ports, opened, until
 from tests.wire import AVAILABLE, NEEDS, Wire, wired
@@ -88,7 +89,7 @@ def test_what_waited_drains_and_nothing_is_lost_or_twice(lab: Lab, wire: Wire) -
     for tier, host in TIERS.items():
         lab.cold(tier, 1, host)
         lab.wait(tier, 1, State.RUNNING)
-    words = [sys.executable, "-m", "pipeline.feed", "--rate", str(RATE), "--first", "1", "--json"]
+    words = [sys.executable, "-m", "hits.feed", "--rate", str(RATE), "--first", "1", "--json"]
     lab.running["feed"] = subprocess.Popen(wire.inside(*words), env=lab.env, cwd=ROOT, stdout=subprocess.PIPE)
     until("records are delivered", lambda: delivered(lab) > 5 * RATE)
 

@@ -8,11 +8,11 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from ops.model.incarnation import State
-from ops.platform import bucket
-from ops.platform.finding import Verdict
-from ops.site import load
-from pipeline.driver.depot import depot_of
+from sluice.driver.state.checkpoint_store import depot_of
+from sluice_ops.doctor import bucket
+from sluice_ops.doctor.finding import Verdict
+from sluice_ops.model.incarnation import State
+from sluice_ops.site.site_file import load
 from tests.integration.pipeline.given import Feed, ends, equation, giving, sums, table, windows, windows_are_right
 from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs, local_session, overtake
 from tests.lab import Lab, free_ports, until

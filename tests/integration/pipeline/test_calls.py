@@ -12,11 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from confluent_kafka import Producer
 
-from ops.cli import figures
-from pipeline import declare
-from pipeline.audit.__main__ import Auditor
-from pipeline.driver.streams import Streams
-from pipeline.sinks.http import ANSWER_SECONDS
+from sluice.api import declarations
+from sluice.audit.__main__ import Auditor
+from sluice.kafka.reader import Streams
+from sluice.sinks.http import ANSWER_SECONDS
+from sluice_ops.queries import figures
 from tests.integration.pipeline.calling import AT_RISK
 from tests.integration.pipeline.given import ends
 from tests.lab import Lab, until
@@ -158,7 +158,7 @@ def test_at_most_once_nothing_is_sent_twice_and_what_may_be_lost_is_told(
 ) -> None:
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(lab.home / "endpoints.json"))
     put(lab, 400)
-    with closing(Auditor((declare.load(PIPELINE_MODULE).tier("notify"),), lab.where)) as auditor:
+    with closing(Auditor((declarations.load(PIPELINE_MODULE).tier("notify"),), lab.where)) as auditor:
         assert auditor.look() == []
         lab.cold("notify", 1, "h2")
         until("it is in the middle of a batch", lambda: len(service.times("bell")) > AT_RISK + AT_RISK // 4)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.model.incarnation import State
+from sluice_ops.model.incarnation import State
 from tests.integration.pipeline.given import Feed, giving, windows_are_right
 from tests.integration.pipeline.runs import PIPELINE_MODULE
 from tests.integration.pipeline.test_disk_full import fill

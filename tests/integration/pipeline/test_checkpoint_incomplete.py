@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ops.model.incarnation import State
+from sluice_ops.model.incarnation import State
 from tests.integration.pipeline.given import Feed, ends, giving, table, windows_are_right
 from tests.integration.pipeline.runs import PIPELINE_MODULE
 from tests.lab import Lab, until

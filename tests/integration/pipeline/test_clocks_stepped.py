@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ops.java import home_for_spark
-from ops.model.incarnation import State
-from pipeline import declare
+from sluice.api import declarations
+from sluice_ops.model.incarnation import State
+from sluice_ops.site.java import home_for_spark
 from tests.integration.pipeline.auditing import begun, lines, losses
 from tests.integration.pipeline.test_handover import HOLES
 from tests.integration.pipeline.test_streams import Record, records
@@ -21,7 +21,7 @@ from tests.lab import Lab, until
 from tests.stepped import Clock, stepped
 
 PIPELINE_MODULE = "tests.integration.pipeline.stepping"
-PIPELINE = declare.load(PIPELINE_MODULE)
+PIPELINE = declarations.load(PIPELINE_MODULE)
 TIERS = ("enter", "store")
 STEPS = (15, -15, 3700, -3700)
 """How far from the true time the clock steps. A broker takes no stamp that is an hour ahead, where it goes by stamps. Unit: seconds."""

@@ -12,18 +12,19 @@ import pytest
 from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from ops.model.incarnation import State
-from pipeline import declare, topics
-from pipeline.audit.__main__ import Auditor
-from pipeline.driver.identity import Identities
-from pipeline.driver.streams import StreamError, Streams
-from pipeline.durability import IN_SYNC, UNCLEAN
+from sluice.api import declarations
+from sluice.audit.__main__ import Auditor
+from sluice.kafka import topics
+from sluice.kafka.durability import IN_SYNC, UNCLEAN
+from sluice.kafka.reader import StreamError, Streams
+from sluice.kafka.stream_identity import Identities
+from sluice_ops.model.incarnation import State
 from tests.brokers import Three
 from tests.integration.pipeline.topics import skip
 from tests.lab import ROOT, Lab, opened, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.copying"
-PIPELINE = declare.load(PIPELINE_MODULE)
+PIPELINE = declarations.load(PIPELINE_MODULE)
 BROKERS = {"raw": [2], "copied": [3], "live": [2, 3], "steady": [2, 3]}
 """Which brokers have a stream; all others are on the first one."""
 BEFORE, UNREAD, AFTER = 100, 20, 250
@@ -92,7 +93,7 @@ def loaded(lab: Lab) -> set[int]:
 
 def said(lab: Lab, *words: str) -> Any:
     """Return what a command of `sluice` says, as JSON; some exit with an error where something is wrong."""
-    command = [sys.executable, "-c", "import sys; from ops.cli.main import app; app(sys.argv[1:])", *words, "--json"]
+    command = [sys.executable, "-c", "import sys; from sluice_ops.main import app; app(sys.argv[1:])", *words, "--json"]
     done = subprocess.run(command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
     assert done.stdout, done.stderr
     return json.loads(done.stdout)

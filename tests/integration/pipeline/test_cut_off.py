@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from ops.model.incarnation import State
-from ops.model.streams import CONTROL_TOPIC
-from ops.model.writers import VALID_SECONDS, Writers
-from pipeline.driver.streams import Seen, Streams
-from pipeline.sinks.marks import first_seen
+from sluice.api.marks import first_seen
+from sluice.kafka.reader import Seen, Streams
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.kafka_access import CONTROL_TOPIC
+from sluice_ops.model.stream_writers import VALID_SECONDS, Writers
 from tests.ensemble import Link
 from tests.integration.pipeline.test_frozen import FENCED, processes, wake, without_zookeeper
 from tests.integration.pipeline.test_workers import everything, giving

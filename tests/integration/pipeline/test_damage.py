@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.driver.depot import Folder
+from sluice.driver.state.checkpoint_store import Folder
 from tests.integration.pipeline.given import Feed, equation, table, windows
 from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs
 from tests.lab import Lab

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from ops.model.incarnation import State
-from pipeline.feed import hit
+from hits.feed import hit
+from sluice_ops.model.incarnation import State
 from tests.lab import Lab, opened, until
 
 pytestmark = [

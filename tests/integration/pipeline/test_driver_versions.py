@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ops.model import paths
-from ops.model.incarnation import State
-from ops.model.writers import VALID_SECONDS
-from pipeline.driver.streams import Streams
+from sluice.kafka.reader import Streams
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.stream_writers import VALID_SECONDS
 from tests.ensemble import Link
 from tests.integration.pipeline.oracle import check, stored
 from tests.integration.pipeline.test_cut_off import link, over

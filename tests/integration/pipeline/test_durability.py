@@ -9,18 +9,19 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from ops.model.streams import ONE_COPY, Durability
-from ops.model.tier import Kind
-from pipeline import declare, topics
-from pipeline.declare import Pipeline, Stream, Tier
-from pipeline.durability import IN_SYNC, WeakStreamError
-from pipeline.putting import producer
+from sluice.api import declarations
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.kafka import topics
+from sluice.kafka.durability import IN_SYNC, WeakStreamError
+from sluice.kafka.producer import producer
+from sluice_ops.model.kafka_access import ONE_COPY, Durability
+from sluice_ops.model.tier import Kind
 from tests.brokers import NODES, Three
 from tests.lab import until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
-HITS = declare.load("pipeline.hits")
+HITS = declarations.load("hits")
 BARE = Pipeline((Tier("bare", Kind.ENTRY, (Stream("bare"),), lambda records: records, outputs=(Stream("bare-out", "id string"),)),))
 PARTITIONS = 6
 SAFE, UNSAFE = Durability(3, 2), ONE_COPY

@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager, suppress
 import psutil
 import pytest
 
-from ops.model.assignment import driver_id, slot_id
-from ops.model.incarnation import Phase, State
-from pipeline.driver.streams import Streams
+from sluice.kafka.reader import Streams
+from sluice_ops.model.assignment import driver_id, slot_id
+from sluice_ops.model.incarnation import Phase, State
 from tests.integration.pipeline.given import ends
 from tests.integration.pipeline.test_handover import HOLES
 from tests.integration.pipeline.test_workers import everything, giving

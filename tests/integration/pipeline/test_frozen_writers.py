@@ -10,10 +10,10 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from pipeline.postgres import LOCK_SECONDS, connect
-from pipeline.sinks.frozen import Right, end_frozen
-from pipeline.sinks.ledger import Ledger
-from pipeline.sinks.table import Once
+from sluice.postgres import LOCK_SECONDS, connect
+from sluice.sinks.frozen_writers import Right, end_frozen
+from sluice.sinks.ledger import Ledger
+from sluice.sinks.table import Once
 from tests.integration.pipeline.test_sinks import batch, rows, table
 from tests.lab import ROOT, Lab
 
@@ -22,10 +22,10 @@ __all__ = ["table"]
 
 FREEZES = """
 import sys, time
-from pipeline.sinks.batches import Batch
-from pipeline.sinks.ledger import Ledger
-from pipeline.sinks.sink import Rows
-from pipeline.sinks.table import Once
+from sluice.sinks.batches import Batch
+from sluice.sinks.ledger import Ledger
+from sluice.api.sink import Rows
+from sluice.sinks.table import Once
 
 postgres, name = sys.argv[1:3]
 table = Once(name, {"n": "bigint", "note": "text"})

@@ -9,8 +9,8 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ops.metrics import exporters
-from ops.model.incarnation import State
+from sluice_ops.model.incarnation import State
+from sluice_ops.process.metrics_server import exporters
 from tests.lab import ROOT, Lab, until
 from tests.scrape import scrape
 
@@ -175,7 +175,7 @@ def test_what_was_bad_is_taken_up_and_nothing_twice(flowing: Lab) -> None:
 
 
 def _replay(lab: Lab, *words: str) -> dict[str, int]:
-    command = [sys.executable, "-m", "pipeline.replay", *words, "--json"]
+    command = [sys.executable, "-m", "sluice.replay", *words, "--json"]
     done = subprocess.run(command, env=lab.env, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))

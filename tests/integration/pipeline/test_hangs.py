@@ -10,12 +10,12 @@ from typing import Any
 import psutil
 import pytest
 
-from ops.agent.reconcile import GRACE_SECONDS
-from ops.agent.store import HostFolder
-from ops.controller.steps.receipts import HANGS_SECONDS
-from ops.model import paths
-from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
-from pipeline.driver.streams import Streams
+from sluice.kafka.reader import Streams
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.units.reconcile import GRACE_SECONDS
+from sluice_ops.controller.steps.verify import HANGS_SECONDS
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
 from tests.integration.pipeline.asking import operated, site_of, sluice, steps, tier_line
 from tests.integration.pipeline.outliving import SLEEPS
 from tests.integration.pipeline.test_handover import HOLES

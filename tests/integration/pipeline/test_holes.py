@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ops.java import JAVA
-from ops.model.incarnation import State
-from pipeline.driver.positions import GIVE_UP_MS
+from sluice.kafka.positions import GIVE_UP_MS
+from sluice_ops.model.incarnation import State
+from sluice_ops.site.java import JAVA
 from tests.lab import Lab, until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]

@@ -7,11 +7,11 @@ from contextlib import closing
 import psutil
 import pytest
 
-from ops.agent.store import HostFolder
-from ops.model import paths
-from ops.model.incarnation import IncarnationSpec, OwnerRecord
-from pipeline.driver.pulse import LIMITS
-from pipeline.driver.streams import Streams
+from sluice.driver.process.heartbeat import LIMITS
+from sluice.kafka.reader import Streams
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
 from tests.integration.pipeline.asking import operated, site_of, sluice, tier_line
 from tests.integration.pipeline.outliving import LOCKED
 from tests.integration.pipeline.test_handover import HOLES

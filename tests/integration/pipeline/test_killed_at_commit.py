@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from pipeline.driver.streams import Streams
-from pipeline.sinks.frozen import right_of
+from sluice.kafka.reader import Streams
+from sluice.sinks.frozen_writers import right_of
 from tests.integration.pipeline.delivered import BALANCE, SHARED
 from tests.integration.pipeline.given import ends
 from tests.integration.pipeline.test_frozen import batches

@@ -6,9 +6,9 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from pipeline.driver.session import AT_ONCE
-from pipeline.driver.streams import Streams
-from pipeline.hits import DRIVER
+from hits import DRIVER
+from sluice.driver.spark.session import AT_ONCE
+from sluice.kafka.reader import Streams
 from tests.lab import Lab, until
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]

@@ -5,15 +5,15 @@ from contextlib import closing
 
 import pytest
 
-from ops.model.incarnation import State
-from pipeline import declare
-from pipeline.audit.__main__ import Auditor
-from pipeline.driver.streams import Streams
+from sluice.api import declarations
+from sluice.audit.__main__ import Auditor
+from sluice.kafka.reader import Streams
+from sluice_ops.model.incarnation import State
 from tests.integration.pipeline.topics import copied, loaded, make_anew, put
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.loading"
-PIPELINE = declare.load(PIPELINE_MODULE)
+PIPELINE = declarations.load(PIPELINE_MODULE)
 BEFORE, AFTER = 100, 150
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]

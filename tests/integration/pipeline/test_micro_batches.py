@@ -5,9 +5,9 @@ import json
 import pytest
 from confluent_kafka import Producer
 
-from ops.metrics import exporters
-from ops.model.incarnation import State
-from pipeline.driver.streams import Streams
+from sluice.kafka.reader import Streams
+from sluice_ops.model.incarnation import State
+from sluice_ops.process.metrics_server import exporters
 from tests.integration.pipeline.test_streams import once, records
 from tests.lab import Lab, until
 from tests.scrape import scrape

@@ -7,12 +7,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from pipeline import declare, tables
-from pipeline.migrations import digest
+from sluice.api import declarations
+from sluice.commands import tables
+from sluice.migrations import digest
 from tests.database import database
 
 pytestmark = pytest.mark.timeout(300)
-HITS = declare.load("pipeline.hits")
+HITS = declarations.load("hits")
 MINE, OTHER = "mine", "other"
 
 

@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from ops.model.tier import Kind, Mode
-from pipeline import declare, origins
-from pipeline.declare import DeclarationError, Stream, Tier
-from pipeline.grouping import All, Direct, Fields
-from pipeline.joins import joined
-from pipeline.lineage import incoming, set_aside_by, taken_up
-from pipeline.operators import check_tier
+from sluice.api import declarations, origins
+from sluice.api.declarations import DeclarationError, Stream, Tier
+from sluice.api.grouping import All, Direct, Fields
+from sluice.checks.operators import check_tier
+from sluice.records.joins import joined
+from sluice.records.lineage import incoming, set_aside_by, taken_up
+from sluice_ops.model.tier import Kind, Mode
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -143,7 +143,7 @@ def test_a_batch_tier_may_call_python(session: SparkSession) -> None:
     check_tier(session, tier(calls_python, Mode.BATCH))
 
 
-HOLDING = declare.load("tests.integration.pipeline.holding")
+HOLDING = declarations.load("tests.integration.pipeline.holding")
 
 
 @pytest.mark.parametrize("name", ["by-window", "pairs", "bought", "sold", "summed"])
@@ -187,7 +187,7 @@ def twice(hits: DataFrame, buys: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"transform": plain}, r"joins streams \(INNER\), and nobody could count .* join them with pipeline.joins.joined"),
+        ({"transform": plain}, r"joins streams \(INNER\), and nobody could count .* join them with sluice.records.joins.joined"),
         ({"transform": pairs}, 'dropped the column "unmatched" of its join'),
         ({"transform": twice}, "one of its sides is a join already"),
         ({"filters": False}, "its join leaves out records that find no partner; say so with filters=True"),
@@ -210,11 +210,11 @@ def test_a_join_that_is_none_is_refused(session: SparkSession, within, how, mess
 
 @pytest.mark.parametrize("name", ["entry", "enrich", "counts", "outbound"])
 def test_the_shipped_tiers_pass(session: SparkSession, name: str) -> None:
-    check_tier(session, declare.load("pipeline.hits").tier(name))
+    check_tier(session, declarations.load("hits").tier(name))
 
 
 def test_which_tiers_make_exactly_one_of_each_record(session: SparkSession) -> None:
-    shipped = declare.load("pipeline.hits")
+    shipped = declarations.load("hits")
     assert check_tier(session, shipped.tier("entry"))
     assert not check_tier(session, shipped.tier("enrich")), "a campaign that is listed twice would make two"
     made = replace(tier(lambda hits: hits), outputs=(Stream("copied", "id string", All()),))

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ops.model.assignment import slot_id
-from ops.model.incarnation import IncarnationReport, State
+from sluice_ops.model.assignment import slot_id
+from sluice_ops.model.incarnation import IncarnationReport, State
 from tests.integration.pipeline.asking import operated, site_of, sluice, steps, tier_line
 from tests.integration.pipeline.test_workers import PIPELINE_MODULE, giving
 from tests.lab import Lab, until

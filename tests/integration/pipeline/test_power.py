@@ -9,17 +9,18 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from ops.model.tier import Kind
-from pipeline import releases, tables
-from pipeline.declare import Pipeline, Stream, Tier
-from pipeline.driver.depot import Folder
-from pipeline.driver.internal import InternalStates
-from pipeline.hooks import Hooks
-from pipeline.sinks.archive import Archive
-from pipeline.sinks.batches import Batch
-from pipeline.sinks.ledger import Ledger
-from pipeline.sinks.sink import Rows
-from pipeline.sinks.table import Once
+from sluice import releases
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.api.hooks import Hooks
+from sluice.api.sink import Rows
+from sluice.commands import tables
+from sluice.driver.state.checkpoint_store import Folder
+from sluice.driver.state.hook_state import InternalStates
+from sluice.sinks.archive import Archive
+from sluice.sinks.batches import Batch
+from sluice.sinks.ledger import Ledger
+from sluice.sinks.table import Once
+from sluice_ops.model.tier import Kind
 from tests.database import database
 from tests.losing import AVAILABLE, NEEDS, WAYS, Losing, losing, restore
 
@@ -50,7 +51,7 @@ def test_the_file_system_loses_what_was_not_synced(disk: Losing, tmp_path: Path)
 
 
 def test_a_release_is_there_whole_or_not_at_all_and_stays_once_it_is_kept(disk: Losing, tmp_path: Path) -> None:
-    kept, is_new = releases.keep(disk.folder, "pipeline.hits", 1.0, dict)
+    kept, is_new = releases.keep(disk.folder, "hits", 1.0, dict)
     assert is_new
     seen = set()
     for number, moment in enumerate(disk.moments()):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Producer
 
-from ops.model.incarnation import State
+from sluice_ops.model.incarnation import State
 from tests.integration.pipeline.test_streams import records
 from tests.lab import Lab, until
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from ops.channel import ChannelAwayError
-from ops.cli.ending import AWAY
-from ops.model import paths
-from ops.model.operation import EpochRecord
-from ops.model.status import ControllerStatus
-from pipeline.driver.streams import Streams
+from sluice.kafka.reader import Streams
+from sluice_ops.channel import ChannelAwayError
+from sluice_ops.cli.exit_codes import AWAY
+from sluice_ops.model import paths
+from sluice_ops.model.change import EpochRecord
+from sluice_ops.model.status import ControllerStatus
 from tests.ensemble import SERVERS, Ensemble, writing
 from tests.integration.pipeline.asking import command, site_of, sluice, steps, tier_line, with_agents
 from tests.integration.pipeline.oracle import check, followed, stored
@@ -63,7 +63,7 @@ class Quorum:
     def control(self, name: str, *inside: str) -> None:
         """Start a controller, with a site file of its own, perhaps on one of the hosts."""
         self.site(name).write_text((self.lab.home / "site.yaml").read_text())
-        words = [*inside, sys.executable, "-m", "ops.controller", "--site", str(self.site(name)), "--name", name]
+        words = [*inside, sys.executable, "-m", "sluice_ops.controller", "--site", str(self.site(name)), "--name", name]
         with self.log(name).open("ab") as log:
             self.controllers[name] = subprocess.Popen(words, env=self.lab.env, cwd=ROOT, stdout=log, stderr=log)
 

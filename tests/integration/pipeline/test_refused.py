@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from pipeline.driver.streams import Streams
+from sluice.kafka.reader import Streams
 from tests.lab import ROOT, Lab, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.loading"
@@ -55,7 +55,7 @@ def test_what_postgresql_refuses_is_set_aside_and_the_tier_goes_on(lab: Lab) -> 
     counts = "select sum(rows_in), sum(rows_out), sum(filtered), sum(quarantined), sum(replays) from ledger"
     assert lab.ask(counts) == [(2 * GOOD + len(BAD), 2 * GOOD, 0, len(BAD), 0)]
 
-    command = [sys.executable, "-m", "pipeline.replay", "load", "--quarantine", "--rate", "500", "--json"]
+    command = [sys.executable, "-m", "sluice.replay", "load", "--quarantine", "--rate", "500", "--json"]
     done = subprocess.run(command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

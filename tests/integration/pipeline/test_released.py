@@ -10,17 +10,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ops.channel import Channel
-from ops.endpoints import Endpoints
-from ops.model import paths
-from ops.model.access import Role
-from ops.model.ids import HostName, Incarnation, TierName
-from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Placement, State
-from pipeline import declare, releases
+from sluice import releases
+from sluice.api import declarations
+from sluice_ops.channel import Channel
+from sluice_ops.model import paths
+from sluice_ops.model.access import Role
+from sluice_ops.model.ids import HostName, Incarnation, TierName
+from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Placement, State
+from sluice_ops.site.endpoints import Endpoints
 from tests.lab import HOSTS, ROOT, free_base, until
 
 pytestmark = pytest.mark.timeout(180)
-PIPELINE = "pipeline.hits"
+PIPELINE = "hits"
 TIER = TierName("entry")
 
 
@@ -30,7 +31,7 @@ def channel(tmp_path: Path) -> Iterator[Channel]:
     base = str(free_base())
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
     env = kept | {"SLUICE_HOME": str(tmp_path), "SLUICE_PORT_BASE": base}
-    command = [sys.executable, "-m", "ops.platform.services"]
+    command = [sys.executable, "-m", "sluice_ops.local.parts"]
     try:
         subprocess.run([*command, "up", "--only", "zookeeper"], env=env, cwd=ROOT, check=True)
         where = Endpoints.model_validate_json((tmp_path / "endpoints.json").read_text())
@@ -50,14 +51,14 @@ def drive(home: Path, number: int, host: str) -> "subprocess.Popen[bytes]":
     }  # fmt: skip
     with (own / "log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "pipeline.driver", TIER, str(number), "400", str(home)], env=env, cwd=ROOT, stdout=log, stderr=log
+            [sys.executable, "-m", "sluice.driver", TIER, str(number), "400", str(home)], env=env, cwd=ROOT, stdout=log, stderr=log
         )
 
 
 def test_changed_code_in_the_shared_folder_is_refused_by_every_host(channel: Channel, tmp_path: Path) -> None:
     release, _ = releases.keep(tmp_path, PIPELINE, 1.0, dict)
     channel.put(paths.release(release.name), release)
-    channel.put(paths.tier(TIER), declare.load(PIPELINE).spec(TIER))
+    channel.put(paths.tier(TIER), declarations.load(PIPELINE).spec(TIER))
     at = releases.place(tmp_path, release.name)
     code = next((at / "code").iterdir())
     with (code / "__init__.py").open("a") as source:

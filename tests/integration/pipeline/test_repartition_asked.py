@@ -6,8 +6,8 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from ops.model import paths
-from ops.model.incarnation import IncarnationReport, OwnerRecord, Phase, State
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, Phase, State
 from tests.integration.pipeline.asking import operated, site_of, sluice, steps, tier_line
 from tests.integration.pipeline.given import Feed, ends, giving, windows_are_right
 from tests.integration.pipeline.runs import PIPELINE_MODULE

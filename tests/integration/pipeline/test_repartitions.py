@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.driver.checkpoints import Checkpoints
+from sluice.driver.state.checkpoints import Checkpoints
 from tests.integration.pipeline.given import Feed, equation, sums, table, windows
 from tests.integration.pipeline.runs import PIPELINE_MODULE, Runs, overtake
 from tests.lab import Lab, until

@@ -17,8 +17,8 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from pipeline.driver.streams import Seen, Streams, split
-from pipeline.replay.pace import p99
+from sluice.kafka.reader import Seen, Streams, split
+from sluice.replay.pace import p99
 from tests.integration.pipeline.again import BAD, MENDED
 from tests.lab import ROOT, SECONDS, Lab, until
 
@@ -74,7 +74,7 @@ class World:
 
     def begin(self, *words: str, mended: bool = False) -> "subprocess.Popen[str]":
         """Start a replay as `sluice replay` does."""
-        command = ["nice", "-n", "10", sys.executable, "-m", "pipeline.replay", *words, "--json"]
+        command = ["nice", "-n", "10", sys.executable, "-m", "sluice.replay", *words, "--json"]
         env = self.lab.env | ({MENDED: "1"} if mended else {})
         return subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -142,7 +142,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(lab: Lab) -> Iterator[World]:
-    with subprocess.Popen([sys.executable, "-m", "pipeline.audit"], env=lab.env, cwd=ROOT, stderr=subprocess.DEVNULL) as audit:
+    with subprocess.Popen([sys.executable, "-m", "sluice.audit"], env=lab.env, cwd=ROOT, stderr=subprocess.DEVNULL) as audit:
         until("the audit looks", lambda: lab.ask("select count(*) from audit_read")[0][0])
         for tier, host in TIERS.items():
             lab.cold(tier, 1, host)

@@ -7,8 +7,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from pipeline import declare, tables
-from pipeline.audit.retention import AGAIN_DAYS, REFUSED_DAYS, TRAIL_DAYS, forget
+from sluice.api import declarations
+from sluice.audit.retention import AGAIN_DAYS, REFUSED_DAYS, TRAIL_DAYS, forget
+from sluice.commands import tables
 from tests.database import database
 
 pytestmark = pytest.mark.timeout(120)
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with database(tmp_path_factory.mktemp("retention")) as made:
-        tables.create(made, declare.load("pipeline.hits"))
+        tables.create(made, declarations.load("hits"))
         yield made
 
 

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.timeout(300)
 OPENED = """
 import sys
 from pathlib import Path
-from pipeline.driver.jvm import launch
-from pipeline.driver.session import open_session
+from sluice.driver.spark.jvm import launch
+from sluice.driver.spark.session import open_session
 
 here = {"spark.app.name": "test", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
 session = open_session("local[1]", here, launch(512, Path(sys.argv[1])))

@@ -15,17 +15,18 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pipeline import declare, tables
-from pipeline.audit import fold
-from pipeline.driver.streams import Streams
-from pipeline.postgres import LOCK_SECONDS, connect
-from pipeline.sinks import archive as archives
-from pipeline.sinks.archive import Archive
-from pipeline.sinks.batches import Batch, MovedError
-from pipeline.sinks.ledger import Ledger
-from pipeline.sinks.quarantine import Quarantine, QuarantineError
-from pipeline.sinks.sink import Absorbed, Rows, Unfit
-from pipeline.sinks.table import Latest, Once, Table, Totals
+from sluice.api import declarations
+from sluice.api.sink import Absorbed, Rows, Unfit
+from sluice.audit import fold
+from sluice.commands import tables
+from sluice.kafka.reader import Streams
+from sluice.postgres import LOCK_SECONDS, connect
+from sluice.sinks import archive as archives
+from sluice.sinks.archive import Archive
+from sluice.sinks.batches import Batch, MovedError
+from sluice.sinks.ledger import Ledger
+from sluice.sinks.quarantine import Quarantine, QuarantineError
+from sluice.sinks.table import Latest, Once, Table, Totals
 from tests.lab import Lab
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
@@ -61,7 +62,7 @@ def test_a_bad_record_of_a_partition_that_was_added_is_set_aside(lab: Lab, narro
 
 
 def test_a_quarantine_that_is_not_there_is_said(lab: Lab) -> None:
-    with pytest.raises(QuarantineError, match=r'stream "nowhere.quarantine" is not in Kafka .* run `python -m pipeline.publish`'):
+    with pytest.raises(QuarantineError, match=r'stream "nowhere.quarantine" is not in Kafka .* run `python -m sluice.commands.publish`'):
         Quarantine(lab.where.kafka, "mine", 1).put(bad("nowhere", b"x"))
 
 
@@ -306,7 +307,7 @@ def within(seconds: float, act: Callable[[], object]) -> None:
 
 
 def test_publishing_waits_for_nobody_who_uses_a_table_that_is_as_it_should_be(lab: Lab) -> None:
-    pipeline = declare.load("pipeline.hits")
+    pipeline = declarations.load("hits")
     with psycopg.connect(lab.where.postgres) as user:
         user.execute("LOCK delivered, campaign_counts, ledger, marks, tier_epochs, audit IN ROW EXCLUSIVE MODE")  # as who writes
         within(5, lambda: tables.create(lab.where.postgres, pipeline))
@@ -314,12 +315,12 @@ def test_publishing_waits_for_nobody_who_uses_a_table_that_is_as_it_should_be(la
 
 def test_publishing_holds_nobody_up_for_long(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "LOCK_SECONDS", 1)
-    sinks = declare.load("pipeline.hits").tier("outbound")
+    sinks = declarations.load("hits").tier("outbound")
     more = replace(sinks, sink=Once("delivered", {"id": "text", "new": "text"}))
     with psycopg.connect(lab.where.postgres) as reader:
         reader.execute("SELECT FROM delivered LIMIT 1")
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            tables.create(lab.where.postgres, declare.Pipeline((replace(more, inputs=(declare.Stream("raw"),)),)))
+            tables.create(lab.where.postgres, declarations.Pipeline((replace(more, inputs=(declarations.Stream("raw"),)),)))
 
 
 SUMS = "select sum(rows_in), sum(rows_out), sum(filtered), sum(replays), sum(written), max(batch), max(at) from ledger where tier = 'old'"

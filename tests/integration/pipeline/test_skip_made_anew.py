@@ -5,14 +5,14 @@ from contextlib import closing
 
 import pytest
 
-from ops.model import paths
-from ops.model.incarnation import IncarnationReport, Receipt, State
-from pipeline import declare
-from pipeline.driver.identity import Identities
-from pipeline.sinks.batches import Batch
-from pipeline.sinks.intents import Intent, Intents
-from pipeline.sinks.ledger import GivenUpError, Ledger
-from pipeline.sinks.sink import Rows
+from sluice.api import declarations
+from sluice.api.sink import Rows
+from sluice.kafka.stream_identity import Identities
+from sluice.sinks.batches import Batch
+from sluice.sinks.ledger import GivenUpError, Ledger
+from sluice.sinks.send_intents import Intent, Intents
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import IncarnationReport, Receipt, State
 from tests.integration.pipeline.topics import make_anew, skip
 from tests.lab import Lab
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 
 def test_a_table_goes_on_and_who_keeps_its_place_in_its_output_is_refused(lab: Lab) -> None:
-    tier = declare.load("pipeline.hits").tier("outbound")
+    tier = declarations.load("hits").tier("outbound")
     assert tier.sink is not None
     ids, empty = Identities(lab.where.kafka), Rows({name: [] for name in tier.sink.columns}, [], [])
     with closing(Ledger(lab.where.postgres, "outbound", 1, tier.sink)) as ledger:

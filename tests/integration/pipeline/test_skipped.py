@@ -8,16 +8,16 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ops.model import paths
-from ops.model.incarnation import State, TierWanted
-from pipeline import declare
-from pipeline.audit.__main__ import Auditor
-from pipeline.driver.streams import Streams
+from sluice.api import declarations
+from sluice.audit.__main__ import Auditor
+from sluice.kafka.reader import Streams
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import State, TierWanted
 from tests.integration.pipeline.topics import copied, loaded, put, skip
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.pipeline.loading"
-PIPELINE = declare.load(PIPELINE_MODULE)
+PIPELINE = declarations.load(PIPELINE_MODULE)
 FIRST, GONE, LAST = 100, 40, 30
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ops.model.incarnation import State
+from sluice_ops.model.incarnation import State
 from tests.lab import ROOT, Lab, until
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
@@ -18,7 +18,7 @@ def test_a_warm_standby_takes_over(lab: Lab) -> None:
     for host, tier in (("h1", "entry"), ("h2", "enrich"), ("h3", "outbound")):
         lab.cold(tier, 1, host)
         lab.wait(tier, 1, State.RUNNING)
-    words = [sys.executable, "-m", "pipeline.feed", "--rate", str(RATE), "--count", str(COUNT), "--first", "1"]
+    words = [sys.executable, "-m", "hits.feed", "--rate", str(RATE), "--count", str(COUNT), "--first", "1"]
     feed = subprocess.Popen(words, env=lab.env, cwd=ROOT)
 
     # an executor takes longer to come back than the standby takes to begin: its owner leaves it the tier

@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from ops.model import paths
-from ops.model.incarnation import IncarnationReport, OwnerRecord, State
-from pipeline.driver.engine import INTERVAL
-from pipeline.driver.streams import Streams
+from sluice.driver.engine.contract import INTERVAL
+from sluice.kafka.reader import Streams
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State
 from tests.integration.pipeline.asking import operated, site_of, sluice
 from tests.integration.pipeline.resting import gaps
 from tests.integration.pipeline.test_hung import python_of

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.audit.__main__ import Auditor
-from pipeline.driver.into_sink import QUIET_SECONDS
-from pipeline.joins import How
+from sluice.audit.__main__ import Auditor
+from sluice.driver.engine.sink import QUIET_SECONDS
+from sluice.records.joins import How
 from tests.integration.pipeline.given import Feed, equation, sums, table, windows
 from tests.integration.pipeline.holding import JOINS
 from tests.integration.pipeline.runs import PIPELINE, PIPELINE_MODULE, Runs, overtake

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ops.model.incarnation import State
+from sluice_ops.model.incarnation import State
 from tests.integration.pipeline.given import Feed, ends, giving, windows_are_right
 from tests.lab import Lab, until
 

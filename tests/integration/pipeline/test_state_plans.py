@@ -6,10 +6,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline import declare
-from pipeline.state_plans import held
+from sluice.api import declarations
+from sluice.checks.state_plans import held
 
-HOLDING = declare.load("tests.integration.pipeline.holding")
+HOLDING = declarations.load("tests.integration.pipeline.holding")
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -23,7 +23,9 @@ def test_windows_joins_and_own_states_are_told(session: SparkSession) -> None:
     assert told == {tier.name: held(session, tier) for tier in HOLDING.tiers if tier.state is not None}
 
 
-def counted(keys: tuple[str, ...] = ("who",), width: str = "10 seconds", slide: str | None = None, what: str = "id") -> declare.Transform:
+def counted(
+    keys: tuple[str, ...] = ("who",), width: str = "10 seconds", slide: str | None = None, what: str = "id"
+) -> declarations.Transform:
     def by_window(hits: DataFrame) -> DataFrame:
         rows = hits.groupBy(*keys, F.window("time", width, slide)).agg(F.count("*").alias("hits"), F.sum(what).alias("ids"))
         return rows.select("who", F.col("window.start").alias("since"), "hits", "ids")
@@ -40,7 +42,7 @@ def counted(keys: tuple[str, ...] = ("who",), width: str = "10 seconds", slide: 
         counted(what="at"),
     ],
 )
-def test_another_width_key_or_sum_is_told_apart(session: SparkSession, changed: declare.Transform) -> None:
+def test_another_width_key_or_sum_is_told_apart(session: SparkSession, changed: declarations.Transform) -> None:
     tier = HOLDING.tier("by-window")
     assert held(session, replace(tier, transform=changed)) != held(session, tier)
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ops.metrics import exporters
-from pipeline.driver.streams import Streams, split
+from sluice.kafka.reader import Streams, split
+from sluice_ops.process.metrics_server import exporters
 from tests.integration.pipeline.spread import GROUPED, ROUNDS
 from tests.lab import Lab, until
 from tests.scrape import scrape

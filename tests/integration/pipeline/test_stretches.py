@@ -3,9 +3,9 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from ops.model.ways import begun
-from pipeline.lineage import COLUMN
-from pipeline.routing import between
+from sluice.records.lineage import COLUMN
+from sluice.records.routing import between
+from sluice_ops.model.routing_epochs import begun
 
 pytestmark = pytest.mark.timeout(240)
 

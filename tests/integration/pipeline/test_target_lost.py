@@ -9,13 +9,13 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
-from ops.agent.containers import find_containers
-from ops.agent.store import HostFolder
-from ops.model import paths
-from ops.model.assignment import HostState
-from ops.model.ids import HostName
-from ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
-from pipeline.driver.streams import Streams
+from sluice.kafka.reader import Streams
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.limits.control_groups import find_containers
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.ids import HostName
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, State
 from tests.integration.pipeline.asking import operated, served, site_of, sluice, tier_line
 from tests.integration.pipeline.delivered import BALANCE, SHARED, put_out_in_order
 from tests.integration.pipeline.test_handover import HOLES

@@ -6,8 +6,8 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from ops.agent.store import HostFolder
-from ops.model.ids import HostName, UnitId
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.model.ids import HostName, UnitId
 from tests.integration.pipeline.asking import operated, site_of, sluice, tier_line
 from tests.integration.pipeline.stalling import HANGS_AFTER, SLOW, STALL
 from tests.integration.pipeline.test_handover import HOLES

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ops.brokers import brokers
-from ops.model.streams import ONE_COPY
-from pipeline import declare, topics
-from pipeline.driver.streams import Streams
-from pipeline.topics import TopicError
+from sluice.api import declarations
+from sluice.kafka import topics
+from sluice.kafka.reader import Streams
+from sluice.kafka.topics import TopicError
+from sluice_ops.model.kafka_access import ONE_COPY
+from sluice_ops.site.brokers import brokers
 from tests.authority import Authority
 from tests.broker import answer, serving
 from tests.lab import ROOT, until
@@ -22,9 +23,9 @@ pytestmark = pytest.mark.timeout(300)
 SPARK = """
 import sys
 from pathlib import Path
-from ops.brokers import brokers
-from pipeline.driver.jvm import launch
-from pipeline.driver.session import open_session
+from sluice_ops.site.brokers import brokers
+from sluice.driver.spark.jvm import launch
+from sluice.driver.spark.session import open_session
 
 jvm = launch(512, Path(sys.argv[1]))
 here = {"spark.app.name": "test", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
@@ -49,7 +50,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 def test_streams_are_made_read_and_written_and_a_stranger_gets_nowhere(address: str, tmp_path: Path) -> None:
     def made() -> bool:
         try:
-            topics.create(address, declare.load("pipeline.hits"), 2, ONE_COPY)
+            topics.create(address, declarations.load("hits"), 2, ONE_COPY)
         except TopicError:
             return False
         return True

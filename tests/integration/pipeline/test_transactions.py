@@ -7,10 +7,10 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
-from ops.model.incarnation import State
-from pipeline import declare
-from pipeline.audit.__main__ import Auditor
-from pipeline.driver.streams import Streams
+from sluice.api import declarations
+from sluice.audit.__main__ import Auditor
+from sluice.kafka.reader import Streams
+from sluice_ops.model.incarnation import State
 from tests.integration.pipeline.given import ends
 from tests.lab import Lab, until
 
@@ -41,7 +41,7 @@ def test_what_was_committed_arrives_and_what_was_taken_back_does_not(lab: Lab) -
         lab.wait(tier, 1, State.RUNNING)
     producer = Producer({"bootstrap.servers": lab.where.kafka, "transactional.id": "sender"})
     producer.init_transactions(30)
-    tiers = tuple(each for each in declare.load("pipeline.hits").tiers if each.name != "counts")
+    tiers = tuple(each for each in declarations.load("hits").tiers if each.name != "counts")
     with closing(Auditor(tiers, lab.where)) as auditor, closing(Streams(lab.where.kafka)) as streams:
         missing, sent = auditor.look(), 0
 

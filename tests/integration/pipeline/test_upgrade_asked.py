@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ops.model import paths
-from ops.model.incarnation import OwnerRecord
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import OwnerRecord
 from tests.integration.pipeline import holding
 from tests.integration.pipeline.asking import operated, site_of, sluice, steps, tier_line
 from tests.integration.pipeline.given import Feed, ends, equation, giving, table, windows_are_right
@@ -62,7 +62,7 @@ def publish(lab: Lab, tmp_path: Path) -> Callable[..., str]:
         at.write_text(code)
         for folder in list(at.relative_to(tmp_path).parents)[:-1]:
             (tmp_path / folder / "__init__.py").touch()
-        asked = [sys.executable, "-m", "pipeline.publish"]
+        asked = [sys.executable, "-m", "sluice.commands.publish"]
         done = subprocess.run(asked, env=lab.env, cwd=tmp_path, capture_output=True, text=True, check=False)
         found = re.search(r"release (r\d+-[0-9a-f]+), which is new", done.stdout)
         assert found is not None, done.stdout + done.stderr

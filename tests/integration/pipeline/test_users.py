@@ -14,13 +14,14 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from ops.brokers import brokers, signed
-from ops.files import write_private
-from ops.model.incarnation import State
-from ops.model.streams import ONE_COPY, User
-from ops.platform import kafka_users
-from pipeline import declare, grants, topics
-from pipeline.driver.streams import Streams, split
+from sluice.api import declarations
+from sluice.kafka import grants, topics
+from sluice.kafka.reader import Streams, split
+from sluice_ops.local.services import kafka_users
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.kafka_access import ONE_COPY, User
+from sluice_ops.site.brokers import brokers, signed
+from sluice_ops.site.files import write_private
 from tests.authority import Authority
 from tests.broker import serving
 from tests.lab import ROOT, Lab, opened, until
@@ -36,7 +37,7 @@ authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:admin;User:ANONYMOUS
 """
 """Its own admin is known by the file, as in many a cluster; nobody is anonymous where clients connect."""
-HITS = declare.load("pipeline.hits")
+HITS = declarations.load("hits")
 AUDITED = "select distinct tier from audit"
 HOSTS_OF = {"entry": "h1", "enrich": "h2", "outbound": "h3"}
 DELIVERED = 400
@@ -46,9 +47,9 @@ GIVEN = 3
 SPARK = """
 import sys
 from pathlib import Path
-from ops.brokers import brokers
-from pipeline.driver.jvm import launch
-from pipeline.driver.session import open_session
+from sluice_ops.site.brokers import brokers
+from sluice.driver.spark.jvm import launch
+from sluice.driver.spark.session import open_session
 
 jvm = launch(512, Path(sys.argv[1]))
 here = {"spark.app.name": "test", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
@@ -158,7 +159,7 @@ def test_a_pipeline_runs_on_such_a_cluster_with_every_process_as_its_own_user(ad
     with opened(home, kafka=address) as lab, auditing(lab):
         for tier, host in HOSTS_OF.items():
             lab.cold(tier, 1, host)
-        fed = ran(lab, "pipeline.feed", "--rate", "100", "--count", "500", "--first", "1")
+        fed = ran(lab, "hits.feed", "--rate", "100", "--count", "500", "--first", "1")
         assert fed.returncode == 0, fed.stderr
         until("what was fed is delivered", lambda: lab.delivered()[0] > DELIVERED)
 
@@ -173,7 +174,7 @@ def test_a_pipeline_runs_on_such_a_cluster_with_every_process_as_its_own_user(ad
         assert replayed(lab, "entry", "--rate", "1000")["put"] > 0
 
         lines = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
-        assert sum("pipeline.driver" in line for line in lines) >= len(HOSTS_OF)
+        assert sum("sluice.driver" in line for line in lines) >= len(HOSTS_OF)
         assert [line for line in lines if SECRET in line] == []
     logs = [path for path in home.rglob("*") if path.is_file() and ("log" in path.name or "logs" in path.parts)]
     assert len(logs) > 10
@@ -184,7 +185,7 @@ def test_a_pipeline_runs_on_such_a_cluster_with_every_process_as_its_own_user(ad
 def auditing(lab: Lab) -> Iterator[None]:
     with (
         (lab.home / "audit.log").open("w") as log,
-        subprocess.Popen([sys.executable, "-m", "pipeline.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log) as audit,
+        subprocess.Popen([sys.executable, "-m", "sluice.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log) as audit,
     ):
         try:
             yield
@@ -198,7 +199,7 @@ def ran(lab: Lab, *words: str) -> "subprocess.CompletedProcess[str]":
 
 def replayed(lab: Lab, *words: str) -> dict[str, Any]:
     """Replay as `sluice replay` does, to the end."""
-    done = ran(lab, "pipeline.replay", *words, "--json")
+    done = ran(lab, "sluice.replay", *words, "--json")
     assert not done.returncode, done.stderr
     said: dict[str, Any] = json.loads(done.stdout)
     return said

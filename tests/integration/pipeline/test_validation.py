@@ -1,4 +1,4 @@
-"""`python -m pipeline.publish --check` runs every tier's transform in Spark, and needs no service for it."""
+"""`python -m sluice.commands.publish --check` runs every tier's transform in Spark, and needs no service for it."""
 
 import os
 import shutil
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import declare, releases, validation
+from sluice import releases
+from sluice.api import declarations
+from sluice.commands import validation
 from tests.lab import ROOT
 
 pytestmark = pytest.mark.timeout(600)
@@ -16,9 +18,9 @@ pytestmark = pytest.mark.timeout(600)
 MIXED = """
 from pyspark.sql import functions as F
 
-from ops.model.tier import Kind, Mode
-from pipeline.declare import Pipeline, Stream, Tier
-from pipeline.sinks.table import Once
+from sluice_ops.model.tier import Kind, Mode
+from sluice.api.declarations import Pipeline, Stream, Tier
+from sluice.sinks.table import Once
 
 HITS = Stream("hits", "id string, n bigint")
 
@@ -80,10 +82,14 @@ def check(tmp_path: Path, module: str, checkout: Path = ROOT) -> "subprocess.Com
     """Check a pipeline from `tmp_path`, as in a checkout in which nothing was ever started."""
     site = tmp_path / "site.yaml"
     site.write_text(f"pipeline: {module}\nhosts: []\n")
-    paths = {"PYTHONPATH": f"{checkout}:{tmp_path}", "SLUICE_HOME": str(tmp_path / "home"), "SLUICE_SITE": str(site)}
+    paths = {
+        "PYTHONPATH": f"{checkout}/ops:{checkout}/pipeline:{checkout}:{tmp_path}",
+        "SLUICE_HOME": str(tmp_path / "home"),
+        "SLUICE_SITE": str(site),
+    }
     environment = {name: value for name, value in os.environ.items() if name not in {"SLUICE_ENDPOINTS", "JAVA_HOME"}} | paths
     environment["PATH"] = "/nowhere"  # it has its own Java
-    asked = [sys.executable, "-m", "pipeline.publish", "--check"]
+    asked = [sys.executable, "-m", "sluice.commands.publish", "--check"]
     return subprocess.run(asked, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
 
 
@@ -111,7 +117,7 @@ def test_the_shipped_pipeline_with_the_tier_that_the_readme_adds_is_valid_and_is
     before, after = shipped.read_text().split("PIPELINE = Pipeline(\n    tiers=(\n")
     shipped.write_text(f"{before}{BUYS}\nPIPELINE = Pipeline(\n    tiers=(\n        bought_tier,\n{after}")
     (tmp_path / "home").mkdir()
-    done = check(tmp_path, "pipeline.hits", checkout)
+    done = check(tmp_path, "hits", checkout)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "".join(f'tier "{name}": valid\n' for name in ("buys", "entry", "enrich", "counts", "outbound"))
     assert (tmp_path / "home" / "validated.json").exists()
@@ -124,6 +130,6 @@ def test_tiers_with_state_are_checked_and_what_they_hold_is_found_in_the_same_se
     assert (done.returncode, done.stderr) == (0, "")
     found = validation.noted(tmp_path / "home", module)
     assert found is not None
-    assert found.holds.keys() == {tier.name for tier in declare.load(module).tiers if tier.state is not None}
+    assert found.holds.keys() == {tier.name for tier in declarations.load(module).tiers if tier.state is not None}
     assert found.holds["by-window"] == ("Aggregate of who, window(time, width 10000000, every 10000000, offset 0), count(1), sum(id)",)
     assert releases.same(tmp_path / "home", module) is None, "a check makes no release"

@@ -21,7 +21,7 @@ BATCH, AHEAD = 250, 40
 @pytest.fixture
 def begin(lab: Lab, driver_session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Runs]]:
     """Return what makes the runs of a tier in small batches; they are ended afterwards."""
-    monkeypatch.setattr("pipeline.driver.with_state.AHEAD", AHEAD)
+    monkeypatch.setattr("sluice.driver.engine.stateful.AHEAD", AHEAD)
     made: list[Runs] = []
 
     def runs(tier: str) -> Runs:

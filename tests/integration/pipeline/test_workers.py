@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from pipeline.driver.streams import Seen, Streams
+from sluice.kafka.reader import Seen, Streams
 from tests.integration.pipeline.given import ends
 from tests.integration.pipeline.resting import BUSY, each_rests, gaps, last_is_let_go
 from tests.lab import Lab, until

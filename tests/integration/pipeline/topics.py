@@ -6,7 +6,7 @@ import sys
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pipeline.driver.streams import Streams
+from sluice.kafka.reader import Streams
 from tests.lab import ROOT, Lab, until
 
 
@@ -30,7 +30,7 @@ def copied(streams: Streams) -> int:
 
 def skip(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
     """Have a tier skip what is gone, as a person does, and return what the command says."""
-    command = [sys.executable, "-m", "pipeline.skip", *words, "--json"]
+    command = [sys.executable, "-m", "sluice.commands.skip", *words, "--json"]
     return subprocess.run(command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
 
 

@@ -8,10 +8,12 @@ import subprocess
 import threading
 from pathlib import Path
 
-from ops.java import JAVA
-from ops.platform import install, jars
-from ops.platform.layout import CHECKOUT, Layout, Ports
-from ops.platform.zookeeper import JARS
+from sluice_ops.local import fetch_jars, install
+from sluice_ops.local.layout import Layout, Ports
+from sluice_ops.local.services.zookeeper import JARS
+from sluice_ops.site import jars
+from sluice_ops.site.installation import CHECKOUT
+from sluice_ops.site.java import JAVA
 from tests.integration.platform.composed import Podman
 from tests.lab import ROOT
 
@@ -31,7 +33,7 @@ def make(podman: Podman) -> dict[str, str]:
         _base(podman)
     where = Layout(home=CHECKOUT / ".sluice", ports=Ports.above(40000), site=ROOT / "site.yaml")
     where.make_folders()
-    jars.fetch(where, threading.Event())
+    fetch_jars.fetch(where, threading.Event())
     made = {}
     kept = _digest(jars.LOCK, ROOT / "requirements.lock", *sorted(HERE.iterdir()))
     for name in STAND_INS:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ops.platform.layout import CHECKOUT
+from sluice_ops.site.installation import CHECKOUT
 from tests.integration.platform import images
 from tests.integration.platform.composed import Compose, Podman
 from tests.lab import free_ports
@@ -48,7 +48,7 @@ class Project:
     def feed(self) -> None:
         """Feed some hits that are known by their numbers."""
         words = ["--rate", "20", "--count", str(COUNT), "--first", str(self.first), "--json"]
-        self.compose.run("feed", "python", "-m", "pipeline.feed", *words)
+        self.compose.run("feed", "python", "-m", "hits.feed", *words)
         self.first += COUNT
 
     def all_are_delivered(self) -> bool:
@@ -114,7 +114,7 @@ def test_it_delivers_is_guarded_and_comes_back_with_nothing_lost(project: Projec
     until("Prometheus finds every tier's driver", lambda: _scraped(project) >= {"agent", "audit", "controller", "driver"}, 90)
 
     host, before = next((name, units) for name in ("h1", "h2", "h3") if (units := project.units(name)))
-    compose.podman("exec", f"{compose.name}-{host}-1", "pkill", "-KILL", "--full", "ops.agent --host")
+    compose.podman("exec", f"{compose.name}-{host}-1", "pkill", "-KILL", "--full", "sluice_ops.agent --host")
     project.feed()
     until("what is fed while an agent is away is delivered", project.all_are_delivered)
     until("the agent is back", lambda: compose.healthy(host))

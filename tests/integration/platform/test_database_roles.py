@@ -13,27 +13,31 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from ops.cli import figures, trail
-from ops.endpoints import Endpoints
-from ops.model.access import Role
-from ops.platform import database_roles
-from ops.platform.layout import CHECKOUT, Layout, Ports
-from ops.platform.postgres import superuser
-from pipeline import declare, nightly, tables
-from pipeline.audit import fold, retention
-from pipeline.audit.book import Book, Line, Missing, Page
-from pipeline.audit.trail import _ADD
-from pipeline.driver.progress import UPSERT
-from pipeline.replay import book as replays
-from pipeline.sinks.archive import Archive
-from pipeline.sinks.intents import Intent, Intents
-from pipeline.sinks.ledger import Batch, Counts, Ledger
-from pipeline.sinks.sink import Absorbed, Rows, Unfit
-from pipeline.sinks.table import Latest, Once, Totals
+from hits import nightly_report
+from sluice.api import declarations
+from sluice.api.sink import Absorbed, Rows, Unfit
+from sluice.audit import fold, retention
+from sluice.audit.book import Book, Line, Missing, Page
+from sluice.audit.trail_archive import _ADD
+from sluice.commands import tables
+from sluice.driver.process.progress_report import UPSERT
+from sluice.replay import book as replays
+from sluice.sinks.archive import Archive
+from sluice.sinks.ledger import Batch, Counts, Ledger
+from sluice.sinks.send_intents import Intent, Intents
+from sluice.sinks.table import Latest, Once, Totals
+from sluice_ops.cli import trail
+from sluice_ops.local.layout import Layout, Ports
+from sluice_ops.local.services.postgres import superuser
+from sluice_ops.model.access import Role
+from sluice_ops.queries import figures
+from sluice_ops.site import database_roles
+from sluice_ops.site.endpoints import Endpoints
+from sluice_ops.site.installation import CHECKOUT
 from tests.lab import free_base
 
 pytestmark = pytest.mark.timeout(240)
-PIPELINE = "pipeline.hits"
+PIPELINE = "hits"
 NEWEST = Latest("newest", {"who": "text", "n": "bigint"}, key=("who",))
 
 
@@ -51,7 +55,7 @@ class Server:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
         base = str(self.where.ports.zookeeper - 1)
         subprocess.run(
-            [sys.executable, "-m", "ops.platform.services", *words],
+            [sys.executable, "-m", "sluice_ops.local.parts", *words],
             env=kept | {"SLUICE_HOME": str(self.where.home), "SLUICE_PORT_BASE": base},
             cwd=CHECKOUT, check=True, timeout=120,
         )  # fmt: skip
@@ -68,7 +72,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         made.start()
         before = made.found.postgres
         assert before.startswith("postgresql://sluice:"), "parts that are started alone have no roles"
-        tables.create(before, declare.load(PIPELINE))
+        tables.create(before, declarations.load(PIPELINE))
         with psycopg.connect(before, autocommit=True) as link:
             for statement in NEWEST.statements():
                 link.execute(statement)
@@ -78,7 +82,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             link.execute("CREATE TABLE dag (id serial PRIMARY KEY, colour colour); CREATE VIEW dags AS SELECT * FROM dag")
         database_roles.make_passwords(made.where.postgres_users)
         made.start()  # as `make up` does over one of before
-        tables.create(made.found.postgres_as(Role.PUBLISHER), declare.load(PIPELINE), {"newest"})
+        tables.create(made.found.postgres_as(Role.PUBLISHER), declarations.load(PIPELINE), {"newest"})
         yield made
     finally:
         made.run("down")
@@ -159,7 +163,7 @@ def test_airflow_has_its_own_database_and_no_other(server: Server) -> None:
 
 def test_drivers_do_all_their_work_as_their_own_role(where: Endpoints, tmp_path: Path) -> None:
     address = where.postgres_as(Role.DRIVER)
-    delivered, counts = (declare.load(PIPELINE).tier(name).sink for name in ("outbound", "counts"))
+    delivered, counts = (declarations.load(PIPELINE).tier(name).sink for name in ("outbound", "counts"))
     assert isinstance(delivered, Once)
     assert isinstance(counts, Totals)
     names = rows(0, 2)
@@ -205,10 +209,10 @@ def test_the_audit_and_the_operator_do_theirs(where: Endpoints) -> None:
     assert len(figures.read_figures().losses) == 2
     assert figures.settle(2, "me") == 2
     assert [line.what for line in trail._kept(5, None, None)] == ["x"]
-    nightly.write(where.postgres_as(Role.OPERATOR), [("2026-01-01", "a", 1, 0, 0)])
+    nightly_report.write(where.postgres_as(Role.OPERATOR), [("2026-01-01", "a", 1, 0, 0)])
     book_of_replays = replays.Book(where.postgres_as(Role.OPERATOR))
     replay = book_of_replays.take(book_of_replays.add(replays.Replay(0, "outbound", 1.0, {"in/0": 0}, {"in/0": 0}, {"in/0": 1})))
-    sink = declare.load(PIPELINE).tier("outbound").sink
+    sink = declarations.load(PIPELINE).tier("outbound").sink
     assert sink is not None
     with closing(Ledger(where.postgres_as(Role.OPERATOR), "outbound", 0, sink)) as ledger:
         ledger.replay(
@@ -218,7 +222,7 @@ def test_the_audit_and_the_operator_do_theirs(where: Endpoints) -> None:
         ledger.leave(["in/0"])
     book_of_replays.say(replay, 1.0, "well")
     assert isinstance(book_of_replays.counts(replay), Counts)
-    book_of_replays.through(declare.load(PIPELINE).tier("enrich"))
+    book_of_replays.through(declarations.load(PIPELINE).tier("enrich"))
     book_of_replays.cancel(replay.number)
     book_of_replays._connection.close()
     with closing(Book(where.postgres_as(Role.OPERATOR))) as skipped:

@@ -9,22 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from ops.brokers import brokers
-from ops.endpoints import Endpoints
-from ops.model.streams import ONE_COPY, User
-from ops.platform import addresses, kafka
-from ops.platform.layout import CHECKOUT, Layout, Ports
-from ops.platform.services import fetch_step
-from ops.platform.starting import steps_of
-from ops.platform.steps import run
-from ops.platform.supervisord import Supervisor
-from pipeline import declare, grants, topics
-from pipeline.driver.streams import Streams
+from sluice.api import declarations
+from sluice.kafka import grants, topics
+from sluice.kafka.reader import Streams
+from sluice_ops.local.layout import Layout, Ports
+from sluice_ops.local.parts import fetch_step
+from sluice_ops.local.services import endpoints_file, kafka
+from sluice_ops.local.start.starting import steps_of
+from sluice_ops.local.start.steps import run
+from sluice_ops.local.start.supervisord import Supervisor
+from sluice_ops.model.kafka_access import ONE_COPY, User
+from sluice_ops.site.brokers import brokers
+from sluice_ops.site.endpoints import Endpoints
+from sluice_ops.site.installation import CHECKOUT
 from tests.broker import answer
 from tests.lab import free_base, until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
-HITS = declare.load("pipeline.hits")
+HITS = declarations.load("hits")
 
 
 @pytest.fixture
@@ -37,14 +39,14 @@ def where(tmp_path: Path) -> Iterator[Layout]:
 def parts(where: Layout, *words: str) -> None:
     """Start parts alone, which ask for no user, or stop what runs."""
     env = {**os.environ, "SLUICE_HOME": str(where.home), "SLUICE_PORT_BASE": str(where.ports.zookeeper - 1)}
-    subprocess.run([sys.executable, "-m", "ops.platform.services", *words], env=env, cwd=CHECKOUT, check=True)
+    subprocess.run([sys.executable, "-m", "sluice_ops.local.parts", *words], env=env, cwd=CHECKOUT, check=True)
 
 
 def up_with_users(where: Layout) -> str:
     """Do of `sluice up` what is Kafka's; return what became of it."""
     supervisor = Supervisor(where)
     users = kafka.asks(where, supervisor.states(), otherwise=True)
-    addresses.write(where, "hits", users=users, roles=False)
+    endpoints_file.write(where, "hits", users=users, roles=False)
     service = kafka.service(where, users=users)
     supervisor.launch([service])
     timings = run([fetch_step(where), *steps_of(where, supervisor, [service])], print)

@@ -9,10 +9,11 @@ import psycopg
 import psycopg2
 import pytest
 
-from ops.platform import reach
-from ops.platform.finding import Verdict
-from ops.platform.postgres import become, other_user
-from pipeline import declare, tables
+from sluice.api import declarations
+from sluice.commands import tables
+from sluice_ops.doctor import reach
+from sluice_ops.doctor.finding import Verdict
+from sluice_ops.local.services.postgres import become, other_user
 from tests.authority import Authority
 from tests.lab import free_ports, until
 
@@ -60,7 +61,7 @@ def test_tables_are_made_and_read_over_tls_and_with_the_right_server_only(server
     authority, port = server
     place = f"127.0.0.1:{port}/postgres?sslmode=verify-full&sslrootcert={authority.file}"
     url = f"postgresql://sluice:s3cret@{place}"
-    assert "delivered" in tables.create(url, declare.load("pipeline.hits"))
+    assert "delivered" in tables.create(url, declarations.load("hits"))
     encrypted = "select ssl, version from pg_stat_ssl where pid = pg_backend_pid()"
     with psycopg.connect(url) as link:
         assert link.execute(encrypted).fetchone() == (True, "TLSv1.3")

@@ -14,11 +14,12 @@ import psutil
 import psycopg
 import pytest
 
-from ops import endpoints
-from ops.channel.client import Channel
-from ops.platform.layout import CHECKOUT, Layout, Ports
-from ops.platform.leftovers import processes
-from ops.platform.supervisord import Supervisor
+from sluice_ops.channel.client import Channel
+from sluice_ops.local.layout import Layout, Ports
+from sluice_ops.local.processes import processes
+from sluice_ops.local.start.supervisord import Supervisor
+from sluice_ops.site import endpoints
+from sluice_ops.site.installation import CHECKOUT
 
 BASE = 27400
 PARTS = "zookeeper,postgres"
@@ -37,7 +38,7 @@ class Installation:
         return kept | {"SLUICE_HOME": str(self.where.home), "SLUICE_PORT_BASE": str(BASE)}
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "ops.platform.services", *words]
+        command = [sys.executable, "-m", "sluice_ops.local.parts", *words]
         return subprocess.run(command, env=self.environment, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=200)
 
     def endpoints(self) -> endpoints.Endpoints:

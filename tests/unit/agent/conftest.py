@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent import hands as module
-from ops.agent.commands import Installation
-from ops.agent.containers import NoContainers
-from ops.agent.hands import Hands
-from ops.agent.reconcile import Found, Kill
-from ops.agent.store import HostFolder
-from ops.model.assignment import HostFacts
-from ops.model.ids import HostName
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.limits.control_groups import NoContainers
+from sluice_ops.agent.units import process_control as module
+from sluice_ops.agent.units.commands import Installation
+from sluice_ops.agent.units.process_control import Hands
+from sluice_ops.agent.units.reconcile import Found, Kill
+from sluice_ops.model.assignment import HostFacts
+from sluice_ops.model.ids import HostName
 
 FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=1, memory=1000)
 

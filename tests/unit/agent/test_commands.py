@@ -3,11 +3,11 @@
 import shlex
 from pathlib import Path
 
-from ops import spark
-from ops.agent.commands import Installation, command, environment
-from ops.model.assignment import HostFacts, UnitKind
-from ops.model.ids import HostName
-from ops.model.spark import SPARK_SECURITY
+from sluice_ops.agent.units.commands import Installation, command, environment
+from sluice_ops.model.assignment import HostFacts, UnitKind
+from sluice_ops.model.ids import HostName
+from sluice_ops.model.spark import SPARK_SECURITY
+from sluice_ops.site import spark
 from tests.unit.agent.test_reconcile import driver, slot
 
 FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=1, memory=1000)

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from ops.agent.containers import (
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.limits.control_group_trees import CPU, DISK, MEMORY, TASKS, TIMES, V1, V2, Trees, divides_disk
+from sluice_ops.agent.limits.control_groups import (
     QUIET,
     THREADS,
     Containers,
@@ -17,10 +19,8 @@ from ops.agent.containers import (
     open_containers,
     sweep,
 )
-from ops.agent.store import HostFolder
-from ops.agent.trees import CPU, DISK, MEMORY, TASKS, TIMES, V1, V2, Trees, divides_disk
-from ops.model.ids import UnitId
-from ops.model.resources import Capacity
+from sluice_ops.model.ids import UnitId
+from sluice_ops.model.resources import Capacity
 from tests.unit.agent.test_reconcile import slot
 
 

@@ -5,8 +5,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.agent.cores import Division, divide
-from ops.model.ids import UnitId
+from sluice_ops.agent.limits.core_allocation import Division, divide
+from sluice_ops.model.ids import UnitId
 
 A, B, C, D = (UnitId(name) for name in "abcd")
 CPUS = st.sampled_from([0.1, 0.5, 1.0, 1.5, 2.0, 3.0])

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from ops.agent import cpusets
-from ops.agent.containers import Containers, ControlGroups, NoContainers, installation_of, sweep
-from ops.agent.cpusets import CPUS, MEMS, NOT_ASKED, OnCores, amiss, find_cores, open_cores
-from ops.agent.store import HostFolder, UnitRecord
-from ops.agent.trees import CPU, MEMORY, TIMES, V1, V2, Trees
-from ops.model.assignment import HostFacts, Unit
-from ops.model.ids import HostName
-from ops.model.resources import Capacity, Cores
+from sluice_ops.agent.host.store import HostFolder, UnitRecord
+from sluice_ops.agent.limits import cpusets
+from sluice_ops.agent.limits.control_group_trees import CPU, MEMORY, TIMES, V1, V2, Trees
+from sluice_ops.agent.limits.control_groups import Containers, ControlGroups, NoContainers, installation_of, sweep
+from sluice_ops.agent.limits.cpusets import CPUS, MEMS, NOT_ASKED, OnCores, amiss, find_cores, open_cores
+from sluice_ops.model.assignment import HostFacts, Unit
+from sluice_ops.model.ids import HostName
+from sluice_ops.model.resources import Capacity, Cores
 from tests.unit.agent.test_network import emptied
 from tests.unit.agent.test_reconcile import driver, slot
 

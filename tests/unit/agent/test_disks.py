@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent.disks import LOOK_SECONDS, Disks
-from ops.agent.hands import Hands
-from ops.agent.reconcile import Start
-from ops.agent.store import HostFolder
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.units.process_control import Hands
+from sluice_ops.agent.units.reconcile import Start
+from sluice_ops.agent.watch.disks import LOOK_SECONDS, Disks
 from tests.unit.agent.conftest import end, only, runs, until
 from tests.unit.agent.test_reconcile import slot
 
@@ -68,13 +68,13 @@ def test_who_has_room_left_or_no_limit_goes_on(hands: Hands, folder: HostFolder,
 def test_it_looks_now_and_then(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     runs(monkeypatch, *FILLS)
     now = 100.0
-    monkeypatch.setattr("ops.agent.disks.time.monotonic", lambda: now)
+    monkeypatch.setattr("sluice_ops.agent.watch.disks.time.monotonic", lambda: now)
     disks = Disks(hands)
     disks.look([])
     hands.do(Start(slot()))
     monkeypatch.undo()
     written(folder)
-    monkeypatch.setattr("ops.agent.disks.time.monotonic", lambda: now)
+    monkeypatch.setattr("sluice_ops.agent.watch.disks.time.monotonic", lambda: now)
     now += LOOK_SECONDS - 1
     disks.look(hands.find())
     assert disks.taken == {}

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from ops.agent.__main__ import WRONG_USAGE, arguments_of, main
-from ops.agent.facts import ForeignAddressError, UnknownHostError, check_address, facts_from, facts_of
-from ops.agent.store import HostFolder
-from ops.site import load
+from sluice_ops.agent.__main__ import WRONG_USAGE, arguments_of, main
+from sluice_ops.agent.host.facts import ForeignAddressError, UnknownHostError, check_address, facts_from, facts_of
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.site.site_file import load
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from ops.agent import hands as module
-from ops.agent.hands import Hands
-from ops.agent.processes import Process, process
-from ops.agent.reconcile import AskToEnd, Forget, Kill, Start, Weigh
-from ops.agent.store import HostFolder
+from sluice_ops.agent.host.processes import Process, process
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.units import process_control as module
+from sluice_ops.agent.units.process_control import Hands
+from sluice_ops.agent.units.reconcile import AskToEnd, Forget, Kill, Start, Weigh
 from tests.unit.agent.conftest import end, new_hands, only, runs, until
 from tests.unit.agent.test_reconcile import driver, slot
 
@@ -199,7 +199,7 @@ def test_what_cannot_be_ended_is_told_and_does_not_stop_the_agent(
 
 
 def test_a_log_that_grows_is_cut_while_it_is_written(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ops.agent.store.LOG_BYTES", 1000)
+    monkeypatch.setattr("sluice_ops.agent.host.store.LOG_BYTES", 1000)
     runs(monkeypatch, "/bin/sh", "-c", "while :; do echo a line of some length; sleep 0.001; done")
     hands.do(Start(slot()))
     unit = folder.unit(slot().id)

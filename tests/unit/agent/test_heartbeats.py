@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent.hands import Hands
-from ops.agent.heartbeats import Heartbeats
-from ops.agent.liveness import LIMITS, LOOK_SECONDS, Standing
-from ops.agent.processes import children
-from ops.agent.reconcile import AskToEnd, Start
-from ops.agent.store import HostFolder
-from ops.model.assignment import UnitKind
+from sluice_ops.agent.host.processes import children
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.units.process_control import Hands
+from sluice_ops.agent.units.reconcile import AskToEnd, Start
+from sluice_ops.agent.watch.heartbeats import Heartbeats
+from sluice_ops.agent.watch.liveness import LIMITS, LOOK_SECONDS, Standing
+from sluice_ops.model.assignment import UnitKind
 from tests.unit.agent.conftest import only, runs, until
 from tests.unit.agent.test_reconcile import driver, slot
 

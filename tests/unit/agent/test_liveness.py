@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.agent.liveness import LIMITS, LOOK_SECONDS, MOST_SECONDS, Silence, Standing, heard
+from sluice_ops.agent.watch.liveness import LIMITS, LOOK_SECONDS, MOST_SECONDS, Silence, Standing, heard
 
 PASSED = st.floats(0.0, 100_000.0)
 """From one look to the next: also a machine that was suspended for a day."""

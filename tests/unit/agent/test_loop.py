@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from ops.agent.hands import Hands
-from ops.agent.loop import Agent
-from ops.agent.reconcile import Start
-from ops.agent.store import HostFolder
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.loop import Agent
+from sluice_ops.agent.units.process_control import Hands
+from sluice_ops.agent.units.reconcile import Start
 from tests.unit.agent.conftest import only, runs, until
 from tests.unit.agent.test_reconcile import driver
 

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from ops.agent import neighbours
-from ops.agent.neighbours import Neighbours
-from ops.agent.processes import idle_times, schedules, usable
-from ops.agent.reconcile import Found
-from ops.agent.starvation import TURN_SECONDS, WINDOW_SECONDS, Spent
-from ops.model.assignment import Unit
-from ops.model.ids import UnitId
+from sluice_ops.agent.host.processes import Spent, idle_times, schedules, usable
+from sluice_ops.agent.units.reconcile import Found
+from sluice_ops.agent.watch import neighbours
+from sluice_ops.agent.watch.neighbours import Neighbours
+from sluice_ops.agent.watch.starvation import TURN_SECONDS, WINDOW_SECONDS
+from sluice_ops.model.assignment import Unit
+from sluice_ops.model.ids import UnitId
 from tests.unit.agent.test_reconcile import slot
 
 

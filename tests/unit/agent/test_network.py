@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from ops.agent import network, traffic
-from ops.agent.containers import NoContainers, installation_of
-from ops.agent.network import NOT_ASKED, PRIORITIES, amiss, find_network, open_network
-from ops.agent.store import HostFolder, UnitRecord
-from ops.agent.traffic import OTHERS, NotDividedError, priority
-from ops.model.assignment import Unit
-from ops.model.resources import Link
+from sluice_ops.agent.host.store import HostFolder, UnitRecord
+from sluice_ops.agent.limits import network, traffic_control
+from sluice_ops.agent.limits.control_groups import NoContainers, installation_of
+from sluice_ops.agent.limits.network import NOT_ASKED, PRIORITIES, amiss, find_network, open_network
+from sluice_ops.agent.limits.traffic_control import OTHERS, NotDividedError, priority
+from sluice_ops.model.assignment import Unit
+from sluice_ops.model.resources import Link
 from tests.unit.agent.test_reconcile import slot
 
 LINK = Link(interface="eth7", mbit=1000)
@@ -43,8 +43,8 @@ class Divided:
 @pytest.fixture
 def divided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Divided:
     made = Divided()
-    monkeypatch.setattr(traffic, "divide", made.divide)
-    monkeypatch.setattr(traffic, "undivide", made.undivide)
+    monkeypatch.setattr(traffic_control, "divide", made.divide)
+    monkeypatch.setattr(traffic_control, "undivide", made.undivide)
     monkeypatch.setattr(network, "_mounted", lambda: tmp_path / "tree")
     monkeypatch.setattr(network, "amiss", lambda _link: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -210,7 +210,7 @@ def test_each_piece_that_is_missing_has_its_way_out(
         raise NotDividedError(message)
 
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    monkeypatch.setattr(traffic, "classes", refuse)
+    monkeypatch.setattr(traffic_control, "classes", refuse)
     (tmp_path / "cgroups").write_text(f"#subsys_name\thierarchy\tnum_cgroups\tenabled\n{controller}\t0\t1\t1\n")
     (tmp_path / "class/net" / interface).mkdir(parents=True)
     assert amiss(LINK, tmp_path, tmp_path) == why

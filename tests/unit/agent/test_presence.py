@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 from simulation.memory import MemoryChannel
 
-from ops.agent.presence import Presence
-from ops.channel import ChannelAwayError, Guard, Write
-from ops.model import paths
-from ops.model.assignment import Assignment, HostFacts
-from ops.model.ids import HostName
-from ops.model.joining import Answer, Claim, Sealed
+from sluice_ops.agent.host.presence import Presence
+from sluice_ops.channel import ChannelAwayError, Guard, Write
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import Assignment, HostFacts
+from sluice_ops.model.ids import HostName
+from sluice_ops.model.joining import Answer, Claim, Sealed
 
 FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=8, memory=8192)
 

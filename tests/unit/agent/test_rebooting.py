@@ -2,10 +2,10 @@
 
 import pytest
 
-from ops.agent import rebooting
-from ops.agent.processes import boot_id
-from ops.agent.rebooting import Rebooter
-from ops.agent.store import HostFolder, RebootRecord
+from sluice_ops.agent.host import reboots
+from sluice_ops.agent.host.processes import boot_id
+from sluice_ops.agent.host.reboots import Rebooter
+from sluice_ops.agent.host.store import HostFolder, RebootRecord
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_it_is_done_once_for_each_id_also_by_the_next_agent(folder: HostFolder, 
     rebooter(folder)("op-1")
     rebooter(folder)("op-1")
     assert ran == ["op-1"]
-    monkeypatch.setattr(rebooting, "boot_id", lambda: "another")
+    monkeypatch.setattr(reboots, "boot_id", lambda: "another")
     again = rebooter(folder)
     again.came_back()
     again("op-1")

@@ -6,8 +6,8 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.agent import reconcile as agent
-from ops.agent.reconcile import (
+from sluice_ops.agent.units import reconcile as agent
+from sluice_ops.agent.units.reconcile import (
     GRACE_SECONDS,
     LONGEST_WAIT_SECONDS,
     SOON_SECONDS,
@@ -22,9 +22,9 @@ from ops.agent.reconcile import (
     stamps,
     steady,
 )
-from ops.model.assignment import Assignment, Unit, UnitKind, UnitState, driver_id, label_of, slot_id
-from ops.model.ids import BATCH, Incarnation, Tenant, UnitId
-from ops.model.resources import Quantum
+from sluice_ops.model.assignment import Assignment, Unit, UnitKind, UnitState, driver_id, label_of, slot_id
+from sluice_ops.model.ids import BATCH, Incarnation, Tenant, UnitId
+from sluice_ops.model.resources import Quantum
 
 RECLAIM_SECONDS = 120.0
 reconcile = partial(agent.reconcile, reclaim_seconds=RECLAIM_SECONDS)

@@ -5,7 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.agent.starvation import TURN_SECONDS, WINDOW_SECONDS, Spent, Verdict, judged, starves
+from sluice_ops.agent.host.processes import Spent
+from sluice_ops.agent.watch.starvation import TURN_SECONDS, WINDOW_SECONDS, Verdict, judged, starves
 
 WINDOWS = st.lists(st.tuples(st.booleans(), st.floats(WINDOW_SECONDS, 3 * WINDOW_SECONDS)), max_size=60)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from ops.agent.store import HostFolder, RebootRecord, UnitRecord
-from ops.files import write_private
-from ops.model.assignment import Assignment
+from sluice_ops.agent.host.store import HostFolder, RebootRecord, UnitRecord
+from sluice_ops.model.assignment import Assignment
+from sluice_ops.site.files import write_private
 from tests.unit.agent.test_reconcile import driver, slot
 
 DAMAGES = (b"", b"\0" * 64, b'{"epoch": ', b"\xff\xfe")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.agent import traffic
-from ops.agent.traffic import (
+from sluice_ops.agent.limits import traffic_control
+from sluice_ops.agent.limits.traffic_control import (
     LEAST_OTHERS,
     LINK,
     OTHERS,
@@ -22,10 +22,10 @@ from ops.agent.traffic import (
     priority,
     with_others,
 )
-from ops.model.resources import Link
+from sluice_ops.model.resources import Link
 
 LINE = Link(interface="eth7", mbit=1000)
-NUMBERS = st.integers(2, 0xFFF).map(lambda each: each * traffic.STEP)
+NUMBERS = st.integers(2, 0xFFF).map(lambda each: each * traffic_control.STEP)
 WEIGHTS = st.dictionaries(NUMBERS, st.integers(1, 1000), max_size=500)
 
 
@@ -38,7 +38,7 @@ def test_each_has_its_proportion_and_all_together_no_more_than_the_link(weights:
     for each, weight in every.items():
         assert 0 <= bits * weight / total - divided[each].rate < 1.01
         assert divided[each].rate >= 8, "tc takes no less than a byte a second"
-        assert divided[each].quantum >= traffic.LEAST_BYTES
+        assert divided[each].quantum >= traffic_control.LEAST_BYTES
 
 
 @given(WEIGHTS)
@@ -50,7 +50,7 @@ def test_what_is_no_unit_weighs_as_much_as_one_by_default_or_a_tenth_of_all(weig
 def test_a_new_class_is_no_other_and_is_known_by_its_priority(used: frozenset[int]) -> None:
     found = free(used)
     assert found not in {*used, LINK, OTHERS}
-    assert found % traffic.STEP == 0
+    assert found % traffic_control.STEP == 0
     assert number(priority(found)) == found
 
 
@@ -61,7 +61,7 @@ def test_what_names_no_units_class_is_none(carried: int) -> None:
 
 def test_more_classes_than_can_be_told_apart_are_refused() -> None:
     with pytest.raises(NotDividedError, match="no more can be told apart"):
-        free(range(0, 0x10000, traffic.STEP))
+        free(range(0, 0x10000, traffic_control.STEP))
 
 
 def test_what_is_new_is_made_with_its_queue() -> None:
@@ -99,7 +99,7 @@ def test_an_interface_without_a_queue_of_its_own_gets_ours(tc: Path) -> None:
     assert classes("eth7") is None
     divide(LINE, {0x20: 300})
     assert (tc / "told").read_text().startswith("-batch -\nqdisc replace dev eth7 root handle 511c: htb default 10\nclass replace")
-    traffic.undivide("eth7")
+    traffic_control.undivide("eth7")
     assert "qdisc del" not in (tc / "told").read_text()
 
 
@@ -107,7 +107,7 @@ def test_our_queue_is_found_again_and_taken_away(tc: Path) -> None:
     (tc / "qdisc").write_text("qdisc htb 511c: root refcnt 2 r2q 10 default 0x10 direct_packets_stat 0\n")
     (tc / "class").write_text("class htb 511c:20 parent 511c:1 prio 0 rate 60Mbit\nclass htb 511c:1 root rate 100Mbit\n")
     assert classes("eth7") == {0x1, 0x20}
-    traffic.undivide("eth7")
+    traffic_control.undivide("eth7")
     assert (tc / "told").read_text() == "qdisc del dev eth7 root\n"
 
 
@@ -126,6 +126,6 @@ def test_what_tc_refuses_is_said() -> None:
 
 def test_without_tc_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(traffic, "SBIN", str(tmp_path))
+    monkeypatch.setattr(traffic_control, "SBIN", str(tmp_path))
     with pytest.raises(NotDividedError, match="no command `tc`: install iproute2"):
         classes("eth7")

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ops.channel import Read
+from sluice_ops.channel import Read
 
 
 class MemoryChannel:

@@ -12,9 +12,9 @@ from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
-from ops.model.operation import STEPS, ChangeKind
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
-from sluice_airflow.notifier import SluiceNotifier
+from sluice_airflow.notifiers.alerts import SluiceNotifier
+from sluice_ops.model.change import STEPS, ChangeKind
+from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

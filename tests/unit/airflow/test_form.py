@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ops.model.operation import Step
 from sluice_airflow.errors import UnusableFormError, kinds
-from sluice_airflow.operators import StepOperator
+from sluice_airflow.operators.steps import StepOperator
+from sluice_ops.model.change import Step
 
 STARTED = datetime(2026, 11, 22, 5, 30, tzinfo=UTC)
 CONTEXT = {

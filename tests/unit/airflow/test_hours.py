@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.cli.figures import Audited, Figures
-from sluice_airflow import hours
-from sluice_airflow.hours import HOUR, CompleteTrigger, beginning, furthest_behind, told_until
+from sluice_airflow.operators import hours
+from sluice_airflow.operators.hours import HOUR, CompleteTrigger, beginning, furthest_behind, told_until
+from sluice_ops.queries.figures import Audited, Figures
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

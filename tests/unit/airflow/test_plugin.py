@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from airflow._shared.module_loading.file_discovery import find_path_from_directory
 
-import sluice_airflow.hook
+import sluice_airflow.hooks.channel
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -23,5 +23,5 @@ def test_the_entry_file_shadows_no_module():
 
 
 def test_the_package_is_the_installed_one_and_imported_once():
-    assert Path(sluice_airflow.hook.__file__).parent == ROOT / "plugins" / "sluice_airflow"
-    assert "hook" not in sys.modules
+    assert Path(sluice_airflow.hooks.channel.__file__).parents[1] == ROOT / "plugins" / "sluice_airflow"
+    assert "hooks" not in sys.modules

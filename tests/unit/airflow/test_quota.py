@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
-from ops.model.operation import Result, Step
-from ops.runbook import StepResult
-from ops.site import Ec2Config
-from sluice_airflow import cloud
-from sluice_airflow.cloud import QuotaOperator
 from sluice_airflow.errors import StepFailedError
+from sluice_airflow.operators import burst
+from sluice_airflow.operators.burst import QuotaOperator
+from sluice_ops.model.change import Result, Step
+from sluice_ops.operations.requests import StepResult
+from sluice_ops.site.site_file import Ec2Config
 
 
 def dry_run(monkeypatch, *, ok):
@@ -26,13 +26,13 @@ def dry_run(monkeypatch, *, ok):
         asked.append((change, spec.kind, spec.tier, spec.k, by, dry_run))
         return [StepResult(Step.PREFLIGHT, Result(ok=ok, sentence="said", finished_at=1.0, details={"plan": {"moves": []}}))]
 
-    monkeypatch.setattr(cloud, "cloud", ec2)
-    monkeypatch.setattr(cloud, "ChannelHook", lambda: SimpleNamespace(open=nullcontext))
-    monkeypatch.setattr(cloud, "needed", lambda _channel, _tier, k, _running, _config: k)
-    monkeypatch.setattr(cloud, "change_of", lambda _context: "burst_to_ec2.r1")
-    monkeypatch.setattr(cloud, "asked_by", lambda _context: "airflow:burst_to_ec2/r1")
-    monkeypatch.setattr(cloud.forms, "the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
-    monkeypatch.setattr(cloud.runbook, "run", run)
+    monkeypatch.setattr(burst, "cloud", ec2)
+    monkeypatch.setattr(burst, "ChannelHook", lambda: SimpleNamespace(open=nullcontext))
+    monkeypatch.setattr(burst, "needed", lambda _channel, _tier, k, _running, _config: k)
+    monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
+    monkeypatch.setattr(burst, "asked_by", lambda _context: "airflow:burst_to_ec2/r1")
+    monkeypatch.setattr(burst.forms, "the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
+    monkeypatch.setattr(burst.requests, "run", run)
     context = {"params": {"dry_run": True}, "ti": SimpleNamespace(xcom_push=pushed.__setitem__)}
     with pytest.raises(DownstreamTasksSkipped if ok else StepFailedError):
         QuotaOperator(task_id="quota", tier="enrich", k="2").execute(context)

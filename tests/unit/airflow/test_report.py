@@ -9,9 +9,9 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from ops import endpoints
-from sluice_airflow import report
-from sluice_airflow.report import ReportOperator
+from sluice_airflow.operators import report
+from sluice_airflow.operators.report import ReportOperator
+from sluice_ops.site import endpoints
 
 
 def context(**params):

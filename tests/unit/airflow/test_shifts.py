@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from ops.model.operation import Step
-from ops.site import ShiftConfig
-from sluice_airflow import forms, operators
-from sluice_airflow.operators import BeginShiftOperator, StepOperator
+from sluice_airflow import forms
+from sluice_airflow.operators import steps
+from sluice_airflow.operators.steps import BeginShiftOperator, StepOperator
+from sluice_ops.model.change import Step
+from sluice_ops.site.site_file import ShiftConfig
 
 SHIFTS = {"night": ShiftConfig(schedule="0 22 * * *"), "day": ShiftConfig(schedule="0 6 * * *", timezone="Europe/Berlin")}
 """In winter the day begins at 05:00 UTC."""
@@ -43,7 +44,7 @@ def test_another_shift_has_begun_since_when_its_hour_has_come(shift, due, now, s
 def test_what_is_only_made_up_for_is_left_out_and_what_a_person_asks_for_is_done(monkeypatch, by, left_out):
     done = []
     monkeypatch.setattr(StepOperator, "execute", lambda _self, context: done.append(context) or {})
-    monkeypatch.setattr(operators, "datetime", SimpleNamespace(now=lambda _zone: at(2, 9)))
+    monkeypatch.setattr(steps, "datetime", SimpleNamespace(now=lambda _zone: at(2, 9)))
     begin = BeginShiftOperator(task_id="preflight", step=Step.PREFLIGHT, change={"kind": "shift", "shift": "night"})
     context = {"dag_run": SimpleNamespace(run_type=by, run_after=at(1, 22))}
     if left_out:

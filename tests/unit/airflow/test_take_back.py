@@ -5,11 +5,11 @@ from contextlib import nullcontext
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from sluice_airflow import cloud, operators
-from sluice_airflow.cloud import LAUNCHING_SECONDS, TakeBackOperator
 from sluice_airflow.errors import EndedByPersonError
-from sluice_airflow.notifier import SluiceNotifier
-from sluice_airflow.operators import AbortOperator
+from sluice_airflow.notifiers.alerts import SluiceNotifier
+from sluice_airflow.operators import burst, steps
+from sluice_airflow.operators.burst import LAUNCHING_SECONDS, TakeBackOperator
+from sluice_airflow.operators.steps import AbortOperator
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,9 @@ from sluice_airflow.operators import AbortOperator
 )
 def test_what_was_launched_is_taken_back_unless_the_run_came_to_its_end(monkeypatch, end, launch, ends, waits):
     waited, tokens = [], []
-    monkeypatch.setattr(cloud, "states_of", lambda _context, *_tasks: [end, launch])
-    monkeypatch.setattr(cloud, "change_of", lambda _context: "burst_to_ec2.r1")
-    monkeypatch.setattr(cloud.time, "sleep", waited.append)
+    monkeypatch.setattr(burst, "states_of", lambda _context, *_tasks: [end, launch])
+    monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")
+    monkeypatch.setattr(burst.time, "sleep", waited.append)
     take_back = TakeBackOperator(task_id="terminate")
     monkeypatch.setattr(take_back, "terminate", lambda token: tokens.append(token) or ["i-1"])
     with ends:
@@ -36,7 +36,7 @@ def test_what_was_launched_is_taken_back_unless_the_run_came_to_its_end(monkeypa
 
 
 def test_a_dry_run_that_was_refused_has_nothing_to_undo(monkeypatch):
-    monkeypatch.setattr(operators.StepOperator, "execute", lambda *_: pytest.fail("a step was posted"))
+    monkeypatch.setattr(steps.StepOperator, "execute", lambda *_: pytest.fail("a step was posted"))
     abort = AbortOperator(task_id="abort", change={"kind": "drain", "host": "h1"})
     with pytest.raises(AirflowSkipException, match="a dry run has changed nothing"):
         abort.execute({"params": {"dry_run": True}})

@@ -5,14 +5,14 @@ from contextlib import nullcontext
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from ops.model import paths
-from ops.model.incarnation import IncarnationReport, State, TierWanted
-from ops.model.status import ControllerStatus, TierState, TierStatus
-from sluice_airflow import tiers
 from sluice_airflow.errors import TierFailedError
-from sluice_airflow.hook import ChannelHook
-from sluice_airflow.tiers import BEHIND, LOSS, REPORTED, SuperviseTierOperator
-from sluice_airflow.watching import TierEvent
+from sluice_airflow.hooks.channel import ChannelHook
+from sluice_airflow.operators import tiers
+from sluice_airflow.operators.tiers import BEHIND, LOSS, REPORTED, SuperviseTierOperator
+from sluice_airflow.triggers.tier_watch import TierEvent
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import IncarnationReport, State, TierWanted
+from sluice_ops.model.status import ControllerStatus, TierState, TierStatus
 from tests.unit.airflow.memory import MemoryChannel
 
 
@@ -77,7 +77,7 @@ def test_a_tier_that_was_given_up_is_started_again_unless_it_was_stopped_since(s
     channel.put(paths.report("entry", 5), IncarnationReport(state=State.FAILED, since=0, pid=1))
     monkeypatch.setattr(ChannelHook, "open", lambda _hook: nullcontext(channel))
     monkeypatch.setattr(tiers, "asked_by", lambda _context: "airflow:tier_entry/r1")
-    monkeypatch.setattr(tiers.runbook, "want", lambda _channel, tier, **_said: asked.append(tier))
+    monkeypatch.setattr(tiers.requests, "want", lambda _channel, tier, **_said: asked.append(tier))
     with pytest.raises(TaskDeferred):
         supervise.execute({"task_state_store": Store()})
     assert asked == (["entry"] if running else [])

@@ -2,12 +2,12 @@
 
 import pytest
 
-from ops.model import paths
-from ops.model.ids import HostName, Incarnation, TierName
-from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Placement, State, TierWanted
-from ops.model.pressure import Lag, Pressure
-from ops.model.status import ControllerStatus, Loss, TierState, TierStatus
-from sluice_airflow.watching import AGAIN_SECONDS, CATCH_UP_SECONDS, TierWatch
+from sluice_airflow.triggers.tier_watch import AGAIN_SECONDS, CATCH_UP_SECONDS, TierWatch
+from sluice_ops.model import paths
+from sluice_ops.model.backpressure import Lag, Pressure
+from sluice_ops.model.ids import HostName, Incarnation, TierName
+from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Placement, State, TierWanted
+from sluice_ops.model.status import ControllerStatus, Loss, TierState, TierStatus
 from tests.unit.airflow.memory import MemoryChannel
 
 TIER = TierName("counts")

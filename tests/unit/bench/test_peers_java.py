@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ops.platform.jars import locked
-from ops.platform.layout import PlatformError
+from sluice_ops.site.installation import PlatformError
+from sluice_ops.site.jars import locked
 from tests.bench.peers import java
 
 

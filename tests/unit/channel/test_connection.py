@@ -11,10 +11,10 @@ import pytest
 from kazoo.exceptions import ConnectionLoss, KazooException
 from kazoo.protocol.states import KazooState
 
-from ops.agent.presence import Presence
-from ops.channel import Channel, ChannelAwayError, connection, tree
-from ops.model.assignment import HostFacts
-from ops.model.ids import HostName
+from sluice_ops.agent.host.presence import Presence
+from sluice_ops.channel import Channel, ChannelAwayError, connection, tree
+from sluice_ops.model.assignment import HostFacts
+from sluice_ops.model.ids import HostName
 
 SECONDS = 0.2
 PING, PING_XID = 11, -2

@@ -10,19 +10,19 @@ from simulation.memory import MemoryChannel
 from simulation.world import tier
 from typer.testing import CliRunner
 
-from ops.channel import ChannelAwayError
-from ops.cli import bursting
-from ops.cli.change import Carried
-from ops.cli.ending import AWAY, FAILED, OK, WRONG_USAGE
-from ops.cli.main import app
-from ops.cloud import ec2
-from ops.cloud.ec2 import CloudAwayError, Instance
-from ops.model import paths
-from ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
-from ops.model.operation import ChangeKind, ChangeSpec, Move, Plan, Result, Step
-from ops.model.tier import Mode
-from ops.runbook import StepResult
-from ops.site import Ec2Config
+from sluice_ops.channel import ChannelAwayError
+from sluice_ops.cli import burst as bursting
+from sluice_ops.cli.carry_out import Carried
+from sluice_ops.cli.exit_codes import AWAY, FAILED, OK, WRONG_USAGE
+from sluice_ops.cloud import ec2
+from sluice_ops.cloud.ec2 import CloudAwayError, Instance
+from sluice_ops.main import app
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeKind, ChangeSpec, Move, Plan, Result, Step
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
+from sluice_ops.model.tier import Mode
+from sluice_ops.operations.requests import StepResult
+from sluice_ops.site.site_file import Ec2Config
 
 SPEC = ChangeSpec(kind=ChangeKind.BURST, tier="enrich", k=2)
 HERE, WIDER = Placement(driver="h1", slots=("h1",)), Placement(driver="h1", slots=("h1", "ec2-new-1", "ec2-new-1"))

@@ -7,8 +7,8 @@ import pytest
 from simulation.world import World
 from typer.testing import CliRunner
 
-from ops.cli.main import app
-from ops.model.operation import ChangeKind
+from sluice_ops.main import app
+from sluice_ops.model.change import ChangeKind
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def world(monkeypatch):
     running = World()
     running.want()
     running.settle()
-    monkeypatch.setattr("ops.cli.snapshot.open_channel", lambda: nullcontext(running.channel))
+    monkeypatch.setattr("sluice_ops.operations.snapshot.open_channel", lambda: nullcontext(running.channel))
     return running
 
 

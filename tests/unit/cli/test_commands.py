@@ -16,23 +16,23 @@ from simulation.world import tier
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from ops.channel import ChannelAwayError, ConflictError
-from ops.cli.ending import AWAY, FAILED, WRONG_USAGE, Commands, WrongUsageError, explain
-from ops.cli.figures import Audited, Figures, Found, Replaying
-from ops.cli.main import app
-from ops.cli.runbooks import Kind, spec_of
-from ops.cli.status import replaying
-from ops.cloud.ec2 import CloudAwayError, CloudError
-from ops.controller.view import View
-from ops.model import paths
-from ops.model.ids import TierName
-from ops.model.incarnation import TierProgress, TierWanted
-from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.pressure import Hold, Holds
-from ops.model.status import Check
-from ops.model.tier import Mode
-from ops.platform.layout import PlatformError
-from ops.site import SiteError
+from sluice_ops.channel import ChannelAwayError, ConflictError
+from sluice_ops.cli.changes import Kind, spec_of
+from sluice_ops.cli.exit_codes import AWAY, FAILED, WRONG_USAGE, Commands, WrongUsageError, explain
+from sluice_ops.cli.status import replaying
+from sluice_ops.cloud.ec2 import CloudAwayError, CloudError
+from sluice_ops.main import app
+from sluice_ops.model import paths
+from sluice_ops.model.backpressure import Hold, Holds
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.ids import TierName
+from sluice_ops.model.incarnation import TierProgress, TierWanted
+from sluice_ops.model.status import Check
+from sluice_ops.model.tier import Mode
+from sluice_ops.queries.figures import Audited, Figures, Found, Replaying
+from sluice_ops.site.installation import PlatformError
+from sluice_ops.site.site_file import SiteError
+from sluice_ops.snapshot.view import View
 
 HEAVY = {"airflow", "boto3", "confluent_kafka", "kazoo", "psycopg2", "pydantic", "pyspark", "rich", "structlog"}
 SERVE = {"agent", "controller"}
@@ -62,7 +62,7 @@ def test_every_command_has_help_with_an_example_and_speaks_json(runner: CliRunne
 
 
 def test_help_loads_nothing_heavy() -> None:
-    code = "import sys, ops.cli.main; print(*{name.partition('.')[0] for name in sys.modules})"
+    code = "import sys, sluice_ops.main; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert not loaded & HEAVY
 
@@ -76,8 +76,8 @@ def test_the_audit_says_that_its_book_is_away(runner: CliRunner, tmp_path: Path)
 
 def test_status_names_the_node_of_a_tier_that_cannot_be_read(runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoints(tmp_path)
-    monkeypatch.setattr("ops.cli.status.read_figures", Figures)
-    monkeypatch.setattr("ops.cli.status.snapshot", lambda: View(unread={"counts": "/tiers/counts/owner"}))
+    monkeypatch.setattr("sluice_ops.cli.status.read_figures", Figures)
+    monkeypatch.setattr("sluice_ops.cli.status.snapshot", lambda: View(unread={"counts": "/tiers/counts/owner"}))
     said = "counts cannot be read: what runs of it goes on, and is not looked after; /tiers/counts/owner: "
     assert said in runner.invoke(app, ["status"]).stdout
     assert said in json.loads(runner.invoke(app, ["status", "--json"]).stdout)["notes"][0]
@@ -87,12 +87,12 @@ def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
     runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoints(tmp_path)
-    monkeypatch.setattr("ops.cli.connect.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("sluice_ops.operations.connect.CONNECT_SECONDS", 0.2)
     usage = shutil.disk_usage(tmp_path)._replace(free=7 * 2**20)
     monkeypatch.setattr("shutil.disk_usage", lambda _path: usage)
     figures = {"tier": "entry", "incarnation": 1, "rate_in": 1, "rate_out": 1, "lag": 0, "latency_ms": None, "slots": {}, "details": {}}
     old = TierProgress.model_validate({**figures, "at": time.time() - 100})
-    monkeypatch.setattr("ops.cli.status.read_figures", lambda: Figures({"entry": old}))
+    monkeypatch.setattr("sluice_ops.cli.status.read_figures", lambda: Figures({"entry": old}))
     said = runner.invoke(app, ["status"]).stdout
     assert "No new figures of entry (1 min old): what is shown of it was so then." in said
     assert f"Disk: 7 MiB are free at {tmp_path}. Kafka, ZooKeeper and PostgreSQL stop when it is full" in said
@@ -139,9 +139,9 @@ LOSS = Found(number=3, tier="entry", place="raw/0:7", records=2, sentence="2 rec
 def test_a_loss_and_an_audit_that_stands_still_are_failures(
     runner: CliRunner, monkeypatch: pytest.MonkeyPatch, found: Figures, code: int, said: str
 ) -> None:
-    monkeypatch.setattr("ops.cli.audit.read_figures", lambda: found)
-    monkeypatch.setattr("ops.cli.audit.open_channel", lambda: nullcontext(MemoryChannel()))
-    monkeypatch.setattr("ops.cli.audit.time", SimpleNamespace(time=lambda: NOW, strftime=time.strftime, localtime=time.localtime))
+    monkeypatch.setattr("sluice_ops.cli.audit.read_figures", lambda: found)
+    monkeypatch.setattr("sluice_ops.cli.audit.open_channel", lambda: nullcontext(MemoryChannel()))
+    monkeypatch.setattr("sluice_ops.cli.audit.time", SimpleNamespace(time=lambda: NOW, strftime=time.strftime, localtime=time.localtime))
     done = runner.invoke(app, ["audit"])
     assert (done.exit_code, said in done.stdout) == (code, True)
     assert json.loads(runner.invoke(app, ["audit", "--json"]).stdout)["ok"] is (code == 0)
@@ -152,8 +152,8 @@ def test_a_running_tier_that_the_audit_has_not_looked_at_is_a_failure(runner: Cl
     for name, running in (("entry", True), ("orders", True), ("retired", False)):
         channel.put(paths.tier(name), tier(name, Mode.BATCH, 0))
         channel.put(paths.wanted(name), TierWanted(running=running))
-    monkeypatch.setattr("ops.cli.audit.open_channel", lambda: nullcontext(channel))
-    monkeypatch.setattr("ops.cli.audit.read_figures", lambda: Figures(looked_at=frozenset({"entry"})))
+    monkeypatch.setattr("sluice_ops.cli.audit.open_channel", lambda: nullcontext(channel))
+    monkeypatch.setattr("sluice_ops.cli.audit.read_figures", lambda: Figures(looked_at=frozenset({"entry"})))
     done = runner.invoke(app, ["audit"])
     assert done.exit_code == FAILED
     assert "orders is to run, and the audit has not looked at it" in done.stdout
@@ -225,7 +225,7 @@ def test_without_zookeeper_status_tells_what_this_machine_remembers_and_ends_wit
     runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoints(tmp_path)
-    monkeypatch.setattr("ops.cli.connect.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("sluice_ops.operations.connect.CONNECT_SECONDS", 0.2)
     done = runner.invoke(app, ["status"])
     assert done.exit_code == AWAY
     assert "PostgreSQL is away" in done.stdout
@@ -273,13 +273,13 @@ def test_what_was_typed_becomes_a_change() -> None:
 
 
 def test_holds_are_listed_with_the_tier_for_which_they_were(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ops.cli.snapshot.snapshot", View)
+    monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", View)
     assert runner.invoke(app, ["holds"]).stdout.strip() == "No tier has been held back."
     assert json.loads(runner.invoke(app, ["holds", "--json"]).stdout) == []
     held = Hold(
         tier=TierName("entry"), culprit=TierName("counts"), sentence="is 200000 records, 60 s behind in hits", begun=time.time() - 90
     )
-    monkeypatch.setattr("ops.cli.snapshot.snapshot", lambda: View(holds=Holds(last=(held,))))
+    monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", lambda: View(holds=Holds(last=(held,))))
     assert json.loads(runner.invoke(app, ["holds", "--json"]).stdout) == [held.model_dump(mode="json")]
     said = runner.invoke(app, ["holds"], env={"COLUMNS": "200"}).stdout
     assert "counts is 200000 records, 60 s behind in hits" in said

@@ -1,9 +1,7 @@
 from dataclasses import replace
 
-from ops.cli import describe, status
-from ops.cli.figures import Figures
-from ops.controller.view import HostView, TierView, View
-from ops.model.assignment import (
+from sluice_ops.cli import status
+from sluice_ops.model.assignment import (
     Assignment,
     HostFacts,
     HostRecord,
@@ -17,8 +15,8 @@ from ops.model.assignment import (
     label_of,
     slot_id,
 )
-from ops.model.ids import HostName, Incarnation, Tenant, TierName
-from ops.model.incarnation import (
+from sluice_ops.model.ids import HostName, Incarnation, Tenant, TierName
+from sluice_ops.model.incarnation import (
     IncarnationReport,
     IncarnationSpec,
     OwnerRecord,
@@ -29,11 +27,14 @@ from ops.model.incarnation import (
     TierWanted,
     WorkerReceipt,
 )
-from ops.model.resources import Quantum
-from ops.model.share import Layer, LayerEntry, Layers, Share
-from ops.model.status import ControllerStatus, TierState, TierStatus
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
-from ops.planning.cluster import Rules
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Share
+from sluice_ops.model.status import ControllerStatus, TierState, TierStatus
+from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.planning.placement.cluster import Rules
+from sluice_ops.queries import describe
+from sluice_ops.queries.figures import Figures
+from sluice_ops.snapshot.view import HostView, TierView, View
 
 ENRICH = TierName("enrich")
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ops.cli.ending import AWAY, FAILED
-from ops.cli.main import app
-from ops.model.ids import HostName, TierName
-from ops.model.incarnation import Placement
-from ops.model.operation import NO_DRIFT, ChangeKind, Move, Plan, Result, Step
-from ops.runbook import StepResult
+from sluice_ops.cli.exit_codes import AWAY, FAILED
+from sluice_ops.main import app
+from sluice_ops.model.change import NO_DRIFT, ChangeKind, Move, Plan, Result, Step
+from sluice_ops.model.ids import HostName, TierName
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.operations.requests import StepResult
 
 H1, H2 = HostName("h1"), HostName("h2")
 MOVE = Move(
@@ -32,10 +32,10 @@ def ran(monkeypatch: pytest.MonkeyPatch, plan: Plan | None, *, answers: bool = T
         details = {} if plan is None else {"plan": plan.model_dump(mode="json")}
         return [StepResult(Step.PREFLIGHT, Result(ok=plan is not None, sentence="said", finished_at=1.0, details=details))]
 
-    monkeypatch.setattr("ops.cli.drift.read_result", lambda _channel, _identity: "a result" if answers else None)
-    for module in ("drift", "change"):
-        monkeypatch.setattr(f"ops.cli.{module}.run", run)
-        monkeypatch.setattr(f"ops.cli.{module}.open_channel", nullcontext)
+    monkeypatch.setattr("sluice_ops.cli.drift.read_result", lambda _channel, _identity: "a result" if answers else None)
+    for module in ("drift", "carry_out"):
+        monkeypatch.setattr(f"sluice_ops.cli.{module}.run", run)
+        monkeypatch.setattr(f"sluice_ops.cli.{module}.open_channel", nullcontext)
     return asked
 
 

@@ -9,15 +9,15 @@ from simulation.world import World
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from ops import runbook
-from ops.cli.ending import OK, WRONG_USAGE
-from ops.cli.main import app
-from ops.cloud import ec2
-from ops.model import paths
-from ops.model.assignment import HostFacts, slot_ids
-from ops.model.operation import ChangeKind, ChangeRecord, Step
-from ops.planning.pace import Pace
-from ops.site import Ec2Config
+from sluice_ops.cli.exit_codes import OK, WRONG_USAGE
+from sluice_ops.cloud import ec2
+from sluice_ops.main import app
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostFacts, slot_ids
+from sluice_ops.model.change import ChangeKind, ChangeRecord, Step
+from sluice_ops.operations import requests
+from sluice_ops.planning.placement.pace import Pace
+from sluice_ops.site.site_file import Ec2Config
 
 OWN_PROCESSES = {"replay", "skip"}
 """They hand over to the pipeline's own: `test_replay` and `test_skipped` have their dry runs."""
@@ -48,12 +48,12 @@ def world(monkeypatch):
     running = World()
     running.want()
     running.settle()
-    for module in ("change", "connect", "retiring", "aborting", "bursting", "snapshot"):
-        monkeypatch.setattr(f"ops.cli.{module}.open_channel", lambda: nullcontext(running.channel))
+    for module in ("cli.carry_out", "cli.retire", "cli.abort", "cli.burst", "operations.connect", "operations.snapshot"):
+        monkeypatch.setattr(f"sluice_ops.{module}.open_channel", lambda: nullcontext(running.channel))
     clock = SimpleNamespace(sleep=lambda _seconds: running.tick(), time=running.clock, monotonic=running.clock)
-    monkeypatch.setattr(runbook, "time", clock)
-    monkeypatch.setattr("ops.cli.change.ended_as_by_ctrl_c", lambda: None)
-    monkeypatch.setattr("ops.cli.bursting.the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
+    monkeypatch.setattr(requests, "time", clock)
+    monkeypatch.setattr("sluice_ops.cli.carry_out.ended_as_by_ctrl_c", lambda: None)
+    monkeypatch.setattr("sluice_ops.cli.burst.the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
     return running
 
 

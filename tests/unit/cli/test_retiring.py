@@ -7,12 +7,12 @@ import pytest
 from simulation.world import World
 from typer.testing import CliRunner
 
-from ops.channel import ConflictError, trail
-from ops.cli.ending import FAILED, WRONG_USAGE
-from ops.cli.main import app
-from ops.model import paths
-from ops.model.assignment import HostRecord, HostState
-from ops.model.operation import ChangeKind
+from sluice_ops.channel import ConflictError, trail_queue
+from sluice_ops.cli.exit_codes import FAILED, WRONG_USAGE
+from sluice_ops.main import app
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostRecord, HostState
+from sluice_ops.model.change import ChangeKind
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def world(monkeypatch):
     running = World()
     running.want()
     running.settle()
-    monkeypatch.setattr("ops.cli.retiring.open_channel", lambda: nullcontext(running.channel))
+    monkeypatch.setattr("sluice_ops.cli.retire.open_channel", lambda: nullcontext(running.channel))
     return running
 
 
@@ -52,7 +52,7 @@ def test_a_drained_host_goes_once_its_agent_is_stopped_and_the_pipeline_runs_on(
     assert done.exit_code == 0, done.stderr
     assert "h2 is off the channel" in done.stdout
     assert not nodes(world, "h2")
-    (told,) = [each.entry for each in trail.waiting(world.channel) if each.entry.what == "retire h2"]
+    (told,) = [each.entry for each in trail_queue.waiting(world.channel) if each.entry.what == "retire h2"]
     assert (told.layer, told.outcome) == ("maintenance", "done")
     assert told.by.startswith("cli:")
     world.agents.pop("h2")
@@ -109,7 +109,7 @@ def test_what_has_changed_meanwhile_is_left_and_said(world, monkeypatch):
         monkeypatch.setattr(world.channel, "multi", multi)
         yield world.channel
 
-    monkeypatch.setattr("ops.cli.retiring.open_channel", overtaken)
+    monkeypatch.setattr("sluice_ops.cli.retire.open_channel", overtaken)
     done = retire("h2")
     assert done.exit_code == FAILED
     assert "h2 has changed in this moment, and is as it was (/hosts/h2): look at `sluice hosts`" in done.stderr

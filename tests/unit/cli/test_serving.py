@@ -6,8 +6,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from ops.agent.__main__ import arguments_of
-from ops.cli.main import app
+from sluice_ops.agent.__main__ import arguments_of
+from sluice_ops.main import app
 
 
 class Became(Exception):  # noqa: N818 - no error: it stands for the end of this process
@@ -32,7 +32,7 @@ def become(monkeypatch: pytest.MonkeyPatch):
 
 def test_an_agent_is_given_what_was_typed(become) -> None:
     words = become("agent", "--host", "h9", "--zookeeper", "z:2181/sluice/hits", "--address", "10.0.0.9", "--cpu", "4", "--memory", "4g")
-    assert words[:3] == [sys.executable, "-m", "ops.agent"]
+    assert words[:3] == [sys.executable, "-m", "sluice_ops.agent"]
     given = arguments_of(words[3:])
     assert (given.host, given.zookeeper, given.address, given.cpu, given.memory) == ("h9", "z:2181/sluice/hits", "10.0.0.9", 4, "4g")
     assert (given.zone, given.labels, given.stop_all) == ("onprem", "", False), "what was not typed is left to the agent"
@@ -45,5 +45,5 @@ def test_a_host_has_to_be_named(become) -> None:
 
 def test_a_controller_is_given_what_was_typed(become) -> None:
     words = become("controller", "--name", "c1", "--metrics", "10.0.0.5:9464")
-    assert words == [sys.executable, "-m", "ops.controller", "--name=c1", "--metrics=10.0.0.5:9464"]
-    assert become("controller") == [sys.executable, "-m", "ops.controller"]
+    assert words == [sys.executable, "-m", "sluice_ops.controller", "--name=c1", "--metrics=10.0.0.5:9464"]
+    assert become("controller") == [sys.executable, "-m", "sluice_ops.controller"]

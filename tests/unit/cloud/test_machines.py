@@ -3,10 +3,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.cloud.ec2 import host_of, user_data
-from ops.cloud.machines import Machines
-from ops.model.resources import Capacity
-from ops.site import Ec2Config
+from sluice_ops.cloud.ec2 import host_of, user_data
+from sluice_ops.local.machines import Machines
+from sluice_ops.model.resources import Capacity
+from sluice_ops.site.site_file import Ec2Config
 
 INSTANCES = [f"i-0123456789abcde{digit}" for digit in "0123456789"]
 

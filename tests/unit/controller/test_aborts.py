@@ -3,9 +3,9 @@
 import pytest
 from simulation.world import World
 
-from ops.model import paths
-from ops.model.operation import ChangeKind, Result, Step
-from ops.runbook import operation_id
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeKind, Result, Step
+from sluice_ops.operations.requests import operation_id
 
 SECONDS = 40
 

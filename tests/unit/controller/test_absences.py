@@ -5,10 +5,10 @@ from math import inf
 
 import pytest
 
-from ops.controller.decide import decide
-from ops.controller.leader import Absences
-from ops.model.status import ControllerStatus, TierState
-from ops.simulation.cluster import Size, unplanned
+from sluice_ops.controller.decide import decide
+from sluice_ops.controller.leader import Absences
+from sluice_ops.local.simulation.cluster import Size, unplanned
+from sluice_ops.model.status import ControllerStatus, TierState
 
 
 def with_away(count, hosts=40):

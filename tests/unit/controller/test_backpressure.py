@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation.world import World
 
-from ops.controller.backpressure import culprits_of, upstream
-from ops.model import paths
-from ops.model.incarnation import IncarnationReport, State
-from ops.model.operation import ChangeKind
-from ops.model.pressure import Holds, Lag, Pressure
-from ops.model.status import ControllerStatus, TierState
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
-from ops.planning.cluster import Rules
+from sluice_ops.controller.policies.backpressure import culprits_of, upstream
+from sluice_ops.model import paths
+from sluice_ops.model.backpressure import Holds, Lag, Pressure
+from sluice_ops.model.change import ChangeKind
+from sluice_ops.model.incarnation import IncarnationReport, State
+from sluice_ops.model.status import ControllerStatus, TierState
+from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.planning.placement.cluster import Rules
 
 
 def declared(name, inputs, outputs, distance, mode=Mode.BATCH):

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from simulation.world import HOSTS, RULES, Told, World, host
 
-from ops.controller import brake
-from ops.controller.draft import Draft, Moment
-from ops.controller.view import look
-from ops.model.operation import ChangeKind, Step
-from ops.model.share import Share
-from ops.model.status import ControllerStatus
+from sluice_ops.controller.pass_state import Draft, Moment
+from sluice_ops.controller.policies import brake
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.share import Share
+from sluice_ops.model.status import ControllerStatus
+from sluice_ops.snapshot.view import look
 
 MANY = (*HOSTS, *(host(f"h{number}") for number in range(4, 11)))
 WIDE = {name: Share(minimum=1, target=4, maximum=8) for name in ("entry", "enrich", "counts", "outbound")}

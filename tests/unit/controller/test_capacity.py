@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from ops.controller import tiers
-from ops.controller.capacity import _count, cluster
-from ops.controller.draft import Draft, Moment
-from ops.model.ids import Incarnation
-from ops.simulation.cluster import Size, unplanned
+from sluice_ops.controller.pass_state import Draft, Moment
+from sluice_ops.controller.policies import tier_lifecycle
+from sluice_ops.controller.policies.capacity import _count, cluster
+from sluice_ops.local.simulation.cluster import Size, unplanned
+from sluice_ops.model.ids import Incarnation
 
 SIZE = Size(12, 40)
 SMALL = Size(4, 4)
@@ -20,7 +20,7 @@ def begun(size=SIZE):
     """Return a draft in which every tier has been placed."""
     draft = Draft(*unplanned(size))
     for tier in draft.end_first():
-        tiers.step(draft, tier)
+        tier_lifecycle.step(draft, tier)
     assert all(draft.held(tier.spec.name) for tier in draft.end_first())
     return draft
 

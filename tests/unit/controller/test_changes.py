@@ -3,14 +3,14 @@
 import pytest
 from simulation.world import World, host, settled, tier
 
-from ops.model import paths
-from ops.model.assignment import Assignment, HostRecord, HostState
-from ops.model.incarnation import IncarnationReport, Phase, State
-from ops.model.operation import ChangeKind, Step
-from ops.model.share import Share
-from ops.model.status import ControllerStatus
-from ops.model.tier import Mode
-from ops.planning.cluster import Rules
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import Assignment, HostRecord, HostState
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.incarnation import IncarnationReport, Phase, State
+from sluice_ops.model.share import Share
+from sluice_ops.model.status import ControllerStatus
+from sluice_ops.model.tier import Mode
+from sluice_ops.planning.placement.cluster import Rules
 
 TIGHT = Rules(shares={"t0": Share(minimum=1, target=2, maximum=2), "t1": Share()}, locality={"t1": "h2"})
 

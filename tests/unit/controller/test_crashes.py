@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from simulation.world import TIERS, World, host
 
-from ops.model import paths
-from ops.model.assignment import HostState
-from ops.model.incarnation import State
-from ops.model.operation import ChangeKind, Step
-from ops.model.share import Layers
-from ops.model.tier import Standby
-from ops.planning.shares import target
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.share import Layers
+from sluice_ops.model.tier import Standby
+from sluice_ops.planning.placement.shares import target
 
 pytestmark = pytest.mark.timeout(240)
 

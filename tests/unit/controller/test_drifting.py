@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from simulation.world import HOSTS, RULES, World, host, tier
 
-from ops.model.assignment import HostState
-from ops.model.operation import ChangeKind, Step
-from ops.model.share import Share
-from ops.model.spread import Spread
-from ops.model.tier import Mode
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.share import Share
+from sluice_ops.model.spread import Spread
+from sluice_ops.model.tier import Mode
 
 
 def pipeline(*hosts, shares, **rules):

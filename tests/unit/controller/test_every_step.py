@@ -8,24 +8,24 @@ import pytest
 from simulation.memory import MemoryChannel
 from simulation.world import HOSTS, RULES, TIERS, World, host, tier
 
-from ops.ages import Ages
-from ops.channel import ConflictError, Guard, Write, trail
-from ops.controller import batch
-from ops.controller.capacity import cluster
-from ops.controller.draft import Draft, Moment
-from ops.controller.leader import Absences
-from ops.controller.portions import portions
-from ops.controller.steps.preflight import WANTED
-from ops.controller.view import look
-from ops.model import paths
-from ops.model.assignment import HostState
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, EpochRecord, Move, Operation, Plan, Result, Step
-from ops.model.share import Layers, Numbers, Share
-from ops.model.status import ControllerStatus
-from ops.model.tier import Mode, Standby
-from ops.planning.checker import violations
-from ops.planning.cluster import holding
-from ops.planning.shares import target
+from sluice_ops.channel import ConflictError, Guard, Write, trail_queue
+from sluice_ops.controller.leader import Absences
+from sluice_ops.controller.pass_state import Draft, Moment
+from sluice_ops.controller.policies import batch
+from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.split_writes import portions
+from sluice_ops.controller.steps.preflight import WANTED
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, EpochRecord, Move, Operation, Plan, Result, Step
+from sluice_ops.model.share import Layers, Numbers, Share
+from sluice_ops.model.status import ControllerStatus
+from sluice_ops.model.tier import Mode, Standby
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import holding
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.process.durations import Ages
+from sluice_ops.snapshot.view import look
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -153,7 +153,7 @@ def end(world):
     return {
         "operations": operations(world),
         "changes": sorted((each.id, each.state, each.incarnations, sorted(each.receipts), sorted(each.took)) for each in changes(world)),
-        "trail": sorted((found.entry.change, found.entry.outcome) for found in trail.waiting(world.channel)),
+        "trail": sorted((found.entry.change, found.entry.outcome) for found in trail_queue.waiting(world.channel)),
         "tiers": {name: (world.state(name), owners[name].model_dump(exclude={"epoch"})) for name in world.specs},
         "wanted": {name: (each.running, each.paused, each.paused_workers, each.release, each.partitions) for name, each in wanted.items()},
         "timed": {name: timed(world, name) for name in world.specs},

@@ -3,10 +3,10 @@
 import pytest
 from simulation.world import World
 
-from ops.controller.steps.receipts import GAP_SECONDS
-from ops.model import paths
-from ops.model.operation import ChangeKind, ChangeRecord, Step
-from ops.planning.pace import widest_gap
+from sluice_ops.controller.steps.verify import GAP_SECONDS
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeKind, ChangeRecord, Step
+from sluice_ops.planning.placement.pace import widest_gap
 
 
 @pytest.fixture

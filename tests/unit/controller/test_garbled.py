@@ -5,11 +5,11 @@ from functools import cache
 
 import pytest
 
-from ops.model import paths
-from ops.model.ids import ChangeId
-from ops.model.incarnation import State
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Operation, Step
-from ops.model.share import Layers
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, Operation, Step
+from sluice_ops.model.ids import ChangeId
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.share import Layers
 from tests.unit.controller.test_settling import HOUR, scaled
 
 OF_NEWER = '{"state": "of the next version"}'

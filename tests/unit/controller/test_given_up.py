@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 from simulation.world import RULES, World, host
 
-from ops.model.incarnation import State
-from ops.model.operation import ChangeKind, Step
-from ops.model.share import Numbers
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.share import Numbers
 
 NIGHT = {"night": {"counts": Numbers(target=2), "enrich": Numbers(target=1)}}
 

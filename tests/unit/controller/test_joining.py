@@ -3,16 +3,16 @@
 import pytest
 from simulation.memory import MemoryChannel
 
-from ops.channel import ConflictError, Guard, Write
-from ops.channel.trail import waiting
-from ops.controller.joining import Joining
-from ops.controller.mirror import Mirror
-from ops.model import paths
-from ops.model.access import Credential, Role
-from ops.model.joining import Answer, Claim, ControllerKey, Sealed
-from ops.model.operation import EpochRecord
-from ops.model.trail import Outcome
-from ops.sealing import SealError, lock, private_key, public_key, seal, unlock, unseal
+from sluice_ops.channel import ConflictError, Guard, Write
+from sluice_ops.channel.trail_queue import waiting
+from sluice_ops.controller.joining import Joining
+from sluice_ops.model import paths
+from sluice_ops.model.access import Credential, Role
+from sluice_ops.model.change import EpochRecord
+from sluice_ops.model.joining import Answer, Claim, ControllerKey, Sealed
+from sluice_ops.model.trail import Outcome
+from sluice_ops.operations.sealing import SealError, lock, private_key, public_key, seal, unlock, unseal
+from sluice_ops.snapshot.mirror import Mirror
 
 TOKEN, FIRST, SECOND = "t" * 43, private_key("1" * 32, "answer to h4"), private_key("2" * 32, "answer to h4")
 EPOCH = Guard(paths.EPOCH, 0)

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation.world import RULES, World, host, tier
 
-from ops.controller.quarantine import QUARANTINE_SECONDS
-from ops.controller.vitals import START_SECONDS
-from ops.model.assignment import HostState, UnitKind
-from ops.model.incarnation import State
-from ops.model.operation import ChangeKind, Step
-from ops.model.share import Share
-from ops.model.tier import Mode, Standby
+from sluice_ops.controller.policies.health import START_SECONDS
+from sluice_ops.controller.policies.quarantine import QUARANTINE_SECONDS
+from sluice_ops.model.assignment import HostState, UnitKind
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.share import Share
+from sluice_ops.model.tier import Mode, Standby
 
 pytestmark = pytest.mark.timeout(240)
 

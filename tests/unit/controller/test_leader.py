@@ -8,14 +8,14 @@ import pytest
 from simulation.damage import Damaged
 from simulation.world import RULES, World
 
-from ops.channel import ConflictError
-from ops.controller import leader as process
-from ops.controller.leader import Controller
-from ops.model import paths
-from ops.model.assignment import HostRecord
-from ops.model.incarnation import State
-from ops.model.operation import EpochRecord
-from ops.model.status import ControllerStatus
+from sluice_ops.channel import ConflictError
+from sluice_ops.controller import leader as process
+from sluice_ops.controller.leader import Controller
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostRecord
+from sluice_ops.model.change import EpochRecord
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.status import ControllerStatus
 
 
 class Open(Damaged):

@@ -3,11 +3,11 @@
 import pytest
 from simulation.world import settled
 
-from ops.ages import Ages
-from ops.model import paths
-from ops.model.assignment import HostState
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeState, Step
-from ops.runbook import operation_id
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, Step
+from sluice_ops.operations.requests import operation_id
+from sluice_ops.process.durations import Ages
 
 HOUR = 3600.0
 JUMP = 3600.123

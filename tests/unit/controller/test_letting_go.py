@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 from simulation.world import RULES, World, host, tier
 
-from ops.controller import letting_go, order
-from ops.controller.steps import handover
-from ops.model import paths
-from ops.model.ids import BATCH
-from ops.model.incarnation import Receipt, State
-from ops.model.operation import ChangeKind, ChangeRecord, Step
-from ops.model.share import Numbers, Share
-from ops.model.status import TierState
-from ops.model.tier import Mode
-from ops.planning.pace import widest_gap
+from sluice_ops.controller.policies import shrink_in_place, stop_order
+from sluice_ops.controller.steps import handover
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeKind, ChangeRecord, Step
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.incarnation import Receipt, State
+from sluice_ops.model.share import Numbers, Share
+from sluice_ops.model.status import TierState
+from sluice_ops.model.tier import Mode
+from sluice_ops.planning.placement.pace import widest_gap
 
 
 def pipeline(*hosts, mode=Mode.BATCH, rules=None, **shares):
@@ -137,8 +137,8 @@ def test_an_older_controller_that_takes_over_wakes_who_was_to_go_and_the_tier_ru
     scale = lowered(world)
     world.until(lambda: scale.ended if is_through else world.owner("counts").paused_workers)
     with monkeypatch.context() as older:
-        older.setattr(order, "_wanted_workers", lambda draft, name: list(draft.wanted[name].paused_workers))
-        older.setattr(letting_go, "let_go", lambda draft, change, move: handover._hand_on(draft, change, move, []))
+        older.setattr(stop_order, "_wanted_workers", lambda draft, name: list(draft.wanted[name].paused_workers))
+        older.setattr(shrink_in_place, "let_go", lambda draft, change, move: handover._hand_on(draft, change, move, []))
         ticks(world, 30)
         assert world.owner("counts").paused_workers == ()
         assert (world.state("counts"), slots(world, "counts"), scale.ok) == (State.RUNNING, left, is_through)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulation.deciding import Deciding
 from simulation.world import host
 
-from ops.model.incarnation import State
+from sluice_ops.model.incarnation import State
 
 NAMES = ["h1", "h2", "h3"]
 LOST = 8

@@ -7,21 +7,21 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from simulation.world import RULES, World, host, tier
 
-from ops.controller import batch, settling
-from ops.controller.capacity import cluster
-from ops.controller.draft import Draft, Moment
-from ops.controller.settling import AGAIN_SECONDS
-from ops.controller.view import look
-from ops.model import paths
-from ops.model.ids import BATCH
-from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Step
-from ops.model.share import Share
-from ops.model.status import TierState
-from ops.model.tier import Mode, Standby
-from ops.planning.cluster import moved
-from ops.planning.lowering import why_handed_over
-from ops.planning.shares import target
-from ops.planning.shortage import lacking, least, why_not
+from sluice_ops.controller.pass_state import Draft, Moment
+from sluice_ops.controller.policies import batch, settling
+from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.policies.settling import AGAIN_SECONDS
+from sluice_ops.model import paths
+from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Step
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.share import Share
+from sluice_ops.model.status import TierState
+from sluice_ops.model.tier import Mode, Standby
+from sluice_ops.planning.placement.cluster import moved
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.planning.shortage.fitting import lacking, least, why_not
+from sluice_ops.planning.shortage.scale_down import why_handed_over
+from sluice_ops.snapshot.view import look
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from simulation.damage import Damaged
 from simulation.memory import MemoryChannel
 
-from ops.controller.mirror import Mirror
-from ops.controller.view import look
-from ops.model import paths
-from ops.model.assignment import Assignment, HostFacts, HostRecord, Observed
-from ops.model.incarnation import TierWanted
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, Observed
+from sluice_ops.model.incarnation import TierWanted
+from sluice_ops.snapshot.mirror import Mirror
+from sluice_ops.snapshot.view import look
 
 
 def wanted(number):

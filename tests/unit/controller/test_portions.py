@@ -5,15 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation.world import World
 
-from ops.channel import Write
-from ops.controller.decide import decide
-from ops.controller.portions import portions
-from ops.controller.view import View, look
-from ops.model import paths
-from ops.model.assignment import Assignment
-from ops.model.incarnation import State
-from ops.model.operation import ChangeKind
-from ops.simulation.cluster import Size, unplanned
+from sluice_ops.channel import Write
+from sluice_ops.controller.decide import decide
+from sluice_ops.controller.split_writes import portions
+from sluice_ops.local.simulation.cluster import Size, unplanned
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import Assignment
+from sluice_ops.model.change import ChangeKind
+from sluice_ops.model.incarnation import State
+from sluice_ops.snapshot.view import View, look
 
 pytestmark = pytest.mark.timeout(240)
 

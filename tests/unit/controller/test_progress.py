@@ -3,10 +3,10 @@
 import pytest
 from simulation.world import World
 
-from ops.controller.progress import STUCK_SECONDS, Verdict, progress
-from ops.controller.view import look
-from ops.model import paths
-from ops.model.operation import ChangeKind, ChangeRecord, Step
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeKind, ChangeRecord, Step
+from sluice_ops.queries.progress import STUCK_SECONDS, Verdict, progress
+from sluice_ops.snapshot.view import look
 
 
 @pytest.fixture

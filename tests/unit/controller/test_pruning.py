@@ -3,13 +3,13 @@
 import pytest
 from simulation.world import World
 
-from ops.channel import ConflictError, Guard
-from ops.controller.prune import KEEP_CHANGES, KEEP_INCARNATIONS, KEEP_OPERATIONS, prune
-from ops.controller.view import look
-from ops.model import paths
-from ops.model.incarnation import IncarnationReport
-from ops.model.operation import ChangeKind, EpochRecord, Result, Step
-from ops.model.ways import begun
+from sluice_ops.channel import ConflictError, Guard
+from sluice_ops.controller.prune import KEEP_CHANGES, KEEP_INCARNATIONS, KEEP_OPERATIONS, prune
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeKind, EpochRecord, Result, Step
+from sluice_ops.model.incarnation import IncarnationReport
+from sluice_ops.model.routing_epochs import begun
+from sluice_ops.snapshot.view import look
 
 
 def leads(world: World, epoch: int = 1) -> Guard:

@@ -3,14 +3,14 @@
 import pytest
 from simulation.world import RULES, World, host, tier
 
-from ops.channel import trail
-from ops.controller.quarantine import QUARANTINE_SECONDS
-from ops.model import paths
-from ops.model.assignment import HostRecord, HostState, UnitKind
-from ops.model.operation import CONTROLLER, ChangeKind, Step
-from ops.model.share import Share
-from ops.model.tier import Mode
-from ops.model.trail import Outcome
+from sluice_ops.channel import trail_queue
+from sluice_ops.controller.policies.quarantine import QUARANTINE_SECONDS
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostRecord, HostState, UnitKind
+from sluice_ops.model.change import CONTROLLER, ChangeKind, Step
+from sluice_ops.model.share import Share
+from sluice_ops.model.tier import Mode
+from sluice_ops.model.trail import Outcome
 
 WIDE = {name: Share(minimum=1, target=3, maximum=4) for name in ("counts", "enrich")}
 
@@ -56,7 +56,7 @@ def test_a_host_on_which_two_tenants_die_repeatedly_is_cordoned_with_a_reason_an
 
 
 def entries(world):
-    return [found.entry for found in sorted(trail.waiting(world.channel), key=lambda each: each.entry.at)]
+    return [found.entry for found in sorted(trail_queue.waiting(world.channel), key=lambda each: each.entry.at)]
 
 
 def test_that_it_was_put_in_quarantine_and_used_again_is_in_the_trail_as_the_controllers_own(world):

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation.world import World
 
-from ops.controller.steps.receipts import ledger_went_on
-from ops.model.assignment import HUNG_SINCE
-from ops.model.incarnation import Phase, Receipt
-from ops.model.operation import ChangeKind, Step
+from sluice_ops.controller.steps.verify import ledger_went_on
+from sluice_ops.model.assignment import HUNG_SINCE
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.incarnation import Phase, Receipt
 
 HUNG = f"killed with its container ({HUNG_SINCE} 18:03:22 UTC: its driver's JVM was stopped; its agent ended it)"
 

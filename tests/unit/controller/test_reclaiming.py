@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from simulation.deciding import Deciding
 from simulation.world import RULES, host, tier
 
-from ops.model.assignment import slot_id
-from ops.model.ids import BATCH
-from ops.model.operation import ChangeKind
-from ops.model.share import Share
-from ops.model.tier import Mode
+from sluice_ops.model.assignment import slot_id
+from sluice_ops.model.change import ChangeKind
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.share import Share
+from sluice_ops.model.tier import Mode
 
 LATE = 3.0
 """Ticks of a second until all have noticed."""

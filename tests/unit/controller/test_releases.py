@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulation.world import SHAPE, TIERS, World
 
-from ops.controller.steps.trial import ENOUGH, MORE, fault
-from ops.model.incarnation import TRIAL_SECONDS, Flowed, State
-from ops.model.operation import ChangeKind, Step
-from ops.model.release import StreamShape
-from ops.model.tier import Standby
+from sluice_ops.controller.steps.trial import ENOUGH, MORE, fault
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.incarnation import TRIAL_SECONDS, Flowed, State
+from sluice_ops.model.release import StreamShape
+from sluice_ops.model.tier import Standby
 
 OLD, NEW = "r1-aaaaaaaa", "r2-bbbbbbbb"
 pytestmark = pytest.mark.timeout(240)

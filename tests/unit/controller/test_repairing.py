@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from simulation.world import RULES, Told, host, tier
 
-from ops.channel import trail
-from ops.controller.settling import AGAIN_SECONDS
-from ops.model import paths
-from ops.model.incarnation import State
-from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Operation, Step
-from ops.model.share import Share
-from ops.model.tier import Mode
-from ops.model.trail import Outcome
+from sluice_ops.channel import trail_queue
+from sluice_ops.controller.policies.settling import AGAIN_SECONDS
+from sluice_ops.model import paths
+from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Operation, Step
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.share import Share
+from sluice_ops.model.tier import Mode
+from sluice_ops.model.trail import Outcome
 
 WAIT = 300.0
 
@@ -66,7 +66,7 @@ def test_what_has_drifted_for_so_long_is_repaired_by_a_change_like_any_other():
     assert change.receipts["counts"]
     assert sorted(world.placement("counts").slots) == ["h1", "h2", "h3"]
     assert any("counts has drifted for 300 s: it has 2 workers on" in sentence for sentence in world.sentences)
-    entries = [found.entry for found in trail.waiting(world.channel) if found.entry.change == change.id]
+    entries = [found.entry for found in trail_queue.waiting(world.channel) if found.entry.change == change.id]
     assert {(entry.outcome, entry.layer, entry.by) for entry in entries} == {
         (Outcome.BEGUN, None, CONTROLLER),
         (Outcome.DONE, None, CONTROLLER),

@@ -3,9 +3,9 @@
 import pytest
 from simulation.world import TIERS, World, settled
 
-from ops.model.incarnation import STATE_PARTITIONS, State
-from ops.model.operation import ChangeKind, Step
-from ops.model.tier import Standby
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.incarnation import STATE_PARTITIONS, State
+from sluice_ops.model.tier import Standby
 
 MORE = 6
 pytestmark = pytest.mark.timeout(240)

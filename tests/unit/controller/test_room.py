@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from simulation.world import RULES, World, host, tier
 
-from ops.controller.progress import STUCK_SECONDS, Verdict, progress
-from ops.controller.view import look
-from ops.model.assignment import HostState, UnitState
-from ops.model.ids import BATCH
-from ops.model.operation import ChangeKind, Step
-from ops.model.share import Numbers, Share
-from ops.model.tier import Mode
+from sluice_ops.model.assignment import HostState, UnitState
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.share import Numbers, Share
+from sluice_ops.model.tier import Mode
+from sluice_ops.queries.progress import STUCK_SECONDS, Verdict, progress
+from sluice_ops.snapshot.view import look
 
 TASKS = 30.0
 

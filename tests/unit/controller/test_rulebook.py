@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from simulation.world import HOSTS, World
 
-from ops.controller.rulebook import Rulebook
-from ops.site import SiteError
+from sluice_ops.controller.site_watcher import Rulebook
+from sluice_ops.site.site_file import SiteError
 
 BASE = "pipeline: p\nhosts: []\n"
 SITE = BASE + "locality: {{counts: {place}}}\n"

@@ -6,12 +6,12 @@ from functools import cache
 import pytest
 from simulation.world import RULES, World
 
-from ops.controller.settling import AGAIN_SECONDS
-from ops.model import paths
-from ops.model.incarnation import State
-from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Operation, Step
-from ops.model.share import Layers
-from ops.planning.shares import over
+from sluice_ops.controller.policies.settling import AGAIN_SECONDS
+from sluice_ops.model import paths
+from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Operation, Step
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.share import Layers
+from sluice_ops.planning.placement.shares import over
 
 HOUR = 3600.0
 

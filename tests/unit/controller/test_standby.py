@@ -3,10 +3,10 @@
 import pytest
 from simulation.world import TIERS, World, host
 
-from ops.model.assignment import HostState, driver_id
-from ops.model.incarnation import State
-from ops.model.operation import ChangeKind
-from ops.model.tier import Standby
+from sluice_ops.model.assignment import HostState, driver_id
+from sluice_ops.model.change import ChangeKind
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.tier import Standby
 
 HOT = tuple(spec.model_copy(update={"standby": Standby.HOT}) if spec.name == "entry" else spec for spec in TIERS)
 

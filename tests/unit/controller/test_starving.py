@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation.world import RULES, host, tier
 
-from ops.controller.quarantine import QUARANTINE_SECONDS
-from ops.controller.starving import AGAIN_SECONDS, STARVED_SECONDS
-from ops.model import paths
-from ops.model.assignment import HostRecord, HostState, Observed
-from ops.model.operation import CONTROLLER, ChangeKind, ChangeRecord, ChangeState
-from ops.model.share import Share
-from ops.model.tier import Mode
+from sluice_ops.controller.policies.quarantine import QUARANTINE_SECONDS
+from sluice_ops.controller.policies.starvation import AGAIN_SECONDS, STARVED_SECONDS
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostRecord, HostState, Observed
+from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord, ChangeState
+from sluice_ops.model.share import Share
+from sluice_ops.model.tier import Mode
 from tests.unit.controller.test_repairing import Told, pass_time
 
 LOOK_SECONDS = 10.01

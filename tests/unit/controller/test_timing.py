@@ -3,9 +3,9 @@
 import pytest
 from simulation.world import settled
 
-from ops.model import paths
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, Operation, Step
-from ops.runbook import operation_id, read_result
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, Operation, Step
+from sluice_ops.operations.requests import operation_id, read_result
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import pytest
 from simulation.damage import Damaged
 from simulation.world import World
 
-from ops import runbook
-from ops.channel import trail
-from ops.model import paths
-from ops.model.operation import CONTROLLER, ChangeKind, ChangeSpec, Operation, Step
-from ops.model.trail import Outcome, SiteSaid, layer_of, what_of
+from sluice_ops.channel import trail_queue
+from sluice_ops.model import paths
+from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeSpec, Operation, Step
+from sluice_ops.model.trail import Outcome, SiteSaid, layer_of, what_of
+from sluice_ops.operations import requests
 
 
 def settled(channel=None):
@@ -21,12 +21,12 @@ def settled(channel=None):
 
 
 def entries(world, **wanted):
-    found = sorted(trail.waiting(world.channel), key=lambda each: each.entry.at)
+    found = sorted(trail_queue.waiting(world.channel), key=lambda each: each.entry.at)
     return [each.entry for each in found if all(getattr(each.entry, key) == value for key, value in wanted.items())]
 
 
 def post(world, change, step, spec, **more):
-    identity = runbook.operation_id(change, step)
+    identity = requests.operation_id(change, step)
     asked = Operation(id=identity, change=change, step=step, spec=spec, by="cli:otto", posted_at=world.now, **more)
     world.channel.create(paths.operation(identity), asked)
 
@@ -107,8 +107,8 @@ def test_what_was_known_of_the_site_file_and_cannot_be_read_is_written_anew():
 def test_starting_and_pausing_a_tier_is_there_once_and_not_when_nothing_changes():
     world = settled()
     for _ in range(2):
-        runbook.want(world.channel, "enrich", by="cli:anna", running=False)
-    runbook.want(world.channel, "enrich", by="cli:otto", paused=True)
+        requests.want(world.channel, "enrich", by="cli:anna", running=False)
+    requests.want(world.channel, "enrich", by="cli:otto", paused=True)
     found = sorted((entry.by, entry.what, entry.layer) for entry in entries(world))
     assert found == [("cli:anna", "stop enrich", "person"), ("cli:otto", "pause enrich", "person")]
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from simulation.world import settled
 
-from ops.model import paths
-from ops.model.assignment import HostState
-from ops.model.incarnation import State
-from ops.model.operation import ChangeKind, Result, Step
-from ops.model.share import Share
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, Result, Step
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.share import Share
 
 ADDED = "of_next"
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from simulation.world import RULES, TIERS, World, tier
 
-from ops.model import paths
-from ops.model.incarnation import IncarnationReport, State
-from ops.model.operation import ChangeKind, Step
-from ops.model.share import Share
-from ops.model.tier import Mode
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.incarnation import IncarnationReport, State
+from sluice_ops.model.share import Share
+from sluice_ops.model.tier import Mode
 
 WIDE = replace(RULES, shares={**RULES.shares, "counts": Share(minimum=1, target=3, maximum=3), "middle": Share(target=2, maximum=2)})
 

@@ -16,15 +16,15 @@ import jsonschema
 import pytest
 import yaml
 
-from ops import endpoints
-from ops.brokers import brokers, signed
-from ops.model.access import Role
-from ops.model.streams import User
-from ops.platform import airflow
-from ops.platform import compose as jobs
-from ops.platform.jars import LOCK, locked
-from ops.platform.layout import Layout, Ports
-from ops.site import Site, load
+from sluice_ops.local import compose as jobs
+from sluice_ops.local.layout import Layout, Ports
+from sluice_ops.local.services import airflow
+from sluice_ops.model.access import Role
+from sluice_ops.model.kafka_access import User
+from sluice_ops.site import endpoints
+from sluice_ops.site.brokers import brokers, signed
+from sluice_ops.site.jars import LOCK, locked
+from sluice_ops.site.site_file import Site, load
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -72,7 +72,7 @@ def test_whatever_a_service_waits_for_or_mounts_is_declared(compose: dict[str, A
 def test_each_python_module_that_is_started_exists(compose: dict[str, Any]) -> None:
     text = "\n".join(" ".join(words) for words in commands(compose))
     modules = set(re.findall(r"python,? -m,? ([a-z_.]+)", text))
-    assert {"ops.controller", "ops.platform.compose", "pipeline.publish"} <= modules
+    assert {"sluice_ops.controller", "sluice_ops.local.compose", "sluice.commands.publish"} <= modules
     assert all(importlib.util.find_spec(module) for module in modules)
 
 
@@ -180,7 +180,7 @@ def test_a_host_starts_its_agent_again_and_ends_in_order_at_sigterm(tmp_path: Pa
     path = f"{tmp_path}:{os.environ['PATH']}"
     with subprocess.Popen(["sh", ROOT / "deploy/compose/host.sh", "h1"], env={"PATH": path}) as host:
         pid, words = called(1).split(" ", 1)
-        assert words == "-m ops.agent --host h1"
+        assert words == "-m sluice_ops.agent --host h1"
         os.kill(int(pid), signal.SIGKILL)
         agent = int(called(2).split()[0])
         host.terminate()

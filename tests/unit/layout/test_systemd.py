@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ops.agent.__main__ import arguments_of
-from ops.agent.delegation import AGENTS
-from ops.cli.main import app
+from sluice_ops.agent.__main__ import arguments_of
+from sluice_ops.agent.limits.delegation import AGENTS
+from sluice_ops.main import app
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "systemd"
 FILES = ("sluice-agent@.service", "sluice-audit.service", "sluice-controller@.service")
@@ -69,13 +69,13 @@ def test_systemd_takes_it(name: str, tmp_path: Path) -> None:
 
 def test_the_agents_unit_starts_the_agent_of_its_instance(monkeypatch: pytest.MonkeyPatch) -> None:
     words = becomes("sluice-agent@.service", monkeypatch)
-    assert words[1:3] == ["-m", "ops.agent"]
+    assert words[1:3] == ["-m", "sluice_ops.agent"]
     assert arguments_of(words[3:]).host == "h1"
 
 
 def test_the_controllers_unit_starts_a_controller_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
     words = becomes("sluice-controller@.service", monkeypatch)
-    assert words[1:] == ["-m", "ops.controller", "--name=h1", "--metrics=127.0.0.1:9464"]
+    assert words[1:] == ["-m", "sluice_ops.controller", "--name=h1", "--metrics=127.0.0.1:9464"]
 
 
 def test_the_audits_unit_starts_the_audit() -> None:

@@ -5,9 +5,9 @@ import inspect
 import pytest
 from kazoo.security import make_digest_acl_credential
 
-from ops.channel.connection import access_list
-from ops.model import paths
-from ops.model.access import TABLE, Own, Role, changers, host_of, id_of, removers, rights, row_of
+from sluice_ops.channel.connection import access_list
+from sluice_ops.model import paths
+from sluice_ops.model.access import TABLE, Own, Role, changers, host_of, id_of, removers, rights, row_of
 
 CONSTANTS = [value for name, value in vars(paths).items() if isinstance(value, str) and value.startswith("/") and name.isupper()]
 

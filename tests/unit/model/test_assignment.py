@@ -2,7 +2,7 @@
 
 import pytest
 
-from ops.model.assignment import HostRecord, HostState
+from sluice_ops.model.assignment import HostRecord, HostState
 
 
 @pytest.mark.parametrize("written", HostState)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ops.model.pressure import Lag, Watermarks, is_over
+from sluice_ops.model.backpressure import Lag, Watermarks, is_over
 
 lags = st.builds(Lag, records=st.integers(0, 400_000), seconds=st.floats(0, 300))
 MARKS = Watermarks()

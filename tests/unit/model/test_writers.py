@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ops.model.incarnation import Directive, OwnerRecord, Phase, directive
-from ops.model.writers import VALID_SECONDS, Writers, claim, disagrees, writers_of
+from sluice_ops.model.incarnation import Directive, OwnerRecord, Phase, directive
+from sluice_ops.model.stream_writers import VALID_SECONDS, Writers, claim, disagrees, writers_of
 
 LINKS = {
     "cut off": {"reaches": False},

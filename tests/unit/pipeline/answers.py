@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from pipeline.driver.identity import Identities
-from pipeline.driver.streams import name, split
+from sluice.kafka.reader import name, split
+from sluice.kafka.stream_identity import Identities
 
 
 class Answers(Identities):

@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from ops.model.ids import UnitId
-from pipeline.driver.workers import Workers
+from sluice.driver.spark.workers import Workers
+from sluice_ops.model.ids import UnitId
 
 ONE, OTHER = UnitId("slot-counts-1-0"), UnitId("slot-counts-1-1")
 BOTH = frozenset({"0", "1"})

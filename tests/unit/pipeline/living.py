@@ -2,10 +2,10 @@
 
 import time
 
-from ops.model.incarnation import Directive, Receipt, State
-from ops.model.incarnation import IncarnationReport as Report
-from pipeline.driver.engine import Engine
-from pipeline.driver.follow import last_of
+from sluice.driver.control.control_channel import last_of
+from sluice.driver.engine.contract import Engine
+from sluice_ops.model.incarnation import Directive, Receipt, State
+from sluice_ops.model.incarnation import IncarnationReport as Report
 
 
 class Query(Engine):

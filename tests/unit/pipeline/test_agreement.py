@@ -3,11 +3,11 @@
 import pytest
 from simulation.memory import MemoryChannel
 
-from ops.channel.client import ChannelAwayError
-from ops.model import paths
-from ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Placement, State
-from ops.model.ways import begun, newest
-from pipeline.driver.follow import Follow, said_ways
+from sluice.driver.control.control_channel import Follow, said_ways
+from sluice_ops.channel.client import ChannelAwayError
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Placement, State
+from sluice_ops.model.routing_epochs import begun, newest
 
 FIRST = begun({"hits": 4})
 WIDER = FIRST.widened({"hits": 5}, {"raw/0": 7})

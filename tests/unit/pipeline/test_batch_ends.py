@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from pipeline.driver.writing import batch_length
+from sluice.driver.engine.kafka_sink import batch_length
 
 QUARTER = 15
 MONTH = 30 * 24 * 60

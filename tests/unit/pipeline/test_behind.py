@@ -2,9 +2,9 @@
 
 import pytest
 
-from ops.model.pressure import Lag, Watermarks
-from pipeline.declare import Stream
-from pipeline.driver.behind import RENEW_SECONDS, Behind, Look, hot, uneven
+from sluice.api.declarations import Stream
+from sluice.driver.positions.lag import RENEW_SECONDS, Behind, Look, hot, uneven
+from sluice_ops.model.backpressure import Lag, Watermarks
 
 MARKS = Watermarks(high=Lag(records=1000, seconds=60), low=Lag(records=100, seconds=10))
 HITS = Stream("hits", "id string", watermarks=MARKS)

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from pipeline.driver.with_state import Changes, values
-from pipeline.sinks.sink import Unfit
-from pipeline.sinks.table import Latest
+from sluice.api.sink import Unfit
+from sluice.driver.engine.stateful import Changes, values
+from sluice.sinks.table import Latest
 
 YEAR_10000, YEAR_0 = 253_402_300_800 * 10**6, -62_135_596_801 * 10**6
 """Microseconds."""

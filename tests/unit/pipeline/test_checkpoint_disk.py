@@ -9,11 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline.driver import checkpoint_disk, into_sink
-from pipeline.driver.checkpoint_disk import CheckpointDisk, NoRoomError, lacks_room, require_room
-from pipeline.driver.depot import Depot, Folder
-from pipeline.driver.flow import Flow
-from pipeline.driver.patience import is_away
+from sluice.driver.control.wait_for_services import is_away
+from sluice.driver.counters import Flow
+from sluice.driver.engine import sink
+from sluice.driver.state import checkpoint_disk
+from sluice.driver.state.checkpoint_disk import CheckpointDisk, require_room
+from sluice.driver.state.checkpoint_store import Depot, Folder
+from sluice.failures import NoRoomError, lacks_room
 from tests.unit.pipeline.test_sink_queries import query
 
 SPARKS = (
@@ -108,7 +110,7 @@ def test_a_full_and_a_slow_disk_are_told_until_they_are_neither(disk: Disk) -> N
 
 def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(into_sink.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sink.time, "monotonic", lambda: now[0])
     made = query()
     for _ in range(100):
         made._query = cast("Any", SimpleNamespace(isActive=False, exception=lambda: RuntimeError(SPARKS)))

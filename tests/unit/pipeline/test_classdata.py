@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from pipeline.classdata import _temporary_below
+from sluice.commands.class_data import _temporary_below
 
 
 def test_what_is_made_for_a_time_is_below_a_folder_and_later_it_is_made_where_it_was(tmp_path: Path) -> None:

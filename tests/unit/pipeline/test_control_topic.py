@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Producer
 
-from ops.channel.client import ChannelAwayError
-from ops.model.incarnation import OwnerRecord, Phase
-from ops.model.streams import CONTROL_TOPIC
-from ops.model.writers import Writers
-from pipeline.driver import writers
-from pipeline.driver.writers import AGAIN_SECONDS, LEAVE_SECONDS, ControlTopic
-from pipeline.sinks.ledger import FencedError
+from sluice.driver.control import write_fence
+from sluice.driver.control.write_fence import AGAIN_SECONDS, LEAVE_SECONDS, ControlTopic
+from sluice.sinks.ledger import FencedError
+from sluice_ops.channel.client import ChannelAwayError
+from sluice_ops.model.incarnation import OwnerRecord, Phase
+from sluice_ops.model.kafka_access import CONTROL_TOPIC
+from sluice_ops.model.stream_writers import Writers
 
 
 class Follow:
@@ -34,7 +34,7 @@ class Follow:
 
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(writers, "WAIT_MS", 20)  # this broker answers later, even when something has come
+    monkeypatch.setattr(write_fence, "WAIT_MS", 20)  # this broker answers later, even when something has come
     producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0})
     broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
     producer.list_topics(CONTROL_TOPIC, timeout=10)
@@ -46,7 +46,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     shifted = SimpleNamespace(by=0.0)
     before = time.monotonic
-    monkeypatch.setattr(writers, "time", SimpleNamespace(monotonic=lambda: before() + shifted.by))
+    monkeypatch.setattr(write_fence, "time", SimpleNamespace(monotonic=lambda: before() + shifted.by))
     return shifted
 
 

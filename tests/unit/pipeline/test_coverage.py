@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.audit.coverage import Coverage, ranges
+from sluice.audit.coverage import Coverage, ranges
 
 OFFSETS = st.lists(st.integers(0, 40), max_size=120)
 

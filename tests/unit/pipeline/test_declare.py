@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from ops.model.tier import Delivery, Kind, Mode, Standby
-from pipeline.declare import DeclarationError, Pipeline, State, Stream, Tier, load
-from pipeline.grouping import Shuffle
-from pipeline.hits import PIPELINE
-from pipeline.sinks.http import Post
-from pipeline.sinks.table import Latest, Once
+from hits import PIPELINE
+from sluice.api.declarations import DeclarationError, Pipeline, State, Stream, Tier, load
+from sluice.api.grouping import Shuffle
+from sluice.sinks.http import Post
+from sluice.sinks.table import Latest, Once
+from sluice_ops.model.tier import Delivery, Kind, Mode, Standby
 
 A, B, C = Stream("a"), Stream("b", "id string"), Stream("c", "id string")
 TABLE = Once("rows", {"id": "text"})
@@ -101,7 +101,7 @@ def test_a_stream_that_leads_back_is_no_circle_and_adds_nothing_to_the_distance(
 
 
 def test_the_shipped_pipeline_loads_and_its_streams_are_known():
-    pipeline = load("pipeline.hits")
+    pipeline = load("hits")
     assert [spec.name for spec in pipeline.specs()] == ["entry", "enrich", "counts", "outbound"]
     assert [stream.name for stream in pipeline.streams] == ["raw", "hits", "enriched"]
     assert [stream.name for stream in pipeline.sources] == ["raw"]
@@ -110,14 +110,14 @@ def test_the_shipped_pipeline_loads_and_its_streams_are_known():
 
 def test_a_module_without_a_pipeline_is_refused():
     with pytest.raises(DeclarationError, match=r"has no PIPELINE"):
-        load("pipeline.feed")
+        load("hits.feed")
     with pytest.raises(DeclarationError, match=r"cannot import it.*PYTHONPATH"):
-        load("pipeline.nowhere")
+        load("sluice.nowhere")
 
 
 def test_an_unknown_tier_is_answered_with_those_there_are():
     with pytest.raises(DeclarationError, match=r'no tier "entri"; the pipeline has entry, enrich'):
-        load("pipeline.hits").tier("entri")
+        load("hits").tier("entri")
 
 
 @pytest.mark.parametrize("archive", ["../hits", "/hits", "a/b", "..", ""])

@@ -8,10 +8,10 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from ops.site import S3Config, Site, SiteError, load
-from pipeline.driver.checkpoints import Checkpoints, Code
-from pipeline.driver.depot import Bucket, Depot, Folder, depot_of
-from pipeline.sinks.batches import Last
+from sluice.driver.state.checkpoint_store import Bucket, Depot, Folder, depot_of
+from sluice.driver.state.checkpoints import Checkpoints, Code
+from sluice.sinks.batches import Last
+from sluice_ops.site.site_file import S3Config, Site, SiteError, load
 
 REGION = "eu-central-1"
 

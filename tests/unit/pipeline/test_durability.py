@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.model.streams import ONE_COPY, Durability
-from ops.site import SiteError, load
-from pipeline.durability import Kept, refusal, too_few_brokers, weak
+from sluice.kafka.durability import Kept, refusal, too_few_brokers, weak
+from sluice_ops.model.kafka_access import ONE_COPY, Durability
+from sluice_ops.site.site_file import SiteError, load
 
 KEPT = st.builds(Kept, st.integers(1, 5), st.integers(1, 5), st.booleans())
 SITES = st.integers(2, 5).flatmap(lambda replication: st.builds(Durability, st.just(replication), st.integers(2, replication)))

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from ops.model.tier import Kind
-from pipeline.audit.book import Line, Page
-from pipeline.audit.table import Entry, TableAudit
-from pipeline.declare import Stream, Tier
-from pipeline.driver.handover import Handover
-from pipeline.driver.streams import Streams
-from pipeline.sinks.table import Once
+from sluice.api.declarations import Stream, Tier
+from sluice.audit.book import Line, Page
+from sluice.audit.table_audit import Entry, TableAudit
+from sluice.driver.engine.handover_watch import Handover
+from sluice.kafka.reader import Streams
+from sluice.sinks.table import Once
+from sluice_ops.model.tier import Kind
 
 COUNT = 300
 LARGE = 200

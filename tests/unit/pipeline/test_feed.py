@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import declare, publish, topics
-from pipeline.feed import Fed, hit
+from hits.feed import Fed, hit
+from sluice.api import declarations
+from sluice.commands import publish
+from sluice.kafka import topics
 
 
 def test_a_hit_is_the_same_each_time_but_for_its_time():
@@ -20,7 +22,7 @@ def test_a_feed_says_what_it_did():
 
 
 def test_time_on_streams_is_the_brokers():
-    wanted = topics.wanted(declare.load("pipeline.hits"))
+    wanted = topics.wanted(declarations.load("hits"))
     assert {config["message.timestamp.type"] for config in wanted.values()} == {"LogAppendTime"}
     assert int(wanted["raw.quarantine"]["max.message.bytes"]) > int(wanted["raw"]["max.message.bytes"])
 
@@ -51,17 +53,17 @@ def test_check_finds_the_shipped_site_valid(monkeypatch, capsys):
     ],
 )
 def test_check_names_what_speaks_of_no_tier(tmp_path, monkeypatch, capsys, key, said):
-    assert check(tmp_path, monkeypatch, f"pipeline: pipeline.hits\nhosts: []\n{key}: {said}\n") == 1
+    assert check(tmp_path, monkeypatch, f"pipeline: hits\nhosts: []\n{key}: {said}\n") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(key)
-    assert 'in the site file speaks of "entri", which is no tier: the pipeline pipeline.hits has entry, enrich, counts, outbound' in line
+    assert 'in the site file speaks of "entri", which is no tier: the pipeline hits has entry, enrich, counts, outbound' in line
 
 
 def test_check_says_where_no_host_is(tmp_path, monkeypatch, capsys):
-    assert check(tmp_path, monkeypatch, "pipeline: pipeline.hits\nhosts: []\nlocality: {entry: 'rack:r1'}\n") == 0
+    assert check(tmp_path, monkeypatch, "pipeline: hits\nhosts: []\nlocality: {entry: 'rack:r1'}\n") == 0
     assert "locality.entry: no host of the site file is at rack:r1; they are at none" in capsys.readouterr().out
 
 
 def test_check_names_a_pipeline_that_cannot_be_imported(tmp_path, monkeypatch, capsys):
-    assert check(tmp_path, monkeypatch, "pipeline: pipeline.nowhere\nhosts: []\n") == 1
+    assert check(tmp_path, monkeypatch, "pipeline: sluice.nowhere\nhosts: []\n") == 1
     assert "cannot import it" in capsys.readouterr().err

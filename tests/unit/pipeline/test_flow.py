@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from pipeline.driver.flow import BOUNDS, Waits, raised
-from pipeline.driver.positions import PutOut
-from pipeline.driver.progress import Growth, held
-from pipeline.driver.streams import Seen
+from sluice.driver.counters import BOUNDS, Waits, raised
+from sluice.driver.process.progress_report import Growth, held
+from sluice.kafka.positions import PutOut
+from sluice.kafka.reader import Seen
 
 seconds = st.lists(st.one_of(st.sampled_from(BOUNDS), st.floats(-5, 1000)))
 

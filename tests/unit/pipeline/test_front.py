@@ -1,8 +1,8 @@
 """A new run is level with the old one when it is at the present, not when it has done what there was at its begin."""
 
-from pipeline.driver.handover import Front
-from pipeline.driver.positions import PutOut
-from pipeline.driver.streams import Seen
+from sluice.driver.engine.handover_watch import Front
+from sluice.kafka.positions import PutOut
+from sluice.kafka.reader import Seen
 
 P, OLD, NEW = "raw/0", "entry/1", "entry/2"
 

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.model.tier import Kind
-from pipeline.audit.__main__ import Auditor
-from pipeline.audit.frontier import MOST_MARKS, Frontier
-from pipeline.declare import Stream, Tier
+from sluice.api.declarations import Stream, Tier
+from sluice.audit.__main__ import Auditor
+from sluice.audit.frontier import MOST_MARKS, Frontier
+from sluice_ops.model.tier import Kind
 
 PARTITIONS = ("in/0", "in/1")
 STEPS = st.lists(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.sinks.frozen import LONGEST, Right, right_of
+from sluice.sinks.frozen_writers import LONGEST, Right, right_of
 
 RIGHTS = st.builds(Right, st.integers(0, 10**9), st.integers(0, 10**6))
 TIERS = st.text(st.characters(codec="ascii", categories=("L", "N", "Pd")), min_size=1, max_size=80)

@@ -6,17 +6,17 @@ from typing import Any, cast
 
 import pytest
 
-from ops.model.incarnation import Receipt
-from ops.model.tier import Kind, Mode
-from pipeline.declare import Stream, Tier
-from pipeline.driver import into_streams, reading
-from pipeline.driver.engine import Setting
-from pipeline.driver.identity import SameStreams, Watch
-from pipeline.driver.intake import ROUND_SECONDS, SILENT_SECONDS
-from pipeline.driver.into_streams import IntoStreams
-from pipeline.driver.positions import GoneError
-from pipeline.driver.streams import Bounds, NoStreamError, StreamError
-from pipeline.driver.workers import CapacityError
+from sluice.api.declarations import Stream, Tier
+from sluice.driver.engine import initial_read, streams
+from sluice.driver.engine.contract import Setting
+from sluice.driver.engine.intake import ROUND_SECONDS, SILENT_SECONDS
+from sluice.driver.engine.streams import IntoStreams
+from sluice.driver.spark.workers import CapacityError
+from sluice.kafka.positions import GoneError
+from sluice.kafka.reader import Bounds, NoStreamError, StreamError
+from sluice.kafka.stream_identity import SameStreams, Watch
+from sluice_ops.model.incarnation import Receipt
+from sluice_ops.model.tier import Kind, Mode
 from tests.unit.pipeline.answers import Answers
 from tests.unit.pipeline.few import ONE, Few
 
@@ -114,9 +114,9 @@ def given():
 
 @pytest.fixture
 def gate(given, tmp_path, monkeypatch):
-    monkeypatch.setattr(into_streams, "guard", lambda _: {})
-    monkeypatch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
-    monkeypatch.setattr(into_streams.time, "monotonic", lambda: given.now)
+    monkeypatch.setattr(streams, "guard", lambda _: {})
+    monkeypatch.setattr(streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(streams.time, "monotonic", lambda: given.now)
     tier = Tier("entry", Kind.ENTRY, (Stream("raw"),), lambda raw: raw, (Stream("hits", "n int"),), mode=Mode.REALTIME, max_offsets=BATCH)
     setting = Setting(
         cast("Any", None),
@@ -166,9 +166,9 @@ def test_it_flows_is_held_lets_in_by_measure_and_flows_again_from_where_it_is(ga
 
 
 def test_marks_of_transactions_are_not_waited_for_where_nobody_sends_any_more(gate, given, monkeypatch):
-    monkeypatch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None, passed=lambda: False, behind=lambda: False))
+    monkeypatch.setattr(streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None, passed=lambda: False, behind=lambda: False))
     read = [0]
-    monkeypatch.setattr(reading, "records_read", lambda _session: (read[0], 1))
+    monkeypatch.setattr(initial_read, "records_read", lambda _session: (read[0], 1))
     given.end, given.marks = 100, 3
 
     def caught_up(seconds):

@@ -2,11 +2,12 @@
 
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from ops.model.streams import CONTROL_TOPIC, READERS, WRITERS, Purpose, User
-from pipeline import declare, grants, topics
-from pipeline.lineage import WARM_UP
+from sluice.api import declarations
+from sluice.kafka import grants, topics
+from sluice.records.lineage import WARM_UP
+from sluice_ops.model.kafka_access import CONTROL_TOPIC, READERS, WRITERS, Purpose, User
 
-HITS = declare.load("pipeline.hits")
+HITS = declarations.load("hits")
 
 
 def allowed(operation: AclOperation) -> dict[str, set[str]]:

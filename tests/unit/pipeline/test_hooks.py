@@ -5,13 +5,13 @@ import time
 
 import pytest
 
-from ops.model.incarnation import Directive, Internal, Receipt
-from pipeline.driver.flow import Flow
-from pipeline.driver.internal import KEPT, InternalStateError, InternalStates
-from pipeline.driver.life import Life
-from pipeline.driver.pulse import Pulse
-from pipeline.driver.workers import Workers
-from pipeline.hooks import Hooks
+from sluice.api.hooks import Hooks
+from sluice.driver.counters import Flow
+from sluice.driver.process.heartbeat import Pulse
+from sluice.driver.process.life import Life
+from sluice.driver.spark.workers import Workers
+from sluice.driver.state.hook_state import KEPT, InternalStateError, InternalStates
+from sluice_ops.model.incarnation import Directive, Internal, Receipt
 from tests.unit.pipeline.living import Query, Told
 
 

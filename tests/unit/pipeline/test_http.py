@@ -14,12 +14,12 @@ import httpx
 import psycopg
 import pytest
 
-from pipeline.declare import DeclarationError
-from pipeline.sinks import http
-from pipeline.sinks.http import Post
-from pipeline.sinks.json import as_json
-from pipeline.sinks.marks import Marks
-from pipeline.sinks.sink import Rows, SinkAwayError, Written
+from sluice.api.declarations import DeclarationError
+from sluice.api.marks import Marks
+from sluice.api.sink import Rows, SinkAwayError, Written
+from sluice.sinks import http
+from sluice.sinks.http import Post
+from sluice.sinks.row_json import as_json
 
 CUT = 0
 """Instead of a status: the connection is closed without an answer."""

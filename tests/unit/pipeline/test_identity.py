@@ -9,10 +9,10 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.driver.identity import EVERY_SECONDS, UNKNOWN, Identities, Watch, changed, of_positions, refuse_changed
-from pipeline.driver.positions import GoneError
-from pipeline.driver.streams import NoStreamError, StreamError
-from pipeline.driver.truncation import Logs
+from sluice.kafka.positions import GoneError
+from sluice.kafka.reader import NoStreamError, StreamError
+from sluice.kafka.stream_identity import EVERY_SECONDS, UNKNOWN, Identities, Watch, changed, of_positions, refuse_changed
+from sluice.kafka.truncation import Logs
 
 IDS = st.dictionaries(st.sampled_from(["raw", "hits"]), st.sampled_from("abc"))
 

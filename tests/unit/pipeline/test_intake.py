@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.driver.intake import LITTLE, ROUND_SECONDS, SILENT_SECONDS, Intake, portion
+from sluice.driver.engine.intake import LITTLE, ROUND_SECONDS, SILENT_SECONDS, Intake, portion
 
 offsets = st.dictionaries(
     st.sampled_from([f"raw/{number}" for number in range(6)]), st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1

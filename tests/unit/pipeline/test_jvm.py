@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.driver.jvm import AS_SPARK_SUBMIT, Jvm, JvmError
+from sluice.driver.spark.jvm import AS_SPARK_SUBMIT, Jvm, JvmError
 
 
 def test_it_is_started_with_what_spark_submit_passes_but_for_vectors():

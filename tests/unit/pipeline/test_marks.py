@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.origins import position
-from pipeline.sinks.marks import Marks, first_seen
+from sluice.api.marks import Marks, first_seen
+from sluice.api.origins import position
 
 
 @given(

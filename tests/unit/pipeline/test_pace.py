@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.replay.pace import FIRST, TOO_LONG, USUAL_SECONDS, Pace, p99
+from sluice.replay.pace import FIRST, TOO_LONG, USUAL_SECONDS, Pace, p99
 
 RATE = 1000.0
 

@@ -4,16 +4,16 @@ import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from ops.model.incarnation import Directive, Receipt, State
-from pipeline.driver import patience
-from pipeline.driver.flow import Flow
-from pipeline.driver.internal import InternalStates
-from pipeline.driver.life import Life
-from pipeline.driver.patience import is_away
-from pipeline.driver.pulse import Pulse
-from pipeline.driver.streams import NoStreamError, StreamError
-from pipeline.driver.workers import Workers
-from pipeline.hooks import Hooks
+from sluice.api.hooks import Hooks
+from sluice.driver.control import wait_for_services
+from sluice.driver.control.wait_for_services import is_away
+from sluice.driver.counters import Flow
+from sluice.driver.process.heartbeat import Pulse
+from sluice.driver.process.life import Life
+from sluice.driver.spark.workers import Workers
+from sluice.driver.state.hook_state import InternalStates
+from sluice.kafka.reader import NoStreamError, StreamError
+from sluice_ops.model.incarnation import Directive, Receipt, State
 from tests.unit.pipeline.living import Query, Told
 
 
@@ -56,7 +56,7 @@ class Keeps(Told):
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(wait_for_services, "AGAIN_SECONDS", 0.0)
 
 
 def live(follow, query, folder):

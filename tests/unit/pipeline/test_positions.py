@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.driver.positions import GoneError, PutOut, acknowledged, known, refuse_shorter, start, unbroken
+from sluice.kafka.positions import GoneError, PutOut, acknowledged, known, refuse_shorter, start, unbroken
 
 P = "raw/0"
 END = 1_000

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline.driver import progress
-from pipeline.driver.flow import Flow
-from pipeline.driver.progress import Progress
-from pipeline.driver.streams import Bounds, StreamError
+from sluice.driver.counters import Flow
+from sluice.driver.process import progress_report
+from sluice.driver.process.progress_report import Progress
+from sluice.kafka.reader import Bounds, StreamError
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Progress:
                 raise self.error
             return Bounds({"hits/0": 0}, {"hits/0": 20})
 
-    monkeypatch.setattr(progress, "Streams", Kafka)
-    monkeypatch.setattr(progress, "SlotCounts", lambda _session: SimpleNamespace(read=dict, running={}))
-    monkeypatch.setattr(progress, "Behind", lambda _inputs: SimpleNamespace(look=lambda *_a, **_k: None, lags={}, pressure=None))
+    monkeypatch.setattr(progress_report, "Streams", Kafka)
+    monkeypatch.setattr(progress_report, "SlotCounts", lambda _session: SimpleNamespace(read=dict, running={}))
+    monkeypatch.setattr(progress_report, "Behind", lambda _inputs: SimpleNamespace(look=lambda *_a, **_k: None, lags={}, pressure=None))
     tier = SimpleNamespace(name="counts", inputs=(), sink=object(), mode="batch", hangs_after=None)
     setting = SimpleNamespace(tier=tier, incarnation=1, inputs=["hits"], flow=Flow(), session=None, kafka="kafka")
     engine = SimpleNamespace(positions=lambda: {"hits/0": 20}, last_batch=lambda: None, read=lambda: None)

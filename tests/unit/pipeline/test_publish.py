@@ -6,14 +6,16 @@ from contextlib import nullcontext
 import pytest
 from simulation.memory import MemoryChannel
 
-from ops import endpoints
-from ops.model import paths
-from ops.model.incarnation import TierWanted
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
-from pipeline import publish, releases, topics, validation
-from pipeline.validation import UncheckedError, Validation
+from sluice import releases
+from sluice.commands import publish, validation
+from sluice.commands.validation import UncheckedError, Validation
+from sluice.kafka import topics
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import TierWanted
+from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.site import endpoints
 
-MODULE = "pipeline.hits"
+MODULE = "hits"
 WRONG = Validation({"enrich": "Aggregate cannot run", "outbound": "Sort does not keep the order"}, {})
 SENTENCES = 'tier "enrich": Aggregate cannot run\ntier "outbound": Sort does not keep the order\n'
 
@@ -136,7 +138,7 @@ def test_publishing_that_would_stop_running_tiers_is_refused(found, home, channe
     running(channel, "retired", running=False)
     assert publish.main([]) == 1
     refusal = capsys.readouterr().err
-    assert refusal.startswith("publishing pipeline.hits would stop orders, totals: published before, and not declared")
+    assert refusal.startswith("publishing hits would stop orders, totals: published before, and not declared")
     assert "--yes" in refusal
     assert not releases.known(home), "nothing is published"
 
@@ -158,7 +160,7 @@ def test_a_dry_run_of_publishing_names_all_that_would_change(found, home, channe
     running(channel, "orders")
     assert publish.main(["--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "dry run, nothing was written: pipeline.hits"
+    assert lines[0] == "dry run, nothing was written: hits"
     assert lines[1] == "new tiers: enrich, counts, outbound; published before: entry"
     assert lines[2].startswith("new streams: ")
     assert "enriched" in lines[2]

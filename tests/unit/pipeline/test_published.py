@@ -3,12 +3,13 @@
 import pytest
 from simulation.world import tier
 
-from ops.model.release import Release
-from ops.model.tier import Mode
-from pipeline import declare, published, releases
-from pipeline.audit.__main__ import tiers_to_audit
+from sluice import published, releases
+from sluice.api import declarations
+from sluice.audit.__main__ import tiers_to_audit
+from sluice_ops.model.release import Release
+from sluice_ops.model.tier import Mode
 
-RELEASE = Release(name="r1-00000000", module="pipeline.hits", digest="0" * 64, published_at=0.0)
+RELEASE = Release(name="r1-00000000", module="hits", digest="0" * 64, published_at=0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def test_before_anything_was_published_the_sites_pipeline_is_audited(home):
 def test_what_another_site_file_published_is_audited(home, monkeypatch):
     def load(at, name, release):
         assert (at, name, release) == (home, RELEASE.name, RELEASE), "as the channel knows it"
-        return declare.load("pipeline.hits")
+        return declarations.load("hits")
 
     monkeypatch.setattr(releases, "load", load)
     published.write([tier("entry", Mode.BATCH, 0, release=RELEASE.name)])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.driver import pulse as module
-from pipeline.driver.pulse import Pulse
+from sluice.driver.process import heartbeat as module
+from sluice.driver.process.heartbeat import Pulse
 
 
 def until(true: Callable[[], object]) -> None:

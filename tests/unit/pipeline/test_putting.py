@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from pipeline.putting import SECONDS, Lacking, Record, put
+from sluice.kafka.producer import SECONDS, Lacking, Record, put
 
 
 @dataclass

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.driver.positions import GIVE_UP_MS
-from pipeline.driver.reached import BROKEN_SECONDS, EVERY_SECONDS, HEARD_SECONDS, LATER_SECONDS, Reached, Task
+from sluice.driver.positions.realtime_progress import BROKEN_SECONDS, EVERY_SECONDS, HEARD_SECONDS, LATER_SECONDS, Reached, Task
+from sluice.kafka.positions import GIVE_UP_MS
 
 LOOK = 0.25
 HEARTBEAT = 2.0

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.model.incarnation import Receipt
-from pipeline.driver.follow import last_of
+from sluice.driver.control.control_channel import last_of
+from sluice_ops.model.incarnation import Receipt
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=8), st.lists(st.floats(-1e4, 1e4), min_size=8))

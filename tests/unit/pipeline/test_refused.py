@@ -4,7 +4,7 @@ import psycopg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.sinks.refused import refused
+from sluice.sinks.refused import refused
 
 
 @given(st.integers(0, 60), st.sets(st.integers(0, 59)))

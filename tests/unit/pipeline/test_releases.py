@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.model.release import Release, StateShape, TierShape
-from pipeline import declare, releases
-from pipeline.declare import DeclarationError
-from pipeline.shapes import columns, shapes
+from sluice import releases
+from sluice.api import declarations
+from sluice.api.declarations import DeclarationError
+from sluice.checks.shapes import columns, shapes
+from sluice_ops.model.release import Release, StateShape, TierShape
 
 CODE = """
-from ops.model.tier import Kind
-from pipeline.declare import Pipeline, Stream, Tier
+from sluice_ops.model.tier import Kind
+from sluice import Pipeline, Stream, Tier
 from shop.words import WORD
 
 def passed(raw):
@@ -42,7 +43,7 @@ def shop(tmp_path, monkeypatch):
 
 
 def publish(home, module="shop"):
-    return releases.keep(home, module, 1.0, lambda: shapes(declare.load(module), {}))
+    return releases.keep(home, module, 1.0, lambda: shapes(declarations.load(module), {}))
 
 
 def test_unchanged_code_is_the_release_that_it_was(tmp_path, shop):
@@ -184,7 +185,7 @@ def test_old_releases_are_removed_unless_something_uses_them(tmp_path, shop):
 
 
 def test_the_shipped_pipeline_says_what_others_rely_on():
-    found = shapes(declare.load("pipeline.hits"), {})
+    found = shapes(declarations.load("hits"), {})
     assert found["enrich"].inputs == found["entry"].outputs
     assert found["enrich"].outputs[0].grouping == "Fields(columns=('campaign',))"
     assert found["counts"].sink is not None
@@ -218,8 +219,17 @@ def test_columns_without_a_type_are_refused():
 
 
 def test_streams_of_other_columns_have_another_shape():
-    pipeline = declare.load("pipeline.hits")
+    pipeline = declarations.load("hits")
     entry = pipeline.tier("entry")
     other = replace(entry, outputs=(replace(entry.outputs[0], columns="id string"),))
-    changed = declare.Pipeline((other,))
+    changed = declarations.Pipeline((other,))
     assert shapes(changed, {})["entry"] != shapes(pipeline, {})["entry"]
+
+
+def test_a_release_that_has_the_former_import_names_is_loaded(tmp_path, shop, monkeypatch):
+    for name in ("ops", "pipeline"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    former = CODE.replace("sluice_ops.model.tier", "ops.model.tier").replace("from sluice import", "from pipeline.declare import")
+    (shop / "__init__.py").write_text(former)
+    release, _ = releases.keep(tmp_path, "shop", 1.0, dict)
+    assert [tier.name for tier in releases.load(tmp_path, release.name, release).tiers] == ["t"]

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.driver.repartition import Held, RepartitionError, refuse_other
-from pipeline.driver.with_state import TRIES, damaged, older
-from pipeline.sinks.batches import Last
+from sluice.driver.engine.stateful import TRIES, damaged, older
+from sluice.driver.state.repartition import Held, RepartitionError, refuse_other
+from sluice.sinks.batches import Last
 
 STORES = st.dictionaries(
     st.sampled_from(["0/default/default", "1/left/default", "1/right/default"]), st.builds(Held, st.integers(1, 9), st.integers())

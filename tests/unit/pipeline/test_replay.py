@@ -5,19 +5,19 @@ from datetime import datetime
 
 import pytest
 
-from ops.model.tier import Delivery, Kind
-from pipeline.declare import Pipeline, State, Tier
-from pipeline.driver.positions import PutOut
-from pipeline.driver.streams import Bounds
-from pipeline.hits import ENRICHED, PIPELINE
-from pipeline.replay import watch
-from pipeline.replay.book import Replay, ReplayError, beyond, gone
-from pipeline.replay.pace import Pace
-from pipeline.replay.refusals import refuse
-from pipeline.replay.span import moment, span
-from pipeline.replay.watch import Watch
-from pipeline.sinks.http import Post
-from pipeline.sinks.table import Latest
+from hits import ENRICHED, PIPELINE
+from sluice.api.declarations import Pipeline, State, Tier
+from sluice.kafka.positions import PutOut
+from sluice.kafka.reader import Bounds
+from sluice.replay import live_records
+from sluice.replay.book import Replay, ReplayError, beyond, gone
+from sluice.replay.live_records import Watch
+from sluice.replay.pace import Pace
+from sluice.replay.refusals import refuse
+from sluice.replay.request import moment, span
+from sluice.sinks.http import Post
+from sluice.sinks.table import Latest
+from sluice_ops.model.tier import Delivery, Kind
 
 
 def test_times_and_places():
@@ -98,7 +98,7 @@ def test_what_retention_has_taken_is_said_with_the_way_out():
 
 
 def test_a_replay_does_not_go_on_unwatched(monkeypatch):
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(live_records, "LOOK_SECONDS", 0.01)
 
     def breaks(_watch):
         return {}["raw/9"]

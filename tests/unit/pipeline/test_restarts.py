@@ -1,6 +1,6 @@
 """A query that fails is begun again in place, later each time, and not for ever."""
 
-from pipeline.driver.restarts import Restarts
+from sluice.driver.control.restarts import Restarts
 
 
 def test_each_restart_waits_twice_as_long_as_the_one_before():

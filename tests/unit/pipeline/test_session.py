@@ -3,15 +3,15 @@
 import psycopg
 import pytest
 
-from ops.model.ids import HostName, Incarnation, TierName
-from ops.model.incarnation import IncarnationSpec, Placement
-from pipeline import declare
-from pipeline.driver.failure import plainly
-from pipeline.driver.session import settings
+from sluice.api import declarations
+from sluice.driver.spark.session import settings
+from sluice.failures import plainly
+from sluice_ops.model.ids import HostName, Incarnation, TierName
+from sluice_ops.model.incarnation import IncarnationSpec, Placement
 
 
 def chosen(home):
-    spec = next(spec for spec in declare.load("pipeline.hits").specs() if spec.name == "enrich")
+    spec = next(spec for spec in declarations.load("hits").specs() if spec.name == "enrich")
     place = Placement(driver=HostName("h1"), slots=(HostName("h1"), HostName("h2")))
     mine = IncarnationSpec(tier=TierName("enrich"), incarnation=Incarnation(7), placement=place, reason="test", created_at=0)
     return settings(spec, mine, "127.0.1.1", home)
@@ -45,7 +45,7 @@ def test_javas_stack_is_left_out():
 
 
 def test_our_own_errors_need_no_class_name():
-    assert plainly(declare.DeclarationError('tier "x": wrong')) == 'tier "x": wrong'
+    assert plainly(declarations.DeclarationError('tier "x": wrong')) == 'tier "x": wrong'
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_our_own_errors_need_no_class_name():
     ],
 )
 def test_tables_of_another_version_are_told_with_the_way_out(error, said):
-    assert plainly(error) == f"PostgreSQL: {said}; its tables are not those of this version: run `python -m pipeline.publish`"
+    assert plainly(error) == f"PostgreSQL: {said}; its tables are not those of this version: run `python -m sluice.commands.publish`"

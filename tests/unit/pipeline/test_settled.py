@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.driver.engine import ends
+from sluice.driver.state.offset_log import ends
 
 
 def test_where_a_batch_ends(tmp_path: Path) -> None:

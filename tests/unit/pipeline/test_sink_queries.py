@@ -10,20 +10,20 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from ops.model.tier import Kind
-from pipeline.declare import DeclarationError, Stream, Tier
-from pipeline.driver import into_sink
-from pipeline.driver.engine import Setting
-from pipeline.driver.identity import Watch
-from pipeline.driver.into_sink import HeldError, IntoSink
-from pipeline.driver.positions import GoneError
-from pipeline.driver.rows import NamesakesError, refuse_namesakes
-from pipeline.driver.streams import Bounds, NoStreamError, StreamError
-from pipeline.driver.truncation import ReadAgainError
-from pipeline.sinks.batches import Batch, Last
-from pipeline.sinks.ledger import Counts
-from pipeline.sinks.sink import SinkAwayError
-from pipeline.sinks.table import Totals
+from sluice.api.declarations import DeclarationError, Stream, Tier
+from sluice.api.sink import SinkAwayError
+from sluice.driver.engine import sink
+from sluice.driver.engine.contract import Setting
+from sluice.driver.engine.sink import HeldError, IntoSink
+from sluice.driver.engine.sink_rows import NamesakesError, refuse_namesakes
+from sluice.kafka.positions import GoneError
+from sluice.kafka.reader import Bounds, NoStreamError, StreamError
+from sluice.kafka.stream_identity import Watch
+from sluice.kafka.truncation import ReadAgainError
+from sluice.sinks.batches import Batch, Last
+from sluice.sinks.ledger import Counts
+from sluice.sinks.table import Totals
+from sluice_ops.model.tier import Kind
 from tests.unit.pipeline.answers import Answers
 
 SUMS = Totals("sums", {"who": "text", "n": "bigint"}, key=("who",))
@@ -53,7 +53,7 @@ class Query(IntoSink):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1000.0]
-    monkeypatch.setattr(into_sink.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sink.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -102,7 +102,7 @@ def test_what_the_database_will_never_take_is_not_tried_for_ever(monkeypatch: py
         raise psycopg.errors.ProgramLimitExceeded(message)
 
     monkeypatch.setattr(made, "_write", refuse)
-    monkeypatch.setattr(into_sink, "AWAY_SECONDS", 0.01)
+    monkeypatch.setattr(sink, "AWAY_SECONDS", 0.01)
     with pytest.raises(psycopg.errors.ProgramLimitExceeded):
         made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
 
@@ -123,7 +123,7 @@ def test_a_service_is_left_alone_for_as_long_as_it_asks_and_a_hold_ends_that(mon
     monkeypatch.setattr(made, "_held", SimpleNamespace(wait=wait, set=(held := threading.Event()).set, is_set=held.is_set))
     with pytest.raises(HeldError):
         made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
-    assert waits == [into_sink.AWAY_SECONDS, 60.0]
+    assert waits == [sink.AWAY_SECONDS, 60.0]
     assert made._setting.flow.away == "crm takes no records: it answers 429"
 
 
@@ -235,8 +235,8 @@ def test_rows_are_counted_by_whole_numbers_only(counted: tuple[str, ...]) -> Non
 
 def test_a_gap_is_what_lies_behind_the_last_batch_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     written = Counts(5, 5, 0, 0, 0, 0, 0, 5)
-    monkeypatch.setattr(into_sink, "refuse_namesakes", lambda _rows: None)
-    monkeypatch.setattr(into_sink, "sink_rows", lambda rows: (rows, [int(time.time() * 1000) - 500_000]))
+    monkeypatch.setattr(sink, "refuse_namesakes", lambda _rows: None)
+    monkeypatch.setattr(sink, "sink_rows", lambda rows: (rows, [int(time.time() * 1000) - 500_000]))
 
     def first_batches(last: Last | None) -> float | None:
         made = query()

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline.driver import slots
-from pipeline.driver.slots import why_gone
+from sluice.driver.spark import slots
+from sluice.driver.spark.slots import why_gone
 
 
 def executor(said: str | None) -> Any:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.state_plans import plain
+from sluice.checks.state_plans import plain
 
 
 @pytest.mark.parametrize(

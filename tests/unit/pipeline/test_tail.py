@@ -4,11 +4,11 @@ from typing import Any, cast
 
 import pytest
 
-from ops.model.tier import Kind
-from pipeline.declare import Stream, Tier
-from pipeline.driver.positions import PutOut, start
-from pipeline.driver.streams import Bounds, Seen
-from pipeline.driver.tail import A_FEW, Tail
+from sluice.api.declarations import Stream, Tier
+from sluice.kafka.output_tail import A_FEW, Tail
+from sluice.kafka.positions import PutOut, start
+from sluice.kafka.reader import Bounds, Seen
+from sluice_ops.model.tier import Kind
 
 BUSY, OTHER = "raw/0", "raw/1"
 

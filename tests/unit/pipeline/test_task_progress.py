@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.driver.task_progress import CLOSER_SECONDS, DOUBLED, MOST_SECONDS, REMEMBERED_SECONDS, TOLD_SECONDS, Limit, TaskProgress, Work
+from sluice.driver.process.task_progress import (
+    CLOSER_SECONDS,
+    DOUBLED,
+    MOST_SECONDS,
+    REMEMBERED_SECONDS,
+    TOLD_SECONDS,
+    Limit,
+    TaskProgress,
+    Work,
+)
 
 HEARTBEAT = 2.0
 LOOK = 2.0

@@ -11,17 +11,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ops.model.incarnation import Receipt
-from ops.model.tier import Kind
-from pipeline.declare import Stream, Tier
-from pipeline.driver import into_streams, tail
-from pipeline.driver.engine import Setting
-from pipeline.driver.identity import EVERY_SECONDS, SameStreams, Watch
-from pipeline.driver.into_streams import IntoStreams
-from pipeline.driver.positions import GoneError, PutOut
-from pipeline.driver.streams import Bounds, Seen
-from pipeline.driver.truncation import ReadAgainError, is_same
-from pipeline.sinks.batches import Batch, Last
+from sluice.api.declarations import Stream, Tier
+from sluice.driver.engine import streams as into_streams
+from sluice.driver.engine.contract import Setting
+from sluice.driver.engine.streams import IntoStreams
+from sluice.kafka import output_tail
+from sluice.kafka.positions import GoneError, PutOut
+from sluice.kafka.reader import Bounds, Seen
+from sluice.kafka.stream_identity import EVERY_SECONDS, SameStreams, Watch
+from sluice.kafka.truncation import ReadAgainError, is_same
+from sluice.sinks.batches import Batch, Last
+from sluice_ops.model.incarnation import Receipt
+from sluice_ops.model.tier import Kind
 from tests.unit.pipeline.answers import Answers
 from tests.unit.pipeline.few import Few
 from tests.unit.pipeline.test_sink_queries import Query
@@ -249,7 +250,7 @@ class IntoStream:
 def _without_spark() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(into_streams, "guard", lambda _: {})
-        patch.setattr(tail, "A_FEW", 4)
+        patch.setattr(output_tail, "A_FEW", 4)
         patch.setattr(into_streams, "drop_runs", lambda *_, **_more: None)  # its thread would still remove what the test removes
         patch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
         patch.setattr(into_streams, "wait_for", lambda *_: None)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.driver.into_sink import may_take_over
-from pipeline.sinks.batches import Batch, HoleError, Last, MovedError
+from sluice.driver.engine.sink import may_take_over
+from sluice.sinks.batches import Batch, HoleError, Last, MovedError
 
 PARTITIONS = ("in/0", "in/1")
 steps = st.lists(st.tuples(st.sampled_from(("read", "write", "begin")), st.integers(0, 2), st.tuples(st.integers(0, 5), st.integers(0, 5))))

@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from ops.model.tier import Kind
-from pipeline import declare, operators, releases, state_plans, validation
-from pipeline.declare import DeclarationError, Pipeline, State, Stream, Tier
-from pipeline.driver import jvm
-from pipeline.sinks.table import Latest
-from pipeline.validation import UncheckedError, Validation
+import sluice
+from sluice import releases
+from sluice.api import declarations
+from sluice.api.declarations import DeclarationError, Pipeline, State, Stream, Tier
+from sluice.checks import operators, state_plans
+from sluice.commands import validation
+from sluice.commands.validation import UncheckedError, Validation
+from sluice.driver.spark import jvm
+from sluice.sinks.table import Latest
+from sluice_ops.model.tier import Kind
 
-MODULE = "pipeline.hits"
+MODULE = "hits"
 A, B, C = Stream("a"), Stream("b", "id string"), Stream("c", "id string")
 
 
@@ -75,9 +79,9 @@ def test_sound_code_is_noted_with_what_it_holds_until_it_or_sluice_changes(tmp_p
     found = validation.validate(PIPELINE, tmp_path, MODULE)
     assert found == Validation({}, {"holding": ("all of holding",)})
     assert validation.noted(tmp_path, MODULE) == found
-    assert validation.noted(tmp_path, "pipeline.feed") is None
+    assert validation.noted(tmp_path, "hits.feed") is None
     digest = releases.digest
-    for changed in (releases.source(MODULE), Path(validation.__file__).parent):
+    for changed in (releases.source(MODULE), Path(sluice.__file__).parent):
         monkeypatch.setattr(releases, "digest", lambda code, changed=changed: digest(code) + "!" * (code == changed))
         assert validation.noted(tmp_path, MODULE) is None
     monkeypatch.setattr(releases, "digest", digest)
@@ -101,7 +105,7 @@ def home(tmp_path, monkeypatch):
 
 def test_a_start_with_code_that_is_known_starts_no_spark(spark, home, monkeypatch):
     assert (validation.main(), spark.sessions) == (0, 1)
-    monkeypatch.setattr(declare, "load", lambda _module: pytest.fail("it is not even imported"))
+    monkeypatch.setattr(declarations, "load", lambda _module: pytest.fail("it is not even imported"))
     assert (validation.main(), spark.sessions) == (0, 1), "it is noted"
     (home / "validated.json").unlink()
     releases.keep(home, MODULE, 1.0, dict)
@@ -142,6 +146,6 @@ def test_where_no_spark_starts_a_person_is_told_what_to_do(tmp_path, monkeypatch
 
 def test_without_its_packages_likewise(tmp_path, monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "pipeline.driver.jvm", None)
+    monkeypatch.setitem(sys.modules, "sluice.driver.spark.jvm", None)
     with pytest.raises(UncheckedError, match="`make install` brings Java"):
         validation.validate(PIPELINE, tmp_path, MODULE)

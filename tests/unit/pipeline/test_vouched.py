@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.driver.vouched import Committed, manifest, vouched
+from sluice.driver.state.checkpoint_selection import Committed, manifest, vouched
 
 BATCH = st.integers(0, 12)
 

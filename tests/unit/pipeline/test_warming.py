@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.driver.warming import ENOUGH_RECORDS, LEVEL, LOOK_BACK_SECONDS, MOST_SECONDS, Outflow, level
+from sluice.driver.engine.warm_up import ENOUGH_RECORDS, LEVEL, LOOK_BACK_SECONDS, MOST_SECONDS, Outflow, level
 
 STEP = 0.2
 

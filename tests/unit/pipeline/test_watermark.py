@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.driver.watermark import Watermark
+from sluice.records.watermark import Watermark
 
 LATENESS, APART = 60, 300
 """As a tier says it, and as the platform adds to it."""

@@ -7,18 +7,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ops.channel.client import ChannelAwayError
-from ops.model.tier import Kind, Mode
-from ops.model.ways import Way, Ways, begun, newest
-from pipeline.declare import Stream, Tier
-from pipeline.driver import added, into_streams, ways
-from pipeline.driver.engine import Setting
-from pipeline.driver.into_streams import IntoStreams
-from pipeline.driver.positions import PutOut
-from pipeline.driver.streams import Bounds, Seen, StreamError
-from pipeline.driver.ways import ALONE_SECONDS, Alone, Apart
-from pipeline.grouping import Fields, Global
-from pipeline.sinks.marks import first_seen
+from sluice.api.declarations import Stream, Tier
+from sluice.api.grouping import Fields, Global
+from sluice.api.marks import first_seen
+from sluice.driver.control import routing_epochs as ways
+from sluice.driver.control.routing_epochs import ALONE_SECONDS, Alone, Apart
+from sluice.driver.engine import partition_growth, streams
+from sluice.driver.engine.contract import Setting
+from sluice.driver.engine.streams import IntoStreams
+from sluice.kafka.positions import PutOut
+from sluice.kafka.reader import Bounds, Seen, StreamError
+from sluice_ops.channel.client import ChannelAwayError
+from sluice_ops.model.routing_epochs import Way, Ways, begun, newest
+from sluice_ops.model.tier import Kind, Mode
 from tests.unit.pipeline.few import Few
 
 RAW = "raw/0"
@@ -146,8 +147,8 @@ class Run(IntoStreams):
 
 @pytest.fixture
 def patched(monkeypatch):
-    monkeypatch.setattr(into_streams, "guard", lambda _: {})
-    monkeypatch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(streams, "guard", lambda _: {})
+    monkeypatch.setattr(streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
 
 
 def play(world, seconds, rate=1):
@@ -245,11 +246,11 @@ def soon(patched, monkeypatch):
     """Make worlds where runs are alone after some seconds."""
     del patched
     monkeypatch.setattr(ways, "ALONE_SECONDS", 8.0)
-    monkeypatch.setattr(added, "ADDED_SECONDS", 4.0)
+    monkeypatch.setattr(partition_growth, "ADDED_SECONDS", 4.0)
 
     def made():
         world = World()
-        monkeypatch.setattr(into_streams.time, "monotonic", lambda: world.now)
+        monkeypatch.setattr(streams.time, "monotonic", lambda: world.now)
         return world
 
     return made
@@ -259,7 +260,7 @@ def soon(patched, monkeypatch):
 def world(patched, monkeypatch):
     del patched
     made = World()
-    monkeypatch.setattr(into_streams.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(streams.time, "monotonic", lambda: made.now)
     return made
 
 

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.driver import workers as module
-from pipeline.driver.workers import ON_ITS_WAY_SECONDS, CapacityError, refuse_too_few
+from sluice.driver.spark import workers as module
+from sluice.driver.spark.workers import ON_ITS_WAY_SECONDS, CapacityError, refuse_too_few
 from tests.unit.pipeline.few import BOTH, ONE, OTHER, Few
 
 SOON = ON_ITS_WAY_SECONDS * 2

@@ -5,18 +5,18 @@ from dataclasses import replace
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from ops.model.assignment import HostState
-from ops.model.ids import BATCH
-from ops.model.resources import Capacity, Quantum
-from ops.model.share import Share
-from ops.model.spread import Spread
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
-from ops.planning.ask import Ask
-from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, Host, RefusedError, Rules, TierNow
-from ops.planning.placement import place, place_tier
-from ops.planning.plan import aftermath, plan
-from ops.planning.shares import target
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.resources import Capacity, Quantum
+from sluice_ops.model.share import Share
+from sluice_ops.model.spread import Spread
+from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, Host, RefusedError, Rules, TierNow
+from sluice_ops.planning.placement.requests import Ask
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.planning.placement.solver import place, place_tier
 
 SMALL = Quantum(cpu=1, memory=1024, threads=4)
 

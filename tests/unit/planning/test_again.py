@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.model.assignment import HostState
-from ops.model.ids import BATCH
-from ops.model.incarnation import Placement
-from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.resources import Quantum
-from ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
-from ops.model.spread import Spread
-from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved
-from ops.planning.layers import layers_after
-from ops.planning.placement import place_tier
-from ops.planning.plan import aftermath, plan
-from ops.planning.shares import target
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from sluice_ops.model.spread import Spread
+from sluice_ops.planning.changes.layers import layers_after
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.planning.placement.solver import place_tier
 from tests.unit.planning.clusters import SMALL, dedicated, host_of, made, spec_of
 
 pytestmark = pytest.mark.timeout(120)

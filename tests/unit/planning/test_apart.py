@@ -7,19 +7,19 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ops.model.assignment import HostState
-from ops.model.ids import BATCH
-from ops.model.incarnation import Placement
-from ops.model.operation import ChangeKind, ChangeSpec, Move, Plan
-from ops.model.share import Share
-from ops.model.spread import Spread
-from ops.planning.ask import Ask
-from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding
-from ops.planning.placement import place, place_tier
-from ops.planning.plan import aftermath, plan
-from ops.planning.shares import Target, target
-from ops.planning.shortage import place_lost
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, ChangeSpec, Move, Plan
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.share import Share
+from sluice_ops.model.spread import Spread
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
+from sluice_ops.planning.placement.requests import Ask
+from sluice_ops.planning.placement.shares import Target, target
+from sluice_ops.planning.placement.solver import place, place_tier
+from sluice_ops.planning.shortage.fitting import place_lost
 from tests.unit.planning.clusters import SMALL, apart, clusters, crowded, dedicated, host_of, made, spec_of
 
 SETTINGS = settings(max_examples=100)

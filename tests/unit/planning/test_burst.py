@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.resources import Capacity
-from ops.model.share import Layer, LayerEntry, Layers
-from ops.planning.burst import BurstError, instances, launched, refuse_second
-from ops.planning.cluster import Cluster, Rules, TierNow
-from pipeline import declare
+from sluice.api import declarations
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.resources import Capacity
+from sluice_ops.model.share import Layer, LayerEntry, Layers
+from sluice_ops.planning.changes.burst import BurstError, instances, launched, refuse_second
+from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow
 
-ENTRY = next(spec for spec in declare.load("pipeline.hits").specs() if spec.name == "entry")
+ENTRY = next(spec for spec in declarations.load("hits").specs() if spec.name == "entry")
 ONE = Capacity(cpu=ENTRY.quantum.cpu, memory=ENTRY.quantum.memory)
 
 

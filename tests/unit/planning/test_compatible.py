@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.model.release import SinkShape, StateShape, StreamShape, TierShape
-from ops.planning.compatible import problems
+from sluice_ops.model.release import SinkShape, StateShape, StreamShape, TierShape
+from sluice_ops.planning.changes.compatibility import problems
 
 RAW = StreamShape(name="raw")
 HITS = StreamShape(name="hits", columns={"id": "string", "at": "bigint"}, grouping="Fields(columns=('id',))")

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from ops.model.assignment import HostState
-from ops.model.incarnation import Placement
-from ops.model.operation import NO_DRIFT, ChangeKind, ChangeSpec
-from ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
-from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, Rules, TierNow, holding
-from ops.planning.plan import aftermath, plan
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import NO_DRIFT, ChangeKind, ChangeSpec
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow, holding
 from tests.unit.planning.clusters import host_of, spec_of
 
 T = spec_of("t")

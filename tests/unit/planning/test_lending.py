@@ -6,15 +6,15 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.model.ids import BATCH
-from ops.model.incarnation import Placement
-from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.resources import Quantum
-from ops.model.share import Numbers, Share
-from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, Rules, TierNow, holding
-from ops.planning.lending import giving_back
-from ops.planning.plan import aftermath, plan
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.share import Numbers, Share
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow, holding
+from sluice_ops.planning.shortage.lending import giving_back
 from tests.unit.planning.clusters import SMALL, host_of, made, spec_of
 
 BIG = Quantum(cpu=4, memory=4096, threads=4)

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ops.model.assignment import HostState
-from ops.model.incarnation import Placement
-from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.resources import Capacity
-from ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
-from ops.model.spread import Spread
-from ops.model.tier import Mode, Standby
-from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding
-from ops.planning.plan import aftermath, plan
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Capacity
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from sluice_ops.model.spread import Spread
+from sluice_ops.model.tier import Mode, Standby
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
 from tests.unit.planning.clusters import SMALL, clusters, dedicated, host_of, spec_of
 
 STATE = {"state": True}

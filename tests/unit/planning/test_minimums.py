@@ -6,18 +6,18 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from ops.model.ids import BATCH
-from ops.model.incarnation import Placement
-from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.resources import Quantum
-from ops.model.share import Share
-from ops.model.tier import Mode
-from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding
-from ops.planning.minimums import giving
-from ops.planning.placement import place_tier
-from ops.planning.plan import aftermath, plan
-from ops.planning.shares import limits, target
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.share import Share
+from sluice_ops.model.tier import Mode
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
+from sluice_ops.planning.placement.shares import limits, target
+from sluice_ops.planning.placement.solver import place_tier
+from sluice_ops.planning.shortage.minimums import giving
 from tests.unit.planning.clusters import SMALL, host_of, made, spec_of
 
 

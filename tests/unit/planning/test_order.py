@@ -4,12 +4,12 @@ import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.model.incarnation import Placement
-from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.share import Share
-from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, Rules, TierNow, holding
-from ops.planning.plan import aftermath, plan
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.share import Share
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow, holding
 from tests.unit.planning.clusters import host_of, spec_of
 
 DRAIN = ChangeSpec(kind=ChangeKind.DRAIN, host="h0")

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ops.model.incarnation import Placement
-from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.resources import Capacity
-from ops.model.share import Share
-from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved, overfull
-from ops.planning.plan import aftermath, plan
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Capacity
+from sluice_ops.model.share import Share
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved, overfull
 from tests.unit.planning.clusters import SMALL, host_of, made, overfull_clusters, spec_of
 
 SETTINGS = settings(max_examples=60)

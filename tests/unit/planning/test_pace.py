@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.model.incarnation import TRIAL_SECONDS, IncarnationSpec, Placement, Timed
-from ops.model.operation import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Move, Plan, Step
-from ops.planning.pace import LAST, Pace, pace, widest_gap
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Move, Plan, Step
+from sluice_ops.model.incarnation import TRIAL_SECONDS, IncarnationSpec, Placement, Timed
+from sluice_ops.planning.placement.pace import LAST, Pace, pace, widest_gap
 
 PLACE = Placement(driver="h1", slots=("h1",))
 TIMES = st.floats(0.1, 1000.0)

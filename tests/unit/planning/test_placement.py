@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.model.assignment import HostState
-from ops.model.resources import Capacity, Quantum
-from ops.planning import placement
-from ops.planning.ask import DRIVER, Ask
-from ops.planning.cluster import Host, RefusedError
-from ops.planning.placement import APART_COST, BALANCE_COST, CROWD, NEW_COST, SPREAD_COST, place
-from ops.planning.shortage import _plenty
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.resources import Capacity, Quantum
+from sluice_ops.planning.placement import solver
+from sluice_ops.planning.placement.cluster import Host, RefusedError
+from sluice_ops.planning.placement.requests import DRIVER, Ask
+from sluice_ops.planning.placement.solver import APART_COST, BALANCE_COST, CROWD, NEW_COST, SPREAD_COST, place
+from sluice_ops.planning.shortage.fitting import _plenty
 from tests.unit.planning.clusters import spreads
 
 QUANTUM = Quantum(cpu=1, memory=1024)
@@ -123,7 +123,7 @@ def agrees(asks, hosts):
     """Hold a placement against the whole flow: refused both, or at the same price."""
     expected = cheapest(asks, hosts)
     try:
-        solved = placement._solve(asks, hosts)
+        solved = solver._solve(asks, hosts)
     except RefusedError:
         assert expected is None
         return

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.model.assignment import HostState
-from ops.model.incarnation import Placement
-from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.resources import Capacity, Quantum
-from ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
-from ops.model.tier import Mode
-from ops.planning.ask import Ask
-from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved, overfull
-from ops.planning.layers import layers_after
-from ops.planning.placement import place, place_tier
-from ops.planning.plan import aftermath, effect, plan
-from ops.planning.shares import Target, target
-from ops.planning.shortage import least
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Capacity, Quantum
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from sluice_ops.model.tier import Mode
+from sluice_ops.planning.changes.layers import layers_after
+from sluice_ops.planning.changes.plan import aftermath, effect, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved, overfull
+from sluice_ops.planning.placement.requests import Ask
+from sluice_ops.planning.placement.shares import Target, target
+from sluice_ops.planning.placement.solver import place, place_tier
+from sluice_ops.planning.shortage.fitting import least
 from tests.unit.planning.clusters import clusters, host_of, made, spec_of
 
 SETTINGS = settings(max_examples=60)

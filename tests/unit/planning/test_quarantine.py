@@ -6,10 +6,20 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.model.assignment import Death
-from ops.model.share import Share
-from ops.planning.cluster import Cluster, Rules, TierNow
-from ops.planning.quarantine import DEATHS, DOWN_SECONDS, MOST_PART, TENANTS, WINDOW_SECONDS, Evidence, allowed, failing, room_without
+from sluice_ops.model.assignment import Death
+from sluice_ops.model.share import Share
+from sluice_ops.planning.failing_hosts import (
+    DEATHS,
+    DOWN_SECONDS,
+    MOST_PART,
+    TENANTS,
+    WINDOW_SECONDS,
+    Evidence,
+    allowed,
+    failing,
+    room_without,
+)
+from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow
 from tests.unit.planning.clusters import host_of, spec_of
 
 NOW = 10_000.0

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.resources import Capacity, Quantum
-from ops.model.share import Layer, LayerEntry, Layers, Numbers, Setting, Share, part
-from ops.planning.cluster import TOLERANCE, Rules
-from ops.planning.layers import layers_after
-from ops.planning.shares import Limits, cause, limits, target, wholes, with_entry, without_entry
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.resources import Capacity, Quantum
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Setting, Share, part
+from sluice_ops.planning.changes.layers import layers_after
+from sluice_ops.planning.placement.cluster import TOLERANCE, Rules
+from sluice_ops.planning.placement.shares import Limits, cause, limits, target, wholes, with_entry, without_entry
 
 capacities = st.lists(st.builds(Capacity, cpu=st.floats(0.5, 64), memory=st.integers(128, 65536)), max_size=8)
 quanta = st.builds(Quantum, cpu=st.floats(0.1, 4), memory=st.integers(64, 4096), threads=st.integers(1, 8))

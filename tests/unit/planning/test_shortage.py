@@ -6,19 +6,19 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ops.model.ids import BATCH
-from ops.model.incarnation import Placement
-from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.resources import Capacity, Quantum
-from ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
-from ops.model.tier import Mode
-from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding, overfull
-from ops.planning.lending import giving_back
-from ops.planning.placement import place_tier
-from ops.planning.plan import aftermath, plan
-from ops.planning.shares import Target, limits, target
-from ops.planning.shortage import lacking, least, most, place_lost, place_most, why_not
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Capacity, Quantum
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from sluice_ops.model.tier import Mode
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, overfull
+from sluice_ops.planning.placement.shares import Target, limits, target
+from sluice_ops.planning.placement.solver import place_tier
+from sluice_ops.planning.shortage.fitting import lacking, least, most, place_lost, place_most, why_not
+from sluice_ops.planning.shortage.lending import giving_back
 from tests.unit.planning.clusters import SMALL, crowded, dedicated, host_of, made, spec_of
 
 SETTINGS = settings(max_examples=80)

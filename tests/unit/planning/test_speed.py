@@ -10,9 +10,9 @@ from statistics import median
 
 import pytest
 
-from ops.controller.decide import decide
-from ops.model.spread import Spread
-from ops.simulation.cluster import Size, rules, tiers, unplanned
+from sluice_ops.controller.decide import decide
+from sluice_ops.local.simulation.cluster import Size, rules, tiers, unplanned
+from sluice_ops.model.spread import Spread
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from ops.model.ids import BATCH
-from ops.model.incarnation import Placement
-from ops.model.operation import ChangeKind, ChangeSpec
-from ops.model.share import Share
-from ops.model.tier import Standby
-from ops.planning.checker import violations
-from ops.planning.cluster import Cluster, RefusedError, Rules, TierNow, holding
-from ops.planning.pace import Pace
-from ops.planning.plan import plan
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.share import Share
+from sluice_ops.model.tier import Standby
+from sluice_ops.planning.changes.plan import plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
+from sluice_ops.planning.placement.pace import Pace
 from tests.unit.planning.clusters import SMALL, host_of, spec_of
 
 START, STOP = (ChangeSpec(kind=kind, tier="t") for kind in (ChangeKind.START, ChangeKind.STOP))

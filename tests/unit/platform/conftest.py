@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ops.platform.layout import CHECKOUT, Layout, Ports
+from sluice_ops.local.layout import Layout, Ports
+from sluice_ops.site.installation import CHECKOUT
 
 
 @pytest.fixture

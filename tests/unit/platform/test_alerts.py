@@ -4,9 +4,10 @@ import json
 import os
 from pathlib import Path
 
-from ops.platform import alerts, doctor
-from ops.platform.finding import Finding, Verdict
-from ops.platform.layout import Layout
+from sluice_ops.doctor import alerts
+from sluice_ops.doctor.finding import Finding, Verdict
+from sluice_ops.local import doctor
+from sluice_ops.local.layout import Layout
 
 HOUR = 3600.0
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from ops import site, spark
-from ops.platform import doctor, sluice
-from ops.platform.finding import Verdict
-from ops.platform.layout import Layout
+from sluice_ops.doctor.finding import Verdict
+from sluice_ops.local import doctor
+from sluice_ops.local.layout import Layout
+from sluice_ops.local.services import sluice
+from sluice_ops.site import site_file, spark
 
 
 def test_what_was_kept_for_another_spark_goes_and_what_fits_stays(where: Layout) -> None:
@@ -18,7 +19,7 @@ def test_what_was_kept_for_another_spark_goes_and_what_fits_stays(where: Layout)
 
 
 def test_it_comes_after_all_else_gives_way_and_is_done_once(where: Layout) -> None:
-    (made,) = [service for service in sluice.services(where, site.load(where.site)) if service.name == "class-data"]
+    (made,) = [service for service in sluice.services(where, site_file.load(where.site)) if service.name == "class-data"]
     assert made.needs == ("first-record",)
     assert made.program.once
     assert made.program.nice > 0

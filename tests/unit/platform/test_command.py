@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ops.platform.command import run_to_end
-from ops.platform.layout import PlatformError
-from ops.platform.starting import HaltedError
+from sluice_ops.local.start.command import run_to_end
+from sluice_ops.local.start.starting import HaltedError
+from sluice_ops.site.installation import PlatformError
 
 SLEEPER = [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"]
 

@@ -12,16 +12,17 @@ import pytest
 from simulation.memory import MemoryChannel
 from simulation.world import tier
 
-from ops.cloud import ec2
-from ops.cloud.ec2 import Instance
-from ops.model import paths
-from ops.model.ids import ChangeId, HostName, Incarnation, TierName
-from ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
-from ops.model.operation import MaintenanceLock
-from ops.model.tier import Mode
-from ops.platform import doctor, lifecycle, ports
-from ops.platform.doctor import Verdict
-from ops.platform.layout import CHECKOUT, Layout, PlatformError
+from sluice_ops.cloud import ec2
+from sluice_ops.cloud.ec2 import Instance
+from sluice_ops.local import doctor, lifecycle, ports
+from sluice_ops.local.doctor import Verdict
+from sluice_ops.local.layout import Layout
+from sluice_ops.model import paths
+from sluice_ops.model.change import MaintenanceLock
+from sluice_ops.model.ids import ChangeId, HostName, Incarnation, TierName
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
+from sluice_ops.model.tier import Mode
+from sluice_ops.site.installation import CHECKOUT, PlatformError
 
 
 class Usage(NamedTuple):

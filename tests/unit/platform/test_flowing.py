@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import pytest
 
-from ops.channel.client import Channel
-from ops.model import paths
-from ops.model.ids import Incarnation, TierName
-from ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
-from ops.model.release import Release, SinkShape, TierShape
-from ops.model.tier import Delivery, Kind, Mode, TierSpec
-from ops.platform.flowing import expected, fills, missing_tiers
+from sluice_ops.channel.client import Channel
+from sluice_ops.local.first_record import expected, fills, missing_tiers
+from sluice_ops.model import paths
+from sluice_ops.model.ids import Incarnation, TierName
+from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
+from sluice_ops.model.release import Release, SinkShape, TierShape
+from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 
 
 class Read:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ops import spark
-from ops.cli.main import app
-from ops.model.access import Role
-from ops.platform import credentials, host_doctor, jars
-from ops.platform.finding import Finding, Verdict
+from sluice_ops.doctor import host_checks
+from sluice_ops.doctor.finding import Finding, Verdict
+from sluice_ops.main import app
+from sluice_ops.model.access import Role
+from sluice_ops.site import credentials, jars, spark
 
-SITE = "pipeline: pipeline.hits\nreplication: 1\nhosts:\n  - {name: h1, address: 127.0.1.1, capacity: {cpu: 1, memory: 1g}}\n"
+SITE = "pipeline: hits\nreplication: 1\nhosts:\n  - {name: h1, address: 127.0.1.1, capacity: {cpu: 1, memory: 1g}}\n"
 AWAY = "127.0.0.1:1"
 
 
@@ -23,7 +23,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A host's files, and a service that takes connections."""
     (tmp_path / "shared").mkdir()
     (tmp_path / "site.yaml").write_text(SITE)
-    monkeypatch.setattr("ops.platform.reach.SECONDS", 1.0)
+    monkeypatch.setattr("sluice_ops.doctor.reach.SECONDS", 1.0)
     monkeypatch.setenv("SLUICE_SITE", str(tmp_path / "site.yaml"))
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
     monkeypatch.delenv("SLUICE_ENDPOINTS", raising=False)
@@ -41,7 +41,7 @@ def keep_endpoints(folder: Path, **changed: object) -> None:
 
 def look(machine: Path, host: str = "h1") -> dict[str, list[Finding]]:
     found: dict[str, list[Finding]] = {}
-    for finding in host_doctor.examine(host, machine / "site.yaml", machine):
+    for finding in host_checks.examine(host, machine / "site.yaml", machine):
         found.setdefault(finding.thing, []).append(finding)
     return found
 
@@ -59,7 +59,7 @@ def test_what_is_well_is_said_and_what_is_away_has_advice(machine: Path) -> None
 
 def test_how_tiers_would_start_sooner_is_said(machine: Path) -> None:
     (finding,) = look(machine)["class data"]
-    assert (finding.verdict, "pipeline.classdata" in finding.advice) == (Verdict.NOTE, True)
+    assert (finding.verdict, "sluice.commands.class_data" in finding.advice) == (Verdict.NOTE, True)
     for cache in (spark.cache_of_tiers(machine / "shared"), spark.cache_of_workers(machine / "shared")):
         assert str(cache) in finding.sentence
         cache.parent.mkdir(exist_ok=True)
@@ -78,7 +78,7 @@ def test_how_tiers_would_start_sooner_is_said(machine: Path) -> None:
 def test_whether_the_network_is_divided_is_said(
     machine: Path, monkeypatch: pytest.MonkeyPatch, key: str, why: str | None, verdict: str
 ) -> None:
-    monkeypatch.setattr(host_doctor.network, "amiss", lambda _link: why)
+    monkeypatch.setattr(host_checks.network, "amiss", lambda _link: why)
     (machine / "site.yaml").write_text(SITE.replace("capacity:", f"{key}capacity:"))
     (finding,) = look(machine)["network"]
     assert finding.sentence == verdict
@@ -102,7 +102,7 @@ def test_whether_the_network_is_divided_is_said(
 def test_whether_slots_have_cores_of_their_own_is_said(  # noqa: PLR0913, PLR0917 - what is there, and what is said
     machine: Path, monkeypatch: pytest.MonkeyPatch, given: str, why: str | None, verdict: Verdict, sentence: str
 ) -> None:
-    monkeypatch.setattr(host_doctor.cpusets, "amiss", lambda _trees: why)
+    monkeypatch.setattr(host_checks.cpusets, "amiss", lambda _trees: why)
     (machine / "site.yaml").write_text(SITE.replace("capacity: {cpu: 1", given))
     (finding,) = look(machine)["cores"]
     assert (finding.verdict, finding.sentence.startswith(sentence)) == (verdict, True), finding.sentence
@@ -143,7 +143,7 @@ def test_the_connector_has_to_be_in_the_shared_folder_as_locked(machine: Path) -
 
 def test_a_java_that_does_not_run_is_said_with_what_brings_it(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert look(machine)["java"][0].sentence.startswith("Java 25.")
-    monkeypatch.setattr("ops.java.JAVA", machine / "nothing")
+    monkeypatch.setattr("sluice_ops.site.java.JAVA", machine / "nothing")
     found = look(machine)["java"][0]
     assert (found.verdict, "make install" in found.advice) == (Verdict.BAD, True)
 

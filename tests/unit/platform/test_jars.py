@@ -4,8 +4,9 @@ import hashlib
 import re
 from xml.etree import ElementTree as ET
 
-from ops.platform.jars import LOCK, Jar, borrow, locked, module, needed, remove_others, wrong
-from ops.platform.layout import Layout
+from sluice_ops.local.fetch_jars import borrow, module, remove_others
+from sluice_ops.local.layout import Layout
+from sluice_ops.site.jars import LOCK, Jar, locked, needed, wrong
 
 
 def test_the_lock_holds_broker_and_connector_with_full_checksums_and_no_address() -> None:

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from ops.brokers import brokers, signed
-from ops.model.streams import User
-from ops.platform import kafka, kafka_users
-from ops.platform.layout import Layout, PlatformError
+from sluice_ops.local.layout import Layout
+from sluice_ops.local.services import kafka, kafka_users
+from sluice_ops.model.kafka_access import User
+from sluice_ops.site.brokers import brokers, signed
+from sluice_ops.site.installation import PlatformError
 
 RUNS = {"kafka": {"statename": "RUNNING"}}
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ops import endpoints
-from ops.model.access import KEPT
-from ops.platform import addresses
-from ops.platform.layout import LONGEST_SOCKET_PATH, Layout, PlatformError, Ports, layout
+from sluice_ops.local.layout import LONGEST_SOCKET_PATH, Layout, Ports, layout
+from sluice_ops.local.services import endpoints_file
+from sluice_ops.model.access import KEPT
+from sluice_ops.site import endpoints
+from sluice_ops.site.installation import PlatformError
 
 
 def test_two_bases_ten_apart_share_no_port() -> None:
@@ -20,7 +21,7 @@ def test_two_bases_ten_apart_share_no_port() -> None:
 def test_the_base_that_a_home_was_started_with_is_kept_until_another_is_asked_for(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_HOME", str(where.home))
     monkeypatch.delenv("SLUICE_PORT_BASE", raising=False)
-    addresses.write(where, "hits", users=True, roles=True)
+    endpoints_file.write(where, "hits", users=True, roles=True)
     assert layout().ports == where.ports
     monkeypatch.setenv("SLUICE_PORT_BASE", "41000")
     assert layout().ports == Ports.above(41000)
@@ -74,7 +75,7 @@ def test_a_secret_that_a_new_version_has_more_is_added_once_to_those_of_an_older
 
 
 def test_what_is_written_for_others_is_what_they_read(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    addresses.write(where, "hits", users=True, roles=True)
+    endpoints_file.write(where, "hits", users=True, roles=True)
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(where.endpoints))
     found = endpoints.load()
     assert found.zookeeper == f"127.0.0.1:{where.ports.zookeeper}/sluice/hits"
@@ -85,7 +86,7 @@ def test_what_is_written_for_others_is_what_they_read(where: Layout, monkeypatch
     assert {path.name for path in where.credentials.iterdir()} == set(KEPT)
     assert {stat.S_IMODE(path.stat().st_mode) for path in where.credentials.iterdir()} == {0o600}
     assert len({found.needed(role).password for role in KEPT}) == len(KEPT)  # type: ignore[union-attr]
-    assert addresses.write(where, "hits", users=True, roles=True) == found, "a second start changes nothing"
+    assert endpoints_file.write(where, "hits", users=True, roles=True) == found, "a second start changes nothing"
 
 
 def test_a_home_that_cannot_be_written_is_named_with_the_way_out(where: Layout) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ops.agent.containers import installation_of
-from ops.platform.layout import Layout
-from ops.platform.priority import BACKGROUND, SERVICES, in_group, niced, prepare, remove
+from sluice_ops.agent.limits.control_groups import installation_of
+from sluice_ops.local.layout import Layout
+from sluice_ops.local.start.priority import BACKGROUND, SERVICES, in_group, niced, prepare, remove
 
 CORES = os.cpu_count() or 1
 

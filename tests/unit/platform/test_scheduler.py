@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from ops.platform.scheduler import WORKER
+from sluice_ops.local.airflow_scheduler import WORKER
 
 LEFT = """
 import os, subprocess, sys, time
@@ -36,7 +36,7 @@ def test_workers_of_this_home_are_ended_with_what_they_started(tmp_path: Path) -
     others = [left(tmp_path / "other", f"{WORKER}: <idle>"), left(tmp_path / "mine", "airflow api-server")]
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "ops.platform.scheduler", "/bin/echo", "scheduling"],
+            [sys.executable, "-m", "sluice_ops.local.airflow_scheduler", "/bin/echo", "scheduling"],
             env={**os.environ, "AIRFLOW_HOME": str(tmp_path / "mine")},
             capture_output=True,
             text=True,

@@ -4,10 +4,10 @@ import stat
 
 import pytest
 
-from ops import spark
-from ops.endpoints import AirflowEndpoint, Endpoints
-from ops.platform import spark as master
-from ops.platform.layout import Layout
+from sluice_ops.local.layout import Layout
+from sluice_ops.local.services import spark_master as master
+from sluice_ops.site import spark
+from sluice_ops.site.endpoints import AirflowEndpoint, Endpoints
 
 ON = {
     "spark.authenticate": "true",

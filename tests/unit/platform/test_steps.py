@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.platform.steps import Step, Timing, UnknownNeedError, check, run
+from sluice_ops.local.start.steps import Step, Timing, UnknownNeedError, check, run
 
 
 @st.composite

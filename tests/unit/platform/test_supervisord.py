@@ -7,9 +7,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from supervisor.options import ServerOptions
 
-from ops.platform.layout import Layout, PlatformError
-from ops.platform.service import Program, Service
-from ops.platform.supervisord import render
+from sluice_ops.local.layout import Layout
+from sluice_ops.local.start.service import Program, Service
+from sluice_ops.local.start.supervisord import render
+from sluice_ops.site.installation import PlatformError
 
 PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters='"'), min_size=1, max_size=30)
 

@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from ops.java import JAVA
-from ops.platform.trust import trusting
+from sluice_ops.local.trust import trusting
+from sluice_ops.site.java import JAVA
 
 
 def test_it_trusts_whom_the_machine_trusts(tmp_path: Path) -> None:

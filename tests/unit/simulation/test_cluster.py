@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.controller.decide import decide
-from ops.model.assignment import Assignment
-from ops.simulation import machine
-from ops.simulation.cluster import LARGEST_TIER, Size, SizeError, check, facts, tiers, unplanned
-from ops.simulation.targets import plan_seconds
+from sluice_ops.controller.decide import decide
+from sluice_ops.local.simulation import machine
+from sluice_ops.local.simulation.cluster import LARGEST_TIER, Size, SizeError, check, facts, tiers, unplanned
+from sluice_ops.local.simulation.targets import plan_seconds
+from sluice_ops.model.assignment import Assignment
 
 
 @settings(max_examples=20)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.simulation.losses import Board, Held, Loss, Published, answered, percentile
+from sluice_ops.local.simulation.losses import Board, Held, Loss, Published, answered, percentile
 
 A, B, DRIVER = Held("slot-t-1-0", "t", 1), Held("slot-t-1-1", "t", 1), Held("driver-t-1", "t", 1)
 

@@ -1,4 +1,0 @@
-"""The vocabulary: every word that crosses the control channel, as frozen types. Pure: no I/O, no clocks, no environment.
-
-Read by everything else, `pipeline` and `plugins` included; imports nothing of the project but itself.
-"""

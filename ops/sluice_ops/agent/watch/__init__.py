@@ -1,0 +1,1 @@
+"""What an agent watches: disks, heartbeats of processes, slots that get too little. Start with `heartbeats`."""

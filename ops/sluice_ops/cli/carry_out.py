@@ -1,0 +1,124 @@
+"""One change from the command line: posted step by step, its journal streamed, its result told."""
+
+import signal
+import time
+from dataclasses import dataclass
+
+import typer
+
+from sluice_ops.channel.trail_queue import me
+from sluice_ops.cli.exit_codes import FAILED, OK
+from sluice_ops.cli.output import print_json
+from sluice_ops.model.change import ChangeSpec, Plan, Result, Step
+from sluice_ops.operations.connect import open_channel
+from sluice_ops.operations.requests import StepResult, abort, change_id, run
+from sluice_ops.queries.history import subject
+
+
+def identity_of(spec: ChangeSpec) -> str:
+    """Name a new change, readable in lists: `cli-drain-h2-20260101-101500`."""
+    words = [str(word) for word in (spec.host, spec.tier, spec.shift) if word is not None]
+    return change_id("cli", spec.kind, *words, time.strftime("%Y%m%d-%H%M%S"))
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A change that was carried out, or only planned, and how that went."""
+
+    change: str
+    spec: ChangeSpec
+    dry_run: bool
+    seconds: float
+    steps: tuple[StepResult, ...]
+
+    @property
+    def done(self) -> bool:
+        """Whether it came to its end."""
+        return all(step.result.ok for step in self.steps) and self.steps[-1].step is not Step.ABORT
+
+    def tell(self, *, as_json: bool, ok: bool | None = None, **more: object) -> None:
+        """Print it. JSON has what the command did beside it, too, and as `ok` what the exit code says: `done`, if it is not given."""
+        if as_json:
+            print_json(
+                {
+                    "change": self.change,
+                    "kind": self.spec.kind,
+                    "dry_run": self.dry_run,
+                    "ok": self.done if ok is None else ok,
+                    "seconds": round(self.seconds, 2),
+                    "steps": [{"step": step, **result.model_dump(mode="json")} for step, result in self.steps],
+                    **more,
+                }
+            )
+            return
+        for step, result in self.steps:
+            if not result.ok or step is Step.ABORT:
+                typer.echo(f"{step} {'failed' if not result.ok else 'done'}: {result.sentence}", err=True)
+        if self.dry_run and self.done:
+            _print_plan(self.steps[0].result)
+        elif self.done:
+            typer.echo(f"Done in {self.seconds:.1f} s: {self.steps[-1].result.sentence}")
+
+
+def carry_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
+    """Carry the change out, tell how it went, and leave with its exit code."""
+    carried = carried_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
+    carried.tell(as_json=as_json)
+    raise typer.Exit(OK if carried.done else FAILED)
+
+
+def carried_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool, change: str | None = None) -> Carried:
+    """Carry the change out, telling people how it goes; how it went is left to be told."""
+    change = change or identity_of(spec)
+    say = _silent if as_json else _say
+    began = time.monotonic()
+    ended_as_by_ctrl_c()
+    with open_channel() as channel:
+        typer.echo(f"{spec.kind} {subject(spec)}".strip() + (" (dry run)" if dry_run else "") + f", as change {change}", err=True)
+        try:
+            steps = run(channel, change, spec, me(), deadline, dry_run=dry_run, on_sentence=say)
+        except KeyboardInterrupt:
+            if dry_run:
+                raise
+            typer.echo("Interrupted: going back to what ran before. Once more leaves it to `sluice abort`.", err=True)
+            steps = [StepResult(Step.ABORT, abort(channel, change, spec, me(), say))]
+    return Carried(change, spec, dry_run, time.monotonic() - began, tuple(steps))
+
+
+def ended_as_by_ctrl_c() -> None:
+    """Have SIGTERM do what Ctrl-C does, so that nothing is left behind: the maintenance lock, or instances."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _say(step: Step, sentence: str) -> None:
+    typer.echo(f"{time.strftime('%H:%M:%S')} {step:<9} {sentence}")
+
+
+def _silent(step: Step, sentence: str) -> None:
+    del step, sentence
+
+
+def _print_plan(result: Result) -> None:
+    typer.echo(result.sentence)
+    if "plan" not in result.details:
+        return
+    plan = Plan.model_validate(result.details["plan"], extra="ignore")
+    for number, move in enumerate(plan.moves, start=1):
+        after = _place(move.after.driver, move.after.slots)
+        if move.in_place:
+            typer.echo(f"  {number}. {move.tier}: lets {move.let_go} of its workers go where it runs, and keeps {after}")
+            continue
+        before = "nowhere" if move.before is None else _place(move.before.driver, move.before.slots)
+        typer.echo(f"  {number}. {move.tier}: {before} → {after}")
+    for note in plan.notes:
+        typer.echo(f"  note: {note}")
+    none = ", without a gap" if plan.moves else ""
+    gap = f", and in a tier's output a gap of about {plan.predicted_gap_seconds:g} s" if plan.predicted_gap_seconds else none
+    if plan.predicted_seconds or not plan.unpredicted:
+        typer.echo(f"  predicted: about {plan.predicted_seconds:.0f} s in all{gap}")
+    if plan.unpredicted:
+        typer.echo(f"  not predicted: {plan.unpredicted}")
+
+
+def _place(driver: str, slots: tuple[str, ...]) -> str:
+    return f"driver {driver}, workers {', '.join(slots)}"

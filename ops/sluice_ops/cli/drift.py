@@ -1,0 +1,65 @@
+"""`sluice drift`: where what runs differs from what a plan would make of it, as the controller sees it; and the repair."""
+
+import time
+
+import typer
+
+from sluice_ops.channel.trail_queue import me
+from sluice_ops.cli.carry_out import carry_out, identity_of
+from sluice_ops.cli.exit_codes import FAILED
+from sluice_ops.cli.output import print_json, print_table
+from sluice_ops.model.change import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan, Step
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.operations.connect import open_channel
+from sluice_ops.operations.requests import operation_id, read_result, run
+from sluice_ops.queries.lines import DriftLine
+from sluice_ops.site.installation import PlatformAwayError
+
+LOOK_SECONDS = 20.0
+"""How long a controller has to answer."""
+
+
+def repair(*, deadline: float, dry_run: bool, as_json: bool) -> None:
+    """Carry the repair out."""
+    carry_out(ChangeSpec(kind=ChangeKind.REPAIR), deadline=deadline, dry_run=dry_run, as_json=as_json)
+
+
+def show(*, as_json: bool) -> None:
+    """Have the controller plan a repair, and say what it would be."""
+    spec = ChangeSpec(kind=ChangeKind.REPAIR)
+    change = identity_of(spec)
+    with open_channel() as channel:
+        result = run(channel, change, spec, me(), LOOK_SECONDS, dry_run=True)[0].result
+        answered = read_result(channel, operation_id(change, Step.PREFLIGHT)) is not None
+    if not answered:
+        raise PlatformAwayError(result.sentence)
+    if not result.ok:
+        typer.echo(f"what has drifted cannot be told: {result.sentence}", err=True)
+        raise typer.Exit(FAILED)
+    plan = Plan.model_validate(result.details["plan"], extra="ignore")
+    lines = [_line(move) for move in plan.moves]
+    if as_json:
+        predicted = {"predicted_seconds": plan.predicted_seconds, "predicted_gap_seconds": plan.predicted_gap_seconds}
+        print_json({"at": time.time(), "drift": [line.model_dump() for line in lines], "notes": plan.notes, **predicted})
+        return
+    print_table(
+        ("tier", "what has drifted", "moves", "from", "to"),
+        ((line.tier, line.why, line.moves, line.before, line.after) for line in lines),
+        "Nothing has drifted: every tier is where a plan would have it." if NO_DRIFT in plan.notes else "Nothing can be moved now:",
+    )
+    for note in plan.notes:
+        if note != NO_DRIFT:
+            typer.echo(note)
+    if lines:
+        typer.echo(
+            f"`sluice drift --repair` moves that in about {plan.predicted_seconds:.0f} s, with a gap of about "
+            f"{plan.predicted_gap_seconds:g} s in a tier's output."
+        )
+
+
+def _line(move: Move) -> DriftLine:
+    return DriftLine(tier=move.tier, why=move.why, moves=move.moved, before=_place(move.before), after=_place(move.after))
+
+
+def _place(placement: Placement | None) -> str:
+    return "nowhere" if placement is None else f"driver {placement.driver}, workers {', '.join(placement.slots)}"

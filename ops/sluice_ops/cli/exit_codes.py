@@ -1,0 +1,73 @@
+"""How commands end: exit codes that scripts can rely on, and errors as lines for people."""
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from sluice_ops.site.installation import PlatformAwayError
+
+OK = 0
+FAILED = 1
+"""The operation was carried out and failed, or something is wrong in Sluice itself."""
+WRONG_USAGE = 2
+AWAY = 3
+"""The platform, or the part of it that the command needs, does not answer."""
+INTERRUPTED = 130
+"""Ctrl-C."""
+
+CODES = "Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 3 the platform is away."
+
+
+class Commands(TyperGroup):
+    """The command group that turns every foreseeable error into one clear line and its exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, typer.TyperException) as ended:
+            option = getattr(ended, "option_name", "")
+            if not option[1:2].isdigit():
+                raise
+            typer.echo(
+                f"{option} would be a number below 0, and none is that; `sluice {ctx.invoked_subcommand} --help` says what is", err=True
+            )
+            raise typer.Exit(WRONG_USAGE) from None
+        except BrokenPipeError:
+            sys.stderr.close()
+            raise typer.Exit(OK) from None
+        except Exception as error:
+            if os.environ.get("SLUICE_DEBUG"):
+                raise
+            code, line = explain(error)
+            typer.echo(line, err=True)
+            raise typer.Exit(code) from None
+
+
+def explain(error: Exception) -> tuple[int, str]:
+    """Return the exit code of an error, and what a person is told."""
+    from sluice_ops.channel import ChannelAwayError, ConflictError, NotAllowedError  # noqa: PLC0415
+    from sluice_ops.site.endpoints import EndpointsError  # noqa: PLC0415
+    from sluice_ops.site.installation import PlatformError  # noqa: PLC0415
+    from sluice_ops.site.site_file import SiteError  # noqa: PLC0415
+
+    if isinstance(error, NotAllowedError | ConflictError | PlatformError):
+        return FAILED, str(error)
+    if isinstance(error, ChannelAwayError):
+        return AWAY, f"{error}. `sluice doctor` looks for the reason"
+    if isinstance(error, PlatformAwayError | FileNotFoundError):
+        return AWAY, str(error)
+    if isinstance(error, SiteError | EndpointsError | WrongUsageError):
+        return WRONG_USAGE, str(error)
+    from sluice_ops.cloud.ec2 import CloudAwayError, CloudError  # noqa: PLC0415  the cloud's own library takes its time to load
+
+    if isinstance(error, CloudError):
+        return AWAY if isinstance(error, CloudAwayError) else FAILED, str(error)
+    return FAILED, f"unexpected {type(error).__name__}: {error} (SLUICE_DEBUG=1 shows where)"
+
+
+class WrongUsageError(Exception):
+    """What was typed cannot be done; the message says what can."""

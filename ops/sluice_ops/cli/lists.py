@@ -1,0 +1,279 @@
+"""The commands that look: hosts, tiers, holds, slots, shares, metrics, changes, operations, the trail."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sluice_ops.cli.output import AsJson, print_json, print_table
+from sluice_ops.queries.formats import ago, clock
+
+if TYPE_CHECKING:
+    from sluice_ops.queries.lines import ChangeLine
+
+app = typer.Typer()
+
+NOT_UP = "The platform has just been started, or nothing has registered: `sluice status` tells more."
+
+
+@app.command(epilog="Example: sluice hosts --json | jq -r '.[] | select(.state == \"up\").name'")
+def hosts(*, as_json: AsJson = False) -> None:
+    """List the hosts: zone, state, and what each of them runs."""
+    from sluice_ops.operations.snapshot import snapshot  # noqa: PLC0415
+    from sluice_ops.queries import describe  # noqa: PLC0415
+
+    lines = describe.hosts(snapshot())
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("host", "zone", "rack", "state", "since", "by", "slots", "drivers", "cpu", "MiB", "labels"),
+        (
+            (
+                line.name,
+                line.zone,
+                line.rack,
+                line.state,
+                ago(line.since),
+                line.by,
+                line.slots,
+                line.drivers,
+                f"{line.cpu:g}",
+                line.memory,
+                line.labels,
+            )
+            for line in lines
+        ),
+        f"No host has registered. {NOT_UP}",
+    )
+    for line in lines:
+        if line.quarantine is not None:
+            typer.echo(line.quarantine)
+
+
+@app.command(epilog="Example: sluice tiers --json | jq '.[] | {name, state, host: .driver.host}'")
+def tiers(*, as_json: AsJson = False) -> None:
+    """List the tiers: where each runs, and how well."""
+    from sluice_ops.operations.snapshot import snapshot  # noqa: PLC0415
+    from sluice_ops.queries import describe  # noqa: PLC0415
+    from sluice_ops.queries.figures import read_figures  # noqa: PLC0415
+
+    figures = read_figures()
+    lines = describe.tiers(snapshot(), figures)
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        (
+            "tier",
+            "kind",
+            "mode",
+            "state",
+            "incarnation",
+            "release",
+            "state in",
+            "driver",
+            "workers",
+            "in/s",
+            "out/s",
+            "lag",
+            "latency ms",
+            "last gap s",
+        ),
+        (
+            (
+                line.name,
+                line.kind,
+                line.mode,
+                line.state,
+                line.incarnation,
+                line.release,
+                None if line.partitions is None else f"{line.partitions} partitions",
+                line.driver.host,
+                [f"{worker.host} {worker.state}" for worker in line.workers],
+                line.rate_in,
+                line.rate_out,
+                line.lag,
+                line.latency_ms,
+                None if line.gap_seconds is None else f"{line.gap_seconds:.2f}",
+            )
+            for line in lines
+        ),
+        f"No tier is published. {NOT_UP}",
+    )
+    for sentence in describe.behind(lines):
+        typer.echo(sentence)
+    if figures.missing:
+        typer.echo(f"No figures: {figures.missing}.", err=True)
+
+
+@app.command(epilog="Example: sluice holds --json | jq '.[] | select(.ended == null)'")
+def holds(*, as_json: AsJson = False) -> None:
+    """List when records were held back outside, and for which tier that was behind."""
+    from sluice_ops.operations.snapshot import snapshot  # noqa: PLC0415
+    from sluice_ops.queries import describe  # noqa: PLC0415
+
+    lines = describe.holds(snapshot())
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("began", "ended", "held back", "because of"),
+        ((ago(line.begun), ago(line.ended), line.tier, f"{line.culprit} {line.sentence}") for line in lines),
+        "No tier has been held back.",
+    )
+
+
+@app.command(epilog="Example: sluice slots --json | jq '.[] | select(.tenant == \"batch\")'")
+def slots(*, as_json: AsJson = False) -> None:
+    """List the slots: host, tenant, state, process, and the records that its executor has read."""
+    from sluice_ops.operations.snapshot import snapshot  # noqa: PLC0415
+    from sluice_ops.queries import describe  # noqa: PLC0415
+    from sluice_ops.queries.figures import read_figures  # noqa: PLC0415
+
+    lines = describe.slots(snapshot(), read_figures())
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("slot", "host", "tenant", "incarnation", "state", "pid", "restarts", "records", "last end"),
+        ((x.id, x.host, x.tenant, x.incarnation, x.state, x.pid, x.restarts, x.records, x.exit) for x in lines),
+        "No slot is assigned: no tier is wanted yet. Trigger its DAG `tier_<name>` in Airflow, or `sluice start` it.",
+    )
+
+
+@app.command(epilog="Example: sluice shares")
+def shares(*, as_json: AsJson = False) -> None:
+    """List what each tenant is entitled to, which layer says so, and what it has."""
+    from sluice_ops.operations.snapshot import snapshot, the_site  # noqa: PLC0415
+    from sluice_ops.queries import describe  # noqa: PLC0415
+    from sluice_ops.snapshot.rules import rules_of  # noqa: PLC0415
+
+    site, view = the_site(), snapshot()
+    lines = describe.shares(view, rules_of(site, view.layers))
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("tenant", "minimum", "target", "maximum", "now", "extra", "has", "where", "layer", "by", "since", "until"),
+        (
+            (
+                x.tenant,
+                x.minimum,
+                x.target,
+                x.maximum,
+                describe.aim(x),
+                x.extra,
+                x.held,
+                x.where,
+                x.layer,
+                x.by,
+                clock(x.since),
+                clock(x.until),
+            )
+            for x in lines
+        ),
+        "No tenant has a share: name some below `shares:` in the site file.",
+    )
+
+
+@app.command(epilog="Example: sluice metrics --json | jq -r '.[].targets[0]'")
+def metrics(*, as_json: AsJson = False) -> None:
+    """List where Prometheus finds the figures of drivers, agents, controllers and the audit; the JSON is that of its file_sd_configs."""
+    from sluice_ops.model.exporter import targets  # noqa: PLC0415
+    from sluice_ops.operations.connect import open_channel  # noqa: PLC0415
+    from sluice_ops.process.metrics_server import exporters  # noqa: PLC0415
+
+    with open_channel() as channel:
+        found = exporters(channel)
+    if as_json:
+        print_json(targets(found))
+        return
+    print_table(
+        ("role", "tier", "incarnation", "host", "controller", "figures"),
+        ((x.role, x.tier, x.incarnation, x.host, x.controller, f"http://{x.address}/metrics") for x in found),
+        f"No process has said where its figures are. {NOT_UP}",
+    )
+
+
+@app.command(epilog="Example: sluice trail --by cli:anna --last 100")
+def trail(
+    last: Annotated[int, typer.Option(help="How many to show.", min=1)] = 20,
+    *,
+    by: Annotated[str | None, typer.Option(metavar="WHO", help="Only what this one asked for, such as cli:anna.")] = None,
+    change: Annotated[str | None, typer.Option(metavar="ID", help="Only this change.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List who asked for what, when, from which layer, and what became of it, newest last. Nothing of it is ever changed."""
+    from sluice_ops.cli.trail import show  # noqa: PLC0415
+
+    show(last, by, change, as_json=as_json)
+
+
+@app.command(epilog="Example: sluice changes --last 5")
+def changes(
+    *,
+    last: Annotated[int, typer.Option(help="How many to show.", min=1)] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the changes, and starts and stops, newest last: how long each took and the gap that it left, beside what was predicted."""
+    from sluice_ops.queries.history import changes as read  # noqa: PLC0415
+
+    lines = read(last)
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("started", "change", "what", "by", "state", "predicted", "took", "predicted gap", "gap"),
+        (
+            (
+                f"{ago(x.started_at)} ago",
+                x.id,
+                x.what,
+                x.by,
+                _undone(x) if x.state == "aborted" else x.state,
+                _seconds(x.predicted_seconds, 0),
+                _seconds(x.seconds, 0),
+                _seconds(x.predicted_gap_seconds, 2),
+                _seconds(x.gap_seconds, 2),
+            )
+            for x in lines
+        ),
+        "Nothing has been changed yet. Try `sluice drain h2 --dry-run`.",
+    )
+
+
+def _undone(line: "ChangeLine") -> str:
+    """Say how long an abort took, and was to take."""
+    took, predicted = _seconds(line.steps.get("abort"), 0), _seconds(line.abort_predicted_seconds, 0)
+    return line.state if took is None else f"{line.state} in {took}" + ("" if predicted is None else f", predicted {predicted}")
+
+
+def _seconds(found: float | None, digits: int) -> str | None:
+    return None if found is None else f"{found:.{digits}f} s"
+
+
+@app.command(epilog="Example: sluice operations cli-drain-h2-20260101-101500")
+def operations(
+    change: Annotated[str | None, typer.Argument(help="Show this change's (or operation's) steps with their journals.")] = None,
+    *,
+    last: Annotated[int, typer.Option(help="How many to show.", min=1)] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the steps that were posted, newest last; with a change, what the controller wrote about each."""
+    from sluice_ops.queries.history import history  # noqa: PLC0415
+
+    lines = history(change, last)
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("posted", "change", "what", "step", "by", "state", "result"),
+        ((f"{ago(x.posted_at)} ago", x.change, f"{x.kind} {x.subject}", x.step, x.by, x.state, x.sentence) for x in lines),
+        "Nothing has been asked for yet. Try `sluice drain h2 --dry-run`."
+        if change is None
+        else f"No step of {change!r} is known any more, or ever was: `sluice operations` and `sluice changes` list the last ones.",
+    )
+    if change:
+        for line in lines:
+            for sentence in line.journal:
+                typer.echo(f"{line.step}: {sentence}")

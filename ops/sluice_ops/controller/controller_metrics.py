@@ -1,0 +1,146 @@
+"""A controller's figures for Prometheus: its passes, and while it leads what it sees; docs/metrics.md explains them."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from prometheus_client import Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from sluice_ops.controller.decide import Decision
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import UnitState
+from sluice_ops.model.change import ChangeState, Result
+from sluice_ops.snapshot.view import View
+
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""From a small site's pass to one that is far too slow. Unit: seconds."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What the last pass saw and decided."""
+
+    view: View
+    decision: Decision
+    epoch: int
+    at: float
+
+
+class ControllerMetrics:
+    """Told by the controller of each pass; a standby has counters only, so that nothing is shown twice."""
+
+    def __init__(self) -> None:
+        """Begin as a standby."""
+        text = "How long each phase of a pass took: look, decide (planning), write."
+        self._phases = Histogram("sluice_controller_pass_seconds", text, ["phase"], registry=None, buckets=BOUNDS)
+        self._last: Pass | None = None
+        self._operations: Counter[tuple[str, str]] = Counter()
+        self._conflicts = 0
+
+    # -- what the controller tells
+
+    def phase(self, name: str) -> AbstractContextManager[object]:
+        """Measure one phase of a pass."""
+        return self._phases.labels(name).time()
+
+    def passed(self, view: View, decision: Decision, epoch: int) -> None:
+        """Take note of a pass whose writes are done."""
+        self._last = Pass(view, decision, epoch, time.time())
+        written = {write.path: write.value for write in decision.writes}
+        for identity, seen in view.operations.items():
+            result = written.get(paths.result(identity))
+            if isinstance(result, Result):
+                self._operations[seen.operation.step, "done" if result.ok else "failed"] += 1
+
+    def conflict(self) -> None:
+        """Take note that a pass has to decide again."""
+        self._conflicts += 1
+
+    def stands_by(self) -> None:
+        """Forget what only a leader knows."""
+        self._last = None
+
+    # -- what Prometheus reads
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield everything."""
+        last = self._last
+        yield GaugeMetricFamily("sluice_controller_leader", "Whether this controller leads.", value=last is not None)
+        yield CounterMetricFamily("sluice_controller_conflicts", "Passes that were decided again.", value=self._conflicts)
+        yield from self._phases.collect()
+        ended = CounterMetricFamily(
+            "sluice_operations", "Operations that got their result from this controller.", labels=["step", "outcome"]
+        )
+        for (step, outcome), count in list(self._operations.items()):  # passes go on meanwhile
+            ended.add_metric([step, outcome], count)
+        yield ended
+        if last is not None:
+            yield GaugeMetricFamily("sluice_controller_epoch", "The epoch that guards its writes.", value=last.epoch)
+            yield GaugeMetricFamily("sluice_controller_last_pass_timestamp_seconds", "When its last pass was through.", value=last.at)
+            braked = "Lost hosts from which nothing is moved, because many were lost at once."
+            yield GaugeMetricFamily("sluice_braked_hosts", braked, value=len(last.decision.braked))
+            yield from _work(last.view)
+            yield from _tiers(last)
+            yield from _hosts(last.view)
+
+
+def _work(view: View) -> Iterable[Metric]:
+    posted = GaugeMetricFamily("sluice_operations_open", "Operations that wait for their result.", labels=["step"])
+    for step, count in Counter(seen.operation.step for seen in view.operations.values()).items():
+        posted.add_metric([step], count)
+    active = GaugeMetricFamily("sluice_changes_active", "Changes under way.", labels=["kind"])
+    for kind, count in Counter(change.spec.kind for change in view.changes.values() if change.state is ChangeState.ACTIVE).items():
+        active.add_metric([kind], count)
+    return posted, active
+
+
+def _tiers(last: Pass) -> Iterable[Metric]:
+    state = GaugeMetricFamily("sluice_tier_state", "1 for the state that the tier is in.", labels=["tier", "state"])
+    failures = GaugeMetricFamily("sluice_tier_failures", "Failures of the tier's drivers in a row.", labels=["tier"])
+    owner = GaugeMetricFamily("sluice_tier_incarnation", "The incarnation that owns the tier.", labels=["tier"])
+    behind = GaugeMetricFamily("sluice_tier_behind", "1 while the tier is behind too far in a stream.", labels=["tier", "stream"])
+    held = GaugeMetricFamily("sluice_tier_held", "1 while the tier is held back for a culprit.", labels=["tier", "culprit"])
+    text = "1 while the tier is starved of processor time on the host."
+    starved = GaugeMetricFamily("sluice_tier_starved", text, labels=["tier", "host"])
+    for name, tier in last.view.tiers.items():
+        status = last.decision.tiers.get(name)
+        if status is None:
+            continue
+        state.add_metric([name, status.state], 1)
+        failures.add_metric([name], status.failures)
+        number = tier.owner.owner
+        if number is not None:
+            owner.add_metric([name], number)
+        if status.pressure is not None:
+            behind.add_metric([name, status.pressure.stream], 1)
+        for host in status.starved.hosts if status.starved is not None else ():
+            starved.add_metric([name, host], 1)
+        culprit = tier.owner.held_for
+        if culprit is not None:
+            held.add_metric([name, culprit], 1)
+    return state, failures, owner, behind, held, starved
+
+
+def _hosts(view: View) -> Iterable[Metric]:
+    state = GaugeMetricFamily("sluice_host_state", "1 for the state that the host is in.", labels=["host", "state"])
+    text = "1 while the host is in quarantine: it fails, or starves what it runs."
+    quarantined = GaugeMetricFamily("sluice_host_quarantined", text, labels=["host"])
+    wanted: Counter[str] = Counter()
+    running: Counter[str] = Counter()
+    for name, host in view.hosts.items():
+        state.add_metric([name, host.record.seen(live=host.live)], 1)
+        if host.record.reason:
+            quarantined.add_metric([name], 1)
+        alive = {unit.id for unit in host.observed.units if unit.state is UnitState.RUNNING} if host.live and host.observed else set()
+        wanted.update(unit.kind for unit in host.assignment.units)
+        running.update(unit.kind for unit in host.assignment.units if unit.id in alive)
+    units = GaugeMetricFamily("sluice_units_wanted", "Units that are assigned to hosts.", labels=["kind"])
+    seen = GaugeMetricFamily("sluice_units_running", "Of these, those that a host's agent sees running.", labels=["kind"])
+    for kind, count in wanted.items():
+        units.add_metric([kind], count)
+        seen.add_metric([kind], running[kind])
+    return state, quarantined, units, seen

@@ -1,0 +1,91 @@
+"""What the hosts hold now, as planning wants to see it: capacity less every unit of every incarnation that is not retired."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+
+from sluice_ops.controller.pass_state import Draft
+from sluice_ops.model.assignment import HostState, slot_id
+from sluice_ops.model.ids import BATCH, HostName, TierName
+from sluice_ops.model.resources import Capacity, Quantum
+from sluice_ops.model.status import TierState
+from sluice_ops.planning.placement.cluster import Cluster, Host, Hosts, TierNow
+
+
+def cluster(draft: Draft) -> Cluster:
+    """Return the cluster as this pass has it so far."""
+    if draft.room is None:
+        draft.room = _count(draft)
+    tiers: dict[TierName, TierNow] = {}
+    for name, tier in draft.view.tiers.items():
+        owning, owner = draft.owning(name), draft.owners[name].owner
+        last = None if owner is None else draft.incarnations[name].get(owner)
+        status = draft.statuses.get(name)
+        workers, wanted = draft.workers(name), draft.wanted[name]
+        tiers[name] = TierNow(
+            spec=tier.spec,
+            placement=None if owning is None else owning.placement,
+            last=None if last is None else last.placement,
+            wanted=wanted.running,
+            release=draft.release_of(name) if owning is None else owning.release,
+            partitions=wanted.partitions if owning is None else owning.partitions,
+            paused=wanted.paused,
+            failed=status is not None and status.state is TierState.FAILED,
+            fault="" if status is None or status.error is None else status.error,
+            workers=workers,
+            paused_workers=tuple(worker for worker in wanted.paused_workers if worker in workers),
+        )
+    batch, view = tuple(sorted(draft.batch.values())), draft.view
+    return Cluster(draft.room, tiers, batch, draft.rules_now(), draft.pace, tuple(returning(draft)), view.releases, view.unread_releases)
+
+
+def returning(draft: Draft) -> list[HostName]:
+    """Name the hosts where a slot that batch gives back is still seen, once for each."""
+    kept = {(host, slot_id(BATCH, 0, number)) for number, host in draft.batch.items()}
+    return [host for host, unit in draft.seen_batch if (host, unit) not in kept]
+
+
+def _count(draft: Draft) -> Hosts:
+    """Count from the beginning what every registered host holds; by name, so that each controller has them in the same order."""
+    cpu: dict[HostName, float] = defaultdict(float)
+    memory: dict[HostName, int] = defaultdict(int)
+    tiers: dict[HostName, list[TierName]] = defaultdict(list)
+
+    def add(places: Iterable[HostName], quantum: Quantum, tier: TierName | None = None) -> None:
+        cores, mebibytes = quantum.cpu, quantum.memory  # asked once, not for each of a hundred thousand units
+        for host in places:
+            cpu[host] += cores
+            memory[host] += mebibytes
+            if tier is not None:
+                tiers[host].append(tier)
+
+    add((*draft.batch.values(), *returning(draft)), draft.rules.batch_quantum)
+    for name, tier in draft.view.tiers.items():
+        for spec in draft.held(name):
+            add((spec.placement.driver,), tier.spec.driver, name)
+            add(spec.placement.slots, tier.spec.quantum, name)
+    if draft.view.unread:
+        for host in draft.view.hosts:
+            for unit in draft.view.left_on(host):
+                add((host,), unit.quantum, TierName(unit.tenant))
+    found = (_host(draft, name, cpu[name], memory[name], tuple(tiers[name])) for name in sorted(draft.view.hosts))
+    return {host.name: host for host in found if host is not None}
+
+
+@cache
+def _capacity(cpu: float, memory: int) -> Capacity:
+    """Return a capacity; hosts come in few sizes."""
+    return Capacity(cpu=cpu, memory=memory)
+
+
+def _host(draft: Draft, name: HostName, cpu: float, memory: int, tiers: tuple[TierName, ...]) -> Host | None:
+    """Return a registered host with what is used of it; one whose agent is away takes nothing new, lost or not yet."""
+    seen = draft.view.hosts[name]
+    if seen.facts is None:
+        return None
+    state = draft.state_of(name) if seen.live else HostState.LOST
+    capacity = _capacity(seen.facts.cpu, seen.facts.memory)
+    starves = frozenset(tier for tier, there in draft.starved.items() if name in there) if draft.starved else frozenset[TierName]()
+    host = Host(name, seen.facts.zone, seen.facts.labels, capacity, state, cpu, memory, seen.facts.rack or "", tiers, starves=starves)
+    return replace(host, only=draft.rules.only_on(host)) if draft.rules.dedicated else host

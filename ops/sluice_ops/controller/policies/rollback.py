@@ -1,0 +1,68 @@
+"""The way back: a tier whose owner runs another release than is wanted, or has its state in another number of partitions, is handed over.
+
+So what was not accepted is left again, whatever became of the upgrade or the repartition: it failed, it was aborted, or nobody went on.
+"""
+
+from sluice_ops.controller.pass_state import Draft
+from sluice_ops.controller.policies import health
+from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.model.change import ChangeState
+from sluice_ops.model.ids import Incarnation, TierName
+from sluice_ops.model.incarnation import Phase, State
+from sluice_ops.model.wording import listed
+from sluice_ops.planning.placement.cluster import RefusedError
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.planning.placement.solver import place_tier
+
+AGAIN_SECONDS = 30.0
+"""Between the begins of two incarnations that a tier is to go back to: one that dies at once is not started again at once."""
+
+
+def due(draft: Draft, tier: TierName) -> str | None:
+    """Say what a tier has to go back to; None when it runs as it is to run, or a change is working on it."""
+    owning, wanted = draft.owning(tier), draft.wanted[tier]
+    if owning is None or any(change.state is ChangeState.ACTIVE and tier in change.incarnations for change in draft.changes.values()):
+        return None
+    if owning.release is not None and wanted.release not in {None, owning.release}:
+        return f"release {wanted.release}"
+    return f"{wanted.partitions} state partitions" if wanted.partitions != owning.partitions else None
+
+
+def is_under_way(draft: Draft, tier: TierName) -> bool:
+    """Tell whether the next incarnation of a tier is its way back."""
+    spec, wanted = draft.incarnations[tier].get(draft.owners[tier].next or Incarnation(0)), draft.wanted[tier]
+    return spec is not None and due(draft, tier) is not None and (spec.release, spec.partitions) == (wanted.release, wanted.partitions)
+
+
+def keep(draft: Draft, tier: TierName) -> str | None:
+    """Take a tier a step further on its way back, if it has one to go; say how far it is."""
+    back, owning, record = due(draft, tier), draft.owning(tier), draft.owners[tier]
+    if back is None or owning is None:
+        return None
+    sentence = f"goes back to {back}"
+    if record.next is None:
+        return _begin(draft, tier, back, sentence)
+    if record.phase is Phase.CUT:
+        return f"{sentence}: {record.owner} hands over to {record.next}"
+    if health.state(draft, tier, record.next) is State.READY and health.confirmed(draft, tier):
+        draft.own(tier, phase=Phase.CUT)
+    return f"{sentence}: incarnation {record.next} is {health.state(draft, tier, record.next)}"
+
+
+def _begin(draft: Draft, tier: TierName, back: str, sentence: str) -> str:
+    reason = f"return to {back}"
+    before = [draft.age(spec.created_at) for spec in draft.incarnations[tier].values() if spec.reason == reason]
+    if before and min(before) < AGAIN_SECONDS:
+        return f"{sentence}: it is tried again {AGAIN_SECONDS:.0f} s after the time before"
+    owning = draft.owning(tier)
+    if owning is None or not health.confirmed(draft, tier):
+        return f"{sentence} once it runs"
+    now = cluster(draft)
+    try:
+        placement, _ = place_tier(draft.view.tiers[tier].spec, target(tier, now.rules), owning.placement, now.hosts)
+    except RefusedError as refused:
+        return f"{sentence} once there is room: {refused}"
+    number = draft.begin(tier, placement, reason)
+    draft.own(tier, next=number, phase=Phase.PREPARE)
+    draft.tell(f"{tier} {sentence}: incarnation {number} is prepared, driver on {placement.driver}, workers on {listed(placement.slots)}")
+    return f"{sentence}: incarnation {number} is prepared"

@@ -1,0 +1,93 @@
+"""Slots that were lost with their host, or died on a host that takes nothing new, go on elsewhere under the same label.
+
+The application is given an executor for a new worker of its label at once, so neither the driver nor the incarnation has to change.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from sluice_ops.controller.pass_state import Draft
+from sluice_ops.controller.policies import batch, health, shrink_in_place
+from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.model.assignment import HostState, UnitState, slot_id
+from sluice_ops.model.ids import HostName
+from sluice_ops.model.incarnation import IncarnationSpec
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.wording import listed
+from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError
+from sluice_ops.planning.placement.requests import Ask
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.planning.placement.solver import more_slots, place
+from sluice_ops.planning.shortage.fitting import lacking, least, place_lost, why_not
+from sluice_ops.snapshot.view import TierView
+
+
+def replace_lost_slots(draft: Draft, tier: TierView) -> str | None:
+    """Move the lost slots of the owner and of the next incarnation; return why some could not be moved."""
+    name = tier.spec.name
+    record = draft.owners[name]
+    for spec in draft.held(name):
+        lost = {} if draft.sound().issuperset(spec.placement.slots) else dict(_lost(draft, spec))
+        if not lost or spec.incarnation not in {record.owner, record.next}:
+            continue
+        held = draft.braked.intersection(lost.values())
+        if held:
+            return f"runs without its slots on {listed(sorted(held))}: many hosts were lost at once, and nothing is moved"
+        why = _replace(draft, tier, spec, lost)
+        if why is not None:
+            return why
+    return None
+
+
+def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[int, HostName]) -> str | None:
+    """Move as many of the lost slots as there is room for; return why the others stay behind."""
+    name, slots = tier.spec.name, list(spec.placement.slots)
+    try:
+        alive = [host for number, host in enumerate(slots) if number not in lost]
+        found = place_lost(tier.spec, len(lost), alive, cluster(draft))
+    except RefusedError as refused:
+        return f"runs without its slots on {listed(sorted(set(lost.values())))}: {refused}"
+    moved = dict(zip(lost, found, strict=False))
+    if moved:
+        went = [f"slot {number} from {slots[number]} to {host}" for number, host in moved.items()]
+        draft.tell(f"{name}: of incarnation {spec.incarnation} goes {listed(went)}")
+        for number, host in moved.items():
+            slots[number] = host
+        draft.place(name, spec.incarnation, spec.placement.model_copy(update={"slots": tuple(slots)}))
+    left = [host for number, host in lost.items() if number not in moved]
+    if not left:
+        return None
+
+    here = [host for number, host in enumerate(slots) if number in moved or number not in lost]
+    aim = target(name, draft.rules_now())
+    asked = more_slots(tier.spec, aim, len(left), here)
+    fewest = replace(asked, count=min(len(left), least(tier.spec, draft.rules_now()) - len(here)))
+
+    def attempt(ask: Ask, after: Cluster) -> tuple[list[tuple[HostName, Quantum]], Hosts]:
+        others = lacking(after, name) if ask is asked else ()
+        placed = place([ask, *others], after.hosts)
+        return [(host, ask.quantum) for host in placed.where[ask.tenant, ask.part]], placed.hosts
+
+    waits = batch.give_way(draft, name, aim.to, partial(attempt, asked))
+    if waits is None and fewest.count > 0:  # of its minimum it takes what it lacks, whatever the others lack
+        waits = batch.give_way(draft, name, aim.to, partial(attempt, fewest))
+    if waits is None:
+        draft.needy.append(name)
+    why = f"waits for {waits}" if waits is not None else why_not([asked], cluster(draft).hosts)
+    return f"runs without its slots on {listed(sorted(set(left)))}: {why or 'the room is kept for what others lack of their minimum'}"
+
+
+def _lost(draft: Draft, spec: IncarnationSpec) -> Iterable[tuple[int, HostName]]:
+    """Yield the slots that will not come back where they are, and are not to go anyway."""
+    going = shrink_in_place.leaving(draft, spec.tier)
+    for number, host in enumerate(spec.placement.slots):
+        if slot_id(spec.tier, spec.incarnation, number) in going:
+            continue
+        if draft.is_lost(host):
+            yield number, host
+        elif draft.state_of(host) is not HostState.UP:
+            seen = health.seen(draft, host, slot_id(spec.tier, spec.incarnation, number))
+            # An agent shows a slot that has died as starting again, with how it ended.
+            if seen is not None and seen.state in {UnitState.STARTING, UnitState.EXITED} and seen.exit is not None:
+                yield number, host

@@ -1,0 +1,114 @@
+"""A standby: a second incarnation on other hosts, in case the owner dies.
+
+A hot one runs beside the owner, so that nothing stops: it puts out what the owner puts out, and who reads drops the second of each, as
+after any overlap. A warm one is ready and waits. A hand-over ends it, and another follows.
+"""
+
+from sluice_ops.controller.pass_state import Draft
+from sluice_ops.controller.policies import health
+from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeState
+from sluice_ops.model.ids import Incarnation, TierName
+from sluice_ops.model.incarnation import Placement, State
+from sluice_ops.model.status import TierState, TierStatus
+from sluice_ops.model.tier import Standby
+from sluice_ops.model.wording import listed
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.planning.placement.solver import place_tier
+from sluice_ops.snapshot.view import TierView
+
+AGAIN_SECONDS = 30.0
+"""Between the begins of two standbys of a tier: one that dies at once is not started again at once."""
+REASON = "standby"
+
+
+def keep(draft: Draft, tier: TierView) -> str | None:
+    """See to it that a tier has the standby that it is declared with; say how it is."""
+    name = tier.spec.name
+    number = draft.owners[name].standby
+    unfit = None if number is None else _unfit(draft, tier, number)
+    if number is not None and unfit is not None:
+        draft.tell(f"{name}: standby {number} is taken away: {unfit}")
+        draft.retire(name, number)
+        draft.own(name, standby=None)
+        number = None
+    if tier.spec.standby is Standby.NONE:
+        return None
+    if number is not None:
+        host = draft.incarnations[name][number].placement.driver
+        return f"{tier.spec.standby} standby {number} is {health.state(draft, name, number)} on {host}"
+    return _begin(draft, tier)
+
+
+def take_over(draft: Draft, tier: TierName, owner: Incarnation, why: str) -> TierStatus | None:
+    """Make a living standby the owner in place of one that died; what was being prepared goes on being prepared."""
+    number, hot = draft.owners[tier].standby, draft.owners[tier].standby_runs
+    fit = {State.RUNNING, State.PAUSED} if hot else {State.READY}
+    if number is None or health.gone(draft, tier, number) or health.state(draft, tier, number) not in fit:
+        return None
+    draft.retire(tier, owner)
+    draft.own(tier, owner=number, standby=None, paused_workers=())
+    draft.tell(f"{tier}: {why}; incarnation {number}, its {Standby.HOT if hot else Standby.WARM} standby, owns the tier")
+    sentence = f"incarnation {number}, which stood by, has taken over: {why}"
+    return TierStatus(state=TierState.RUNNING if hot else TierState.STARTING, sentence=sentence, error=why)
+
+
+def _unfit(draft: Draft, tier: TierView, number: Incarnation) -> str | None:
+    """Say why a standby cannot stay; None when it can."""
+    if tier.spec.standby is Standby.NONE:
+        return "the tier is declared without one"
+    if draft.owners[tier.spec.name].standby_runs is not (tier.spec.standby is Standby.HOT):
+        return f"the tier is declared with a {tier.spec.standby} one"
+    if _has_to_be_alone(draft, tier):
+        return "partitions were added to the tier's outputs, and the owner has to be alone to use them"
+    end = health.death(draft, tier.spec.name, number)
+    if end is not None:
+        return f"it {end.reason}"
+    placement, aim = draft.incarnations[tier.spec.name][number].placement, target(tier.spec.name, draft.rules_now())
+    if len(placement.slots) != aim.k:
+        return f"it has {len(placement.slots)} slots, and the tier is to have {aim.k}"
+    hosts = sorted(placement.hosts)
+    return next((f"{host} is {draft.state_of(host)}" for host in hosts if draft.state_of(host) is not HostState.UP), None)
+
+
+def _begin(draft: Draft, tier: TierView) -> str:
+    name = tier.spec.name
+    record = draft.owners[name]
+    owning = draft.owning(name)
+    changing = record.next is not None or any(change.state is ChangeState.ACTIVE for change in draft.changes.values())
+    if owning is None or changing or record.paused or not health.confirmed(draft, name):
+        return "its standby is started once it runs and nothing is under way"
+    if _has_to_be_alone(draft, tier):
+        return "its standby is started once the owner uses the partitions that were added to its outputs"
+    if draft.braked:
+        return "its standby is started when the brake is off"
+    before = [draft.age(spec.created_at) for spec in draft.incarnations[name].values() if spec.reason == REASON]
+    if before and min(before) < AGAIN_SECONDS:
+        return f"another standby is started {AGAIN_SECONDS:.0f} s after the one before"
+    try:
+        placement = _place(tier, _without(cluster(draft), owning.placement))
+    except RefusedError as refused:
+        return f"runs without its standby: {refused}"
+    number = draft.begin(name, placement, REASON, owning.failures)
+    draft.own(name, standby=number, standby_runs=tier.spec.standby is Standby.HOT)
+    workers = listed(placement.slots)
+    draft.tell(f"{name}: incarnation {number} starts as {tier.spec.standby} standby, driver on {placement.driver}, workers on {workers}")
+    return f"{tier.spec.standby} standby {number} starts on {placement.driver}"
+
+
+def _has_to_be_alone(draft: Draft, tier: TierView) -> bool:
+    """Tell whether the owner waits for nobody to run beside it: two that do have to spread their records alike (decision record 0040)."""
+    owner = draft.owners[tier.spec.name].owner
+    report = None if owner is None else tier.reports.get(owner)
+    return tier.spec.standby is Standby.HOT and report is not None and report.narrow is not None
+
+
+def _place(tier: TierView, now: Cluster) -> Placement:
+    return place_tier(tier.spec, target(tier.spec.name, now.rules), None, now.hosts)[0]
+
+
+def _without(now: Cluster, owner: Placement) -> Cluster:
+    """Keep off the owner's hosts: what they share, they lose together."""
+    return now.with_hosts({name: host for name, host in now.hosts.items() if name not in owner.hosts})

@@ -1,0 +1,265 @@
+"""A tier's life: started when it is wanted, started again when its driver dies, handed over, stopped.
+
+Every step is derived from the snapshot alone, so whichever controller looks next goes on from there.
+"""
+
+from collections.abc import Callable, Iterable
+
+from sluice_ops.controller.pass_state import Draft
+from sluice_ops.controller.policies import batch, health, rollback, shrink_in_place, slot_repair, standby, stop_order, timing
+from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.model.change import ChangeState
+from sluice_ops.model.ids import HostName, Incarnation, TierName
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, State
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.status import TierState, TierStatus
+from sluice_ops.model.tier import TierSpec
+from sluice_ops.model.wording import listed
+from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, units
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.planning.placement.solver import Placed
+from sluice_ops.planning.shortage.fitting import attempts, place_most
+from sluice_ops.snapshot.view import TierView
+
+GIVE_UP = 5
+"""Failures in a row after which a tier is given up until its wanted attempt is raised."""
+LONGEST_WAIT = 30.0
+FEW_AWAY = 0.1
+"""The share of a tier's hosts that it is started without, rather than wait until it is clear whether they will come back."""
+STOP_SECONDS = 60.0
+"""A stopped tier's driver that has not ended after this long is taken away by its agent."""
+
+
+def step(draft: Draft, tier: TierView) -> None:
+    """Take one tier one step further, and note how it is."""
+    name = tier.spec.name
+    if not draft.wanted[name].running:
+        status = _stop(draft, name)
+    elif draft.owning(name) is None:
+        status = _start(draft, tier, "cold start", *_so_far(draft, name))
+    else:
+        status = _keep(draft, tier)
+    _clear(draft, name)
+    draft.statuses[name] = status
+
+
+def _so_far(draft: Draft, tier: TierName) -> tuple[int, str | None]:
+    """Return how often a tier that waits for room has failed in a row, and its last error; a person who asks for it anew begins anew."""
+    said = None if draft.view.status is None else draft.view.status.tiers.get(tier)
+    last = draft.incarnations[tier].get(draft.owners[tier].owner or Incarnation(0))
+    if said is None or said.state is not TierState.WAITING or last is None or last.attempt < draft.wanted[tier].attempt:
+        return 0, None
+    return said.failures, said.error
+
+
+def _stop(draft: Draft, tier: TierName) -> TierStatus:
+    record, wanted = draft.owners[tier], draft.wanted[tier]
+    held = draft.held(tier)
+    if not record.stopped and (record.owner is not None or held):
+        before = stop_order.turn(draft, tier)
+        if before is not None:
+            return TierStatus(state=TierState.RUNNING, sentence=f"is stopped after {before}, which is nearer to the pipeline's end")
+        draft.own(tier, stopped=True, next=None, standby=None, phase=Phase.STEADY)
+        wanted = draft.wanted[tier] = wanted.model_copy(update={"at": draft.now})  # its time to end begins with its turn
+        timing.stop_begins(draft, tier)
+        draft.tell(f"{tier} is not wanted any more ({wanted.by}): it stops after its last commit")
+    for spec in held:
+        if health.gone(draft, tier, spec.incarnation) or draft.age(wanted.at) > STOP_SECONDS:
+            draft.retire(tier, spec.incarnation)
+    if draft.held(tier):
+        return TierStatus(state=TierState.STOPPING, sentence="stops after its last commit")
+    timing.note_stop(draft, tier)
+    return TierStatus(state=TierState.STOPPED, sentence="is not wanted")
+
+
+def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: str | None = None) -> TierStatus:
+    """Start a tier cold: the owner is set before it starts, so it runs without warming."""
+    name = tier.spec.name
+    before = draft.owners[name].owner
+    old = None if before is None else draft.incarnations[name].get(before)
+    held = frozenset() if old is None else draft.braked & old.placement.hosts
+    if held:
+        sentence = f"waits for {listed(sorted(held))}: many hosts were lost at once, and nothing is moved"
+        return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
+    away = _away(draft, old)
+    if away:
+        sentence = (
+            f"is started when it is clear whether {listed(away)} will come back: {'its' if len(away) == 1 else 'their'} agent is away"
+        )
+        return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
+    for spec in draft.held(name):
+        draft.retire(name, spec.incarnation)
+    now, place = cluster(draft), None if old is None else old.placement
+    aim = target(name, now.rules)
+    try:
+        placement, placed = place_most(tier.spec, aim, place, now)
+    except RefusedError as refused:
+        tried = (_give_way(draft, tier.spec, aim.to, attempt) for attempt in attempts(tier.spec, aim, place))
+        waits = next((found for found in tried if found is not None), None)
+        if waits is None:
+            draft.needy.append(name)
+        sentence = f"cannot be started: {refused}" if waits is None else f"is started when it has the room of {waits}"
+        return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
+    number = draft.begin(name, placement, reason, failures, room=placed.hosts)
+    if _is_asked(draft, name, old):
+        timing.start_begins(draft, name, number)
+    elif old is not None:
+        timing.start_goes_on(draft, name, old.incarnation, number)
+    draft.hand_to(name, number)
+    draft.own(name, stopped=False, paused=draft.wanted[name].paused)
+    short = [f"it has {len(placement.slots)} of its {aim.k} slots: room is short"] if len(placement.slots) < aim.k else []
+    notes = "".join(f"; {note}" for note in (*placed.notes, *short))
+    draft.tell(f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {listed(placement.slots)} ({reason}){notes}")
+    return TierStatus(state=TierState.STARTING, sentence=f"incarnation {number} starts: {reason}", failures=failures, error=error)
+
+
+def _is_asked(draft: Draft, tier: TierName, old: IncarnationSpec | None) -> bool:
+    """Tell whether a tier starts because somebody asked for it: it never ran, was stopped, or was given up and is to be tried again."""
+    if old is None or draft.owners[tier].stopped:
+        return True
+    return old.failures >= GIVE_UP - 1 and old.attempt < draft.wanted[tier].attempt
+
+
+def _give_way(draft: Draft, spec: TierSpec, to: str | None, attempt: Callable[[Cluster], tuple[Placement, Placed]]) -> str | None:
+    """Have batch make room for a tier that is to start; say what is waited for, None when it would not help."""
+
+    def placed(after: Cluster) -> tuple[Iterable[tuple[HostName, Quantum]], Hosts]:
+        placement, found = attempt(after)
+        return units(spec, placement), found.hosts
+
+    return batch.give_way(draft, spec.name, to, placed)
+
+
+def _away(draft: Draft, old: IncarnationSpec | None) -> list[HostName]:
+    """Name the hosts that a placement should wait for: where the tier was, or else any, with an agent away and not yet lost.
+
+    When everything comes back after a stop, the first host that is there must not be given all of it. On many hosts, some of which are
+    always away, the others are enough.
+    """
+    hosts = draft.view.hosts.keys() if old is None else old.placement.hosts
+    away = [name for name in draft.away if name in hosts]
+    return sorted(away) if len(away) > FEW_AWAY * len(hosts) else []
+
+
+def _keep(draft: Draft, tier: TierView) -> TierStatus:
+    """Look after a tier that has an owner."""
+    name = tier.spec.name
+    record = draft.owners[name]
+    owner = record.owner or Incarnation(0)
+    end = health.death(draft, name, owner)
+    _drop_dead_next(draft, name)
+    if end is not None:
+        return _recover(draft, tier, owner, end)
+    health.note_health(draft, name, owner)
+    timing.note_start(draft, name, owner)
+    short = slot_repair.replace_lost_slots(draft, tier)
+    back = rollback.keep(draft, name)
+    if draft.owners[name].phase is Phase.CUT:
+        _flip(draft, tier)
+    waiting = stop_order.pause_or_resume(draft, name) or stop_order.pause_workers(draft, name)
+    beside = standby.keep(draft, tier)
+    return _status(draft, name, short or back or waiting, beside)
+
+
+def _status(draft: Draft, tier: TierName, waiting: str | None, beside: str | None) -> TierStatus:
+    record = draft.owners[tier]
+    number = record.owner or Incarnation(0)
+    spec = draft.incarnations[tier][number]
+    says = health.state(draft, tier, number)
+    if says is State.RUNNING and not record.paused:
+        state = TierState.RUNNING
+    elif says is State.PAUSED:
+        state = TierState.PAUSED
+    elif says is State.RUNNING:
+        state = TierState.STOPPING
+    else:
+        state = TierState.STARTING
+    under_way = "" if record.next is None else f", incarnation {record.next} {'takes over' if record.phase is Phase.CUT else 'is prepared'}"
+    idle = _idle(draft, tier, len(spec.placement.slots))
+    said = health.report(draft, tier, number)
+    away = f", waits: {said.away}" if said is not None and said.away is not None else ""
+    sentence = (waiting or f"incarnation {number} is {says}{away}{idle}{under_way}") + (f"; {beside}" if beside else "")
+    return TierStatus(state=state, sentence=sentence, failures=spec.failures if state is not TierState.RUNNING else 0)
+
+
+def _idle(draft: Draft, tier: TierName, workers: int) -> str:
+    """Say how many workers are without tasks, and why."""
+    going = shrink_in_place.leaving(draft, tier)
+    resting = set(draft.owners[tier].paused_workers).intersection(draft.workers(tier))
+    paused, leaves = len(resting.difference(going)), len(resting.intersection(going))
+    said = [f"{count} of its {workers} workers {what}" for count, what in ((paused, "paused"), (leaves, "on the way out")) if count]
+    return "".join(f", {each}" for each in said)
+
+
+def _drop_dead_next(draft: Draft, tier: TierName) -> None:
+    """Give up a hand-over whose next incarnation has died, or that nobody asks for any more."""
+    record = draft.owners[tier]
+    if record.next is None:
+        return
+    end = health.death(draft, tier, record.next)
+    wanted = any(change.state is ChangeState.ACTIVE and change.incarnations.get(tier) == record.next for change in draft.changes.values())
+    if end is None and (wanted or rollback.is_under_way(draft, tier)):
+        return
+    reason = "the change that it was for has ended" if end is None else end.reason
+    draft.deaths[tier, record.next] = reason
+    draft.tell(f"{tier}: incarnation {record.next} is dropped, {record.owner} goes on ({reason})")
+    draft.retire(tier, record.next)
+    draft.own(tier, next=None, phase=Phase.STEADY)
+
+
+def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: health.Death) -> TierStatus:
+    """Bring a tier back whose owner has died: by the incarnation that is being prepared, or cold after a while."""
+    name = tier.spec.name
+    record = draft.owners[name]
+    why = f"incarnation {owner} {end.reason}"
+    health.note_hang(draft, name, owner, end)
+    taken = standby.take_over(draft, name, owner, why)
+    if taken is not None:
+        return taken
+    if record.next is not None:
+        draft.retire(name, owner)
+        draft.hand_to(name, record.next)
+        draft.tell(f"{name}: {why}; incarnation {record.next}, which was being prepared, takes over at once")
+        return TierStatus(state=TierState.STARTING, sentence=f"incarnation {record.next} takes over: {why}", error=end.reason)
+    failures = health.failures_after(draft, name, owner, end)
+    if failures >= GIVE_UP:
+        sentence = f"is given up after {failures} failures in a row; start it again when its fault is mended: {why}"
+        return TierStatus(state=TierState.FAILED, sentence=sentence, failures=failures, error=end.reason)
+    wait = 0.0 if failures <= 1 or end.blameless else min(LONGEST_WAIT, 2.0 ** (failures - 2))
+    if end.age < wait:
+        sentence = f"starts again {wait:.0f} s after failure {failures}: {why}"
+        return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=end.reason)
+    return _start(draft, tier, why, failures, end.reason)
+
+
+def _flip(draft: Draft, tier: TierView) -> None:
+    """Hand the tier over as soon as the reports allow it: this is the write that the gap waits for."""
+    name = tier.spec.name
+    record = draft.owners[name]
+    if record.owner is None or record.next is None or not _may_flip(draft, tier, record):
+        return
+    draft.hand_to(name, record.next)
+    draft.tell(f"{name}: incarnation {record.next} owns the tier, {record.owner} stops")
+
+
+def _may_flip(draft: Draft, tier: TierView, record: OwnerRecord) -> bool:
+    name = tier.spec.name
+    old = health.report(draft, name, record.owner or Incarnation(0))
+    new = health.report(draft, name, record.next or Incarnation(0))
+    if old is None or new is None:
+        return False
+    if record.paused:
+        return old.state is State.PAUSED and new.state is State.READY
+    return new.state is State.RUNNING and new.caught_up
+
+
+def _clear(draft: Draft, tier: TierName) -> None:
+    """Retire what neither owns the tier nor is to own it; what a change has still to verify waits for its release."""
+    record = draft.owners[tier]
+    if record.stopped or record.owner is None:
+        return
+    held_by_change = any(change.state is ChangeState.ACTIVE and tier in change.incarnations for change in draft.changes.values())
+    for spec in draft.held(tier):
+        stale = spec.incarnation not in {record.owner, record.next, record.standby}
+        if stale and (not held_by_change or spec.incarnation > record.owner):
+            draft.retire(tier, spec.incarnation)

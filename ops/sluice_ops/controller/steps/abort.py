@@ -1,0 +1,145 @@
+"""Abort: what is not handed over goes back to its owner, and the change ends; the pipeline runs whatever had been reached."""
+
+from sluice_ops.controller.ending import end
+from sluice_ops.controller.outcome import Done, Outcome, Waiting
+from sluice_ops.controller.pass_state import Draft
+from sluice_ops.controller.policies import health, rollback, stop_order
+from sluice_ops.controller.steps.handover import ACCEPTED_LAST
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
+from sluice_ops.model.ids import ChangeId, Incarnation, TierName
+from sluice_ops.model.incarnation import IncarnationSpec, Phase
+from sluice_ops.model.status import TierState
+from sluice_ops.model.wording import workers
+from sluice_ops.operations.requests import operation_id
+
+
+def abort(draft: Draft, operation: Operation) -> Outcome:
+    """Undo what is not finished, then wait until each tier that the change was about runs, if it should."""
+    change = draft.changes.get(operation.change)
+    if change is None and operation.change in draft.view.garbled:
+        _end_others(draft, operation)
+        return Done(f"change {operation.change} cannot be read: what it had not handed over is dropped, and what it set on a host stays")
+    if change is None:
+        # Its preflight may be open, or come late: it finds the change ended.
+        draft.changes[operation.change] = ChangeRecord(
+            id=operation.change,
+            spec=operation.spec,
+            plan=Plan(),
+            state=ChangeState.ABORTED,
+            by=operation.by,
+            started_at=draft.now,
+            ended_at=draft.now,
+        )
+        _end_others(draft, operation)
+        return Done(f"nothing to undo: change {operation.change} never began, and will not")
+    if change.state is ChangeState.DONE:
+        return Done(f"nothing to undo: change {change.id} had ended as {change.state}")
+    if change.state is ChangeState.ACTIVE:
+        undo(draft, change.id, operation.by)
+        draft.change_of(change.id, abort_predicted_seconds=predicted(draft, change))
+        _end_others(draft, operation)
+    waits = [tier for tier in draft.view.tiers if _is_about(draft, change, tier) and not _is_well(draft, tier)]
+    if waits:
+        return Waiting(f"undone; waiting until {', '.join(waits)} run{'s' if len(waits) == 1 else ''}")
+    return Done(f"change {change.id} is undone: {_where(draft, change.id)}")
+
+
+def undo(draft: Draft, identity: ChangeId, by: str) -> None:
+    """Take back what a change has not finished, and end it."""
+    change = draft.changes[identity]
+    for tier, number in change.incarnations.items():
+        if tier not in draft.owners:
+            continue  # it cannot be read
+        record = draft.owners[tier]
+        if record.next == number:
+            draft.own(tier, next=None, phase=Phase.STEADY)
+            draft.retire(tier, record.next)
+            draft.tell(f"{tier}: incarnation {number} is dropped, {record.owner} goes on (aborted)")
+        for spec in draft.held(tier):
+            if spec.incarnation < (draft.owners[tier].owner or 0):
+                draft.retire(tier, spec.incarnation)
+    host = change.spec.host
+    if host in draft.records and draft.records[host].by == change.id and draft.records[host].state is not HostState.UP:
+        draft.set_state(host, HostState.UP, change.id)
+        draft.tell(f"{host} may be used again (aborted)")
+    elif host in draft.records and draft.records[host].state in {HostState.DRAINING, HostState.REBOOTING}:
+        draft.set_state(host, HostState.CORDONED, draft.records[host].by)
+        draft.tell(f"{host} stays cordoned, since it was out of use before (aborted)")
+    if host in draft.assignments and draft.assignments[host].reboot == operation_id(change.id, Step.REBOOT):
+        # its agent may be away, and would do it when the host is long in use again
+        draft.assignments[host] = draft.assignments[host].model_copy(update={"reboot": None})
+    if change.spec.kind is ChangeKind.PAUSE:
+        _want_again(draft, change, by)
+    end(draft, identity, ChangeState.ABORTED)
+
+
+def predicted(draft: Draft, change: ChangeRecord) -> float | None:
+    """Return how long it takes until all runs that an undone change was about, as far as the last ones tell."""
+    back = sum(tier in draft.owners and rollback.due(draft, tier) is not None for tier in change.incarnations)
+    return draft.pace.seconds(back, back) if back else draft.pace.abort
+
+
+def _want_again(draft: Draft, change: ChangeRecord, by: str) -> None:
+    """Have what a change has paused go on."""
+    for tier in draft.view.tiers:
+        wanted = draft.wanted[tier]
+        whole = _is_about_the_whole(change.spec, tier)
+        mine = set(wanted.paused_workers) & set(change.spec.workers)
+        since = draft.age(wanted.at) <= draft.age(change.started_at)
+        if wanted.paused and wanted.by == change.by and since and whole:
+            draft.wanted[tier] = wanted.model_copy(update={"paused": False, "by": by, "at": draft.now})
+        elif mine:
+            kept = tuple(worker for worker in wanted.paused_workers if worker not in mine)
+            draft.wanted[tier] = wanted.model_copy(update={"paused_workers": kept, "by": by, "at": draft.now})
+
+
+def _is_about_the_whole(spec: ChangeSpec, tier: TierName) -> bool:
+    """Tell whether a pause or a resume is about a whole tier, not about some of its workers."""
+    return spec.tier == tier or (spec.tier is None and not spec.workers)
+
+
+def _is_about(draft: Draft, change: ChangeRecord, tier: TierName) -> bool:
+    """Tell whether a change may have touched a tier: what ails another one is told elsewhere, and not mended by waiting here."""
+    if change.spec.kind in {ChangeKind.PAUSE, ChangeKind.RESUME}:
+        return _is_about_the_whole(change.spec, tier) or not set(change.spec.workers).isdisjoint(draft.workers(tier))
+    return tier in {**change.incarnations, **change.receipts}
+
+
+def _end_others(draft: Draft, operation: Operation) -> None:
+    """Give the change's other open steps their result: nothing more will come of them."""
+    for identity, other in draft.view.operations.items():
+        if other.operation.change == operation.change and other.operation.step is not Step.ABORT:
+            sentence = f"change {operation.change} was aborted by {operation.by}"
+            draft.journal(identity, sentence)
+            draft.results[identity] = Result(ok=False, sentence=sentence, finished_at=draft.now)
+
+
+def _is_well(draft: Draft, tier: TierName) -> bool:
+    """Tell whether a tier is as it is wanted, or as well as it can be without this change."""
+    if not draft.wanted[tier].running or draft.statuses[tier].state in {TierState.FAILED, TierState.WAITING}:
+        return True
+    goes_back = rollback.due(draft, tier) is not None
+    works = draft.owners[tier].paused or stop_order.workers_settled(draft, tier)
+    return not goes_back and draft.owners[tier].paused is draft.wanted[tier].paused and health.confirmed(draft, tier) and works
+
+
+def _where(draft: Draft, identity: ChangeId) -> str:
+    change = draft.changes[identity]
+    known = {tier: number for tier, number in change.incarnations.items() if tier in draft.owners}
+    if change.spec.kind in ACCEPTED_LAST and known:
+        running = (draft.incarnations[tier].get(draft.owners[tier].owner or Incarnation(0)) for tier in known)
+        return "; ".join(
+            f"{spec.tier} {_how(change.spec, spec)}, as incarnation {spec.incarnation}" for spec in running if spec is not None
+        )
+    fewer = {move.tier: len(move.after.slots) for move in change.plan.moves if move.in_place}
+    moved = [
+        f"{tier} has {workers(fewer[tier])} left" if tier in fewer else f"{tier} stays with {number}, which had taken over"
+        for tier, number in known.items()
+        if draft.owners[tier].owner == number
+    ]
+    return "; ".join(moved) or "every tier is with the owner that it had"
+
+
+def _how(spec: ChangeSpec, running: IncarnationSpec) -> str:
+    return f"runs release {running.release}" if spec.release else f"has its state in {running.partitions} partitions"

@@ -1,0 +1,96 @@
+"""Pause and resume: say what is wanted of tiers and single workers; their lives follow one at a time, nearest the end first."""
+
+from sluice_ops.controller.ending import end
+from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
+from sluice_ops.controller.pass_state import Draft
+from sluice_ops.controller.policies import health, stop_order
+from sluice_ops.model.change import ChangeState, Operation, Step
+from sluice_ops.model.ids import Incarnation, TierName, UnitId
+from sluice_ops.model.incarnation import WorkerReceipt
+from sluice_ops.model.status import TierState
+
+
+def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
+    """Have tiers and workers paused or resumed, each confirmed by its driver."""
+    paused = operation.step is Step.PAUSE
+    tiers, workers = _tiers(draft, operation), _workers(draft, operation)
+    if gone := [worker for worker in operation.spec.workers if worker not in workers]:
+        return Failed(f"{', '.join(gone)}: no worker is called so any more, its tier has been handed over; `sluice slots` lists them")
+    for tier in tiers:
+        _want(draft, operation, tier, paused=paused)
+    for worker, tier in workers.items():
+        refused = _want_worker(draft, operation, worker, tier)
+        if refused is not None:
+            return refused
+    word = "paused" if paused else "running"
+    given_up = [tier for tier in tiers if operation.spec.tier is None and draft.statuses[tier].state is TierState.FAILED]
+    so: dict[str, bool] = {tier: _is_so(draft, tier, paused=paused) for tier in tiers if tier not in given_up}
+    so |= {worker: _receipt(draft, tier, worker) is not None for worker, tier in workers.items()}
+    names = [str(name) for tier in draft.end_first() for name in (tier.spec.name, *draft.workers(tier.spec.name)) if name in so]
+    left = [name for name in names if not so[name]]
+    if not left:
+        end(draft, operation.change, ChangeState.DONE)
+        receipts = {worker: found for worker, tier in workers.items() if (found := _receipt(draft, tier, worker)) is not None}
+        out = f"; left out, as it was given up: {', '.join(given_up)}" if given_up else ""
+        told = [_told(name, receipts.get(UnitId(name))) for name in names]
+        return Done(
+            f"{word}: {', '.join(told) or 'no tier is wanted'}{out}",
+            {"receipts": {worker: receipt.model_dump(mode="json") for worker, receipt in receipts.items()}},
+        )
+    stuck = [tier for tier in (*tiers, *workers.values()) if tier not in given_up and draft.statuses[tier].state is TierState.FAILED]
+    if stuck:
+        return Failed(f"{stuck[0]} cannot be {word}: it {draft.statuses[stuck[0]].sentence}")
+    already = f"; {word} already: {', '.join(name for name in names if so[name])}" if any(so.values()) else ""
+    return Waiting(f"waiting until {left[0]} is {word}{already}")
+
+
+def _tiers(draft: Draft, operation: Operation) -> list[TierName]:
+    if operation.spec.workers and operation.spec.tier is None:
+        return []
+    wanted = [tier.spec.name for tier in draft.end_first() if draft.wanted[tier.spec.name].running]
+    return [tier for tier in wanted if operation.spec.tier in {None, tier}]
+
+
+def _workers(draft: Draft, operation: Operation) -> dict[UnitId, TierName]:
+    """Return the workers that are to be paused and whose incarnation owns its tier, each with its tier."""
+    all_of = {worker: tier for tier in draft.view.tiers for worker in draft.workers(tier)}
+    return {worker: all_of[worker] for worker in operation.spec.workers if worker in all_of}
+
+
+def _want(draft: Draft, operation: Operation, tier: TierName, *, paused: bool) -> None:
+    wanted = draft.wanted[tier]
+    workers = wanted.paused_workers if paused else ()
+    if (wanted.paused, wanted.paused_workers) != (paused, workers):
+        changes = {"paused": paused, "paused_workers": workers, "by": operation.by, "at": draft.now}
+        draft.wanted[tier] = wanted.model_copy(update=changes)
+
+
+def _want_worker(draft: Draft, operation: Operation, worker: UnitId, tier: TierName) -> Failed | None:
+    wanted = draft.wanted[tier]
+    if wanted.paused:
+        return Failed(f"{worker} cannot be paused alone: {tier} is paused as a whole; `sluice resume {tier}` first")
+    if worker not in wanted.paused_workers:
+        living = [each for each in wanted.paused_workers if each in draft.workers(tier)]
+        changes = {"paused_workers": (*living, worker), "by": operation.by, "at": draft.now}
+        draft.wanted[tier] = wanted.model_copy(update=changes)
+    return None
+
+
+def _is_so(draft: Draft, tier: TierName, *, paused: bool) -> bool:
+    return draft.owners[tier].paused is paused and health.confirmed(draft, tier) and (paused or stop_order.workers_settled(draft, tier))
+
+
+def _receipt(draft: Draft, tier: TierName, worker: UnitId) -> WorkerReceipt | None:
+    """Return what the owner says of a worker once it is paused."""
+    record = draft.owners[tier]
+    said = health.report(draft, tier, record.owner or Incarnation(0))
+    if said is None or worker not in record.paused_workers or worker not in said.paused_workers:
+        return None
+    return said.workers[worker]
+
+
+def _told(name: str, receipt: WorkerReceipt | None) -> str:
+    if receipt is None:
+        return name
+    failed = f", {receipt.failed} of them failed" if receipt.failed else ""
+    return f"{name} (drained in {receipt.seconds:.1f} s, {receipt.tasks} tasks done{failed})"

@@ -1,0 +1,86 @@
+"""Release: the old incarnations' slots are taken away, what the change has set holds from now on, and the lock is given back."""
+
+from sluice_ops.controller.ending import end
+from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
+from sluice_ops.controller.pass_state import Draft
+from sluice_ops.controller.policies.capacity import cluster
+from sluice_ops.controller.steps.handover import ACCEPTED_LAST
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation
+from sluice_ops.model.ids import HostName
+from sluice_ops.model.status import TierState
+from sluice_ops.planning.changes.layers import layers_after
+
+EMPTIES = frozenset({ChangeKind.DRAIN, ChangeKind.REBOOT})
+"""The kinds of change that leave nothing on their host."""
+
+
+def release(draft: Draft, operation: Operation) -> Outcome:
+    """Let go of what has been handed over, and end the change unless a reboot follows."""
+    change = draft.changes[operation.change]
+    for move in change.plan.moves:
+        tier = move.tier
+        if draft.owning(tier) is not None and draft.owners[tier].owner != change.incarnations.get(tier):
+            return Failed(f"{tier} has not been handed over: {draft.owners[tier].owner} still owns it; its cut comes first")
+        for spec in draft.held(tier):
+            if spec.incarnation < (draft.owners[tier].owner or 0):
+                draft.retire(tier, spec.incarnation)
+    if change.spec.kind in ACCEPTED_LAST:
+        refused = _accept(draft, change)
+        if refused is not None:
+            return refused
+    hosts = cluster(draft).hosts.values() if change.spec.kind is ChangeKind.LEAVE else ()
+    draft.layers = layers_after(change.spec, draft.rules_now(), change.by, change.started_at, hosts)
+    host = change.spec.host
+    if change.spec.kind in EMPTIES and host is not None and (waiting := _drained(draft, host)) is not None:
+        return waiting
+    if change.spec.kind is not ChangeKind.REBOOT:
+        end(draft, change.id, ChangeState.DONE)
+    moved = ", ".join(move.tier for move in change.plan.moves)
+    empty = f"; {host} is drained, nothing is left on it" if change.spec.kind in EMPTIES else ""
+    new = f"; {change.spec.tier} {_kept(change.spec)} from now on" if change.spec.kind in ACCEPTED_LAST else ""
+    return Done(f"released: {moved or 'nothing had to move'}{empty}{new}")
+
+
+def _accept(draft: Draft, change: ChangeRecord) -> Failed | None:
+    """Have every later incarnation of the tier begun as its new owner was."""
+    spec, tier = change.spec, change.spec.tier
+    if tier is None or tier not in draft.wanted:
+        return Failed(f"{tier} is not declared any more")
+    owning, failed = draft.owning(tier), draft.statuses[tier].state is TierState.FAILED
+    if owning is not None and not failed and (owning.release if spec.release else owning.partitions) != (spec.release or spec.partitions):
+        how = f"release {owning.release}" if spec.release else f"its state over {owning.partitions} partitions"
+        return Failed(f"{tier} was started with {how} meanwhile; {spec.kind} it again")
+    wanted = draft.wanted[tier]
+    accepted = {"release": spec.release or wanted.release, "partitions": spec.partitions or wanted.partitions}
+    draft.wanted[tier] = wanted.model_copy(update={**accepted, "attempt": wanted.attempt + failed})
+    return None
+
+
+def _kept(spec: ChangeSpec) -> str:
+    return f"is begun from release {spec.release}" if spec.release else f"has its state in {spec.partitions} partitions"
+
+
+def _drained(draft: Draft, host: HostName) -> Waiting | None:
+    """Note that a host is drained; say what it still holds where it is not."""
+    left = _left_on(draft, host)
+    if left:
+        return Waiting(f"waiting until {host} is empty: {left}")
+    if host in draft.records:  # else it was taken off the channel meanwhile
+        draft.set_state(host, HostState.DRAINED, draft.records[host].by)
+    return None
+
+
+def _left_on(draft: Draft, host: HostName) -> str:
+    """Name what a host still holds, by what is assigned and by what its agent sees."""
+    held = [
+        f"{tier}/{spec.incarnation}"
+        for tier, specs in draft.incarnations.items()
+        for spec in specs.values()
+        if not spec.retired and host in spec.placement.hosts
+    ]
+    held += [f"batch slot {number}" for number, at in draft.batch.items() if at == host]
+    seen = draft.host(host)
+    if not held and seen is not None and seen.live and seen.observed is not None:
+        held = [str(unit.id) for unit in seen.observed.units]
+    return ", ".join(held)

@@ -1,0 +1,61 @@
+"""What a pass adds to the trail, in the same request as what it tells.
+
+That is changes that it began, refused or ended, who asked to undo one, hosts in quarantine, and what the site file says by now.
+"""
+
+from collections.abc import Iterator
+
+from sluice_ops.channel import Write
+from sluice_ops.controller.pass_state import Draft
+from sluice_ops.model import paths
+from sluice_ops.model.access import Role
+from sluice_ops.model.change import ChangeSpec, ChangeState, Operation, Result, Step
+from sluice_ops.model.ids import ChangeId
+from sluice_ops.model.share import Layer
+from sluice_ops.model.trail import SITE_FILE, Entry, Outcome, layer_of, what_of
+from sluice_ops.snapshot import site_settings
+
+_ENDED = {ChangeState.DONE: Outcome.DONE, ChangeState.ABORTED: Outcome.ABORTED}
+
+
+def writes(draft: Draft) -> Iterator[Write]:
+    """Return the new entries."""
+    for identity, result in draft.results.items():
+        if identity not in draft.view.operations:
+            continue
+        operation = draft.view.operations[identity].operation
+        outcome = None if operation.dry_run else _outcome(operation, result)
+        if outcome is not None:
+            sentence = "" if outcome is Outcome.BEGUN else result.sentence
+            yield _write(draft, operation.change, operation.spec, operation.by, outcome, sentence)
+    for change in draft.changes.values():
+        before = draft.view.changes.get(change.id)
+        if change.state in _ENDED and (before is None or before.state is not change.state):
+            yield _write(draft, change.id, change.spec, change.by, _ENDED[change.state])
+    for entry in draft.by_itself:
+        yield Write(paths.trail(Role.CONTROLLER, f"{entry.what.replace(' ', '-')}.{draft.now * 1000:.0f}"), entry, None)
+    if draft.view.site is not None and (differs := site_settings.differences(draft.view.site, draft.site)):
+        layer = Layer.BASE.name.lower()
+        entry = Entry(at=draft.now, by=SITE_FILE, layer=layer, what=differs, outcome=Outcome.DONE, sentence="it holds from now on")
+        yield Write(paths.trail(Role.CONTROLLER, f"site.{draft.now * 1000:.0f}"), entry, None)
+
+
+def _outcome(operation: Operation, result: Result) -> Outcome | None:
+    if operation.step is Step.ABORT:
+        return Outcome.ABORT
+    if operation.step is Step.PREFLIGHT:
+        return Outcome.BEGUN if result.ok else Outcome.REFUSED
+    return None
+
+
+def _write(draft: Draft, change: ChangeId, spec: ChangeSpec, by: str, outcome: Outcome, sentence: str = "") -> Write:  # noqa: PLR0913, PLR0917 - an entry's fields
+    entry = Entry(
+        at=draft.now,
+        by=by,
+        layer=layer_of(spec.kind, by, spec.layer),
+        what=what_of(spec),
+        change=change,
+        outcome=outcome,
+        sentence=sentence,
+    )
+    return Write(paths.trail(Role.CONTROLLER, f"{change}.{outcome}.{draft.now * 1000:.0f}"), entry, None)

@@ -1,0 +1,1 @@
+"""Checks of a host and of the services that a site names. Start with `host_checks`."""

@@ -1,0 +1,165 @@
+"""`python -m sluice_ops.local.ec2_runner`: plays EC2's machines on one machine. For the embedded platform only.
+
+It runs a real local agent for every running instance, as that instance's user-data would, starts it again when it dies, and ends the host
+when the instance is terminated. Killed and started again, it adopts the agents that it finds.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from sluice_ops.agent.host.processes import Process, process
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.channel import Channel, ChannelAwayError
+from sluice_ops.cloud import ec2
+from sluice_ops.local.machines import Machine, Machines
+from sluice_ops.model import paths
+from sluice_ops.model.access import Role
+from sluice_ops.planning.placement.cluster import BURST_ZONE
+from sluice_ops.site import endpoints
+from sluice_ops.site.site_file import Ec2Config, SiteError
+from sluice_ops.site.site_file import load as load_site
+
+log = structlog.get_logger()
+
+POLL_SECONDS = 1.5
+END_TRIES = 3
+STOP_SECONDS = 40
+"""The end of a host: its agent, then its units."""
+RESTART_SECONDS = 2.0
+"""The pause before an agent that died is started again."""
+
+
+class Runner:
+    """Keeps agents in step with EC2's instances."""
+
+    def __init__(self, home: Path, config: Ec2Config) -> None:
+        """Play instances of this kind in `home`."""
+        self._home = home
+        self._config = config
+        self._file = home / "ec2" / "machines.json"
+        self._machines = Machines.read(self._file)
+        self._leaving: dict[str, Machine] = {}
+        self._started: dict[str, float] = {}
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._away = False
+
+    def step(self) -> None:
+        """Look at EC2 once, and follow."""
+        try:
+            running = [instance.id for instance in ec2.instances() if instance.state == "running"]
+        except ec2.CloudError as error:
+            if not self._away:
+                log.warning("EC2 is away: the hosts that run go on", error=str(error))
+            self._away = True
+        else:
+            self._away = False
+            machines, ended = self._machines.following(running)
+            for machine in ended:
+                self._end(machine)
+                shutil.rmtree(HostFolder(self._home, machine.host).path, ignore_errors=True)  # as its disk would be
+                self._leaving[machine.host] = machine
+            if machines != self._machines:
+                machines.write(self._file)
+                self._machines = machines
+        for machine in self._machines.machines:
+            self._keep_up(machine)
+        self._tidy()
+
+    def end_all(self) -> None:
+        """End every host; the instances are EC2's business."""
+        for machine in self._machines.machines:
+            self._end(machine)
+
+    def _keep_up(self, machine: Machine) -> None:
+        if self._agents(machine):
+            return
+        if time.monotonic() - self._started.get(machine.host, -RESTART_SECONDS) < RESTART_SECONDS:
+            return
+        self._started[machine.host] = time.monotonic()
+        capacity = self._config.capacity
+        words = ["--host", machine.host, "--address", machine.address, "--zone", BURST_ZONE]
+        words += ["--cpu", f"{capacity.cpu:g}", "--memory", f"{capacity.memory}m"]
+        logs = self._home / "logs"
+        logs.mkdir(exist_ok=True)
+        with (logs / f"agent-{machine.host}.log").open("ab") as output:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "sluice_ops.agent", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._children[machine.host] = child
+        log.info("booted", host=machine.host, instance=machine.instance, address=machine.address, pid=child.pid)
+
+    def _end(self, machine: Machine) -> None:
+        """End a host as the cloud does, but for the grace that its units are given."""
+        if not HostFolder(self._home, machine.host).path.exists() and not self._agents(machine):
+            return  # it was gone before its agent was there
+        command = [sys.executable, "-m", "sluice_ops.agent", "--stop-all", "--host", machine.host]
+        for _ in range(END_TRIES):
+            while agents := self._agents(machine):
+                for agent in agents:
+                    agent.send(signal.SIGKILL)
+                time.sleep(0.05)
+            with suppress(subprocess.TimeoutExpired):
+                if subprocess.run(command, check=False, timeout=STOP_SECONDS, stdin=subprocess.DEVNULL).returncode == 0:
+                    log.info("ended", host=machine.host, instance=machine.instance)
+                    return
+        log.warning("something of a host that has ended is left", host=machine.host, folder=str(HostFolder(self._home, machine.host).path))
+
+    def _agents(self, machine: Machine) -> list[Process]:
+        """Return the host's agent: the one that holds it, or one that was started and is not that far yet."""
+        child = self._children.get(machine.host)
+        if child is not None and child.poll() is not None:
+            del self._children[machine.host]
+            child = None
+        found = {HostFolder(self._home, machine.host).agent(), process(child.pid) if child else None}
+        return [each for each in found if each is not None and each.alive]
+
+    def _tidy(self) -> None:
+        """Take hosts that have ended off the channel; tried again while that is away."""
+        if not self._leaving:
+            return
+        try:
+            where = endpoints.load()
+            with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
+                for host in list(self._leaving):
+                    for path in (paths.host(host), paths.observed(host), paths.assignment(host)):
+                        channel.delete(path)
+                    del self._leaving[host]
+                    log.info("taken off the channel", host=host)
+        except ChannelAwayError as error:
+            log.warning("hosts that have ended stay on the channel for now", hosts=list(self._leaving), error=str(error))
+
+
+def main() -> int:
+    """Run until SIGTERM, then end every host."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    signal.signal(signal.SIGINT, lambda *_: ending.set())
+    try:
+        site = load_site(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
+    except SiteError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    runner = Runner(endpoints.home(), site.ec2)
+    while not ending.is_set():
+        runner.step()
+        ending.wait(POLL_SECONDS)
+    runner.end_all()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""The logs of everything that runs here: services below `logs`, slots and drivers below `hosts`."""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from sluice_ops.local.layout import Layout
+
+POLL_SECONDS = 0.3
+
+
+def find(where: Layout) -> dict[str, Path]:
+    """Return each log by the name of its service, or by `host/unit`."""
+    services = {path.stem: path for path in sorted(where.logs.glob("*.log"))}
+    hosts = where.home / "hosts"
+    units = {f"{path.parts[-4]}/{path.parts[-2]}": path for path in sorted(hosts.glob("*/units/*/log"))}
+    return services | units
+
+
+def tail(path: Path, lines: int, *, follow: bool) -> Iterator[str]:
+    """Yield the last lines of a log, and what comes after where that is wanted; a rotated log is followed into its successor."""
+    with path.open(errors="replace") as file:
+        yield from deque(file, maxlen=lines)
+        position = file.tell()
+    while follow:
+        time.sleep(POLL_SECONDS)
+        size = path.stat().st_size if path.exists() else position  # of a unit that has ended nothing more comes
+        if size == position:
+            continue
+        with path.open(errors="replace") as file:
+            file.seek(position if size > position else 0)
+            yield from file
+            position = file.tell()

@@ -1,0 +1,50 @@
+"""How much memory each service really takes: its share of pages (PSS), with everything that it has started."""
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import psutil
+
+from sluice_ops.local.layout import Layout
+from sluice_ops.local.processes import processes
+
+MEBIBYTE = 1024 * 1024
+BUDGET = 10 * 1024
+"""MiB that the whole platform may take."""
+
+
+def resident_share(pid: int) -> int:
+    """Return a process's proportional share, in bytes."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def by_service(where: Layout) -> dict[str, int]:
+    """Return MiB by service, and by container where a process is in one, the largest first."""
+    found: dict[str, int] = defaultdict(int)
+    for process, name in processes(where).items():
+        try:
+            found[name] += resident_share(process.pid)
+        except (OSError, psutil.Error):
+            continue
+    return {name: size // MEBIBYTE for name, size in sorted(found.items(), key=lambda item: -item[1])}
+
+
+def available() -> int:
+    """Return MiB that the machine can still give, under its own or its container's limit."""
+    free = psutil.virtual_memory().available
+    for limit, usage in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+        root = Path("/sys/fs/cgroup")
+        try:
+            free = min(free, int((root / limit).read_text()) - int((root / usage).read_text()))
+        except (OSError, ValueError):
+            continue
+    return free // MEBIBYTE
+
+
+def processors() -> int:
+    """Return how many processors may be used."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,1 @@
+"""The services of the embedded platform, one module each: settings, command, readiness."""

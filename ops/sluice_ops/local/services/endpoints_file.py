@@ -1,0 +1,33 @@
+"""`endpoints.json` of the embedded platform: written at each start, read by every other process of Sluice."""
+
+import json
+
+from sluice_ops.local.layout import ADDRESS, Layout
+from sluice_ops.local.services import kafka_users
+from sluice_ops.site import credentials
+from sluice_ops.site.database import without_user
+from sluice_ops.site.endpoints import AirflowEndpoint, Endpoints
+from sluice_ops.site.files import write_private
+
+
+def write(where: Layout, pipeline: str, *, users: bool, roles: bool) -> Endpoints:
+    """Write the file, with credentials made where there are none; `users`: Kafka asks for one; `roles`: PostgreSQL has them.
+
+    Without roles everybody works as PostgreSQL's superuser: parts that are started alone, for tests and benches.
+    """
+    ports, keys = where.ports, where.secrets()
+    address = f"postgresql://sluice:{keys.postgres}@{ADDRESS}:{ports.postgres}/sluice"
+    found = Endpoints(
+        kafka=kafka_users.address(where) if users else f"{ADDRESS}:{ports.kafka}",
+        zookeeper=f"{ADDRESS}:{ports.zookeeper}/sluice/{pipeline}",
+        postgres=without_user(address, where.postgres_users) if roles else address,
+        airflow=AirflowEndpoint(url=f"http://{ADDRESS}:{ports.airflow}"),
+        spark=f"spark://{ADDRESS}:{ports.spark}",
+        ec2=f"http://{ADDRESS}:{ports.ec2}",
+        home=where.home,
+        access=credentials.make(where.credentials),
+        spark_secret=keys.spark,
+    )
+    write_private(where.endpoints, json.dumps(json.loads(found.model_dump_json()), indent=2))
+    (where.home / "port-base").write_text(str(ports.zookeeper - 1))
+    return found

@@ -1,0 +1,124 @@
+"""Kafka: one broker that is its own controller (KRaft), out of the locked jars."""
+
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from sluice_ops.local.layout import ADDRESS, Layout
+from sluice_ops.local.services import jvm, kafka_users
+from sluice_ops.local.start.service import NotReadyError, Program, Service
+from sluice_ops.local.start.supervisord import STOPPED
+from sluice_ops.site.files import write_private
+from sluice_ops.site.installation import PlatformError
+from sluice_ops.site.java import JAVA, STARTED_OFTEN
+
+HEAP = 320
+ROOM = 256
+"""MiB that have to be free when the broker starts. On a full disk it takes its own metadata for corrupt and begins with none: every stream
+would be gone. A running one stops when the disk is full, and has lost nothing."""
+_WAIT_FOR_ROOM = (
+    'while free=$(df -Pm "$0" | { read -r _; read -r _ _ _ free _; echo "$free"; }); [ "$free" -lt "$1" ]; do '
+    'echo "kafka waits for room: $free MiB are free at $0, and $1 are needed; started on a full disk it would lose its streams"; '
+    'sleep 5; done; shift; exec "$@"'
+)
+
+
+def properties(where: Layout, *, users: bool) -> str:
+    """Write the broker's configuration: everything replicated once, few threads, small buffers; `users`: it asks for one."""
+    protocol = kafka_users.PROTOCOL if users else "PLAINTEXT"
+    client, quorum = f"{ADDRESS}:{where.ports.kafka}", f"{ADDRESS}:{where.ports.kafka_controller}"
+    return f"""\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{quorum}
+listeners={protocol}://{client},CONTROLLER://{quorum}
+advertised.listeners={protocol}://{client}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name={protocol}
+log.dirs={where.data / "kafka"}
+auto.create.topics.enable=false
+num.partitions=4
+default.replication.factor=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+num.network.threads=2
+num.io.threads=4
+background.threads=2
+num.recovery.threads.per.data.dir=2
+log.segment.bytes=134217728
+log.retention.hours=72
+log.cleaner.dedupe.buffer.size=16777216
+{kafka_users.settings(where) if users else ""}"""
+
+
+def asks(where: Layout, states: dict[str, dict[str, Any]], *, otherwise: bool) -> bool:
+    """Tell whether the broker asks for users: one that runs as it was started, since its clients know it so."""
+    config = _config(where)
+    if states.get("kafka", {}).get("statename", "STOPPED") in STOPPED or not config.exists():
+        return otherwise
+    return kafka_users.PROTOCOL in config.read_text()
+
+
+def _config(where: Layout) -> Path:
+    return where.conf / "kafka.properties"
+
+
+def service(where: Layout, *, users: bool) -> Service:
+    """Describe the broker; with `users` it asks for one, and keeps access lists."""
+    config, data = _config(where), where.data / "kafka"
+    program = (str(JAVA),)
+    jars = f"{where.broker_jars}/*"
+
+    def prepare() -> None:
+        write_private(config, properties(where, users=users))
+        if (data / "meta.properties").exists():
+            return
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
+        command = [
+            *program, "-Xmx128m", *STARTED_OFTEN, "-XX:+UseSerialGC", jvm.log_config(where), "-cp", jars,
+            "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config),
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            message = f"kafka: {data} could not be formatted: {(done.stderr or done.stdout).strip()[-400:]}"
+            raise PlatformError(message)
+
+    def ready() -> None:
+        told = kafka_users.admin(where) if users else {"bootstrap.servers": f"{ADDRESS}:{where.ports.kafka}"}
+        client = AdminClient({**told, "log_level": 0, "socket.timeout.ms": 2000})
+        try:
+            found = client.list_topics(timeout=2)
+        except KafkaException as error:
+            message = f"metadata was not answered: {error.args[0].str()}"
+            raise NotReadyError(message) from error
+        if not found.brokers:
+            message = "no broker has registered"
+            raise NotReadyError(message)
+
+    def after() -> None:
+        if users:
+            kafka_users.make(where)
+
+    broker = (*program, *jvm.options(where, "kafka", HEAP, busy=True), "-cp", jars, "kafka.Kafka", str(config))
+    command = ("sh", "-c", _WAIT_FOR_ROOM, str(data), str(ROOM), *broker)
+    return Service(
+        "kafka",
+        Program(command, nice=-5, stop_seconds=30),
+        ready,
+        prepare,
+        after,
+        needs=("jars",),
+        ports=(where.ports.kafka, where.ports.kafka_controller),
+    )

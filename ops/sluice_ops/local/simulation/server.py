@@ -1,0 +1,71 @@
+"""The throw-away ZooKeeper: the platform's own service, in a temporary folder and on a free port. Called by `run`."""
+
+import socket
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from sluice_ops.local.layout import ADDRESS, LOWEST_BASE, Layout, Ports
+from sluice_ops.local.services import zookeeper
+from sluice_ops.local.start.service import NotReadyError
+from sluice_ops.site.installation import PlatformError
+
+CHROOT = "simulated"
+FIGURES = {
+    "znodes": "zk_znode_count",
+    "tree_bytes": "zk_approximate_data_size",
+    "watches": "zk_watch_count",
+    "ephemerals": "zk_ephemerals_count",
+}
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((ADDRESS, 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """One ZooKeeper of its own."""
+
+    def __init__(self, folder: Path, heap: int) -> None:
+        """Start it in `folder` with so many MiB."""
+        self._port = free_port()
+        where = Layout(home=folder, ports=replace(Ports.above(LOWEST_BASE), zookeeper=self._port), site=folder / "site.yaml")
+        where.make_folders()
+        self._service = zookeeper.service(where, CHROOT, heap, guarded=False)
+        self._service.prepare()
+        self._log = where.logs / "zookeeper.log"
+        with self._log.open("w") as out:
+            self._process = subprocess.Popen(self._service.program.command, stdout=out, stderr=out, start_new_session=True)
+
+    def wait(self) -> None:
+        """Wait until it answers, and make the chroot."""
+        end = time.monotonic() + self._service.patience
+        while True:
+            try:
+                self._service.ready()
+                break
+            except (OSError, NotReadyError) as error:
+                if self._process.poll() is not None or time.monotonic() > end:
+                    message = f"the simulation's ZooKeeper does not start: {error}; its log ends with\n{self._log.read_text()[-1000:]}"
+                    raise PlatformError(message) from error
+                time.sleep(0.05)
+        self._service.after()
+
+    @property
+    def address(self) -> str:
+        """Where it is, with the chroot."""
+        return f"{ADDRESS}:{self._port}/sluice/{CHROOT}"
+
+    def figures(self) -> dict[str, int]:
+        """Return what it holds."""
+        said = dict(line.split("\t", 1) for line in zookeeper.ask(self._port, "mntr").splitlines() if "\t" in line)
+        return {name: int(said[key]) for name, key in FIGURES.items()}
+
+    def stop(self) -> None:
+        """End it at once: nothing of it is kept."""
+        self._process.kill()
+        self._process.wait()

@@ -1,0 +1,1 @@
+"""How the embedded platform is started: ordered steps, supervisord. Start with `steps`."""

@@ -1,0 +1,1 @@
+"""Posting operations to the controller, and joining hosts. Start with `requests`."""

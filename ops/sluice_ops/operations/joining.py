@@ -1,0 +1,256 @@
+"""How a host joins: by a token that works once. `sluice token` makes it, `sluice agent --token-file` uses it.
+
+What the host needs (the endpoints file, the credentials of agent and driver, and the passwords of Kafka's and PostgreSQL's `driver`)
+waits in the channel, sealed with two keys: the token's and the controller's. The first machine that claims it in time, by ZooKeeper's
+clock, gets it from the controller. Decision record 0053 has the steps.
+"""
+
+import os
+import secrets
+import socket
+import time
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+from pydantic import AfterValidator, Field, ValidationError
+
+from sluice_ops.channel import Channel, NotAllowedError, Write, trail_queue
+from sluice_ops.channel.client import Waker
+from sluice_ops.channel.subtree import deletable
+from sluice_ops.model import paths
+from sluice_ops.model.access import Credential, Own, Role, Tls, id_of
+from sluice_ops.model.assignment import HostFacts
+from sluice_ops.model.joining import Answer, Claim, ControllerKey, Sealed, another, is_expired, shown
+from sluice_ops.model.kafka_access import User
+from sluice_ops.model.resources import Frozen
+from sluice_ops.model.trail import Entry, Outcome
+from sluice_ops.operations.sealing import SealError, derive, lock, private_key, public_key, seal, unlock, unseal
+from sluice_ops.site import endpoints
+from sluice_ops.site.brokers import brokers, signed
+from sluice_ops.site.database import users_of
+from sluice_ops.site.files import write_private
+
+log = structlog.get_logger()
+
+HELD = (Role.AGENT, Role.DRIVER)
+"""What a host's processes are."""
+KEY_BYTES = 32
+ANSWER_SECONDS = 30.0
+"""How long a host waits for the controller's answer; a new leader is there by then."""
+LOOK_SECONDS = 1.0
+"""The longest sleep while it waits."""
+
+
+class JoinError(Exception):
+    """The host cannot join with this token; the message says why, and what to do."""
+
+
+class Token(Frozen):
+    """The token file: a secret until the host is registered."""
+
+    zookeeper: Annotated[str, AfterValidator(endpoints.ensemble)]
+    tls: Tls | None = None
+    host: str
+    roles: dict[Role, str]
+    """How access lists know each role."""
+    key: str = Field(repr=False)
+
+    @property
+    def credential(self) -> Credential:
+        """Return what proves to ZooKeeper that one has this token."""
+        password = derive(self.key, f"channel of {self.host}")
+        ids = {**self.roles, Role.JOINER: id_of(Role.JOINER, password)}
+        return Credential(Role.JOINER, "the token", ids, password, self.tls)
+
+
+class Bundle(Frozen):
+    """What a host needs."""
+
+    endpoints: str
+    """The endpoints file, as it is."""
+    credentials: dict[Role, str]
+    kafka: str | None = None
+    """The file with the password of Kafka's user `driver`, where brokers ask for one."""
+    postgres: str | None = None
+    """The file with the password of PostgreSQL's role of drivers, where there are roles."""
+
+
+def make(where: endpoints.Endpoints, host: str, seconds: float) -> Token:
+    """Seal what a host needs, for so long; an earlier token of the host is void then, and what nobody claimed in time is taken away."""
+    bundle, access = _bundle(where)
+    token = Token(zookeeper=where.zookeeper, tls=access.tls, host=host, roles=access.roles, key=secrets.token_urlsafe(KEY_BYTES))
+    known_as = token.credential.ids[Role.JOINER]
+    locked = lock(bundle.model_dump_json(exclude_none=True), token.key, f"bundle for {host}")
+    with Channel(where.zookeeper, where.needed(Role.ADMIN)) as channel:
+        if (facts := channel.read(paths.host(host), HostFacts)) is not None:
+            message = (
+                f"{host} is registered, at {facts.value.address}, and needs no token. Where it was made anew or has lost its files, stop "
+                f"its agent and take it off first: `sluice access --forget {host}`"
+            )
+            raise JoinError(message)
+        controller = channel.read(paths.CONTROLLER_KEY, ControllerKey)
+        if controller is None:
+            message = "no controller has published its key: start one (`systemctl start sluice-controller@c1`), then make the token again"
+            raise JoinError(message)
+        sealed = Sealed(seconds=seconds, known_as=known_as, data=seal(locked, controller.value.public, f"token for {host}"))
+        channel.kazoo.know({}, {host: known_as})
+        entry = Entry(at=time.time(), by=trail_queue.me(), what=f"token for {host}, which is to join", outcome=Outcome.DONE)
+        channel.multi([*spending(channel, host), Write(paths.joining(host), sealed, None), trail_queue.write(Role.OPERATOR, entry)])
+        _take_away_expired(channel, channel.made_at(paths.joining(host)))
+    return token
+
+
+def spending(channel: Channel, host: str) -> list[Write]:
+    """Return the writes that spend the token of a host; none where it has none."""
+    path = paths.joining(host)
+    return [Write(each, None, None) for each in deletable(channel, path)] if channel.exists(path) else []
+
+
+def join(file: Path, own: Own) -> None:
+    """Get what the host needs with a token, and write its files; where that is done already, do nothing.
+
+    The token is spent when the host is registered, and not before: until then this machine, which is known by its host's `own` credential,
+    may do it again.
+    """
+    if not file.exists():
+        if endpoints.file().exists():
+            return
+        message = f"{file} is not there, and neither is {endpoints.file()}: {another(own.host)}"
+        raise JoinError(message)
+    token = _read(file)
+    if token.host != own.host:
+        message = f"{file} is a token for {token.host}, and this agent is to serve {own.host}: {another(own.host)}"
+        raise JoinError(message)
+    endpoints.refuse_unreadable(token.tls)
+    purpose = f"answer to {own.host}"
+    private = private_key(own.password, purpose)
+    with Channel(token.zookeeper, token.credential) as channel:
+        facts = channel.read(paths.host(own.host), HostFacts)
+        if facts is not None and facts.value.known_as == own.known_as:
+            return
+        if facts is not None:
+            message = (
+                f"the token for {own.host} was used: {own.host} is registered, at {facts.value.address}, with another credential than "
+                f"this machine's. Where this is to be {own.host} now: `sluice access --forget {own.host}`, by an operator; then "
+                f"{another(own.host)}"
+            )
+            raise JoinError(message)
+        _claim(channel, own.host, public_key(private))
+        data = _answer(channel, own.host)
+    try:
+        bundle = Bundle.model_validate_json(unlock(unseal(data, private, purpose), token.key, f"bundle for {own.host}"))
+    except (SealError, ValidationError) as error:
+        message = f"{file} does not open what waits in the channel for {own.host}: {another(own.host)}"
+        raise JoinError(message) from error
+    _write(bundle, own.host)
+    log.info("has what it needs to join; the token is spent when the host is registered", host=own.host, endpoints=str(endpoints.file()))
+
+
+def _bundle(where: endpoints.Endpoints) -> tuple[Bundle, endpoints.Access]:
+    """Collect what a host needs."""
+    credentials = {role: credential for role in HELD if (credential := where.needed(role)) is not None}
+    passwords = {role: credential.password for role, credential in credentials.items() if credential.password is not None}
+    if where.access is None or not passwords:
+        message = f"{endpoints.file()} names no roles, so there is nothing to join by; `sluice access --make` makes them"
+        raise JoinError(message)
+    kafka_password = brokers(where.kafka_as(User.DRIVER)).kept
+    where.postgres_as(Role.DRIVER)  # to say it now, where the file is not here
+    postgres_users = users_of(where.postgres)
+    bundle = Bundle(
+        # what an earlier version has in the file beyond what is known, a password of Airflow, stays here
+        endpoints=where.model_dump_json(exclude_none=True),
+        credentials=passwords,
+        kafka=None if kafka_password is None else kafka_password.read_text(),
+        postgres=None if postgres_users is None else (postgres_users / Role.DRIVER).read_text(),
+    )
+    return bundle, where.access
+
+
+def _take_away_expired(channel: Channel, now: float | None) -> None:
+    """Delete what nobody can claim any more, by the time at which a node was just made. What was claimed in time waits for its host."""
+    for host in channel.children(paths.JOINING):
+        sealed, made_at = channel.read(paths.joining(host), Sealed), channel.made_at(paths.joining(host))
+        answer = channel.read(paths.answer(host), Answer)
+        is_claimed = answer is not None and answer.value.data is not None
+        is_over = sealed is None or (made_at is not None and now is not None and is_expired(sealed.value, made_at, now))
+        if is_over and not is_claimed:
+            channel.delete(paths.joining(host))
+
+
+def _read(file: Path) -> Token:
+    try:
+        return Token.model_validate_json(file.read_bytes())
+    except (ValidationError, OSError) as error:
+        message = f"{file} is no token that can be read by user {os.geteuid()}: `sluice token` makes one"
+        raise JoinError(message) from error
+
+
+def _claim(channel: Channel, host: str, public: str) -> None:
+    """Be the first to use the token, or find that this machine was."""
+    if not channel.exists(paths.joining(host)):
+        raise JoinError(_gone(host))
+    try:
+        channel.create(paths.claim(host), Claim(public=public, machine=socket.gethostname()))
+    except NotAllowedError as error:  # the node is a later token's, or went in between
+        raise JoinError(_gone(host)) from error
+    claim, claimed_at = channel.read(paths.claim(host), Claim), channel.made_at(paths.claim(host))
+    if claim is None or claimed_at is None:
+        raise JoinError(_gone(host))
+    if claim.value.public != public:
+        message = (
+            f"the token for {host} was used at {shown(claimed_at)} by another machine, which calls itself {claim.value.machine}. Where "
+            f"that was not {host}, somebody has a copy: change the credentials of agent and driver (docs/hosts.md). {another(host)}; the "
+            "one that was used is void then"
+        )
+        raise JoinError(message)
+
+
+def _answer(channel: Channel, host: str) -> str:
+    """Wait for what the controller answers."""
+    waker, until = Waker(channel), time.monotonic() + ANSWER_SECONDS
+    while (answer := channel.read(paths.answer(host), Answer, watch=True)) is None:
+        if not channel.exists(paths.claim(host)):
+            raise JoinError(_gone(host))
+        if time.monotonic() > until:
+            message = (
+                f"no controller has answered {host} for {ANSWER_SECONDS:.0f} s: look whether one leads (`sluice status`), then start this "
+                "agent again; the token is still good for this machine"
+            )
+            raise JoinError(message)
+        waker.wait(LOOK_SECONDS)
+    if answer.value.data is None:
+        raise JoinError(answer.value.refused or _gone(host))
+    return answer.value.data
+
+
+def _gone(host: str) -> str:
+    return f"the token for {host} was used, has expired, or a later one has replaced it: {another(host)}"
+
+
+def _write(bundle: Bundle, host: str) -> None:
+    """Write the host's files, the endpoints file last: where it is, the others are."""
+    try:
+        where = endpoints.Endpoints.model_validate_json(bundle.endpoints)
+    except ValidationError as error:
+        message = f"the endpoints file that waits for {host} is of another version of Sluice: install the one that made the token"
+        raise JoinError(message) from error
+    files: dict[Path, str] = {}
+    if where.access is not None:
+        files |= {where.access.credentials / role: password + "\n" for role, password in bundle.credentials.items()}
+    kafka_password, postgres_users = brokers(signed(where.kafka, User.DRIVER)).kept, users_of(where.postgres)
+    if kafka_password is not None and bundle.kafka is not None:
+        files[kafka_password] = bundle.kafka
+    if postgres_users is not None and bundle.postgres is not None:
+        files[postgres_users / Role.DRIVER] = bundle.postgres
+    files[endpoints.file()] = bundle.endpoints
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_private(path, text)
+        except OSError as error:
+            message = (
+                f"{path} cannot be written by user {os.geteuid()} ({error.strerror}): make its folder this user's; the token is still good "
+                "for this machine"
+            )
+            raise JoinError(message) from error

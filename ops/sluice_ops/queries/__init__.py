@@ -1,0 +1,1 @@
+"""Read-only answers for the CLI and for Airflow: history, figures, progress. Start with `describe`."""

@@ -1,0 +1,205 @@
+"""From one snapshot of the channel to the lines that lists show. Pure: the snapshot and the figures are passed in."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sluice_ops.model.assignment import HostFacts, Unit, UnitKind, UnitObserved, UnitState
+from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.share import Layer
+from sluice_ops.planning.placement.cluster import Rules
+from sluice_ops.planning.placement.shares import Target, limits, target
+from sluice_ops.queries.figures import Figures
+from sluice_ops.queries.lines import DriverLine, HoldLine, HostLine, ShareLine, SlotLine, TierLine, WorkerLine
+from sluice_ops.snapshot.capacity_totals import Wholes
+from sluice_ops.snapshot.view import HostView, TierView, View
+
+_NOT_READ = HostFacts.model_construct(name=HostName("?"), address="?", zone="?", cpu=0, memory=0)
+"""What is shown of a host whose facts cannot be read."""
+_WORKER_STATES = {UnitState.STARTING: "starting", UnitState.STOPPING: "draining", UnitState.EXITED: "lost"}
+
+
+def hosts(view: View) -> list[HostLine]:
+    """Describe every host that an agent has registered."""
+    return [_host(host) for host in view.hosts.values() if host.facts is not None or host.name in view.unread_hosts]
+
+
+def tiers(view: View, figures: Figures) -> list[TierLine]:
+    """Describe every tier, from the pipeline's entry to its end."""
+    ordered = sorted(view.tiers.values(), key=lambda tier: (-tier.spec.distance, tier.spec.name))
+    return [_tier(view, tier, figures) for tier in ordered]
+
+
+def holds(view: View) -> list[HoldLine]:
+    """Describe when tiers were held back, the newest last."""
+    return [HoldLine.model_validate(hold.model_dump(), extra="ignore") for hold in view.holds.last]
+
+
+def behind(lines: list[TierLine]) -> list[str]:
+    """Say which tiers run other code than what was published last."""
+    runs = [f"{line.name} ({line.release})" for line in lines if line.release is not None and line.release != line.published]
+    newest = {line.published for line in lines if line.published is not None}
+    return (
+        [f"Release {', '.join(sorted(newest))} is published; another one runs in {', '.join(runs)}: `sluice upgrade TIER`."] if runs else []
+    )
+
+
+def slots(view: View, figures: Figures) -> list[SlotLine]:
+    """Describe every slot that is assigned."""
+    found = []
+    reading: dict[tuple[str, str, int], list[int]] = {}
+    for host, unit, seen in sorted(_units(view), key=lambda item: item[1].id):
+        if unit.kind is not UnitKind.SLOT:
+            continue
+        address = host.facts.address if host.facts else ""
+        records = reading.setdefault((host.name, unit.tenant, unit.incarnation), figures.records(unit.tenant, unit.incarnation, address))
+        found.append(
+            SlotLine(
+                id=unit.id,
+                host=host.name,
+                tenant=unit.tenant,
+                incarnation=unit.incarnation,
+                state=_slot_state(view, host, unit, seen),
+                pid=seen.pid if seen else None,
+                restarts=seen.restarts if seen else 0,
+                records=records.pop(0) if records else None,
+                exit=seen.exit if seen else None,
+            )
+        )
+    return found
+
+
+def shares(view: View, rules: Rules) -> list[ShareLine]:
+    """Describe what every tenant is entitled to, who says so, and what it has."""
+    rules = replace(rules, wholes=Wholes(view, rules))
+    lines = []
+    for tenant in sorted({*rules.shares, *view.tiers}):
+        holds, share = target(tenant, rules), limits(tenant, rules)
+        held = sum(1 for _, unit, _ in _units(view) if unit.tenant == tenant and unit.kind is UnitKind.SLOT and _counts(view, unit))
+        where = holds.to if holds.extra_to is None else f"{holds.to or 'anywhere'}, {holds.extra} more at {holds.extra_to}"
+        lines.append(
+            ShareLine(
+                tenant=tenant,
+                minimum=share.minimum,
+                target=share.target,
+                maximum=share.maximum,
+                slots=holds.slots,
+                amount=holds.amount,
+                extra=holds.extra,
+                where=where,
+                layer=holds.layer.name.lower(),
+                by=_by(holds),
+                since=holds.since,
+                until=holds.until,
+                held=held,
+            )
+        )
+    return lines
+
+
+def _by(holds: Target) -> str:
+    """Say who set what holds; of tools and maintenance, as such, and where a bound decides, which."""
+    beside = [holds.layer.name.lower()] if holds.layer in {Layer.AUTOSCALER, Layer.MAINTENANCE} else []
+    beside += [] if holds.bound is None else [f"its {holds.bound}"]
+    return f"{holds.owner} ({', '.join(beside)})" if beside else holds.owner
+
+
+def aim(share: ShareLine) -> str:
+    """Write what holds now, with the per cent that it was said in."""
+    return str(share.slots) if isinstance(share.amount, int) else f"{share.slots} ({share.amount})"
+
+
+def _counts(view: View, unit: Unit) -> bool:
+    """Leave out the slots of incarnations that only prepare, or that have handed over."""
+    tier = view.tiers.get(TierName(unit.tenant))
+    return tier is None or tier.owner.owner == unit.incarnation
+
+
+def _units(view: View) -> Iterator[tuple[HostView, Unit, UnitObserved | None]]:
+    for host in view.hosts.values():
+        seen = {unit.id: unit for unit in host.observed.units} if host.observed else {}
+        for unit in host.assignment.units:
+            yield host, unit, seen.get(unit.id)
+
+
+def _host(host: HostView) -> HostLine:
+    facts = host.facts or _NOT_READ
+    units = host.assignment.units
+    return HostLine(
+        name=host.name,
+        zone=facts.zone,
+        state=host.record.seen(live=host.live),
+        slots=tuple(unit.id for unit in units if unit.kind is UnitKind.SLOT),
+        drivers=tuple(unit.id for unit in units if unit.kind is UnitKind.DRIVER),
+        address=facts.address,
+        rack=facts.rack,
+        labels=facts.labels,
+        cpu=facts.cpu,
+        memory=facts.memory,
+        limits=host.observed.limits if host.observed else None,
+        by=host.record.by,
+        since=host.record.since or None,
+        quarantine=host.record.quarantine(host.name),
+    )
+
+
+def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
+    name, owner = tier.spec.name, tier.owner
+    mine = [found for found in _units(view) if found[1].tenant == Tenant(name) and found[1].incarnation == owner.owner]
+    report = tier.reports.get(owner.owner) if owner.owner is not None else None
+    runs = tier.incarnations.get(owner.owner) if owner.owner is not None else None
+    status = view.status.tiers.get(name) if view.status else None
+    progress = figures.tiers.get(name)
+    driver = next(((host, unit, seen) for host, unit, seen in mine if unit.kind is UnitKind.DRIVER), None)
+    return TierLine(
+        name=name,
+        kind=tier.spec.kind,
+        mode=tier.spec.mode,
+        state=status.state if status else (report.state if report else "stopped"),
+        incarnation=owner.owner,
+        release=None if runs is None else runs.release,
+        published=tier.spec.release,
+        partitions=runs.partitions if runs is not None and tier.spec.state else None,
+        driver=DriverLine()
+        if driver is None
+        else DriverLine(host=driver[0].name, state=report.state if report else None, pid=driver[2].pid if driver[2] else None),
+        workers=tuple(
+            WorkerLine(slot=unit.id, host=host.name, state=_slot_state(view, host, unit, seen))
+            for host, unit, seen in mine
+            if unit.kind is UnitKind.SLOT
+        ),
+        next=owner.next,
+        standby=owner.standby,
+        phase=owner.phase,
+        sentence=status.sentence if status else "no controller has said anything yet",
+        error=(status.error if status else None) or (report.error if report else None),
+        rate_in=progress.rate_in if progress else None,
+        rate_out=progress.rate_out if progress else None,
+        lag=progress.lag if progress else None,
+        pressure=status.pressure.sentence if status and status.pressure else None,
+        starved=status.starved.sentence if status and status.starved else None,
+        held_for=owner.held_for,
+        metered=report.metered if report else False,
+        hung=report.hung if report else None,
+        unread=report.unread if report else None,
+        narrow=report.narrow if report else None,
+        latency_ms=progress.latency_ms if progress else None,
+        gap_seconds=report.gap_seconds if report else None,
+    )
+
+
+def _slot_state(view: View, host: HostView, unit: Unit, seen: UnitObserved | None) -> str:
+    if not host.live:
+        return "lost"
+    if seen is None:
+        return "starting"
+    if seen.state is not UnitState.RUNNING:
+        return _WORKER_STATES[seen.state]
+    if unit.tenant == BATCH:
+        return "active"
+    tier = view.tiers.get(TierName(unit.tenant))
+    report = tier.reports.get(unit.incarnation) if tier else None
+    state = report.state if report else State.STARTING
+    if state is State.RUNNING:
+        return "paused" if report is not None and unit.id in report.paused_workers else "active"
+    return "paused" if state in {State.PAUSED, State.READY} else "starting"

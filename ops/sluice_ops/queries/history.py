@@ -1,0 +1,97 @@
+"""The changes and their steps that were posted to the channel, the starts and stops of tiers, and what became of them."""
+
+from sluice_ops.channel import Channel
+from sluice_ops.model import paths
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation
+from sluice_ops.model.incarnation import IncarnationSpec, Timed
+from sluice_ops.operations.connect import open_channel
+from sluice_ops.operations.requests import read_journal, read_result
+from sluice_ops.operations.snapshot import snapshot
+from sluice_ops.planning.placement.pace import asked, widest_gap
+from sluice_ops.queries.formats import clock
+from sluice_ops.queries.lines import ChangeLine, OperationLine
+
+
+def subject(spec: ChangeSpec) -> str:
+    """Say what a change is about: `h2`, `enrich → zone:ec2`, `entry k=2`."""
+    words = [str(word) for word in (spec.host, spec.tier, *spec.workers, spec.shift) if word is not None]
+    if spec.k is not None:
+        words.append(f"k={spec.k}")
+    if spec.partitions is not None:
+        words.append(f"partitions={spec.partitions}")
+    if spec.layer is not None:
+        words.append(f"layer={spec.layer}")
+    words += [f"→ {place}" for place in (spec.to, spec.release) if place is not None]
+    if spec.until is not None:
+        words.append(f"until {clock(spec.until)}")
+    return " ".join(words)
+
+
+def history(change: str | None, last: int) -> list[OperationLine]:
+    """Return the newest operations, the newest last; all of one change, with their journals, when it is named."""
+    with open_channel() as channel:
+        names = channel.children("/operations")
+        found = [read.value for name in names if (read := channel.read(paths.operation(name), Operation)) is not None]
+        found.sort(key=lambda operation: operation.posted_at)
+        if change is not None:
+            found = [operation for operation in found if change in {operation.change, operation.id}]
+        return [_line(channel, operation, journal=change is not None) for operation in found[-last:]]
+
+
+def changes(last: int) -> list[ChangeLine]:
+    """Return the newest changes, starts and stops, the newest last."""
+    view = snapshot()
+    incarnations = (spec for tier in view.tiers.values() for spec in tier.incarnations.values())
+    lines = [*(_change(record) for record in view.changes.values()), *(_timed(*each) for each in asked(incarnations))]
+    return sorted(lines, key=lambda line: line.started_at)[-last:]
+
+
+def _timed(kind: ChangeKind, timed: Timed, spec: IncarnationSpec) -> ChangeLine:
+    unfinished = ChangeState.ABORTED if spec.retired else ChangeState.ACTIVE
+    return ChangeLine(
+        id=f"{kind}-{spec.tier}-{spec.incarnation}",
+        what=f"{kind} {spec.tier}",
+        by=timed.by,
+        state=unfinished if timed.seconds is None else ChangeState.DONE,
+        started_at=timed.at,
+        predicted_seconds=timed.predicted_seconds,
+        seconds=timed.seconds,
+        predicted_gap_seconds=None,
+        gap_seconds=None,
+        steps={},
+    )
+
+
+def _change(record: ChangeRecord) -> ChangeLine:
+    return ChangeLine(
+        id=record.id,
+        what=f"{record.spec.kind} {subject(record.spec)}".strip(),
+        by=record.by,
+        state=record.state,
+        started_at=record.started_at,
+        predicted_seconds=None if record.plan.unpredicted and not record.plan.predicted_seconds else record.plan.predicted_seconds,
+        seconds=None if record.ended_at is None else record.ended_at - record.started_at,
+        predicted_gap_seconds=record.plan.predicted_gap_seconds,
+        gap_seconds=widest_gap(record),
+        steps={str(step): round(seconds, 1) for step, seconds in record.took.items()},
+        abort_predicted_seconds=record.abort_predicted_seconds,
+    )
+
+
+def _line(channel: Channel, operation: Operation, *, journal: bool) -> OperationLine:
+    result = read_result(channel, operation.id)
+    entries = read_journal(channel, operation.id)
+    state = "waiting" if result is None else ("done" if result.ok else "failed")
+    sentence = result.sentence if result is not None else (entries[-1].sentence if entries else "posted, not taken up yet")
+    return OperationLine(
+        id=operation.id,
+        change=operation.change,
+        kind=operation.spec.kind,
+        subject=subject(operation.spec),
+        step=operation.step,
+        by=operation.by,
+        posted_at=operation.posted_at,
+        state=state,
+        sentence=sentence,
+        journal=tuple(entry.sentence for entry in entries) if journal else (),
+    )

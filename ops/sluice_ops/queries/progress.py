@@ -1,0 +1,111 @@
+"""How far a change has come, how long it will take, and whether it is slow or stuck. Pure; what people are shown of it."""
+
+from enum import StrEnum
+
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, Operation, Step
+from sluice_ops.model.ids import ChangeId, Incarnation, TierName
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.resources import Frozen
+from sluice_ops.planning.placement.pace import MOVES, Pace, pace, rest
+from sluice_ops.snapshot.view import View
+
+SLOW = 2.0
+"""So many times the predicted time, and more than SLOW_SECONDS, is slow."""
+SLOW_SECONDS = 30.0
+STUCK_SECONDS = 120.0
+"""Waiting for one and the same thing for so long is stuck."""
+LONG_SECONDS = 600.0
+"""Likewise for what takes its time: a host that reboots, tasks of batch jobs that are let finish."""
+LONG = frozenset({Step.REBOOT, Step.HEALTH, Step.RELEASE})
+
+
+class Verdict(StrEnum):
+    """How it goes."""
+
+    ON_TIME = "on time"
+    SLOW = "slow"
+    STUCK = "stuck"
+
+
+class Progress(Frozen):
+    """A change that is under way."""
+
+    prepared: int
+    """Tiers whose next incarnation is ready, or has taken over."""
+    handed_over: int
+    moves: int
+    """Tiers that it hands over."""
+    seconds: float
+    """Since it began."""
+    seconds_left: float
+    """As far as the last changes tell."""
+    verdict: Verdict
+    waits_for: str | None
+    """What it waits for, in words."""
+    waits_since: float | None
+
+    def sentence(self, now: float) -> str:
+        """Say it in a few words; what it waits for is said elsewhere."""
+        handed = f"{self.handed_over} of {self.moves} tiers handed over, " if self.moves else ""
+        far = f"{handed}about {self.seconds_left:.0f} s left" if self.moves or self.seconds_left else ""
+        if self.verdict is Verdict.STUCK and self.waits_since is not None:
+            how = f"STUCK: it has waited for the same thing for {now - self.waits_since:.0f} s; `sluice abort` goes back to what ran"
+        elif self.verdict is Verdict.SLOW:
+            how = f"slow: {self.seconds:.0f} s have gone"
+        else:
+            how = ""
+        return "; ".join(part for part in (far, how) if part)
+
+
+def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
+    """Look at a change; None for one that has not begun."""
+    change = view.changes.get(identity)
+    if change is None:
+        return None
+    moves = [move.tier for move in change.plan.hand_overs]
+    fewer = sum(move.in_place and move.tier not in change.incarnations for move in change.plan.moves)
+    handed = sum(tier in view.tiers and view.tiers[tier].owner.owner == change.incarnations.get(tier) for tier in moves)
+    ready = sum(tier in view.tiers and _is_ready(view, change, tier) for tier in moves)
+    waiting = next((seen for seen in view.operations.values() if seen.operation.change == identity), None)
+    since = None if waiting is None else waiting.last_at or waiting.operation.posted_at
+    step = None if waiting is None else waiting.operation
+    learnt = pace(view.changes.values())
+    return Progress(
+        prepared=ready,
+        handed_over=handed,
+        moves=len(moves),
+        seconds=now - change.started_at,
+        seconds_left=learnt.seconds(len(moves) - ready, len(moves) - handed, fewer) + _rest(learnt, change, step, now),
+        verdict=_verdict(change, since, now, long=step is not None and (step.step in LONG or _gives_back(view))),
+        waits_for=None if waiting is None else waiting.last,
+        waits_since=since,
+    )
+
+
+def _is_ready(view: View, change: ChangeRecord, tier: TierName) -> bool:
+    seen, number = view.tiers[tier], change.incarnations.get(tier)
+    if number is None:
+        return False
+    report = seen.reports.get(Incarnation(number))
+    return seen.owner.owner == number or (report is not None and report.state in {State.READY, State.RUNNING})
+
+
+def _rest(learnt: Pace, change: ChangeRecord, step: Operation | None, now: float) -> float:
+    """Return what is left besides the moves."""
+    if change.state is not ChangeState.ACTIVE or (change.spec.kind is ChangeKind.UPGRADE and not change.plan.moves):
+        return 0.0
+    so_far = now - step.posted_at if step is not None and step.step not in {*MOVES, Step.PREFLIGHT} else 0.0
+    return max(0.0, learnt.rest.get(change.spec.kind, 0.0) - rest(change) - so_far)
+
+
+def _gives_back(view: View) -> bool:
+    """Tell whether tasks of batch jobs are let finish in slots that have been taken back."""
+    return any(set(host.observed.batch) - set(host.assignment.batch) for host in view.hosts.values() if host.observed is not None)
+
+
+def _verdict(change: ChangeRecord, since: float | None, now: float, *, long: bool) -> Verdict:
+    if since is not None and now - since > (LONG_SECONDS if long else STUCK_SECONDS):
+        return Verdict.STUCK
+    if now - change.started_at > max(SLOW_SECONDS, SLOW * change.plan.predicted_seconds) and not long:
+        return Verdict.SLOW
+    return Verdict.ON_TIME

@@ -1,0 +1,45 @@
+"""The stamps of a snapshot from which time is counted. Pure; called at each look, by the leader and by those who stand by."""
+
+from collections.abc import Iterator
+
+from sluice_ops.model.assignment import driver_id
+from sluice_ops.model.incarnation import State
+from sluice_ops.snapshot.view import TierView, View
+
+
+def stamps(view: View) -> Iterator[float]:
+    """Yield them, some of them repeatedly."""
+    for tier in view.tiers.values():
+        yield from _tier(tier, view)
+    for host in view.hosts.values():
+        record, observed = host.record, host.observed
+        yield record.since
+        if record.until is not None:
+            yield record.until
+        for death in record.deaths:
+            yield death.at
+        if observed is not None and (observed.hurt or observed.starved):
+            yield from (unit.since for unit in observed.hurt)
+            yield from observed.starved.values()
+    for seen in view.operations.values():
+        yield seen.operation.posted_at
+    for change in view.changes.values():
+        yield change.started_at
+        yield change.stepped_at
+    for status in () if view.status is None else view.status.tiers.values():
+        yield from (at for at in (status.down_since, status.drifted_since) if at is not None)
+
+
+def _tier(tier: TierView, view: View) -> Iterator[float]:
+    yield tier.wanted.at
+    for number, spec in tier.incarnations.items():
+        yield spec.created_at
+        yield from (timed.at for timed in (spec.start, spec.stop) if timed is not None)
+        report = tier.reports.get(number)
+        if report is not None:
+            yield report.since
+            yield from (at for state, at in report.history if state is State.RUNNING)
+        host = view.hosts.get(spec.placement.driver)
+        if not spec.retired and host is not None and host.observed is not None:
+            name = driver_id(tier.spec.name, number)
+            yield from (unit.since for unit in host.observed.units if unit.id == name)

@@ -1,1 +1,0 @@
-"""The data plane: tiers, as long-running PySpark Structured Streaming applications."""

@@ -1,0 +1,86 @@
+"""Sluice for authors of pipelines: `from sluice import Pipeline, Tier, Stream`. Everything that a pipeline needs is in `__all__`.
+
+`hits`, the example beside this package, shows how a pipeline is declared. The engine that runs tiers is in `sluice.driver`.
+Names are imported at their first use: a driver starts its JVM before it imports anything else.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sluice.api.declarations import DeclarationError, Pipeline, State, Stream, Tier, Transform
+    from sluice.api.grouping import All, Direct, Fields, Global, Grouping, Local, Shuffle
+    from sluice.api.hooks import Hooks
+    from sluice.api.marks import Marks
+    from sluice.api.sink import Absorbed, Rows, Sink, SinkAwayError, Unfit, Written
+    from sluice.records.joins import joined
+    from sluice.sinks.http import Post
+    from sluice.sinks.table import Latest, Once, Totals
+    from sluice_ops.model.backpressure import Lag, Watermarks
+    from sluice_ops.model.resources import Quantum
+    from sluice_ops.model.tier import Delivery, Kind, Mode, Standby
+
+__all__ = [
+    "Absorbed",
+    "All",
+    "DeclarationError",
+    "Delivery",
+    "Direct",
+    "Fields",
+    "Global",
+    "Grouping",
+    "Hooks",
+    "Kind",
+    "Lag",
+    "Latest",
+    "Local",
+    "Marks",
+    "Mode",
+    "Once",
+    "Pipeline",
+    "Post",
+    "Quantum",
+    "Rows",
+    "Shuffle",
+    "Sink",
+    "SinkAwayError",
+    "Standby",
+    "State",
+    "Stream",
+    "Tier",
+    "Totals",
+    "Transform",
+    "Unfit",
+    "Watermarks",
+    "Written",
+    "joined",
+]
+
+_NAMES_OF_MODULES = {
+    "sluice.api.declarations": ("DeclarationError", "Pipeline", "State", "Stream", "Tier", "Transform"),
+    "sluice.api.grouping": ("All", "Direct", "Fields", "Global", "Grouping", "Local", "Shuffle"),
+    "sluice.api.hooks": ("Hooks",),
+    "sluice.api.marks": ("Marks",),
+    "sluice.api.sink": ("Absorbed", "Rows", "Sink", "SinkAwayError", "Unfit", "Written"),
+    "sluice.records.joins": ("joined",),
+    "sluice.sinks.http": ("Post",),
+    "sluice.sinks.table": ("Latest", "Once", "Totals"),
+    "sluice_ops.model.backpressure": ("Lag", "Watermarks"),
+    "sluice_ops.model.resources": ("Quantum",),
+    "sluice_ops.model.tier": ("Delivery", "Kind", "Mode", "Standby"),
+}
+_MODULES = {name: module for module, names in _NAMES_OF_MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Import a name of the public API when it is used first."""
+    if name not in _MODULES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public API."""
+    return sorted({*globals(), *__all__})

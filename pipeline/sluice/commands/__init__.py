@@ -1,0 +1,1 @@
+"""Commands for pipelines: publish, skip, tables, class data, validation. Start with `publish`."""

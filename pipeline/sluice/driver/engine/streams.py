@@ -1,0 +1,439 @@
+"""The query of a tier that writes streams: every run starts, on its own checkpoint, from what its output tells (decision record 0002)."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from sluice.driver.control.restarts import Restarts
+from sluice.driver.control.wait_for_services import bear, is_away, run_again
+from sluice.driver.engine.contract import Engine, Setting, between, drop_runs, folder_of_run, is_idle, plan, source, wait_for
+from sluice.driver.engine.handover_watch import Handover
+from sluice.driver.engine.initial_read import Reading
+from sluice.driver.engine.intake import Intake, portion
+from sluice.driver.engine.kafka_sink import begin, into_kafka, written
+from sluice.driver.engine.partition_growth import Added
+from sluice.driver.engine.producer_guard import guard
+from sluice.driver.engine.start_place import StartPlace
+from sluice.driver.engine.streams_warm_up import warm_up
+from sluice.driver.positions.realtime_progress import EVERY_SECONDS, Reached
+from sluice.driver.spark.session import EXECUTORS_SECONDS, NoExecutorError, missing
+from sluice.driver.spark.slots import has_job, reading, records_read, why_gone
+from sluice.driver.spark.workers import refuse_too_few
+from sluice.driver.state.checkpoint_disk import require_room
+from sluice.driver.state.checkpoint_store import Folder
+from sluice.driver.state.offset_log import ends
+from sluice.failures import plainly
+from sluice.kafka.output_tail import Tail
+from sluice.kafka.positions import OTHER_NAME, GoneError
+from sluice.kafka.stream_identity import SameStreams, Watch
+from sluice.kafka.truncation import Confirmed, Logs
+from sluice.records import lineage
+from sluice.sinks.ledger import FencedError
+from sluice_ops.model.ids import UnitId
+from sluice_ops.model.incarnation import Receipt
+from sluice_ops.model.routing_epochs import Ways
+from sluice_ops.model.tier import Mode
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+log = structlog.get_logger()
+
+PLANNED_SECONDS = 1.0
+"""At most so long a query that is to end waits for the next one to be planned."""
+ENDED_SECONDS = 1.0
+"""At most so long tasks that were told to end are waited for, before those of the next query are given out."""
+LAST_SECONDS = 10.0
+"""At most so long they are waited for where nothing may come from them any more."""
+
+
+class IntoStreams(Engine):
+    """Records one by one in milliseconds, or in micro-batches."""
+
+    def __init__(self, setting: Setting) -> None:
+        """Prepare; nothing runs yet."""
+        self._setting = setting
+        self._guard = guard(setting.session)
+        self._tail = Tail(setting.tier, setting.streams)
+        self._query: StreamingQuery | None = None
+        self._handover: Handover | None = None
+        self._executors: frozenset[str] = frozenset()
+        """Those that had tasks of the query when it began."""
+        self._paused: frozenset[UnitId] = frozenset()
+        """The workers that were to have none then."""
+        self._own: list[dict[str, int]] = []
+        self._restarts = Restarts(limit=5, seconds=60.0, first_wait=0.2)
+        self._run = -1
+        self._begins: dict[str, int] = {}
+        self._reading = Reading({}, {})
+        self._reached = Reached(time.monotonic)
+        self._settled = 0.0
+        """When it was last looked for what is out by a batch's end, or by measure."""
+        self._metered: dict[str, int] | None = None
+        """It was held back: up to here all is out, and no query runs. Else None."""
+        self._news: dict[str, int] = {}
+        """Up to here all was out when it began to flow again; empty once it is told."""
+        self._confirmed = Confirmed()
+        self._by = ""
+        self._ways: Ways | None = None
+        """Known from when it is told to run until it is held; whoever ran meanwhile may have taken others."""
+        self._added = Added(setting)
+        self._intake = Intake(setting.tier.max_offsets)
+        self._inputs = SameStreams(Watch(setting.identities), setting.receipts, OTHER_NAME)
+
+    def rehearse(self) -> None:
+        """Plan what it puts out."""
+        plan(written(self._setting, source(self._setting, {}, stream=False), "rehearsal", self._added.partitions(self._ways, "")))
+
+    def warm(self, go_on: Callable[[], bool]) -> None:
+        """Run it over recent records, into streams that nobody reads."""
+        warm_up(self._setting, lambda begins, folder: self._start(begins, folder, by="warm-up", suffix=lineage.WARM_UP), go_on)
+
+    def run(self) -> Receipt:
+        """Start from where the output says that everything before is out."""
+        self._query = None
+        metered = self._setting.held() or self._metered is not None
+        before = self._inputs.logs.epochs
+        begins, inputs, outputs = self._place()
+        self._begin(begins, inputs, outputs, metered=metered)
+        logs = self._inputs.logs
+        if before and logs.epochs != before:
+            self._news = begins  # told with the epochs, so that the next incarnation has nothing to find out
+        return Receipt(positions=begins, streams=logs.streams, epochs=logs.epochs, at=time.time())
+
+    def _place(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+        """Return where a run has to start, as the output tells, and where inputs and outputs end."""
+        setting = self._setting
+        setting.writers.claim()
+        setting.streams.renew()
+        ways = self._ways = self._known_ways()
+        setting.ways.say(ways)
+        return StartPlace(setting, self._tail, self._inputs).find([*self._own, ways.since])
+
+    def _begin(self, begins: dict[str, int], inputs: dict[str, int], outputs: dict[str, int], *, metered: bool) -> None:
+        """Begin a run there: one that flows, or one that lets in by measure, and nothing while the tier is held back."""
+        setting = self._setting
+        require_room(Folder(setting.checkpoints))
+        self._own.append(begins)
+        folder, self._by = self._next_run()
+        drop_runs(setting.checkpoints, setting.incarnation, self._run, earlier=setting.owns())
+        self._begins, self._reading = begins, Reading(begins, inputs)
+        self._confirmed = Confirmed()
+        if self._handover is not None:
+            self._handover.stop()
+            self._handover = None
+        self._executors, self._paused = setting.workers.working(), setting.workers.told
+        self._reached, self._settled = Reached(time.monotonic), time.monotonic()
+        setting.flow.metered = metered
+        self._metered = dict(begins) if metered else None
+        if metered:
+            log.info("lets in by measure", by=self._by, begins=begins, behind=self._reading.needed)
+            return
+        if setting.tier.mode is Mode.REALTIME:
+            refuse_too_few(setting.tier.name, len(inputs), setting.workers.awake, setting.workers.threads)
+        setting.flow.unread = None
+        self._handover = Handover(setting.kafka, outputs, self._by, begins, inputs)
+        self._query = self._start(begins, folder, by=self._by)
+        log.info("runs", by=self._by, begins=begins, behind=self._reading.needed)
+
+    def tick(self) -> None:
+        """Stop letting records in when it is held back; else let in what may come, and flow again once all of it is out.
+
+        Begin again on the workers that are to work, where one was paused or woken.
+        """
+        if self._restarts.waiting:
+            return
+        held = self._setting.held()
+        try:
+            if self._query is not None and held:
+                self._query.stop()
+                self.run()
+            elif self._query is not None and self._setting.tier.mode is Mode.REALTIME:
+                self._spread(self._query)
+            if self._query is not None and self._ways is not None and self._added.may_be_used(self._ways, self._by, self.positions):
+                self._take_other_ways(self._query)
+            allowed = self._intake.allowance(time.monotonic(), self._setting.silent(), held=held)
+            if self._metered is not None and allowed > 0:
+                self._let_in(self._metered, allowed, flow=not held)
+        except Exception as error:
+            if not self._restarts.failed(time.monotonic()):
+                raise
+            if self._query is not None:
+                self._query.stop()
+            self._query = None
+            self._setting.flow.restarts += 1
+            log.warning("it failed, and is begun again from what is out", error=plainly(error))
+
+    def _spread(self, before: "StreamingQuery") -> None:
+        """Begin again where a worker was paused or woken, or partitions were added: a realtime tier's tasks last as long as a batch."""
+        told, paused = self._setting.workers.told, self._paused
+        if told - paused:
+            self._free(before)
+        elif told != paused or self._added.may_be_read(len(self._begins)):
+            self._widen(before)
+
+    def _take_other_ways(self, before: "StreamingQuery") -> None:
+        """Put all that there is through by the ways that it has, agree on others, and begin there (decision record 0040).
+
+        Nothing that was put before, by whatever run, comes after that place: nobody reads, and all that was read is out when the job ends.
+        """
+        setting = self._setting
+        before.stop()
+        self._query = None
+        wait_for(setting.workers.is_idle, LAST_SECONDS)
+        if not setting.workers.is_idle():
+            message = f"its tasks have not ended {LAST_SECONDS:.0f} s after they were told to"
+            raise RuntimeError(message)
+        begins, inputs, outputs = self._place()
+        self._begin(begins, inputs, outputs, metered=True)
+        if inputs != begins:
+            self._put_through(begins, inputs)
+        self._metered = inputs
+        ways, self._ways = self._added.heard(), None
+        wider = ways.widened(self._added.counts(), inputs)
+        self._ways = wider if setting.ways.keep(wider) else ways
+        log.info("what comes now is spread over", partitions=self._ways.now, since=inputs)
+        self._added.used()
+        self._begin(inputs, inputs, setting.streams.bounds(setting.outputs).ends, metered=False)
+        self._news = inputs
+
+    def _known_ways(self) -> Ways:
+        """Return the ways that hold for this run: of two runs that may work at once, both have the same."""
+        return self._added.heard() if self._ways is None else self._ways.taking_in(self._added.counts())
+
+    def _free(self, before: "StreamingQuery | None") -> None:
+        """Stop: the worker that is paused is free at once. The query begins on the others at the next look, when that has been said."""
+        if before is not None:
+            before.stop()
+        self._query = None
+        self._restarts.put_off(time.monotonic(), 0.0)
+        wait_for(self._setting.workers.is_idle, ENDED_SECONDS)
+
+    def _widen(self, before: "StreamingQuery") -> None:
+        """Begin on all workers and partitions, in no hurry: the next query is planned while the one before still runs.
+
+        Its tasks wait until those of that one have ended: so there is little time without output, and they are spread evenly.
+        """
+        workers = self._setting.workers
+        with workers.all_spared():
+            try:
+                self._begin(*self._place(), metered=False)
+                wait_for(self._is_planned, PLANNED_SECONDS)
+            finally:
+                before.stop()
+            wait_for(workers.is_idle, ENDED_SECONDS)
+
+    def _is_planned(self) -> bool:
+        """Tell whether the query's first batch waits for threads, or has failed."""
+        query = self._query
+        return query is None or not query.isActive or has_job(self._setting.session, query)
+
+    def _let_in(self, begins: dict[str, int], most: int, *, flow: bool) -> None:
+        """Put so many records through, which are all out then; and flow again when no more wait."""
+        setting = self._setting
+        inputs = setting.streams.bounds(setting.inputs).ends
+        until = portion(begins, inputs, most)
+        self._intake.took(time.monotonic(), sum(until.values()) - sum(begins.values()))
+        if until != begins:
+            self._put_through(begins, until)
+            self._metered = until
+        if flow and until == inputs:
+            self._begin(until, inputs, setting.streams.bounds(setting.outputs).ends, metered=False)
+            self._news = until
+
+    def _put_through(self, begins: dict[str, int], until: dict[str, int]) -> None:
+        """Run one job over what lies between; all of it is out when this returns."""
+        setting = self._setting
+        workers = setting.workers
+        if (there := len(workers.working())) < workers.awake:
+            raise NoExecutorError(missing(there, workers.awake, workers.label))
+        records = written(setting, between(setting, begins, until), self._by, self._added.partitions(self._ways, ""))
+        records.write.format("kafka").options(**into_kafka(setting, self._guard)).save()
+
+    def hold(self) -> Receipt:
+        """Stop; what was put out is read from the output."""
+        self._restarts.begun()
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+        if self._handover is not None:
+            self._handover.stop()
+        logs = self._inputs.logs
+        receipt = Receipt(positions=self._stopped_at(), streams=logs.streams, epochs=logs.epochs, at=time.time())
+        self._ways, self._metered, self._setting.flow.metered, self._setting.flow.away = None, None, False, None
+        return receipt
+
+    def _stopped_at(self) -> dict[str, int]:
+        """Return where it is; where Kafka does not answer, up to where all is known to be out: whoever goes on asks the output again."""
+        try:
+            return self.positions()
+        except Exception as away:
+            if not is_away(away):
+                raise
+            log.warning("where it stops is known once it goes on, for its output cannot be read", away=plainly(away))
+            return self._known()
+
+    def check(self) -> None:
+        """Begin again in place when the query has failed: an executor that died takes the query with it, not the session.
+
+        An executor takes longer to come back than a warm standby takes to begin: where there is one, this incarnation fails.
+        """
+        self._look_at_right()
+        now, error, workers = time.monotonic(), self._failure(), self._setting.workers
+        if error is not None:
+            short = len(workers.working()) < workers.awake
+            bear(error, self._restarts, self._setting.flow, give_up=short and self._setting.relieved())
+            self._query = None
+        late = self._restarts.overdue(now)
+        if late < 0:
+            return
+        there = len(workers.working())
+        if there >= workers.awake:
+            run_again(self.run, self._restarts, self._setting.flow)
+        elif late > EXECUTORS_SECONDS:
+            raise NoExecutorError(missing(there, workers.awake, workers.label))
+
+    def _look_at_right(self) -> None:
+        """Stop at once where another one has the right to write (decision record 0047)."""
+        try:
+            self._setting.writers.look()
+            elected = self._inputs.look() if self._query is not None or self._metered is not None else None
+            if elected:  # the start finds out whether what was read before is still there
+                log.info("leaders of its inputs were elected; it begins again")
+                self._free(self._query)
+            elif elected is not None:
+                self._confirmed.answered()
+        except (FencedError, GoneError):
+            if self._query is not None:
+                self._query.stop()
+            raise
+        except Exception as away:
+            if not is_away(away):
+                raise
+            log.warning("whether it may still write is not known; its executors wait with writing until it is", away=plainly(away))
+
+    def _failure(self) -> Exception | None:
+        """Return why the query has ended, or has to: on another executor Spark would begin a task again with the batch, hours ago."""
+        query = self._query
+        if query is None:
+            return None
+        if not query.isActive:
+            return query.exception() or RuntimeError("the query ended without an error")
+        gone = self._setting.workers.gone(self._executors)
+        if not gone:
+            return None
+        query.stop()
+        return RuntimeError(why_gone(self._setting.session, gone))
+
+    def caught_up(self) -> bool:
+        """Tell whether its output is level with the old run's; where little comes out, whether it has read all that there was.
+
+        One that is held back is level: whoever owns the tier goes on from what is out.
+        """
+        if self._metered is not None:
+            return True
+        if self._query is None or self._handover is None or not self._query.isActive:
+            return False
+        if self._handover.passed():
+            return True
+        if self._handover.behind():
+            return False
+        if self._setting.tier.mode is Mode.BATCH:
+            return is_idle(self._query)
+        return self._reading.is_over(self._setting.session, self._setting.streams)
+
+    def gap(self) -> float | None:
+        """Measured in the time stamps of the output."""
+        return self._handover.gap() if self._handover is not None else None
+
+    def positions(self) -> dict[str, int]:
+        """Read from the last records of the output; where a run has started, everything before was out."""
+        if self._metered is not None:
+            return dict(self._metered)
+        found = self._known()
+        for out in self._tail.last(self._setting.streams.bounds(self._setting.outputs).ends):
+            if out.partition in found:
+                found[out.partition] = max(found[out.partition], out.offset + 1)
+        return found
+
+    def _known(self) -> dict[str, int]:
+        """Return up to where all was out when its run began, or others did, and as far as they have told since."""
+        found = self.floor()
+        for told in self._setting.started():
+            found |= {name: max(offset, found[name]) for name, offset in told.items() if name in found}
+        return found
+
+    def settled(self) -> dict[str, int]:
+        """By what a realtime run's tasks have read, by the batches that were committed, or by measure."""
+        query, now = self._query, time.monotonic()
+        news, self._news = self._reached.news(self._news), {}
+        if query is not None and self._setting.tier.mode is Mode.REALTIME:
+            news = self._reached.look(lambda: reading(self._setting.session, query)) or news
+        if now >= self._settled + EVERY_SECONDS:
+            self._settled = now
+            news = self._reached.news(self._all_out()) or news
+        if self._setting.identities is None:
+            return news
+        self._confirmed.take(news)
+        confirmed = self._confirmed.news()
+        self._inputs.passed(confirmed)
+        return confirmed
+
+    def _all_out(self) -> dict[str, int]:
+        if self._metered is not None:
+            return self._metered
+        last = -1 if self._query is None else self._committed()
+        return {} if last < 0 else ends(Path(self._folder()), last)
+
+    def _committed(self) -> int:
+        """Return the last batch of this run that all of is out; -1 before the first."""
+        return max((int(path.name) for path in (Path(self._folder()) / "commits").glob("[0-9]*")), default=-1)
+
+    def logs(self) -> Logs:
+        """What its last run found."""
+        return self._inputs.logs
+
+    def read(self) -> int | None:
+        """Count what the tasks that run have read since the last batch; executors tell every two seconds."""
+        query, metered = self._query, self._metered
+        if metered is not None:
+            return sum(metered.values())
+        if query is None:
+            return None
+        begins = self._begins
+        if (last := self._committed()) >= 0:
+            begins = begins | ends(Path(self._folder()), last)
+        if self._setting.tier.mode is Mode.BATCH:
+            return sum(begins.values())
+        return sum(begins.values()) + records_read(self._setting.session)[0]
+
+    def floor(self) -> dict[str, int]:
+        """Where its run began, all before was out; by measure, all is out that it has let in."""
+        return dict(self._begins if self._metered is None else self._metered)
+
+    def last_batch(self) -> "StreamingQueryProgress | None":
+        """Ask Spark, while there is a query."""
+        query = self._query
+        return None if query is None else query.lastProgress
+
+    def close(self) -> None:
+        """Its checkpoint is of no use to any other."""
+        shutil.rmtree(self._folder(), ignore_errors=True)
+
+    def _folder(self) -> str:
+        return str(self._setting.checkpoints / f"{self._setting.incarnation}.{self._run}")
+
+    def _next_run(self) -> tuple[str, str]:
+        """Return where it has its checkpoint, and the name that its records carry."""
+        setting = self._setting
+        folder, self._run = folder_of_run(setting.checkpoints, setting.incarnation, self._run + 1)
+        by = f"{setting.tier.name}/{setting.incarnation}"
+        return str(folder), by if self._run == 0 else f"{by}.{self._run}"
+
+    def _start(self, begins: dict[str, int], folder: str, *, by: str, suffix: str = "") -> "StreamingQuery":
+        return begin(self._setting, begins, folder, by, self._added.partitions(self._ways, suffix), self._guard, suffix)

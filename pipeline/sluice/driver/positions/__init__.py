@@ -1,0 +1,1 @@
+"""Progress and lag of a running query. Pure."""

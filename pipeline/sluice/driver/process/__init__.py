@@ -1,0 +1,1 @@
+"""The process of a driver: life, heartbeat, progress report, metrics. Start with `run`."""

@@ -1,0 +1,97 @@
+"""A driver's figures for Prometheus; what each of them means, and what to do when it is off, is in docs/metrics.md."""
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from sluice.driver.control.control_channel import Follow
+from sluice.driver.counters import BOUNDS, Commits, Flow, Waits
+
+
+class DriverMetrics:
+    """Reads at a scrape what the driver knows already; asks nobody."""
+
+    def __init__(self, follow: Follow, flow: Flow) -> None:
+        """Show how an incarnation is, and what has gone through it."""
+        self._follow = follow
+        self._flow = flow
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield everything."""
+        yield from self._life()
+        yield from self._hung()
+        yield from self._records()
+        yield from self._times()
+        yield from _state(self._flow.state)
+        if self._flow.commits is not None:
+            yield from _sink(self._flow.commits)
+
+    def _life(self) -> Iterable[Metric]:
+        report, flow = self._follow.report, self._flow
+        yield _by("sluice_driver_state", "1 for the state that the driver is in.", "state", {report.state: 1})
+        yield GaugeMetricFamily("sluice_driver_owner", "Whether this incarnation owns the tier.", value=self._follow.owns)
+        yield GaugeMetricFamily("sluice_driver_last_look_timestamp_seconds", "When in, out and lag were last measured.", value=flow.looked)
+        yield CounterMetricFamily(
+            "sluice_tier_query_restarts", "Failures of the query that were followed by a new run.", value=flow.restarts
+        )
+
+    def _hung(self) -> Iterable[Metric]:
+        hung, flow = self._flow.hung, self._flow
+        text = "For how long a task has processed nothing though input waits for it; 0 for less than a minute."
+        yield GaugeMetricFamily("sluice_tier_hung_seconds", text, value=0.0 if hung is None else hung.seconds)
+        yield CounterMetricFamily(
+            "sluice_tier_executors_ended", "Executors that were ended because a task of theirs hung.", value=flow.executors_ended
+        )
+
+    def _records(self) -> Iterable[Metric]:
+        flow = self._flow
+        yield _counted("sluice_tier_records_in", "Records of each input stream that are done.", "stream", flow.records_in)
+        yield _counted("sluice_tier_records_out", "Records that came out, by stream or sink.", "to", flow.records_out)
+        yield CounterMetricFamily("sluice_tier_records_quarantined", "Records that were set aside as bad.", value=flow.quarantined)
+        yield _by("sluice_tier_lag_records", "Records of each input stream that wait.", "stream", flow.lag)
+        yield _by("sluice_tier_lag_seconds", "For how long the oldest of them has waited.", "stream", flow.waiting)
+        yield GaugeMetricFamily("sluice_tier_metered", "Whether it was held back and lets records in batch by batch.", value=flow.metered)
+
+    def _times(self) -> Iterable[Metric]:
+        flow, gap = self._flow, self._follow.report.gap_seconds
+        yield _histogram("sluice_tier_latency_seconds", "From a record's arrival in the pipeline to this tier's output.", flow.waits)
+        yield GaugeMetricFamily("sluice_tier_last_output_timestamp_seconds", "When something last came out.", value=flow.last_out)
+        yield GaugeMetricFamily("sluice_tier_gap_seconds", "The largest gap in the output over the hand-over to this one.", value=gap)
+        yield from flow.phases.collect()
+
+
+def _state(held: Mapping[str, tuple[int, int]]) -> Iterable[Metric]:
+    rows = {operator: rows for operator, (rows, _) in held.items()}
+    memory = {operator: memory for operator, (_, memory) in held.items()}
+    yield _by("sluice_tier_state_rows", "Rows that each of Spark's operators holds.", "operator", rows)
+    yield _by("sluice_tier_state_bytes", "Memory that each of Spark's operators holds its state in.", "operator", memory)
+
+
+def _sink(commits: Commits) -> Iterable[Metric]:
+    yield CounterMetricFamily("sluice_tier_records_filtered", "Records that were left out on purpose.", value=commits.filtered)
+    yield CounterMetricFamily("sluice_tier_records_replayed", "Records that had come before, and were dropped.", value=commits.replays)
+    yield CounterMetricFamily("sluice_tier_records_late", "Records that came later than the state takes them.", value=commits.late)
+    yield CounterMetricFamily("sluice_tier_records_lost", "Records that may be lost: they are sent at most once.", value=commits.lost)
+    yield CounterMetricFamily("sluice_tier_sink_retries", "Tries again of a batch that the sink did not take.", value=commits.retries)
+    yield GaugeMetricFamily("sluice_tier_marks", "High-water marks that replays are told by.", value=commits.marks)
+
+
+def _by(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+def _counted(name: str, text: str, label: str, values: Mapping[str, float]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+def _histogram(name: str, text: str, waits: Waits) -> HistogramMetricFamily:
+    bounds = [*(str(bound) for bound in BOUNDS), "+Inf"]
+    buckets = [(bound, float(count)) for bound, count in zip(bounds, waits.counts, strict=True)]
+    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=waits.seconds)

@@ -1,0 +1,134 @@
+"""Reports tasks that hang, and ends their executors after the limit: the query begins again on other executors (decision record 0052).
+
+`progress` calls it every two seconds. An executor with a deadlock in the transform still sends heartbeats, so no other check finds it.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import structlog
+from py4j.protocol import Py4JError
+
+from sluice.driver.counters import HungTask
+from sluice.driver.process.task_progress import Limit, Still, TaskProgress, Work
+from sluice.driver.spark.slots import reading
+from sluice.failures import plainly
+from sluice_ops.model.assignment import HUNG_SINCE
+from sluice_ops.model.tier import Mode
+
+if TYPE_CHECKING:
+    from sluice.driver.engine.contract import Setting
+    from sluice.kafka.reader import Streams
+
+log = structlog.get_logger()
+
+AGAIN_SECONDS = 30.0
+"""Between two tries to end an executor."""
+FRAMES = 12
+"""Of a task's stack that are told."""
+
+
+class TaskWatchdog:
+    """Watches the tasks of one session."""
+
+    def __init__(self, setting: "Setting", streams: "Streams") -> None:
+        """Ask Kafka through `streams` whether records wait."""
+        self._setting, self._streams = setting, streams
+        self._tasks = TaskProgress(setting.tier.hangs_after)
+        self._limit = Limit(setting.tier.hangs_after)
+        self._partitions: dict[int, str] = {}
+        self._looked = time.monotonic()
+        self._again_at = 0.0
+        """Spark's master is not asked before."""
+        self._told: dict[int, str] = {}
+        """The tasks that were told, and since when each has hung."""
+
+    def forget(self) -> None:
+        """Begin anew: the tier runs no more, or for another owner."""
+        self._tasks.forget()
+        self._setting.flow.hung = None
+        self._looked = time.monotonic()
+
+    def look(self, running: Mapping[int, tuple[str, int]], ends: Mapping[str, int]) -> None:
+        """Look at the tasks that run, by place and records read; `ends` of the inputs were asked before."""
+        now = time.monotonic()
+        passed, self._looked = now - self._looked, now
+        hung = [still for still in self._tasks.look(self._works(running), ends, passed, self._counts) if self._input_waits(still)]
+        self._told = {number: since for number, since in self._told.items() if number in {still.work.number for still in hung}}
+        if not hung:
+            self._setting.flow.hung = None
+            return
+        worst = max(hung, key=lambda still: still.seconds)
+        limit = self._limit.now(now)
+        self._tell(worst, limit, len(hung))
+        if limit is not None and worst.seconds >= limit and now >= self._again_at:
+            self._end(worst, now)
+
+    def _works(self, running: Mapping[int, tuple[str, int]]) -> list[Work]:
+        session = self._setting.session
+        queries = session.streams.active if self._setting.tier.mode is Mode.REALTIME else []
+        if not queries:  # one that is held back lets records in by jobs of their own
+            return [Work(number, *seen) for number, seen in running.items()]
+        if not running.keys() <= self._partitions.keys():
+            self._partitions = {task.number: task.partition for query in queries for task in reading(session, query)}
+        return [Work(number, *seen, self._partitions[number]) for number, seen in running.items() if number in self._partitions]
+
+    def _counts(self) -> dict[int, str]:
+        """Return all that the tasks of the last queries have counted so far: rows that Python has given back, and what was shuffled."""
+        store = self._setting.session._jsparkSession.sharedState().statusStore()  # noqa: SLF001 — Python has no public way
+        executions = store.executionsList()
+        numbers = [int(executions.apply(index).executionId()) for index in range(executions.size())]
+        return {number: str(store.executionMetrics(number)) for number in numbers}
+
+    def _input_waits(self, still: Still) -> bool:
+        """Ask Kafka whether a record has waited for a realtime task all the while, or its sender has taken back what came."""
+        if still.work.partition is None or still.end is None or still.work.number in self._told:
+            return True
+        if list(self._streams.ahead({still.work.partition: still.end}, 1)):
+            return True
+        self._tasks.excuse(still)
+        return False
+
+    def _tell(self, worst: Still, limit: float | None, count: int) -> None:
+        number = worst.work.number
+        since = self._told.get(number) or time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - worst.seconds))
+        where = worst.work.place + (f", which reads {worst.work.partition}" if worst.work.partition is not None else "")
+        others = f" and {count - 1} more" if count > 1 else ""
+        consequence = "nothing is done about it (hangs_after is None)" if limit is None else f"its executor is ended after {limit:.0f} s"
+        sentence = (
+            f"{HUNG_SINCE} {since}: input waits, and nothing was processed by a task on {where}{others}; {consequence}; the driver's log "
+            "shows where the task stands"
+        )
+        self._setting.flow.hung = HungTask(worst.seconds, sentence)
+        if number not in self._told:
+            self._told[number] = since
+            log.warning("a task hangs", what=sentence, stands=self._stack(worst.work))
+
+    def _stack(self, work: Work) -> str:
+        """Return where the task stands in its executor's JVM, as far as that answers."""
+        try:
+            dump = self._setting.session.sparkContext._jsc.sc().getTaskThreadDump(work.number, _executor(work))  # noqa: SLF001 — likewise
+            return "its executor does not say" if dump.isEmpty() else _short(str(dump.get().stackTrace().toString()))
+        except Py4JError as error:
+            return plainly(error)
+
+    def _end(self, worst: Still, now: float) -> None:
+        place = worst.work.place
+        log.warning("ends the executor of a task that hangs", executor=place, seconds=round(worst.seconds), stands=self._stack(worst.work))
+        self._again_at = now + AGAIN_SECONDS
+        if not self._setting.session.sparkContext._jsc.sc().killAndReplaceExecutor(_executor(worst.work)):  # noqa: SLF001 — likewise
+            log.warning("Spark's master does not end it; it is asked again", executor=place, seconds=AGAIN_SECONDS)
+            return
+        self._limit.ended(now)
+        self._tasks.forget()
+        self._told.clear()
+        self._setting.flow.executors_ended += 1
+
+
+def _executor(work: Work) -> str:
+    return work.place.rpartition("/")[2]
+
+
+def _short(stack: str) -> str:
+    return "\n".join(stack.splitlines()[:FRAMES])

@@ -1,0 +1,1 @@
+"""Spark for a driver: JVM, session, slots, Python workers. Start with `session`."""

@@ -1,0 +1,1 @@
+"""Checkpoints of state: where they lie, which one is taken, repartitioning. Start with `checkpoints`."""

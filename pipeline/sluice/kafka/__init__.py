@@ -1,0 +1,1 @@
+"""Kafka for tiers: topics, access, producer, reader, positions. Start with `topics`."""

@@ -1,0 +1,1 @@
+"""The hook: Sluice's control channel as a connection of Airflow."""

@@ -1,0 +1,1 @@
+"""Notifiers: alerts of runbooks."""

@@ -1,0 +1,1 @@
+"""Operators that runbooks are made of. Start with `steps`."""

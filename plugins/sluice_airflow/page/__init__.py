@@ -1,0 +1,1 @@
+"""Sluice's page in Airflow's interface. Start with `app`."""

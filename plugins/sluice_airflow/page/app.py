@@ -1,0 +1,30 @@
+"""The page `Sluice` in Airflow's menu: hosts, tiers and the change under way, read from the channel. Mounted by the plugin."""
+
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from sluice_airflow.hooks.channel import shared
+from sluice_airflow.page.access import READER
+from sluice_airflow.page.overview import overview
+from sluice_ops.channel import ChannelAwayError, ConflictError
+
+app = FastAPI(title="Sluice", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[READER])
+
+
+@app.get("/")
+def page() -> HTMLResponse:
+    """Return the page; it asks for the state itself, every few seconds."""
+    return HTMLResponse(files("sluice_airflow.page").joinpath("page.html").read_text())
+
+
+@app.get("/state")
+def state() -> JSONResponse:
+    """Return everything that the page shows; 503 while ZooKeeper is away."""
+    try:
+        content: dict[str, Any] = overview(shared.get())
+    except (ChannelAwayError, ConflictError, FileNotFoundError) as error:
+        return JSONResponse({"away": str(error)}, status_code=503)
+    return JSONResponse(content)

@@ -1,0 +1,107 @@
+"""The channel's state in the shape of the page: hosts, tiers, the change under way. Reads only."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sluice_ops.channel import Channel
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostFacts, HostRecord, Observed
+from sluice_ops.model.change import ChangeRecord
+from sluice_ops.model.ids import TierName
+from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord
+from sluice_ops.model.status import ControllerStatus
+from sluice_ops.model.tier import TierSpec
+
+SHOWN = 10
+"""Changes that the page lists."""
+
+
+def overview(channel: Channel) -> dict[str, Any]:
+    """Return all of it."""
+    found = channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+    status = None if found is None else found.value
+    return {
+        "controller": None if status is None else {"leader": status.leader, "sentence": status.sentence},
+        "hosts": list(_hosts(channel)),
+        "tiers": sorted((_tier(channel, name, status) for name in channel.children("/tiers")), key=_entry_first),
+        "changes": _changes(channel),
+    }
+
+
+def _entry_first(tier: dict[str, Any]) -> tuple[int, str]:
+    return (-int(tier["distance"]), str(tier["name"]))
+
+
+def _hosts(channel: Channel) -> Iterator[dict[str, Any]]:
+    """Yield all hosts; each question is put for all of them together."""
+    names = channel.children("/hosts")
+    below = channel.children_many([paths.host(name) for name in names])
+    facts = channel.read_many([paths.host(name) for name in names], HostFacts)
+    records = channel.read_many([paths.host_record(name) for name in names], HostRecord)
+    observed = channel.read_many([paths.observed(name) for name in names], Observed)
+    for name, nodes, said, written, seen in zip(names, below, facts, records, observed, strict=True):
+        record = HostRecord() if written is None else written.value
+        yield {
+            "name": name,
+            "zone": "" if said is None else said.value.zone,
+            "labels": [] if said is None else list(said.value.labels),
+            "state": record.seen(live=paths.LIVE in nodes).value,
+            "by": record.by,
+            "units": [] if seen is None else [{"id": unit.id, "state": unit.state.value} for unit in seen.value.units],
+        }
+
+
+def _tier(channel: Channel, name: str, status: ControllerStatus | None) -> dict[str, Any]:
+    spec = channel.read(paths.tier(name), TierSpec)
+    owner = channel.read(paths.owner(name), OwnerRecord)
+    number = None if owner is None else owner.value.owner
+    placed = None if number is None else channel.read(paths.incarnation(name, number), IncarnationSpec)
+    report = None if number is None else channel.read(paths.report(name, number), IncarnationReport)
+    line = None if status is None else status.tiers.get(TierName(name))
+    return {
+        "name": name,
+        "kind": "" if spec is None else spec.value.kind.value,
+        "mode": "" if spec is None else spec.value.mode.value,
+        "distance": 0 if spec is None else spec.value.distance,
+        "state": "unknown" if line is None else line.state.value,
+        "sentence": "" if line is None else line.sentence,
+        "error": "" if line is None else line.error or "",
+        "incarnation": number,
+        "next": None if owner is None else owner.value.next,
+        "standby": None if owner is None else owner.value.standby,
+        "phase": "" if owner is None else owner.value.phase.value,
+        "driver": "" if placed is None else placed.value.placement.driver,
+        "workers": [] if placed is None else list(placed.value.placement.slots),
+        "gap_seconds": None if report is None else report.value.gap_seconds,
+    }
+
+
+def _changes(channel: Channel) -> list[dict[str, Any]]:
+    """Return the last changes, the newest first, with what the journal of each one's operations says."""
+    found = []
+    for name in channel.children("/changes"):
+        record = channel.read(paths.change(name), ChangeRecord) if paths.change(name) != paths.LOCK else None
+        if record is not None:
+            found.append(record.value)
+    found.sort(key=lambda change: change.started_at, reverse=True)
+    return [
+        {
+            "id": change.id,
+            "what": " ".join(
+                str(part)
+                for part in (
+                    change.spec.kind.value, change.spec.host, change.spec.tier, *change.spec.workers, change.spec.to, change.spec.k,
+                    change.spec.shift, change.spec.release, change.spec.partitions,
+                )
+                if part is not None
+            ),
+            "state": change.state.value,
+            "by": change.by,
+            "started_at": change.started_at,
+            "ended_at": change.ended_at,
+            "moves": [
+                {"tier": move.tier, "driver": move.after.driver, "workers": list(move.after.slots)} for move in change.plan.moves
+            ],
+        }
+        for change in found[:SHOWN]
+    ]  # fmt: skip

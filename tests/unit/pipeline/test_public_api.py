@@ -1,0 +1,16 @@
+"""The public API: complete, and nothing is imported before it is used."""
+
+import subprocess
+import sys
+
+import sluice
+
+
+def test_every_name_of_the_public_api_can_be_imported():
+    assert all(getattr(sluice, name) is not None for name in sluice.__all__)
+    assert set(sluice.__all__) <= set(dir(sluice))
+
+
+def test_importing_the_package_imports_nothing_else():
+    done = subprocess.run([sys.executable, "-c", "import sys, sluice; print(*sys.modules)"], capture_output=True, text=True, check=True)
+    assert not {"pyspark", "psycopg", "httpx", "pydantic"} & set(done.stdout.split())
