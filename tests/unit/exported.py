@@ -25,7 +25,7 @@ from sluice_ops.model.status import Starved, TierState, TierStatus
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 from sluice_ops.process.metrics_server import registry
 from sluice_ops.snapshot.view import HostView, OperationView, TierView, View
-from tests.unit.agent.test_reconcile import driver, slot
+from tests.unit.sluice_ops.agent.test_reconcile import driver, slot
 
 DRAIN = ChangeSpec(kind=ChangeKind.DRAIN, host=HostName("h2"))
 ENTRY, H1, H2 = TierName("entry"), HostName("h1"), HostName("h2")

@@ -22,8 +22,8 @@ from sluice_ops.model.ids import HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import State
 from sluice_ops.process import metrics_server
 from tests.simulation.memory import MemoryChannel
-from tests.unit.agent.test_reconcile import driver
 from tests.unit.exported import agent_metrics, controller_metrics, driver_metrics, scraped
+from tests.unit.sluice_ops.agent.test_reconcile import driver
 
 DRIVER = Exporter(role=Role.DRIVER, address="127.0.0.1:0", host=HostName("h1"), tier=TierName("entry"), incarnation=Incarnation(4))
 

@@ -1,9 +1,0 @@
-"""A pipeline for tests: a realtime tier and one in micro-batches, each with a warm standby."""
-
-from dataclasses import replace
-
-from sluice.api.declarations import Pipeline
-from sluice_ops.model.tier import Standby
-from tests.integration.pipeline.outliving import PIPELINE as WITHOUT
-
-PIPELINE = Pipeline(tuple(replace(tier, standby=Standby.WARM) for tier in WITHOUT.tiers if tier.name in {"enter", "store"}))

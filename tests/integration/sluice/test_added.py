@@ -1,0 +1,109 @@
+"""Partitions are added to a tier's outputs while it runs, and it is killed: what is put again goes the way that it went, on real Kafka."""
+
+import json
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from sluice.api.marks import first_seen
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import IncarnationSpec, State
+from tests.integration.sluice.test_streams import Record, once, records
+from tests.lab import Lab, until
+
+PIPELINE_MODULE = "tests.integration.sluice.spread"
+SPREAD = ("shuffled", "by-who", "everywhere")
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
+
+
+@contextmanager
+def fed(lab: Lab) -> Iterator[list[int]]:
+    """Feed some twenty numbers a second; all of them are in what it yields."""
+    producer, stop = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"}), threading.Event()
+    numbers: list[int] = []
+
+    def feed() -> None:
+        while not stop.wait(0.05):
+            number = len(numbers)
+            producer.produce("raw", json.dumps({"n": number, "who": f"user-{number // 4 % 23}"}), partition=number % 4)
+            producer.poll(0)
+            numbers.append(number)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    try:
+        yield numbers
+    finally:
+        stop.set()
+        thread.join()
+        assert producer.flush(30) == 0
+
+
+def retired(lab: Lab, tier: str, number: int) -> None:
+    """Write down that an incarnation's units are gone, as the controller does."""
+    found = lab.channel.read(paths.incarnation(tier, number), IncarnationSpec)
+    assert found is not None
+    lab.channel.put(paths.incarnation(tier, number), found.value.model_copy(update={"retired": True}))
+
+
+def new(found: list[Record]) -> list[str]:
+    """Return the origins that a table that adds up would take for new."""
+    paths = [f"{record.headers['path']}/{record.partition}" for record in found]
+    origins = [record.headers["origin"] for record in found]
+    return [origins[row] for row in first_seen({}, paths, origins)]
+
+
+def test_no_record_takes_two_ways_and_the_keys_keep_their_order(lab: Lab) -> None:
+    lab.cold("spread", 1, "h1")
+    lab.wait("spread", 1, State.RUNNING)
+    with fed(lab) as numbers:
+        until("much is out", lambda: len(records(lab, "by-who")) > 300)
+        admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+        for each in admin.create_partitions([NewPartitions(name, 5) for name in SPREAD]).values():
+            each.result()
+        lab.driver("spread", 1).send_signal(signal.SIGKILL)
+        lab.retire("spread", 1)
+        retired(lab, "spread", 1)
+        lab.cold("spread", 2, "h2")
+        lab.wait("spread", 2, State.RUNNING)
+        said = until("it says what it does not use", lambda: (report := lab.report("spread", 2)) is not None and report.narrow)
+        assert "by-who has 5 partitions and 4 of them get records" in said
+        until("it uses them", lambda: (report := lab.report("spread", 2)) is not None and report.ways is not None and report.ways.turn == 1)
+        until("what comes now goes there too", lambda: any(record.partition == 4 for record in records(lab, "by-who")))
+        lab.kill_executor("spread", 2)
+        until("it is begun again in place", lambda: "begun again in place" in lab.log("spread", 2))
+    until("all is out", lambda: all(len(once(records(lab, name))) >= len(numbers) for name in SPREAD))
+    report = lab.report("spread", 2)
+    assert report is not None
+    assert report.ways is not None
+    since = report.ways.since
+    lab.own("spread", None)
+    lab.retire("spread", 2)
+    for name in SPREAD:
+        found = records(lab, name)
+        assert len(found) > len(once(found)), "there were replays"
+        assert sorted(new(found)) == sorted({record.headers["origin"] for record in found}), f"{name}: each is new once"
+        assert len({(record.headers["origin"], record.partition) for record in found}) == len(once(found)), "and goes one way"
+        later = {record.partition for record in found if _offset(record) >= since[f"raw/{_raw(record)}"]}
+        assert later == {0, 1, 2, 3, 4}
+        assert 4 not in {record.partition for record in found if _offset(record) < since[f"raw/{_raw(record)}"]}
+    seen = defaultdict[tuple[str, int], list[int]](list)
+    for record in sorted(once(records(lab, "by-who")), key=_offset):
+        seen[record.value["who"], _raw(record)].append(record.partition)
+    assert all(len(set(ways)) <= 2 and ways.count(ways[0]) == ways.index(ways[-1]) for ways in seen.values() if ways[0] != ways[-1])
+    assert any(ways[0] != ways[-1] for ways in seen.values()), "some keys have moved"
+
+
+def _raw(record: Record) -> int:
+    return int(record.headers["path"])
+
+
+def _offset(record: Record) -> int:
+    return int(record.headers["origin"].split(":")[1])

@@ -1,0 +1,123 @@
+"""Partitions are added to a tier's inputs and outputs while the tier is being handed over, by a controller and agents that are real."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from sluice.kafka.reader import Streams
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import OwnerRecord, Phase
+from tests.integration.sluice.asking import operated, site_of, sluice, tier_line
+from tests.integration.sluice.oracle import check, followed, stored
+from tests.integration.sluice.test_workers import KNOWN_SECONDS, giving
+from tests.lab import HOSTS, Lab, until
+
+PIPELINE_MODULE = "tests.integration.sluice.outliving"
+TIERS = ("enter", "store")
+USED_SECONDS = 240.0
+"""A tier uses new partitions of its output once it has run alone for a minute, and looks for them once a minute."""
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def site() -> str:
+    """Give the realtime tier eight threads, for as many partitions, and each host room for all."""
+    said = site_of("enter: {minimum: 2, target: 2, maximum: 3}, store: {minimum: 1, target: 1, maximum: 1}")
+    return said.replace("cpu: 4, memory: 4g", "cpu: 8, memory: 12g")
+
+
+@pytest.fixture(scope="module")
+def running(lab: Lab) -> Iterator[Lab]:
+    with operated(lab):
+        for tier in TIERS:
+            sluice(lab, "start", tier)
+        for tier in TIERS:
+            until(f"{tier} runs", lambda tier=tier: tier_line(lab, tier)["state"] == "running")
+        yield lab
+
+
+def counts(lab: Lab) -> dict[str, int]:
+    """Return how many partitions each stream has now."""
+    with closing(Streams(lab.where.kafka)) as streams:
+        return {stream: streams.partitions(stream) for stream in ("raw", "numbers")}
+
+
+def add(lab: Lab, **partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    for made in admin.create_partitions([NewPartitions(stream, count) for stream, count in partitions.items()]).values():
+        made.result()
+
+
+def move(lab: Lab, tier: str, phase: Phase, act: Callable[[], None]) -> Any:
+    """Migrate a tier to a host where it is not, do something once its hand-over is in this phase, and return how it went."""
+    line = tier_line(lab, tier)
+    here = {line["driver"]["host"], *(worker["host"] for worker in line["workers"])}
+    target = next(host for host in HOSTS if host not in here)
+
+    def in_phase() -> bool:
+        assert not asked.done(), asked.result()
+        record = lab.channel.read(paths.owner(tier), OwnerRecord)
+        return record is not None and record.value.next is not None and record.value.phase is phase
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(sluice, lab, "migrate", tier, target)
+        until(f"the hand-over of {tier} is in {phase}", in_phase)
+        act()
+        done = asked.result()
+    until(f"{tier} runs", lambda: tier_line(lab, tier)["state"] == "running")
+    assert (tier_line(lab, tier)["driver"]["host"] == target) is done["ok"], done
+    return done
+
+
+@contextmanager
+def under_load(lab: Lab) -> Iterator[Callable[..., None]]:
+    """Give records all the while, to all partitions that there are; yield what adds some. Everything is checked at the end."""
+    first, partitions = stored(lab), [counts(lab)["raw"]]
+
+    def added(**streams: int) -> None:
+        add(lab, **streams)
+        time.sleep(KNOWN_SECONDS)
+        partitions[0] = streams.get("raw", partitions[0])
+
+    with followed(lab, *TIERS):
+        with giving(lab, first=first, partitions=lambda: partitions[0]) as given:
+            until("records come out", lambda: stored(lab) > first)
+            yield added
+        check(lab, first + len(given), partitions_added=True)
+
+
+def test_the_move_goes_through_and_each_record_goes_one_way(running: Lab) -> None:
+    lab = running
+    with under_load(lab) as added:
+        assert move(lab, "enter", Phase.PREPARE, lambda: added(raw=6, numbers=5))["ok"]
+        assert move(lab, "enter", Phase.CUT, lambda: added(raw=8, numbers=6))["ok"]
+        assert move(lab, "store", Phase.PREPARE, lambda: added(numbers=7))["ok"]
+
+        def used() -> bool:
+            with closing(Streams(lab.where.kafka)) as streams:
+                ends = streams.bounds(["numbers"]).ends
+            return len(ends) == 7 and all(ends.values())
+
+        until("all partitions of the output get records", used, USED_SECONDS)
+
+
+def test_where_a_realtime_tier_lacks_threads_the_move_fails_by_name_and_the_owner_goes_on(running: Lab) -> None:
+    lab = running
+    with under_load(lab) as added:
+        owner = tier_line(lab, "enter")["incarnation"]
+        done = move(lab, "enter", Phase.PREPARE, lambda: added(raw=10))
+        assert not done["ok"]
+        assert "sluice scale enter 3" in json.dumps(done), json.dumps(done)
+        assert tier_line(lab, "enter")["incarnation"] == owner
+        before = stored(lab)
+        until("records flow on", lambda: stored(lab) > before)
+        until("it says what it does not read", lambda: "sluice scale enter 3" in (tier_line(lab, "enter")["unread"] or ""))
+        scaled = sluice(lab, "scale", "enter", "3")
+        assert scaled["ok"], json.dumps(scaled)

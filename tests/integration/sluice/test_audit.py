@@ -1,0 +1,340 @@
+"""The audit of streams on real Kafka and PostgreSQL: what balances is left alone, and one record in ten thousand is missed by name.
+
+And what publishing does to tiers that are not declared any more, which the audit then forgets.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import psycopg
+import pytest
+import structlog
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from hits.counts import CAMPAIGN_COUNTS
+from hits.outbound import DELIVERED
+from sluice.api import declarations
+from sluice.audit import stream_audit
+from sluice.audit.__main__ import Auditor
+from sluice.commands import publish
+from sluice.kafka.reader import Streams
+from sluice.sinks.batches import Batch
+from sluice.sinks.ledger import Ledger
+from sluice_ops.channel import Channel
+from sluice_ops.model import paths
+from sluice_ops.model.access import Role
+from sluice_ops.model.incarnation import TierWanted
+from sluice_ops.model.status import Loss
+from sluice_ops.operations import requests
+from tests.integration.sluice.auditing import COUNT, PIPELINE, Kafka, Lossy, begun, dropping, hits, lines, losses, rows
+from tests.lab import ROOT, Lab, until
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_a_stream_that_lacks_one_record_in_ten_thousand_is_told_by_its_offset(lab: Lab) -> None:
+    entry, kafka, now = PIPELINE.tier("entry"), Kafka(lab.where), time.time()
+    auditor = begun(lab, entry)
+    kafka.fill("raw", COUNT)
+    kafka.put("hits", "entry/1", "raw/0", (offset for offset in range(COUNT) if offset not in {7777, 8000}), now)
+    kafka.put("raw.quarantine", "entry/1", "raw/0", [8000], now, acked=0)
+    kafka.put("raw.quarantine", "other/1", "raw/0", [7777], now)
+    assert auditor.look() == [], "nothing is claimed yet: the run may still put it out"
+    auditor.close()
+    auditor = Auditor((entry,), lab.where)  # one that was restarted goes on from the book, and waits for a claim that it has seen itself
+    kafka.put("hits", "entry/1", "raw/0", range(COUNT, COUNT + 2), now)
+    kafka.put("hits", "entry/1", "raw/0", range(COUNT + 2, COUNT + 4), now)
+    (missing,) = auditor.look()
+    assert "1 records of raw/0 were read by entry and have not come out: offsets 7777;" in missing.sentence
+    assert lines(lab, "entry") == {"raw/0": (COUNT + 3, 0)}
+    assert losses(lab, "entry") == [("raw/0:7777", 1)]
+    kafka.put("hits", "entry/2", "raw/0", range(COUNT - 100, COUNT + 4), now)
+    assert auditor.look() == [], "a replay is no loss"
+    assert lines(lab, "entry")["raw/0"][1] == 104
+    assert losses(lab, "entry") == [("raw/0:7777", 1)]
+    told_and_settled(lab, auditor, missing.sentence)
+    auditor.close()
+
+
+def told_and_settled(lab: Lab, auditor: Auditor, sentence: str) -> None:
+    """A loss is in the channel, where its tier's supervision sees it, until somebody settles it; another one's stale word goes too."""
+    with Channel(lab.where.zookeeper) as channel, psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        auditor.tell()
+        found = channel.read(paths.loss("entry"), Loss)
+        assert found is not None
+        assert found.value.sentence == sentence
+        auditor.tell()
+        assert channel.exists(paths.loss("entry"))
+        connection.execute("UPDATE losses SET settled_at = now(), settled_by = 'anna'")
+        with closing(Auditor((PIPELINE.tier("entry"),), lab.where)) as later:
+            later.tell()
+        assert not channel.exists(paths.loss("entry"))
+
+
+def test_what_a_sender_has_not_committed_is_not_complete_and_marks_of_its_transactions_are_not_waited_for(lab: Lab) -> None:
+    entry, kafka = PIPELINE.tier("entry"), Kafka(lab.where)
+    sender = Producer({"bootstrap.servers": lab.where.kafka, "transactional.id": "sender"})
+    sender.init_transactions(30)
+    with closing(Auditor((entry,), lab.where)) as auditor, closing(Streams(lab.where.kafka)) as streams:
+
+        def complete(looks: int) -> float:
+            for _ in range(looks):
+                assert auditor.look() == []
+            return auditor.metrics.complete["entry"]
+
+        kafka.fill("raw", 1)
+        kafka.put("hits", "entry/3", "raw/0", range(streams.bounds(["raw"]).ends["raw/0"]), time.time())
+        assert complete(2) > 0
+        first, opened = streams.bounds(["raw"]).ends["raw/0"], time.time()
+        sender.begin_transaction()
+        for _ in range(10):
+            sender.produce("raw", b"{}", partition=0)
+        sender.flush(30)
+        assert complete(4) <= time.time()
+        assert complete(4) <= opened, "ten records have arrived that nobody may read yet"
+        sender.commit_transaction(30)
+        committed = time.time()
+        assert complete(4) <= opened
+        kafka.put("hits", "entry/3", "raw/0", range(first, first + 10), time.time())
+        assert complete(6) > committed, "nothing comes after the mark of the transaction, and nothing has to"
+
+
+def test_a_tier_that_is_taken_out_is_forgotten_and_one_whose_stream_is_renamed_begins_anew(lab: Lab) -> None:
+    enrich, kafka, now = PIPELINE.tier("enrich"), Kafka(lab.where), time.time()
+    auditor = begun(lab, enrich)
+    kafka.put("enriched", "enrich/7", "hits/1", range(10), now)
+    assert auditor.look() == []
+    auditor.close()
+    renamed = replace(enrich, outputs=(declarations.Stream("hits", "id string"),))
+    with closing(Auditor((renamed,), lab.where)) as other:
+        assert other.look() == []
+        assert other.look() == []
+        assert other._audits["enrich"].done() == {"hits/1": 10}, "what had come out has"
+    assert lines(lab, "enrich")
+    with closing(Auditor((PIPELINE.tier("entry"),), lab.where)) as other:
+        other.tell()
+    assert not lines(lab, "enrich")
+
+
+def test_a_tier_that_leaves_records_out_on_purpose_is_not_judged(lab: Lab) -> None:
+    enrich, kafka, now = replace(PIPELINE.tier("enrich"), filters=True), Kafka(lab.where), time.time()
+    auditor = begun(lab, enrich)
+    kafka.put("enriched", "enrich/1", "hits/0", range(0, 100, 2), now)
+    kafka.put("enriched", "enrich/1", "hits/0", [100], now)
+    assert auditor.look() == []
+    assert lines(lab, "enrich")["hits/0"] == (51, 0)
+    auditor.close()
+
+
+def transacted(lab: Lab) -> int:
+    """Put ten records into raw/0, five in each of two transactions, between them three that are taken back; return the first offset.
+
+    Of the 15 places from there on 5 and 9 have a mark, 6 to 8 what was taken back.
+    """
+    with closing(Streams(lab.where.kafka)) as streams:
+        first = streams.bounds(["raw"]).ends["raw/0"]
+    producer = Producer({"bootstrap.servers": lab.where.kafka, "transactional.id": "outside"})
+    producer.init_transactions(30)
+    for count, taken_back in ((5, False), (3, True), (5, False)):
+        producer.begin_transaction()
+        for number in range(count):
+            producer.produce("raw", str(number), partition=0)
+        producer.flush(30)
+        if taken_back:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    return first
+
+
+def test_where_a_sender_uses_transactions_only_records_are_missed(lab: Lab) -> None:
+    first, kafka, now = transacted(lab), Kafka(lab.where), time.time()
+    committed = {*range(first, first + 5), *range(first + 10, first + 15)}
+    entry = PIPELINE.tier("entry")
+    with closing(begun(lab, entry)) as auditor:
+        kafka.put("hits", "entry/8", "raw/0", sorted(committed - {first + 12}), now)
+        kafka.put("hits", "entry/8", "raw/0", [first + 15], now)
+        (missing,) = auditor.look()
+    assert f"1 records of raw/0 were read by entry and have not come out: offsets {first + 12};" in missing.sentence
+    uncounted = replace(CAMPAIGN_COUNTS, counted=())
+    counts = replace(PIPELINE.tier("counts"), name="direct", inputs=PIPELINE.tier("entry").inputs, sink=uncounted)
+    insert = (
+        "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
+        " VALUES ('direct', 1, %s, %s, %s, %s, %s, %s, 0, 0)"
+    )
+    with closing(begun(lab, counts)) as auditor, psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        connection.execute(insert, (0, json.dumps({"raw/0": first}), json.dumps({"raw/0": first + 9}), 9, 5, 4))
+        assert auditor.look() == []
+        connection.execute(insert, (1, json.dumps({"raw/0": first + 9}), json.dumps({"raw/0": first + 15}), 6, 4, 2))
+        (missing,) = auditor.look()
+    assert "was given 6 records and 1 of them went nowhere" in missing.sentence
+
+
+def test_partitions_that_are_added_are_looked_at(lab: Lab) -> None:
+    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    for made in admin.create_topics([NewTopic("grown", num_partitions=1, replication_factor=-1)]).values():
+        made.result()
+    tier = replace(PIPELINE.tier("entry"), name="growing", outputs=(declarations.Stream("grown", "id string"),))
+    with closing(begun(lab, tier)) as auditor:
+        for made in admin.create_partitions([NewPartitions("grown", 4)]).values():
+            made.result()
+        kafka.put("grown", "growing/1", "raw/1", range(100), now)
+        kafka.put("grown", "growing/1", "raw/1", range(100, 104), now)
+        assert auditor.look() == []
+    assert lines(lab, "growing") == {"raw/1": (104, 0)}
+
+
+def wanted(channel: Channel, tier: str) -> bool | None:
+    found = channel.read(paths.wanted(tier), TierWanted)
+    return None if found is None else found.value.running
+
+
+def test_a_tier_that_is_not_declared_any_more_is_stopped_until_it_is_declared_again(lab: Lab) -> None:
+    specs = {spec.name: spec for spec in declarations.load("hits").specs()}
+    names = {str(name) for name in specs}
+    with Channel(lab.where.zookeeper, lab.where.credential(Role.ADMIN)) as channel:
+        channel.put(paths.tier("gone"), specs[min(specs)])
+        requests.want(channel, "gone", by="anna", running=True)
+        requests.want(channel, min(names), by="anna", running=False)
+        assert publish.retire(channel, names) == ["gone"]
+        assert wanted(channel, "gone") is False
+        assert publish.retire(channel, names) == [], "it is said once"
+        assert publish.retire(channel, {*names, "gone"}) == []
+        assert wanted(channel, "gone") is True
+        assert wanted(channel, min(names)) is False, "what a person stopped stays stopped"
+        channel.delete(paths.tier("gone"))
+        channel.delete(paths.wanted(min(names)))
+
+
+def test_what_was_put_out_while_nobody_looked_is_read_in_steps_and_judged_alike(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    stamped = NewTopic("stepped", num_partitions=4, replication_factor=-1, config={"message.timestamp.type": "CreateTime"})
+    for made in admin.create_topics([stamped]).values():
+        made.result()
+    tier = replace(PIPELINE.tier("entry"), name="stepping", outputs=(declarations.Stream("stepped", "id string"),))
+    monkeypatch.setattr(stream_audit, "BACKLOG", 500)
+    monkeypatch.setattr(stream_audit, "STEP_MS", 5_000)
+    kafka.put("stepped", "stepping/5", "raw/2", [0], now - 1)
+    with closing(begun(lab, tier)) as auditor, closing(Streams(lab.where.kafka)) as streams:
+        kafka.fill("raw", 3000, partition=2)
+        for first in range(1, 3000, 100):
+            kafka.put("stepped", "stepping/5", "raw/2", (each for each in range(first, first + 100) if each != 777), now + first / 50)
+        lost, reached = [], []
+        while streams.bounds(["stepped"]).ends.items() - auditor._audits["stepping"]._read.items():  # type: ignore[union-attr]
+            lost += auditor.look()
+            reached.append(auditor._audits["stepping"].done()["raw/2"])
+    assert len(reached) > 5
+    assert reached == sorted(reached)
+    assert [each.place for each in lost] == ["raw/2:777"]
+
+
+def new_tier(lab: Lab, name: str) -> declarations.Tier:
+    """Return a tier that reads `raw` and writes a new stream of its own name, with one partition."""
+    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    for made in admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=-1)]).values():
+        made.result()
+    return replace(PIPELINE.tier("entry"), name=name, outputs=(declarations.Stream(name, "id string"),))
+
+
+def since(lab: Lab, tier: str) -> list[tuple[int, bool]]:
+    with psycopg.connect(lab.where.postgres) as connection:
+        return connection.execute("SELECT since, partial = '' FROM audit WHERE tier = %s", (tier,)).fetchall()
+
+
+def test_a_tier_is_audited_from_its_first_record_however_late(lab: Lab) -> None:
+    tier, kafka, an_hour_ago = new_tier(lab, "latecomer"), Kafka(lab.where), time.time() - 3600
+    kafka.fill("raw", 110, partition=3)
+    put_out = (offset for offset in range(100) if offset not in {0, 50})
+    kafka.put("latecomer", "latecomer/1", "raw/3", put_out, an_hour_ago, partitions=1)
+    kafka.put("latecomer", "latecomer/1", "raw/3", range(100, 104), an_hour_ago, partitions=1)
+    with closing(Auditor((tier,), lab.where)) as auditor:
+        (missing,) = auditor.look()
+    assert "2 records of raw/3 were read by latecomer and have not come out: offsets 0, 50;" in missing.sentence
+    assert lines(lab, "latecomer") == {"raw/3": (102, 0)}
+    assert since(lab, "latecomer") == [(0, True)]
+
+
+def test_where_old_output_is_gone_the_audit_notes_where_it_began(lab: Lab) -> None:
+    tier, kafka, now = new_tier(lab, "truncated"), Kafka(lab.where), time.time()
+    kafka.fill("raw", 110, partition=3)
+    kafka.put("truncated", "truncated/1", "raw/3", range(100), now, partitions=1)
+    admin = AdminClient({"bootstrap.servers": lab.where.kafka})
+    for deleted in admin.delete_records([TopicPartition("truncated", 0, 90)]).values():
+        deleted.result()
+    with closing(Auditor((tier,), lab.where)) as auditor:
+        assert auditor.look() == []
+        kafka.put("truncated", "truncated/1", "raw/3", range(100, 104), now, partitions=1)
+        assert auditor.look() == []
+    assert since(lab, "truncated") == [(100, False)]
+
+
+def test_what_came_out_and_was_gone_before_it_was_looked_at_is_neither_balanced_nor_lost(lab: Lab) -> None:
+    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    for made in admin.create_topics([NewTopic("passing", num_partitions=1, replication_factor=-1)]).values():
+        made.result()
+    tier = replace(PIPELINE.tier("entry"), name="passing", outputs=(declarations.Stream("passing", "id string"),))
+    with closing(begun(lab, tier)) as auditor:
+        kafka.put("passing", "passing/1", "raw/1", range(10), now, partitions=1)
+        assert auditor.look() == []
+        kafka.put("passing", "passing/1", "raw/1", range(10, 100), now, partitions=1)
+        for deleted in admin.delete_records([TopicPartition("passing", 0, 80)]).values():
+            deleted.result()
+        assert auditor.look() == []
+        kafka.put("passing", "passing/1", "raw/1", range(100, 104), now, partitions=1)
+        assert auditor.look() == []
+        assert auditor._audits["passing"].done() == {"raw/1": 104}
+    assert lab.ask("SELECT unseen FROM audit WHERE tier = 'passing'") == [(90,)]
+
+
+def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> None:
+    """By the audit as it runs, where tiers' supervision sees it: of a stream, of a table's rows, of totals."""
+    with psycopg.connect(lab.where.postgres) as connection:
+        connection.execute("TRUNCATE delivered, campaign_counts, ledger, tier_epochs, marks, audit, audit_read, frontier, losses")
+    kafka, tiers, told = Kafka(lab.where), ("enrich", "outbound", "counts"), dict[str, float]()
+    with closing(Streams(lab.where.kafka)) as streams, auditing(lab), Channel(lab.where.zookeeper) as channel:
+        looked = "SELECT count(DISTINCT tier) FROM audit_read WHERE tier IN ('enrich', 'outbound', 'counts')"
+        until("the audit has looked at all three", lambda: lab.ask(looked) == [(3,)])
+        with psycopg.connect(lab.where.postgres) as connection:  # what other tests left in these streams
+            connection.execute("UPDATE losses SET settled_at = now(), settled_by = 'test'")
+        until("no loss is told", lambda: not any(channel.exists(paths.loss(tier)) for tier in tiers))
+        first = streams.bounds(["hits"]).ends["hits/3"]
+        kafka.put("enriched", "enrich/40", "hits/3", range(first), time.time())  # what other tests left there comes out
+        begins = streams.bounds(["enriched"]).ends
+        kafka.fill("hits", first + COUNT + 2, partition=3)
+        begun = time.monotonic()
+        put = [first + each for each in range(COUNT + 1) if each != 7777]
+        kafka.put("enriched", "enrich/40", "hits/3", put, time.time())
+        batch = Batch(begins, streams.bounds(["enriched"]).ends)
+        lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({f"0:{put[4321]}"}))
+        with closing(Ledger(lab.where.postgres, "outbound", 1, lossy)) as ledger:
+            ledger.write(batch, rows(put), epoch=1)
+        with closing(Ledger(lab.where.postgres, "counts", 1, dropping(f"0:{put[99]}"))) as ledger:
+            ledger.write(batch, hits(put), epoch=1)
+        while len(told) < len(tiers) and time.monotonic() < begun + 60:
+            kafka.put("enriched", "enrich/40", "hits/3", [put[-1] + 1], time.time())  # the tier goes on, once in a while
+            told |= {tier: time.monotonic() - begun for tier in tiers if tier not in told and channel.exists(paths.loss(tier))}
+            time.sleep(0.2)
+        said = {tier: loss.value.sentence for tier in tiers if (loss := channel.read(paths.loss(tier), Loss)) is not None}
+    structlog.get_logger().info("told after seconds", **told)
+    assert told.keys() == set(tiers), f"told within a minute: {told}"
+    assert f"offsets {put[7776] + 1};" in said["enrich"]
+    assert "1 records that outbound was given" in said["outbound"]
+    assert "wrote 10000 rows, and views + clicks + buys of campaign_counts grew by 9999" in said["counts"]
+
+
+@contextmanager
+def auditing(lab: Lab) -> Iterator[None]:
+    """Run the audit as the platform does."""
+    with (lab.home / "audit.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-m", "sluice.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0, (lab.home / "audit.log").read_text()

@@ -1,0 +1,223 @@
+"""The audit of tables on real Kafka and PostgreSQL: rows, totals and the ledger itself, with one record in ten thousand missing."""
+
+import json
+import time
+from contextlib import closing
+from dataclasses import replace
+from threading import Event, Thread
+
+import psycopg
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from hits.counts import CAMPAIGN_COUNTS
+from hits.outbound import DELIVERED
+from sluice.api import declarations
+from sluice.audit.__main__ import Auditor
+from sluice.kafka.reader import Streams
+from sluice.sinks.batches import Batch
+from sluice.sinks.ledger import Counts, Ledger
+from sluice.sinks.table import Once, Totals
+from sluice_ops.cli.audit import verdict
+from sluice_ops.queries.figures import read_figures
+from tests.integration.sluice.auditing import COUNT, PIPELINE, Kafka, Lossy, begun, dropping, ends, hits, lines, losses, rows
+from tests.lab import Lab
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None:
+    with psycopg.connect(lab.where.postgres) as connection:
+        connection.execute("TRUNCATE delivered, ledger, tier_epochs, audit, audit_read, losses")
+    outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.where), time.time()
+    fresh = replace(outbound, inputs=(declarations.Stream("enriched", "id string"),))
+    shift = Streams(lab.where.kafka).bounds(["enriched"]).ends
+
+    def at(offset: int) -> dict[str, int]:
+        return {name: shift[name] + end for name, end in ends(offset).items()}
+
+    auditor = begun(lab, fresh)
+    kafka.put("enriched", "enrich/9", "hits/0", range(20_000, 20_000 + 2 * COUNT), now)
+    first, second = range(20_000, 20_000 + COUNT), range(20_000 + COUNT, 20_000 + 2 * COUNT)
+    good = Ledger(lab.where.postgres, "outbound", 1, DELIVERED)
+    good.write(Batch(at(0), at(COUNT)), rows(first), epoch=1)
+    good.close()
+    assert auditor.look() == []
+    lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({f"0:{second[1234]}"}))
+    bad = Ledger(lab.where.postgres, "outbound", 1, lossy)
+    kafka.put("enriched.quarantine", "outbound/1", "enriched/0", [second[9], second[9]], now)  # one twice, and another went nowhere
+    bad.write(Batch(at(COUNT), at(2 * COUNT)), rows(set(second) - {second[9], second[10]}), epoch=1, quarantined=2)
+    bad.close()
+    (missing,) = auditor.look()
+    assert "2 records that outbound was given in batches 1 to 1 are not in delivered; the first may be enriched/2:" in missing.sentence
+    assert [count for _, count in losses(lab, "outbound")] == [2]
+    assert auditor.look() == []
+    auditor.close()
+
+
+def test_a_replay_writes_batches_of_the_tier_that_move_nothing_and_are_held_against_the_table(lab: Lab) -> None:
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        connection.execute("TRUNCATE delivered, ledger, tier_epochs, audit, audit_read, losses")
+        outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.where), time.time()
+        fresh = replace(outbound, inputs=(declarations.Stream("enriched", "id string"),))
+        shift = Streams(lab.where.kafka).bounds(["enriched"]).ends
+        places = [{name: shift[name] + end for name, end in ends(offset).items()} for offset in (0, 100, 200)]
+        auditor = begun(lab, fresh)
+        kafka.put("enriched", "enrich/9", "hits/0", range(60_000, 60_200), now)
+        first, second = range(60_000, 60_100), range(60_100, 60_200)
+        with closing(Ledger(lab.where.postgres, "outbound", 1, DELIVERED)) as owner, closing(auditor):
+            owner.write(Batch(places[0], places[1]), rows(first), epoch=5)
+            connection.execute("DELETE FROM delivered WHERE origin = '0:60007'")
+            (missing,) = auditor.look()
+            assert missing.records == 1
+            saved: list[Counts] = []
+            with closing(Ledger(lab.where.postgres, "outbound", 1, DELIVERED)) as replay:
+                done = replay.replay(100, rows(first), number=7, quarantined=0, save=lambda _, counts: saved.append(counts))
+            assert saved == [done]
+            assert (done.rows_in, done.rows_out, done.replays) == (100, 1, 99)
+            owner.write(Batch(places[1], places[2]), rows(second), epoch=5)  # neither refused, nor read again
+            assert auditor.look() == []
+            written = connection.execute("SELECT batch, replay, begins = ends FROM ledger ORDER BY batch").fetchall()
+            assert written == [(0, None, False), (1, 7, True), (2, None, False)]
+            assert connection.execute("SELECT batch FROM delivered WHERE origin = '0:60007'").fetchall() == [(1,)], "the archive finds it"
+            lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({"0:60300"}))
+            with closing(Ledger(lab.where.postgres, "outbound", 1, lossy)) as replay:
+                replay.replay(2, rows([60_300, 60_301]), number=8, quarantined=0, save=lambda *_: None)
+            (missing,) = auditor.look()
+            assert "batch 3 of outbound wrote 2 rows, and 1 are in the table" in missing.sentence
+
+
+def verdict_of(lab: Lab, tier: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("SLUICE_ENDPOINTS", str(lab.home / "endpoints.json"))
+    figures = read_figures()
+    return next(verdict(line, figures.lost(tier)) for line in figures.audit if line.tier == tier)
+
+
+def test_totals_that_grow_by_other_than_their_rows_are_told_whatever_was_there_or_is_folded(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = PIPELINE.tier("counts")
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection, closing(Auditor((counts,), lab.where)) as auditor:
+        connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, marks, audit, audit_read, losses")
+        connection.execute("INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 70, 7, 0)")  # before anybody looked
+        assert auditor.look() == []
+        done = iter(range(0, 10 * COUNT, COUNT))
+        at = -COUNT
+
+        def write(sink: Totals, owner: int) -> list[str]:
+            nonlocal at
+            at = next(done)
+            with closing(Ledger(lab.where.postgres, "counts", owner, sink)) as ledger:
+                ledger.write(Batch({"enriched/0": at}, {"enriched/0": at + COUNT}), hits(range(at, at + COUNT)), epoch=owner)
+            return [missing.sentence for missing in auditor.look()]
+
+        assert write(CAMPAIGN_COUNTS, 1) == []
+        assert verdict_of(lab, "counts", monkeypatch) == "balanced by its sums"
+        (said,) = write(dropping("0:14321"), 2)
+        assert said == (
+            "batches 1 to 1 of counts wrote 10000 rows, and views + clicks + buys of campaign_counts grew by 9999: rows are missing, "
+            "or somebody has changed it by hand"
+        )
+        assert [count for _, count in losses(lab, "counts")] == [1]
+        assert write(CAMPAIGN_COUNTS, 3) == [], "it is told once"
+        connection.execute("UPDATE ledger SET batch = 2, rows_in = 30000, rows_out = 30000, ends = ends WHERE batch = 2")
+        connection.execute("DELETE FROM ledger WHERE batch < 2")  # as it is folded
+        connection.execute("DELETE FROM campaign_counts")  # what is old is taken out
+        assert write(CAMPAIGN_COUNTS, 4) == []
+        with closing(Auditor((counts,), lab.where)) as later:
+            assert later.look() == [], "the book remembers"
+        connection.execute("UPDATE campaign_counts SET buys = buys + 3")
+        (missing,) = auditor.look()
+        assert missing.records == 3
+        assert missing.sentence.startswith(
+            "no batch of counts wrote rows, and views + clicks + buys of campaign_counts grew by 3: rows were"
+        )
+
+
+def test_totals_are_compared_as_of_one_commit_while_they_are_written(lab: Lab) -> None:
+    tier = replace(PIPELINE.tier("counts"), name="busy", sink=replace(CAMPAIGN_COUNTS, name="busy_counts"))
+    assert isinstance(tier.sink, Totals)
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for statement in tier.sink.statements() * 2:  # published again
+            connection.execute(statement)
+    over, at = Event(), 0
+
+    def write() -> None:
+        nonlocal at
+        with closing(Ledger(lab.where.postgres, "busy", 1, tier.sink)) as ledger:  # type: ignore[arg-type]
+            while not over.is_set():
+                ledger.write(Batch({"enriched/0": at}, {"enriched/0": at + 7}), hits(range(at, at + 7)), epoch=1)
+                at += 7
+
+    writer = Thread(target=write)
+    with closing(begun(lab, tier)) as auditor:
+        writer.start()
+        found = [missing for _ in range(50) for missing in auditor.look()]
+        over.set()
+        writer.join()
+    assert found == []
+    assert at > 7 * 50
+
+
+def test_batches_that_do_not_follow_on_each_other_and_records_that_go_nowhere_are_told(lab: Lab) -> None:
+    Kafka(lab.where).fill("enriched", 20)
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, audit, audit_read, losses")
+        insert = (
+            "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
+            " VALUES ('counts', 1, %s, %s, %s, %s, %s, %s, 0, 0)"
+        )
+        counts = PIPELINE.tier("counts")
+        auditor = begun(lab, counts)
+        connection.execute(insert, (0, '{"enriched/0": 0}', '{"enriched/0": 10}', 10, 10, 0))
+        connection.execute(insert, (1, '{"enriched/0": 15}', '{"enriched/0": 20}', 5, 4, 1))
+        connection.execute("INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 14, 0, 0)")
+    said = [missing.sentence for missing in auditor.look()]
+    assert "batch 1 of counts begins with offset 15 of enriched/0, the one before it ended at 10: 5 records were skipped" in said[0]
+    assert "was given 5 records and 1 of them went nowhere" in said[1]
+    assert lines(lab, "counts") == {"enriched/0": (15, 0)}
+    assert losses(lab, "counts") == [("enriched/0:10", 5), ("enriched/0:15", 1)]
+    auditor.close()
+    with closing(Auditor((counts,), lab.where)) as later:
+        assert later.look() == [], "the book remembers"
+
+
+def test_a_ledger_that_was_begun_anew_is_looked_at(lab: Lab) -> None:
+    tier = replace(PIPELINE.tier("counts"), name="renewed")
+    insert = (
+        "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
+        " VALUES ('renewed', 1, %s, %s, %s, %s, %s, 0, 0, 0)"
+    )
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for number in range(3):
+            begins, ends = json.dumps({"enriched/0": 100 * number}), json.dumps({"enriched/0": 100 * number + 100})
+            connection.execute(insert, (number, begins, ends, 100, 100))
+        with closing(begun(lab, tier)) as auditor:
+            connection.execute("DELETE FROM ledger WHERE tier = 'renewed'")
+            connection.execute(insert, (0, '{"enriched/0": 0}', '{"enriched/0": 7}', 7, 7))
+            assert auditor.look() == []
+            assert auditor._audits["renewed"].done() == {"enriched/0": 7}, "not what it was before"
+
+
+def test_what_retention_took_before_it_was_looked_at_is_neither_balanced_nor_lost(lab: Lab) -> None:
+    """One record that has expired hid all others of a look."""
+    admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
+    for made in admin.create_topics([NewTopic("expiring", num_partitions=1, replication_factor=-1)]).values():
+        made.result()
+    sink = Once("expired", {"id": "text"})
+    tier = replace(PIPELINE.tier("outbound"), name="late", inputs=(declarations.Stream("expiring", "id string"),), sink=sink)
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for statement in sink.statements():
+            connection.execute(statement)
+    with closing(begun(lab, tier)) as auditor, closing(Ledger(lab.where.postgres, "late", 1, sink)) as ledger:
+        kafka.put("expiring", "enrich/9", "hits/0", range(100), now, partitions=1)
+        left_out = rows(offset for offset in range(100) if offset not in {5, 70})
+        ledger.write(Batch({"expiring/0": 0}, {"expiring/0": 100}), replace(left_out, columns={"id": left_out.origins}), epoch=1)
+        with psycopg.connect(lab.where.postgres, autocommit=True) as connection:  # its writer counts what it has dropped
+            connection.execute("UPDATE ledger SET rows_out = 100, filtered = 0 WHERE tier = 'late'")
+        for deleted in admin.delete_records([TopicPartition("expiring", 0, 20)]).values():
+            deleted.result()
+        (missing,) = auditor.look()
+    assert (missing.records, missing.place) == (1, "expiring/0:70")
+    assert lab.ask("SELECT unseen FROM audit WHERE tier = 'late'") == [(20,)]

@@ -1,0 +1,64 @@
+"""Three brokers, one of which ends, in order or killed, while records flow: they flow on, and the set and the order are kept."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sluice_ops.model.incarnation import State
+from tests.brokers import NODES, Three
+from tests.integration.sluice.delivered import delivered_once_in_order, numbered
+from tests.integration.sluice.test_holes import origins
+from tests.lab import Lab, opened, until
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
+TIERS = {"entry": "h1", "enrich": "h2", "counts": "h3", "outbound": "h3"}
+STREAMS = ("raw", "hits", "enriched")
+RATE = 100
+FLOWS_SECONDS = 30.0
+"""So soon after a broker has ended what was fed since then is delivered."""
+ROUNDS: tuple[Callable[[Three, int], None], ...] = (Three.kill, Three.stop, Three.kill)
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Three]:
+    made = Three(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def lab(three: Three, tmp_path: Path) -> Iterator[Lab]:
+    home = tmp_path / "home"
+    home.mkdir()
+    with opened(home, "hits", "hosts: []\nreplication: 3\n", kafka=three.address) as made:
+        yield made
+
+
+def test_records_flow_on_whichever_broker_ends(lab: Lab, three: Three) -> None:
+    for tier, host in TIERS.items():
+        lab.cold(tier, 1, host)
+        lab.wait(tier, 1, State.RUNNING)
+    lab.feed(RATE)
+    until("records are delivered", lambda: lab.delivered()[0] > 5 * RATE)
+    for number, end in enumerate(ROUNDS):
+        node = three.leader(STREAMS[number])
+        before, ended = lab.delivered()[0], time.monotonic()
+        end(three, node)
+        until("records flow on without it", lambda before=before: lab.delivered()[0] > before + 5 * RATE, 120)
+        flows = time.monotonic() - ended
+        print(f"broker {node}, which leads {STREAMS[number]}, {end.__name__}: {5 * RATE} more records after {flows:.1f} s")  # noqa: T201
+        assert flows < FLOWS_SECONDS
+        assert three.count() == len(NODES) - 1, "it is still away"
+        three.start(node)
+        until("it is back", lambda: three.count() == len(NODES), 120)
+        until("every replica is in sync", lambda: all(three.all_in_sync(stream) for stream in STREAMS), 120)
+    fed = lab.fed()
+    delivered_once_in_order(lab, numbered(fed))
+    until("the counts agree", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)])
+    assert all(way == sorted(way) for way in origins(lab)), "each partition's records came first in their order"
+    for tier in TIERS:
+        report = lab.report(tier, 1)
+        assert report is not None
+        assert report.state is State.RUNNING, "the same driver all the while"

@@ -1,0 +1,186 @@
+"""Tiers that call a service over HTTP which fails, does not answer, or answers late: each record reaches it once, or at most once."""
+
+import json
+import os
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from confluent_kafka import Producer
+
+from sluice.api import declarations
+from sluice.audit.__main__ import Auditor
+from sluice.kafka.reader import Streams
+from sluice.sinks.http import ANSWER_SECONDS
+from sluice_ops.queries import figures
+from tests.integration.sluice.calling import AT_RISK
+from tests.integration.sluice.given import ends
+from tests.lab import Lab, until
+
+PIPELINE_MODULE = "tests.integration.sluice.calling"
+TAKES_SECONDS = 0.02
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+
+
+class Service(ThreadingHTTPServer):
+    """Takes each key once, however often it is sent, and is in trouble with some numbers."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.posts: dict[str, list[float]] = defaultdict(list)
+        self.taken: Counter[tuple[str, int]] = Counter()
+        self.keys: set[str] = set()
+        self.lock = threading.Lock()
+
+    def post(self, key: str) -> int:
+        """Note a POST; return which one of its key it is, from 1 on."""
+        with self.lock:
+            self.posts[key].append(time.monotonic())
+            return len(self.posts[key])
+
+    def take(self, path: str, key: str, number: int) -> None:
+        with self.lock:
+            if key not in self.keys:
+                self.keys.add(key)
+                self.taken[path, number] += 1
+
+    def numbers(self, path: str) -> Counter[int]:
+        with self.lock:
+            return Counter({number: count for (where, number), count in self.taken.items() if where == path})
+
+    def times(self, sink: str) -> dict[str, list[float]]:
+        with self.lock:
+            return {key: list(times) for key, times in self.posts.items() if key.startswith(f"{sink}:")}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Service
+
+    def do_POST(self) -> None:
+        number, key = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["n"], self.headers["Idempotency-Key"]
+        turn = self.server.post(key)
+        kind = number % 50
+        time.sleep(TAKES_SECONDS)
+        if kind == 1 and turn <= 4:
+            self.answer(500)
+        elif kind == 2 and turn == 1:
+            self.answer(429, after=1)
+        elif kind == 5:
+            self.answer(422)
+        else:
+            self.server.take(self.path, key, number)
+            if kind == 3 and turn == 1:
+                self.close_connection = True  # it has taken it, and nobody hears of that
+            else:
+                time.sleep(ANSWER_SECONDS + 1 if number == 4 and turn == 1 else 0)
+                self.answer(200)
+
+    def answer(self, status: int, after: int | None = None) -> None:
+        with suppress(OSError):
+            self.send_response(status)
+            if after is not None:
+                self.send_header("Retry-After", str(after))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 — the parent's word
+        pass
+
+
+@pytest.fixture(scope="module", autouse=True)
+def service() -> Iterator[Service]:
+    with Service() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        os.environ["SLUICE_TEST_SERVICE"] = f"http://127.0.0.1:{server.server_port}"
+        yield server
+        del os.environ["SLUICE_TEST_SERVICE"]
+        server.shutdown()
+        thread.join()
+
+
+def put(lab: Lab, until: int) -> None:
+    """Put the numbers that are not there yet, so that each is at the offset `number // 4` of partition `number % 4`."""
+    with closing(Streams(lab.where.kafka)) as streams:
+        first = sum(streams.bounds(["raw"]).ends.values())
+    producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})
+    for number in range(first, until):
+        producer.produce("raw", json.dumps({"n": number}), partition=number % 4)
+    assert producer.flush(30) == 0
+
+
+def done(lab: Lab, tier: str) -> bool:
+    with closing(Streams(lab.where.kafka)) as streams:
+        return ends(lab, tier) == streams.bounds(["raw"]).ends
+
+
+def sums(lab: Lab, tier: str) -> dict[str, int]:
+    """Return what the ledger says of a tier."""
+    names = ("rows_in", "rows_out", "filtered", "quarantined", "replays", "lost")
+    found = lab.ask(f"select tier, {', '.join(f'sum({name})' for name in names)} from ledger group by tier")  # noqa: S608
+    return next(dict(zip(names, map(int, row[1:]), strict=True)) for row in found if row[0] == tier)
+
+
+def test_a_service_in_trouble_gets_each_record_once(lab: Lab, service: Service) -> None:
+    put(lab, 300)
+    lab.cold("call", 1, "h1")
+    until("the first are taken", lambda: len(service.numbers("/crm")) > 20)
+    until("one is taken that was answered late", lambda: len(service.times("crm").get("crm:0:1", ())) > 1)
+    lab.driver("call", 1).kill()
+    lab.retire("call", 1)
+    put(lab, 400)
+    lab.cold("call", 2, "h1")
+    until("all are done", lambda: done(lab, "call"))
+    refused = {number for number in range(400) if number % 50 == 5}
+    assert service.numbers("/crm") == Counter(set(range(400)) - refused), "each once, by its key"
+    assert sums(lab, "call") == {
+        "rows_in": 400, "rows_out": 400 - len(refused), "filtered": 0, "quarantined": len(refused), "replays": 0, "lost": 0,
+    }  # fmt: skip
+    assert {row[0] for row in lab.ask("select (record->>'n')::int from crm_refused where status = 422")} == refused
+    times = service.times("crm")
+    waits = [after - before for before, after in zip(times["crm:1:75"], times["crm:1:75"][1:], strict=False)]
+    assert len(waits) >= 4, "301 was answered with 500 four times"
+    assert [wait >= least for wait, least in zip(waits, (0.1, 0.2, 0.4, 0.8), strict=False)] == [True] * 4, "each time it waits longer"
+    lab.own("call", None)
+    lab.retire("call", 2)
+
+
+def test_at_most_once_nothing_is_sent_twice_and_what_may_be_lost_is_told(
+    lab: Lab, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICE_ENDPOINTS", str(lab.home / "endpoints.json"))
+    put(lab, 400)
+    with closing(Auditor((declarations.load(PIPELINE_MODULE).tier("notify"),), lab.where)) as auditor:
+        assert auditor.look() == []
+        lab.cold("notify", 1, "h2")
+        until("it is in the middle of a batch", lambda: len(service.times("bell")) > AT_RISK + AT_RISK // 4)
+        lab.driver("notify", 1).kill()
+        lab.retire("notify", 1)
+        assert lab.ask("select count(*) from intents") == [(1,)], "it was killed with a batch under way"
+        put(lab, 500)
+        lab.cold("notify", 2, "h3")
+        until("all are done", lambda: done(lab, "notify"))
+        assert auditor.look() == [], "nobody is woken for what was agreed to"
+    posts, taken, said = service.times("bell"), service.numbers("/bell"), sums(lab, "notify")
+    # 429 says that the record was not taken, so it is sent again; all others were sent one time
+    busy = {f"bell:{number % 4}:{number // 4}" for number in range(500) if number % 50 == 2}
+    assert max(len(times) for key, times in posts.items() if key not in busy) == 1
+    assert max(taken.values()) == 1
+    refused = said["quarantined"]
+    assert said["rows_in"] == 500 == said["rows_out"] + said["lost"] + refused
+    missing = 500 - len(taken) - sum(1 for number in range(500) if number % 50 == 5)
+    assert 0 < missing <= said["lost"]
+    alone = sum(1 for number in range(500) if number % 50 in {1, 3} or number == 4)
+    assert said["lost"] <= AT_RISK + alone
+    (told,) = (line for line in figures.read_figures().audit if line.tier == "notify")
+    assert told.unknown == said["lost"]
+    lab.own("notify", None)
+    lab.retire("notify", 2)

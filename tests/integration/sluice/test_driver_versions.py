@@ -1,0 +1,91 @@
+"""Drivers of two versions beside each other, on real Spark with records flowing: upgraded by a hand-over, and back again.
+
+A driver of the older version that ZooKeeper does not reach is stopped by its successor of the newer one.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.kafka.reader import Streams
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import State
+from sluice_ops.model.stream_writers import VALID_SECONDS
+from tests.ensemble import Link
+from tests.integration.sluice.oracle import check, stored
+from tests.integration.sluice.test_cut_off import link, over
+from tests.integration.sluice.test_frozen import FENCED
+from tests.integration.sluice.test_workers import giving
+from tests.lab import ROOT, Lab, until
+from tests.versions import ADDED, make_next
+
+__all__ = ["link"]
+PIPELINE_MODULE = "tests.integration.sluice.outliving"
+TIERS = ("enter", "store", "tally")
+STOPS_SECONDS = 40.0
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_next(tmp_path_factory.mktemp("next"))
+
+
+def is_newer(lab: Lab, tier: str, number: int) -> bool:
+    """Tell by its report of which version a driver is."""
+    return ADDED in lab.channel.kazoo.get(paths.report(tier, number))[0].decode()
+
+
+def hand_over(lab: Lab, tier: str, owner: int, host: str, **more: Any) -> None:
+    lab.cut(tier, owner, owner + 1, host, **more)
+    lab.caught_up(tier, owner + 1)
+    lab.own(tier, owner + 1)
+    lab.wait(tier, owner, State.STOPPED)
+    lab.retire(tier, owner)
+
+
+def flowing(lab: Lab, streams: Streams) -> Callable[[], None]:
+    """Return what tells that records come out of the tiers."""
+
+    def out() -> list[int]:
+        tallied = lab.ask("select coalesce(sum(hits), 0) from tallied")[0][0]
+        return [sum(streams.bounds(["numbers"]).ends.values()), stored(lab), int(tallied)]
+
+    def flows() -> None:
+        before = out()
+        until("records flow", lambda: all(now > was for now, was in zip(out(), before, strict=True)))
+
+    return flows
+
+
+def test_tiers_go_to_the_next_version_and_back_and_a_newer_driver_fences_an_older_one(lab: Lab, newer: Path, link: Link) -> None:
+    with closing(Streams(lab.where.kafka)) as streams:
+        flows = flowing(lab, streams)
+        with giving(lab) as given:
+            for tier in TIERS:
+                lab.cold(tier, 1, "h1")
+            for tier in TIERS:
+                lab.wait(tier, 1, State.RUNNING)
+            flows()
+            for tier in TIERS:  # beside each other in a hand-over, and one after the other along the stream
+                hand_over(lab, tier, 1, "h2", code=newer)
+                assert is_newer(lab, tier, 2)
+                flows()
+            for tier in TIERS:
+                hand_over(lab, tier, 2, "h3", code=ROOT, zookeeper=over(lab, link) if tier == "enter" else None)
+                assert not is_newer(lab, tier, 3)
+                flows()
+            link.cut()
+            lab.cold("enter", 4, "h1", code=newer)
+            lab.wait("enter", 4, State.RUNNING)
+            assert lab.driver("enter", 3).wait(VALID_SECONDS + STOPS_SECONDS) == FENCED, lab.log("enter", 3)[-3000:]
+            assert '"sluice-writers" names 4' in lab.log("enter", 3)
+            flows()
+        check(lab, len(given))
+    until("all is counted", lambda: lab.ask("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))])
+    for tier, number in (("enter", 3), ("enter", 4), ("store", 3), ("tally", 3)):
+        assert "cannot be read" not in lab.log(tier, number)

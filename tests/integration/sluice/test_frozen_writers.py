@@ -1,0 +1,73 @@
+"""A writer that is frozen in PostgreSQL, in its transaction, and whoever owns its tier then."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from sluice.postgres import LOCK_SECONDS, connect
+from sluice.sinks.frozen_writers import Right, end_frozen
+from sluice.sinks.ledger import Ledger
+from sluice.sinks.table import Once
+from tests.integration.sluice.test_sinks import batch, rows, table
+from tests.lab import ROOT, Lab
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
+__all__ = ["table"]
+
+FREEZES = """
+import sys, time
+from sluice.sinks.batches import Batch
+from sluice.sinks.ledger import Ledger
+from sluice.api.sink import Rows
+from sluice.sinks.table import Once
+
+postgres, name = sys.argv[1:3]
+table = Once(name, {"n": "bigint", "note": "text"})
+
+def aside():
+    print("holds", flush=True)
+    time.sleep(3600)
+
+rows = Rows({"n": [0, 1], "note": [None] * 2}, ["0:0", "0:1"], ["0"] * 2)
+Ledger(postgres, name, 1, table).write(Batch({"in/0": 0}, {"in/0": 2}), rows, epoch=1, aside=aside)
+"""
+"""A writer that never comes to the end of its transaction."""
+
+
+@pytest.fixture
+def frozen(lab: Lab, table: Once) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a writer stand still in its transaction, its process stopped."""
+    words = [sys.executable, "-c", FREEZES, lab.where.postgres, table.name]
+    with subprocess.Popen(words, cwd=ROOT, env=lab.env, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"holds\n"
+        process.send_signal(signal.SIGSTOP)
+        yield process
+        process.kill()
+
+
+def test_who_owns_a_tier_ends_the_session_of_a_frozen_writer(lab: Lab, table: Once, frozen: subprocess.Popen[bytes]) -> None:
+    assert frozen.poll() is None
+    with closing(Ledger(lab.where.postgres, table.name, 2, table)) as ledger:
+        begun = time.monotonic()
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            ledger.write(batch(0, 3), rows(0, 3), epoch=2)
+        assert ledger.write(batch(0, 3), rows(0, 3), epoch=2).written == 3
+        assert time.monotonic() - begun < LOCK_SECONDS + 5
+    assert lab.ask(f"select count(*) from {table.name}") == [(3,)]  # noqa: S608
+
+
+def test_who_has_the_lesser_right_ends_nobodys_session(lab: Lab, table: Once, frozen: subprocess.Popen[bytes]) -> None:
+    assert frozen.poll() is None
+    with closing(connect(lab.where.postgres)) as connection:
+        time.sleep(1.5)
+        assert end_frozen(connection, Right(1, 1), table.name, 1.0) == 0, "its own right"
+        assert end_frozen(connection, Right(2, 2), f"{table.name}-other", 1.0) == 0, "another tier's"
+        assert end_frozen(connection, Right(2, 2), table.name, 60.0) == 0, "it may be alive"
+        assert end_frozen(connection, Right(2, 2), table.name, 1.0) == 1

@@ -1,0 +1,140 @@
+"""Processes that hang while records flow, on real Spark, with a real controller and agents: each is found, and output flows again."""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import psutil
+import pytest
+
+from sluice.driver.process.heartbeat import LIMITS
+from sluice.kafka.reader import Streams
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.model import paths
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
+from tests.integration.sluice.asking import operated, site_of, sluice, tier_line
+from tests.integration.sluice.outliving import LOCKED
+from tests.integration.sluice.test_handover import HOLES
+from tests.integration.sluice.test_workers import everything, giving
+from tests.lab import HOSTS, Lab, until
+
+PIPELINE_MODULE = "tests.integration.sluice.outliving"
+TIERS = ("store", "enter")
+FLOWS_SECONDS = 20.0
+"""So soon after a driver stands still its tier puts records out again; after its loop hangs so much later than that is found."""
+BUSY = 5.0
+"""So much later what hangs may be found on a machine that does much else. Unit: seconds."""
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def site() -> str:
+    return site_of(", ".join(f"{tier}: {{minimum: 1, target: 1, maximum: 1}}" for tier in TIERS))
+
+
+def owner(lab: Lab, tier: str) -> IncarnationSpec:
+    """Return who owns a tier, as soon as somebody does."""
+
+    def owning() -> IncarnationSpec | None:
+        record = lab.channel.read(paths.owner(tier), OwnerRecord)
+        if record is None or record.value.owner is None:
+            return None
+        found = lab.channel.read(paths.incarnation(tier, record.value.owner), IncarnationSpec)
+        return None if found is None else found.value
+
+    return until(f"{tier} has an owner", owning)
+
+
+def main_of(lab: Lab, unit: str) -> psutil.Process:
+    homes = [HostFolder(lab.home, host).unit(unit) for host in HOSTS]  # type: ignore[arg-type]
+    (main,) = [main for folder in homes if (main := folder.main()) is not None and main.alive]
+    return psutil.Process(main.pid)
+
+
+def java_below(process: psutil.Process) -> psutil.Process:
+    return next(child for child in process.children(recursive=True) if child.name() == "java")
+
+
+def python_of(lab: Lab, tier: str) -> psutil.Process:
+    return main_of(lab, f"driver-{tier}-{owner(lab, tier).incarnation}")
+
+
+def jvm_of(lab: Lab, tier: str) -> psutil.Process:
+    return java_below(python_of(lab, tier))
+
+
+def executor_of(lab: Lab, tier: str) -> psutil.Process:
+    return java_below(main_of(lab, f"slot-{tier}-{owner(lab, tier).incarnation}-0"))
+
+
+def out(lab: Lab, tier: str) -> int:
+    """Return how far what a tier puts out goes."""
+    if tier == "store":
+        return int(lab.ask("select count(*) from stored")[0][0])
+    with closing(Streams(lab.where.kafka)) as streams:
+        return sum(streams.bounds(["numbers"]).ends.values())
+
+
+def is_running(lab: Lab, tier: str) -> bool:
+    return bool(tier_line(lab, tier)["state"] == "running")
+
+
+def loop_of(lab: Lab, tier: str) -> psutil.Process:
+    """Have the working loop of a driver wait for ever; its other threads go on."""
+    process = python_of(lab, tier)
+    (lab.home / LOCKED.format(tier=tier)).touch()
+    until("its loop waits", lambda: not (lab.home / LOCKED.format(tier=tier)).exists())
+    return process
+
+
+FOUND = {
+    python_of: "its driver's Python was stopped; its agent ended it",
+    jvm_of: "its driver's JVM was stopped; its agent ended it",
+    loop_of: "the working loop of the driver has made no turn for ",
+}
+
+
+def test_what_hangs_is_found_and_output_flows_again(lab: Lab) -> None:
+    stands_still = ((python_of, "enter"), (jvm_of, "store"), (executor_of, "store"), (executor_of, "enter"))
+    hangs = (*stands_still, (loop_of, "enter"), (loop_of, "store"))
+    lab.keep_class_data()  # as on a platform that has run for minutes
+    with operated(lab):
+        with giving(lab) as given:
+            for tier in TIERS:
+                sluice(lab, "start", tier)
+            for tier in TIERS:
+                until(f"{tier} runs", lambda tier=tier: is_running(lab, tier))
+            until("records are stored", lambda: out(lab, "store"))
+            for part, tier in hangs:
+                _hang(lab, part, tier)
+        until("all is stored", lambda: out(lab, "store") >= len(given), 120)
+    with closing(Streams(lab.where.kafka)) as streams:
+        seen = everything(streams)
+    assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
+    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [(len(given), len(given), sum(given))]
+    assert lab.ask(HOLES) == []
+
+
+def _hang(lab: Lab, part: Callable[[Lab, str], psutil.Process], tier: str) -> None:
+    before, process = owner(lab, tier), part(lab, tier)
+    if part is not loop_of:
+        process.suspend()
+    stopped, at = time.monotonic(), out(lab, tier)
+    until(f"it is found that {part.__name__} {tier} hangs", lambda: not process.is_running())
+    ended = time.monotonic() - stopped
+    if part is not executor_of:  # what a driver has left behind may put records out until it has heard of its end
+        until(f"{tier} has another owner", lambda: owner(lab, tier).incarnation != before.incarnation)
+    late = out(lab, tier)
+    until(f"{tier} puts records out again", lambda: out(lab, tier) > late)
+    flows = time.monotonic() - stopped
+    print(f"{part.__name__} of {tier}: ended after {ended:.1f} s, flows after {flows:.1f} s ({late - at} came late)")  # noqa: T201 - for the record
+    assert ended < (LIMITS.idle if part is loop_of else 2) + BUSY
+    assert flows < (LIMITS.idle if part is loop_of else 0) + FLOWS_SECONDS
+    until(f"{tier} runs", lambda: is_running(lab, tier))
+    if part is not executor_of:
+        reason = owner(lab, tier).reason
+        assert "hung since " in reason, reason
+        assert FOUND[part] in reason
+        assert f"incarnation {before.incarnation} ended on {before.placement.driver}" in reason
+    time.sleep(5)

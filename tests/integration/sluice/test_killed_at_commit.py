@@ -1,0 +1,137 @@
+"""Drivers that are killed while PostgreSQL commits their batch: written or not, each record is in the table once.
+
+A deferred trigger holds the commit: all of the batch is written by then, and nobody else sees it.
+"""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from sluice.kafka.reader import Streams
+from sluice.sinks.frozen_writers import right_of
+from tests.integration.sluice.delivered import BALANCE, SHARED
+from tests.integration.sluice.given import ends
+from tests.integration.sluice.test_frozen import batches
+from tests.integration.sluice.test_handover import HOLES
+from tests.integration.sluice.test_workers import giving
+from tests.lab import Lab, until
+
+PIPELINE_MODULE = "tests.integration.sluice.outliving"
+SINKS = ("store", "sum", "tally")
+"""Each kind of table, the last one with a checkpoint of Spark's."""
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
+
+HOLD = """
+    CREATE FUNCTION hold_commit() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN PERFORM pg_advisory_xact_lock_shared(hashtext(NEW.tier)); RETURN NULL; END';
+    CREATE CONSTRAINT TRIGGER hold_commit AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION hold_commit()
+"""
+"""A commit waits for as long as somebody has the lock with the name of its tier."""
+HELD = """
+    select activity.pid from pg_locks join pg_stat_activity as activity using (pid)
+    where locktype = 'advisory' and not granted and classid::bigint << 32 | objid::bigint = hashtext(%s)::bigint
+"""
+
+
+@contextmanager
+def held_commits(lab: Lab) -> Iterator[dict[str, int]]:
+    """Hold the next commit of each tier; yield the sessions of PostgreSQL in which they wait."""
+    with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+        for tier in SINKS:
+            connection.execute("SELECT pg_advisory_lock(hashtext(%s))", (tier,))
+        yield {tier: until(f"{tier} commits", lambda tier=tier: session(lab, tier)) for tier in SINKS}
+
+
+def session(lab: Lab, tier: str) -> int | None:
+    """Return the session whose commit of a tier's batch waits."""
+    with psycopg.connect(lab.where.postgres) as connection:
+        row = connection.execute(HELD, (tier,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def kill(lab: Lab, number: int, sessions: dict[str, int]) -> None:
+    """Kill all drivers, the commit of each still under way."""
+    for tier in SINKS:
+        lab.driver(tier, number).send_signal(signal.SIGKILL)
+        lab.driver(tier, number).wait()
+        assert session(lab, tier) == sessions[tier], "its commit was held until it was dead"
+        lab.retire(tier, number)
+
+
+def last_batch(lab: Lab, tier: str) -> int:
+    return int(lab.ask(f"select max(batch) from ledger where tier = '{tier}'")[0][0])  # noqa: S608 - a name of this test's own
+
+
+def writer(lab: Lab, tier: str, batch: int) -> int | None:
+    """Return which incarnation has written a batch."""
+    found = lab.ask(f"select incarnation from ledger where tier = '{tier}' and batch = {batch}")  # noqa: S608 - likewise
+    return int(found[0][0]) if found else None
+
+
+def is_blocked(lab: Lab, tier: str, number: int) -> bool:
+    """Tell whether an incarnation waits for the tier's row in PostgreSQL."""
+    names = lab.ask("select application_name from pg_stat_activity where wait_event_type = 'Lock' and wait_event <> 'advisory'")
+    rights = [right_of(name, tier) for (name,) in names]
+    return any(right is not None and right.incarnation == number for right in rights)
+
+
+def go_on(lab: Lab, number: int) -> None:
+    for tier in SINKS:
+        lab.cold(tier, number, "h2")
+
+
+def wait_for(lab: Lab, number: int) -> None:
+    for tier in SINKS:
+        until(f"{tier} goes on", lambda tier=tier: batches(lab, tier, number) > 2)
+
+
+def test_each_record_is_in_its_table_once(lab: Lab) -> None:
+    with psycopg.connect(lab.where.postgres) as connection:
+        connection.execute(HOLD)
+    streams = Streams(lab.where.kafka)
+    with giving(lab) as given:
+        lab.cold("enter", 1, "h1")
+        go_on(lab, 1)
+        wait_for(lab, 1)
+
+        # what was written is committed, and the driver never heard of it
+        with held_commits(lab) as sessions:
+            before = {tier: last_batch(lab, tier) for tier in SINKS}
+            kill(lab, 1, sessions)
+        for tier in SINKS:
+            until(f"the batch of {tier} is committed", lambda tier=tier: writer(lab, tier, before[tier] + 1) == 1, 20)
+        go_on(lab, 2)
+        wait_for(lab, 2)
+
+        # what was written is rolled back
+        with held_commits(lab) as sessions:
+            before = {tier: last_batch(lab, tier) for tier in SINKS}
+            kill(lab, 2, sessions)
+            for tier, pid in sessions.items():
+                assert lab.ask(f"select pg_terminate_backend({pid}, 5000)") == [(True,)]
+                assert last_batch(lab, tier) == before[tier]
+        go_on(lab, 3)
+        wait_for(lab, 3)
+
+        # it is committed only when the next one has begun, where the ledger ended then
+        with held_commits(lab) as sessions:
+            before = {tier: last_batch(lab, tier) for tier in SINKS}
+            kill(lab, 3, sessions)
+            go_on(lab, 4)
+            for tier in SINKS:
+                until(f"the next one of {tier} has a batch to write", lambda tier=tier: is_blocked(lab, tier, 4))
+        for tier in SINKS:
+            until(f"the batch of {tier} is committed", lambda tier=tier: writer(lab, tier, before[tier] + 1) == 3, 20)
+        wait_for(lab, 4)
+    until("all is in the ledger", lambda: all(ends(lab, tier) == streams.bounds(["numbers"]).ends for tier in SINKS))
+    streams.close()
+    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [(len(given), len(given), sum(given))]
+    assert lab.ask("select sum(hits), sum(ns) from summed") == [(len(given), sum(given))]
+    assert lab.ask("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))]
+    assert lab.ask(BALANCE) == [(0,)]
+    assert lab.ask(HOLES) == []
+    assert lab.ask(SHARED) == []

@@ -1,0 +1,56 @@
+"""A stream that is deleted and made anew, and has more records than were read of the one before: nothing of it is skipped in silence."""
+
+import time
+from contextlib import closing
+
+import pytest
+
+from sluice.api import declarations
+from sluice.audit.__main__ import Auditor
+from sluice.kafka.reader import Streams
+from sluice_ops.model.incarnation import State
+from tests.integration.sluice.topics import copied, loaded, make_anew, put
+from tests.lab import Lab, until
+
+PIPELINE_MODULE = "tests.integration.sluice.loading"
+PIPELINE = declarations.load(PIPELINE_MODULE)
+BEFORE, AFTER = 100, 150
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+
+
+def test_a_stream_that_was_made_anew_stops_its_readers(lab: Lab) -> None:
+    with closing(Streams(lab.where.kafka)) as streams, closing(Auditor(PIPELINE.tiers, lab.where)) as auditor:
+        lab.cold("copy", 1, "h1")
+        lab.cold("load", 1, "h2")
+        put(lab, 0, BEFORE)
+        until("all is out", lambda: (loaded(lab), copied(streams)) == (BEFORE, BEFORE))
+        assert auditor.look() == []
+        for tier in ("copy", "load"):
+            lab.own(tier, 1, paused=True)
+            report = lab.wait(tier, 1, State.PAUSED)
+            assert report.stopped_at is not None
+            assert set(report.stopped_at.streams) == {"raw"}
+        make_anew(lab, "raw")
+        put(lab, BEFORE, AFTER)
+        for tier in ("copy", "load"):
+            lab.own(tier, 1)
+            assert "raw: the stream was deleted and made anew" in str(lab.wait(tier, 1, State.FAILED).error)
+            lab.retire(tier, 1)
+        assert (loaded(lab), copied(streams)) == (BEFORE, BEFORE), "nothing was read from the old offsets"
+        told = {missing.sentence for missing in auditor.look()}
+        assert len(told) == 2, told
+        assert all("raw was deleted and made anew" in each for each in told), told
+
+        # the way out that the error names; then it happens while the tier runs
+        lab.ask("update ledger set ends = '{}' where tier = 'load' returning 1")
+        lab.ask("delete from loaded returning 1")
+        lab.ask("delete from marks where tier = 'load' returning 1")
+        lab.cold("load", 2, "h2")
+        until("every record of the new stream is delivered", lambda: loaded(lab) == AFTER)
+        make_anew(lab, "raw")
+        put(lab, 1000, 2 * AFTER)
+        error = str(lab.wait("load", 2, State.FAILED).error)
+        assert "made anew" in error or "is not in Kafka" in error, error
+        time.sleep(1)
+        assert loaded(lab) == AFTER, "nothing was written of the third stream"

@@ -1,0 +1,54 @@
+"""A tier in micro-batches that writes a stream: moved while records flow, each comes out and none is lost."""
+
+import json
+
+import pytest
+from confluent_kafka import Producer
+
+from sluice.kafka.reader import Streams
+from sluice_ops.model.incarnation import State
+from sluice_ops.process.metrics_server import exporters
+from tests.integration.sluice.test_streams import once, records
+from tests.lab import Lab, until
+from tests.scrape import scrape
+
+PIPELINE_MODULE = "tests.integration.sluice.spread"
+FIRST, ALL = 200, 600
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+
+
+def put(lab: Lab, numbers: range) -> None:
+    producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})
+    for number in numbers:
+        producer.produce("raw", json.dumps({"n": number, "who": f"user-{number % 7}"}), partition=number % 4)
+    assert producer.flush(30) == 0
+
+
+def test_it_is_handed_over_and_killed_with_nothing_lost(lab: Lab) -> None:
+    streams = Streams(lab.where.kafka)
+    lab.cold("spread", 1, "h1")
+    lab.cold("tell", 1, "h2")
+    put(lab, range(FIRST))
+    until("all are told", lambda: sum(streams.bounds(["told"]).ends.values()) >= FIRST)
+
+    (exporter,) = (each for each in exporters(lab.channel) if each.tier == "tell")
+    until("a batch is timed", lambda: scrape(exporter, phase="addBatch").get("sluice_tier_batch_phase_seconds_count"))
+    assert scrape(exporter, phase="addBatch")["sluice_tier_batch_phase_seconds_sum"] < 60
+
+    lab.cut("tell", 1, 2, "h3")
+    put(lab, range(FIRST, 2 * FIRST))
+    lab.caught_up("tell", 2)
+    lab.own("tell", 2)
+    lab.wait("tell", 1, State.STOPPED)
+    lab.retire("tell", 1)
+
+    lab.driver("tell", 2).kill()
+    lab.retire("tell", 2)
+    put(lab, range(2 * FIRST, ALL))
+    lab.cold("tell", 3, "h1")
+    until("each is told", lambda: len(once(records(lab, "told"))) >= ALL)
+    streams.close()
+    found = once(records(lab, "told"))
+    assert sorted(record.value["n"] for record in found) == list(range(ALL))
+    assert all(record.value["words"] == f"number {record.value['n']}" for record in found)

@@ -1,0 +1,222 @@
+"""A transform that cannot run in its tier's mode is refused before anything runs, naming the operator."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from sluice.api import declarations, origins
+from sluice.api.declarations import DeclarationError, Stream, Tier
+from sluice.api.grouping import All, Direct, Fields
+from sluice.checks.operators import check_tier
+from sluice.records.joins import joined
+from sluice.records.lineage import incoming, set_aside_by, taken_up
+from sluice_ops.model.tier import Kind, Mode
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def tier(transform, mode: Mode = Mode.REALTIME) -> Tier:
+    return Tier(
+        "mine", Kind.PROCESSING, (Stream("hits", "id string, n bigint"),), transform, outputs=(Stream("out", "id string"),), mode=mode
+    )
+
+
+def with_names(hits: DataFrame) -> DataFrame:
+    return hits.join(hits.sparkSession.createDataFrame([("a", "A")], "id string, name string"), "id", "left")
+
+
+def with_names_sent_to_all(hits: DataFrame) -> DataFrame:
+    return hits.join(F.broadcast(hits.sparkSession.createDataFrame([("a", "A")], "id string, name string")), "id", "left")
+
+
+def aggregates(hits: DataFrame) -> DataFrame:
+    return hits.groupBy("id").agg(F.first("lineage").alias("lineage"))
+
+
+def calls_python(hits: DataFrame) -> DataFrame:
+    return hits.withColumn("n", F.udf(lambda n: n, "bigint")("n"))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (tier(aggregates), 'tier "mine": Aggregate cannot run in mode realtime'),
+        (tier(calls_python), 'tier "mine": Python UDF cannot run in mode realtime'),
+        (tier(lambda hits: hits.dropDuplicates(["id"])), "Deduplicate cannot run in mode realtime"),
+        (tier(lambda hits: hits.orderBy("id")), "Sort cannot run in mode realtime"),
+        (tier(aggregates, Mode.BATCH), "Aggregate does not keep records one by one"),
+        (tier(lambda hits: hits.where("n > 0")), r"leaves records out \(Filter\); say so with filters=True"),
+        (tier(lambda hits: hits.join(hits.sparkSession.createDataFrame([("a",)], "id string"), "id")), r"leaves records out \(Join\)"),
+        (tier(with_names), r"joins a table without F.broadcast around it, .* write F.broadcast\(table\)"),
+        (tier(with_names, Mode.BATCH), "those that fall behind others would be dropped as replays"),
+        (tier(lambda hits: hits.union(hits)), "reads its records twice"),
+        (tier(lambda hits: hits.union(hits), Mode.BATCH), "some would come out behind later ones and be dropped as replays"),
+        (tier(lambda hits: hits.select("id")), 'its transform dropped the column "lineage"'),
+        (tier(lambda hits: hits.withColumn("n", F.explode(F.array("n", "n")))), r'several records of one \(explode\).* a column "index"'),
+        (tier(lambda _hits: None), "its transform returned NoneType; return a DataFrame"),
+    ],
+)
+def test_it_is_refused_by_name(session: SparkSession, made: Tier, message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        check_tier(session, made)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_join_with_a_table_that_every_worker_has_is_taken(session: SparkSession, mode: Mode) -> None:
+    check_tier(session, tier(with_names_sent_to_all, mode))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ((Stream("out", grouping=Fields("who")),), 'the grouping of "out" names who, its transform returns id, n'),
+        ((Stream("out"), Stream("other")), 'a column "to" that names one of out, other'),
+    ],
+)
+def test_a_way_that_the_transform_does_not_tell_is_refused(session: SparkSession, outputs: tuple[Stream, ...], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        check_tier(session, replace(tier(lambda hits: hits), outputs=outputs))
+
+
+@pytest.mark.parametrize("kind", ["tinyint", "int", "bigint", "string", "double", "decimal(3,1)", "boolean"])
+def test_a_partition_is_a_whole_number(session: SparkSession, kind: str) -> None:
+    made = replace(tier(lambda hits: hits.withColumn("place", F.col("n").cast(kind))), outputs=(Stream("out", grouping=Direct("place")),))
+    if kind.endswith("int"):
+        check_tier(session, made)
+    else:
+        message = rf'tier "mine": "out" is directed by the column place, which is {re.escape(kind)} and no whole number; cast it'
+        with pytest.raises(DeclarationError, match=message):
+            check_tier(session, made)
+
+
+KAFKA_ROW = (
+    "topic string, partition int, offset bigint, key binary, value binary, timestamp timestamp,"
+    " headers array<struct<key string, value binary>>"
+)
+
+
+def test_two_inputs_never_call_two_records_by_one_name(session: SparkSession) -> None:
+    now = datetime.now(UTC)
+
+    def rows(*topics: str, headers: list[tuple[str, bytes]] | None = None) -> DataFrame:
+        return session.createDataFrame([(topic, 2, 7, None, b"{}", now, headers) for topic in topics], KAFKA_ROW)
+
+    def names(inputs: tuple[Stream, ...], records: DataFrame) -> list[tuple[str, str]]:
+        read = incoming(records, replace(tier(lambda hits: hits), inputs=inputs)).select("lineage.origin", "lineage.path").collect()
+        return [(row.origin, row.path) for row in read]
+
+    outside = (Stream("a"), Stream("b"))
+    assert names(outside, rows("a", "b")) == [("2:7", "2"), ("b/2:7", "b:2")]
+    assert [origins.first(["a", "b"], stream, 2, 7) for stream in "ab"] == ["2:7", "b/2:7"]
+    between = (Stream("a", "id string"), Stream("b", "id string"))
+    came = [("origin", b"0:5:1"), ("path", b"0/3")]
+    assert names(between, rows("a", "b", headers=came)) == [("0:5:1", "0/3/2"), ("0:5:1&b", "0/3/b:2")]
+    assert [origins.later(["a", "b"], stream, "0:5:1") for stream in "ab"] == ["0:5:1", "0:5:1&b"]
+    assert names((Stream("a", "id string"),), rows("a", headers=came)) == [("0:5:1", "0/3/2")]
+
+
+def test_what_is_taken_up_from_quarantine_has_its_name_and_a_way_of_its_own_however_often(session: SparkSession) -> None:
+    now = datetime.now(UTC)
+
+    def aside(by: str, path: str) -> tuple[object, ...]:
+        headers = {"origin": "2:17&back", "path": path, "from": "back/3:4", "by": by, "t0": "7", "reason": "bad"}
+        return ("back.quarantine", 1, 0, b"k", b"{}", now, [(key, value.encode()) for key, value in headers.items()])
+
+    mine = replace(tier(lambda hits: hits), inputs=(Stream("hits", "id string"), Stream("back", "id string", rounds=3)))
+    first, again = aside("mine/3.1", "2/back:3"), aside("mine.replay-12/1", "2/back:3/again:2:17&back")
+    records = session.createDataFrame([first, again, aside("other/3", "2/back:3"), aside("mine-too/3", "2/back:3")], KAFKA_ROW)
+    rows = [row.lineage for row in taken_up(records.where(set_aside_by(mine)), mine).collect()]
+    assert {(row["origin"], row["path"], row["from"]) for row in rows} == {("2:17&back", "2/back:3/again:2:17&back", "back/3:4")}
+    assert [(row["stream"], row["partition"], row["round"]) for row in rows] == [("back", 3, 1)] * 2
+    assert all(int(row["t0"]) > now.timestamp() * 1000 for row in rows), "it arrives now"
+
+
+def test_a_tier_that_says_so_may_leave_records_out(session: SparkSession) -> None:
+    check_tier(session, replace(tier(lambda hits: hits.where("n > 0")), filters=True))
+
+
+def test_a_batch_tier_may_call_python(session: SparkSession) -> None:
+    check_tier(session, tier(calls_python, Mode.BATCH))
+
+
+HOLDING = declarations.load("tests.integration.sluice.holding")
+
+
+@pytest.mark.parametrize("name", ["by-window", "pairs", "bought", "sold", "summed"])
+def test_a_tier_with_state_may_keep_it(session: SparkSession, name: str) -> None:
+    check_tier(session, HOLDING.tier(name))
+
+
+def summary(counted: DataFrame) -> DataFrame:
+    return counted.select("who", *(F.lit(None).alias(name) for name in ("since", "hits", "ids")))
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (lambda hits: summary(hits.orderBy("id")), 'tier "by-window": Sort cannot run on a stream'),
+        (lambda hits: summary(hits.limit(3)), "GlobalLimit cannot run on a stream"),
+        (lambda hits: summary(hits.join(hits.select("id"), "id", "full")), "refuses its transform in output mode append.*FullOuter"),
+        (lambda hits: summary(hits.groupBy("who").count().groupBy("who").count()), "refuses its transform in output mode update"),
+        (lambda hits: hits.groupBy("who").count(), 'its table "windows" has since, hits, ids, its transform returns who, count'),
+        (lambda _hits: None, "its transform returned NoneType"),
+    ],
+)
+def test_what_spark_cannot_keep_is_refused_by_name(session: SparkSession, transform, message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        check_tier(session, replace(HOLDING.tier("by-window"), transform=transform))
+
+
+def pairs(hits: DataFrame, buys: DataFrame) -> DataFrame:
+    return joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how="left").select(hits["id"], buys["id"].alias("buy"))
+
+
+def plain(hits: DataFrame, buys: DataFrame) -> DataFrame:
+    return hits.join(buys, hits["id"] == buys["hit"]).select(hits["id"], buys["id"].alias("buy"))
+
+
+def twice(hits: DataFrame, buys: DataFrame) -> DataFrame:
+    made = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how="left")
+    return joined(made, buys, hits["id"] == buys["hit"], within=(0, 10), how="left")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"transform": plain}, r"joins streams \(INNER\), and nobody could count .* join them with sluice.records.joins.joined"),
+        ({"transform": pairs}, 'dropped the column "unmatched" of its join'),
+        ({"transform": twice}, "one of its sides is a join already"),
+        ({"filters": False}, "its join leaves out records that find no partner; say so with filters=True"),
+    ],
+)
+def test_a_join_that_leaves_records_out_unseen_is_refused(session: SparkSession, changes, message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        check_tier(session, replace(HOLDING.tier("bought"), **changes))
+
+
+@pytest.mark.parametrize(
+    ("within", "how", "message"),
+    [((0, 10), "outer", "how='outer'; it is inner, left or right"), ((10, 0), "left", "holds for no two records")],
+)
+def test_a_join_that_is_none_is_refused(session: SparkSession, within, how, message: str) -> None:
+    nothing = session.createDataFrame([], "id bigint, time timestamp")
+    with pytest.raises(DeclarationError, match=message):
+        joined(nothing, nothing, F.expr("true"), within=within, how=how)
+
+
+@pytest.mark.parametrize("name", ["entry", "enrich", "counts", "outbound"])
+def test_the_shipped_tiers_pass(session: SparkSession, name: str) -> None:
+    check_tier(session, declarations.load("hits").tier(name))
+
+
+def test_which_tiers_make_exactly_one_of_each_record(session: SparkSession) -> None:
+    shipped = declarations.load("hits")
+    assert check_tier(session, shipped.tier("entry"))
+    assert not check_tier(session, shipped.tier("enrich")), "a campaign that is listed twice would make two"
+    made = replace(tier(lambda hits: hits), outputs=(Stream("copied", "id string", All()),))
+    assert not check_tier(session, made), "each partition gets one"
+    assert not check_tier(session, tier(lambda hits: hits.select("*", F.posexplode(F.array("n", "n")).alias("index", "m"))))

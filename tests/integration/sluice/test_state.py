@@ -1,0 +1,174 @@
+"""Tiers that hold state, on real Kafka and PostgreSQL: handed over, and ended anywhere, they say what the input says by hand."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from sluice.audit.__main__ import Auditor
+from sluice.driver.engine.sink import QUIET_SECONDS
+from sluice.records.joins import How
+from tests.integration.sluice.given import Feed, equation, sums, table, windows
+from tests.integration.sluice.holding import JOINS
+from tests.integration.sluice.runs import PIPELINE, PIPELINE_MODULE, Runs, overtake
+from tests.lab import Lab, until
+
+__all__ = ["PIPELINE_MODULE"]
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def begin(lab: Lab, driver_session: SparkSession) -> Iterator[Callable[[str, int], Runs]]:
+    """Return what makes the runs of a tier, beginning with an owner's number; they are ended afterwards."""
+    made: list[Runs] = []
+
+    def runs(tier: str, owner: int) -> Runs:
+        made.append(Runs(lab, driver_session, tier, owner, owner))
+        return made[-1]
+
+    yield runs
+    for each in made:
+        each.end()
+
+
+def test_windows_are_those_of_the_input_whoever_counts_them(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+    runs = begin("by-window", 1)
+    feed.hits(1000)
+    first = runs.start(1)
+    runs.level(first)
+    assert table(lab, "windows", 2) == windows(feed.given["hits"])
+
+    # the next one runs beside the owner, and takes its turn
+    second = runs.start(2)
+    overtake(first, second, lambda: feed.hits(50))
+    runs.own(2)
+    assert (second.gap() or 0) < QUIET_SECONDS
+    feed.hits(500)
+    runs.level(second)
+    assert table(lab, "windows", 2) == windows(feed.given["hits"])
+    folder = lab.home / "checkpoints" / "by-window"
+    until("what is not needed is gone", lambda: second.tick() or [run.name for run in folder.iterdir()] == ["2.0"], 20)
+
+    # it is ended anywhere, and another one goes on
+    for number in range(3, 6):
+        feed.hits(200)
+        time.sleep(number / 2)
+        assert second._query is not None
+        second._query.stop()
+        runs.own(number)
+        feed.hits(200)
+        second = runs.start(number)
+        runs.level(second)
+    # so it is when Spark has not heard any more that a batch is written
+    second.hold()
+    max((max(folder.iterdir()) / "commits").glob("[0-9]*"), key=lambda path: int(path.name)).unlink()
+    feed.hits(200)
+    second.run()
+    runs.level(second)
+    second.hold()
+    assert table(lab, "windows", 2) == windows(feed.given["hits"])
+    assert equation(lab, "by-window") == feed.equation("hits")
+
+
+def test_a_lost_checkpoint_is_made_again_from_the_input(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+    runs = begin("by-window", 9)
+    (lab.home / "checkpoints" / "by-window").rename(lab.home / "elsewhere")
+    engine = runs.start(9)
+    feed.hits(500)
+    runs.level(engine)
+    engine.hold()
+    assert table(lab, "windows", 2) == windows(feed.given["hits"])
+    assert equation(lab, "by-window") == feed.equation("hits")
+
+
+def test_the_audit_finds_it_balanced_and_misses_a_row(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+    runs, tier = begin("by-window", 10), PIPELINE.tier("by-window")
+    with closing(Auditor((tier,), lab.where)) as auditor:
+        assert auditor.look() == []
+        engine = runs.start(10)
+        feed.hits(100)
+        runs.level(engine)
+        assert auditor.look() == []
+        feed.hits(100)
+        runs.level(engine)
+        engine.hold()
+        with psycopg.connect(lab.where.postgres) as connection:
+            connection.execute("DELETE FROM windows WHERE batch = (SELECT max(batch) FROM windows) AND who = 'user-1'")
+        (missing,) = auditor.look()
+    assert "rows, and" in missing.sentence
+
+
+def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+    runs = begin("summed", 1)
+    first = runs.start(1)
+    runs.level(first)
+    feed.hits(100)
+    assert first._query is not None
+    first._query.stop()
+    runs.own(2)
+    second = runs.start(2)
+    feed.hits(100)
+    runs.level(second)
+    # what the first one has left is gone as soon as the second has committed what is in the ledger
+    folder = lab.home / "checkpoints" / "summed"
+    until("what is not needed is gone", lambda: second.tick() or [run.name for run in folder.iterdir()] == ["2.0"], 20)
+    second.hold()
+    runs.own(3)
+    third = runs.start(3)
+    feed.hits(100)
+    runs.level(third)
+    third.hold()
+    assert table(lab, "sums", 1) == sums(feed.given["hits"])
+    assert equation(lab, "summed") == feed.equation("hits")
+
+
+@pytest.mark.parametrize("how", [pytest.param(how, marks=[] if how == "left" else pytest.mark.long) for how in JOINS])
+def test_a_join_gives_each_result_once_and_for_all_though_it_moves(
+    lab: Lab, begin: Callable[[str, int], Runs], feed: Feed, how: How
+) -> None:
+    tier = JOINS[how].name
+    runs = begin(tier, 1)
+    feed.sold(300)
+    first = runs.start(1)
+    runs.level(first)
+    second = runs.start(2)
+    feed.sold(100)
+    hits, buys = len(feed.given["hits"]), len(feed.given["buys"])
+    feed.number += 60_000  # ten minutes later, it is settled what has no partner
+    overtake(first, second, lambda: feed.sold(50))
+    runs.own(2)
+    for _ in range(2):
+        feed.sold(50)
+        runs.level(second)
+    second.hold()
+    # by hand: the pairs of all that was given, and what is settled to have no partner
+    pairs = {(buy["hit"], buy["id"]) for buy in feed.given["buys"] if buy["hit"] >= 0}
+    unsold = {hit["id"] for hit in feed.given["hits"][:hits]} - {hit for hit, _ in pairs}
+    orphans = {buy["id"] for buy in feed.given["buys"][:buys] if buy["hit"] < 0}
+    alone = {"inner": set(), "left": {(hit, None) for hit in unsold}, "right": {(None, buy) for buy in orphans}}[how]
+    left_out = {"inner": len(unsold) + len(orphans), "left": len(orphans), "right": len(unsold)}[how]
+    assert set(lab.ask(f"select id, buy from {tier}")) == pairs | alone  # noqa: S608 — a name of this test's own
+    assert equation(lab, tier) == feed.equation("hits", "buys", filtered=left_out)
+
+
+def test_a_row_that_its_table_refuses_is_kept_aside_and_the_tier_goes_on(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+    runs, tier = begin("summed", 20), PIPELINE.tier("summed")
+    with closing(Auditor((tier,), lab.where)) as auditor:
+        engine = runs.start(20)
+        feed.put("hits", [{"id": feed.number, "who": "nobody\0", "at": feed.begun + feed.number * 10}])
+        feed.number += 1
+        feed.hits(100)
+        runs.level(engine)
+        assert auditor.look() == []
+        engine.hold()
+    said = sums(feed.given["hits"])
+    refused = said.pop(("nobody\0",))
+    assert table(lab, "sums", 1) == said
+    (kept,) = lab.ask("select record ->> 'who', record -> 'hits', record -> 'ids', reason from sums_refused")
+    assert kept == ("nobody", *refused, "PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    assert engine._setting.flow.quarantined == 1
+    assert equation(lab, "summed") == feed.equation("hits")

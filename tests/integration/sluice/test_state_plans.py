@@ -1,0 +1,63 @@
+"""What a tier holds in Spark is the same in every plan of the same code, and another as soon as a checkpoint could not go on with it."""
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from sluice.api import declarations
+from sluice.checks.state_plans import held
+
+HOLDING = declarations.load("tests.integration.sluice.holding")
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_windows_joins_and_own_states_are_told(session: SparkSession) -> None:
+    told = {tier.name: held(session, tier) for tier in HOLDING.tiers if tier.state is not None}
+    assert told["by-window"] == ("Aggregate of who, window(time, width 10000000, every 10000000, offset 0), count(1), sum(id)",)
+    for name in ("pairs", "bought", "sold"):
+        assert len(told[name]) == 1
+        assert told[name][0].startswith("Join FULL OUTER of ((id = hit)")
+    assert told["summed"] == ("TransformWithStateInPySpark of transformWithStateUDF(id, who, at, time), who, hits, ids",)
+    assert told == {tier.name: held(session, tier) for tier in HOLDING.tiers if tier.state is not None}
+
+
+def counted(
+    keys: tuple[str, ...] = ("who",), width: str = "10 seconds", slide: str | None = None, what: str = "id"
+) -> declarations.Transform:
+    def by_window(hits: DataFrame) -> DataFrame:
+        rows = hits.groupBy(*keys, F.window("time", width, slide)).agg(F.count("*").alias("hits"), F.sum(what).alias("ids"))
+        return rows.select("who", F.col("window.start").alias("since"), "hits", "ids")
+
+    return by_window
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        counted(width="20 seconds"),
+        counted(slide="5 seconds"),
+        counted(keys=("who", "at")),
+        counted(what="at"),
+    ],
+)
+def test_another_width_key_or_sum_is_told_apart(session: SparkSession, changed: declarations.Transform) -> None:
+    tier = HOLDING.tier("by-window")
+    assert held(session, replace(tier, transform=changed)) != held(session, tier)
+
+
+def test_overlapping_windows_are_told_apart_by_their_width(session: SparkSession) -> None:
+    tier = HOLDING.tier("by-window")
+    told = {held(session, replace(tier, transform=counted(width=width, slide="5 seconds"))) for width in ("10 seconds", "15 seconds")}
+    assert len(told) == 2
+
+
+def test_what_comes_before_and_after_the_state_is_of_no_concern(session: SparkSession) -> None:
+    tier = HOLDING.tier("by-window")
+
+    def by_window(hits: DataFrame) -> DataFrame:
+        rows = counted()(hits.where("who <> 'nobody'"))
+        return rows.withColumn("hits", F.col("hits") + 0)
+
+    assert held(session, replace(tier, transform=by_window)) == held(session, tier)

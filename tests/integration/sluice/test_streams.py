@@ -1,0 +1,172 @@
+"""How records get from tier to tier, on real Kafka: each grouping, several outputs, and a stream that leads back."""
+
+import itertools
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from sluice.kafka.reader import Streams, split
+from sluice_ops.process.metrics_server import exporters
+from tests.integration.sluice.spread import GROUPED, ROUNDS
+from tests.lab import Lab, until
+from tests.scrape import scrape
+
+PIPELINE_MODULE = "tests.integration.sluice.spread"
+PARTITIONS = range(4)
+NUMBERS = range(200)
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of a stream."""
+
+    partition: int
+    value: dict[str, Any]
+    headers: dict[str, str]
+
+
+def records(lab: Lab, stream: str) -> list[Record]:
+    """Return all that is in a stream, each partition in its order."""
+    streams = Streams(lab.where.kafka)
+    ends = streams.bounds([stream]).ends
+    streams.close()
+    settings = {"bootstrap.servers": lab.where.kafka, "group.id": "test", "enable.partition.eof": True, "log_level": 2}
+    consumer, found = Consumer(settings), []
+    consumer.assign([TopicPartition(*split(place), 0) for place in ends])
+    left = {split(place)[1] for place, end in ends.items() if end}
+    while left:
+        for message in consumer.consume(500, timeout=1):
+            if message.error() is not None:
+                left.discard(message.partition() or 0)
+                continue
+            if (message.offset() or 0) + 1 >= ends[
+                f"{stream}/{message.partition()}"
+            ]:  # where more comes all the time, its end is never reached
+                left.discard(message.partition() or 0)
+            headers = {key: value.decode() for key, value in message.headers() or () if value is not None}
+            found.append(Record(message.partition() or 0, json.loads(message.value() or b"{}"), headers))
+    consumer.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def spread(lab: Lab) -> Iterator[Callable[[str], list[Record]]]:
+    """Run both tiers over the numbers, and return what reads a stream when all is through."""
+    producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})
+    for number in NUMBERS:
+        producer.produce("raw", json.dumps({"n": number, "who": f"user-{number % 7}"}), partition=number % len(PARTITIONS))
+    assert producer.flush(30) == 0
+    lab.cold("spread", 1, "h1")
+    lab.cold("halve", 1, "h2")
+    streams = Streams(lab.where.kafka)
+
+    def count(*names: str) -> int:
+        return sum(streams.bounds(names).ends.values())
+
+    until("all numbers are spread", lambda: count("everywhere") >= len(NUMBERS) * len(PARTITIONS))
+    until("all numbers are halved", lambda: count("done", "back.quarantine", "local.quarantine") >= len(NUMBERS))
+    streams.close()
+    yield lambda stream: records(lab, stream)
+    for tier in ("spread", "halve"):
+        lab.own(tier, None)
+        lab.retire(tier, 1)
+
+
+def once(found: list[Record]) -> list[Record]:
+    """Drop replays, as a tier further on does."""
+    return list({record.headers["origin"]: record for record in found}.values())
+
+
+def origin(number: int) -> str:
+    return f"{number % len(PARTITIONS)}:{number // len(PARTITIONS)}"
+
+
+def test_local_stays_where_it_was(spread: Callable[[str], list[Record]]) -> None:
+    found = once(spread("local"))
+    assert sorted(record.value["n"] for record in found) == list(NUMBERS)
+    assert all(record.partition == record.value["n"] % len(PARTITIONS) for record in found)
+    assert all(record.headers["origin"] == origin(record.value["n"]) for record in found)
+
+
+def test_shuffle_is_even_and_the_same_for_replays(spread: Callable[[str], list[Record]]) -> None:
+    found = spread("shuffled")
+    assert len(once(found)) == len(NUMBERS)
+    shares = Counter(record.partition for record in once(found))
+    assert all(len(NUMBERS) / 8 < shares[partition] < len(NUMBERS) / 2 for partition in PARTITIONS)
+    assert len({(record.headers["origin"], record.partition) for record in found}) == len(NUMBERS)
+    mixed = {(record.value["n"] % len(PARTITIONS), record.partition) for record in found}
+    assert len(mixed) == len(PARTITIONS) ** 2, "whatever partition they came from"
+
+
+def test_fields_keep_equal_values_together_and_in_order(spread: Callable[[str], list[Record]]) -> None:
+    found = once(spread("by-who"))
+    places = {(record.value["who"], record.partition) for record in found}
+    assert len(places) == len({who for who, _ in places}) == 7
+    assert len({partition for _, partition in places}) > 1
+    for who, came_from in itertools.product({who for who, _ in places}, PARTITIONS):
+        mine = [number for record in found if record.value["who"] == who and (number := record.value["n"]) % len(PARTITIONS) == came_from]
+        assert mine == sorted(mine), f"{who} from partition {came_from}"
+
+
+def test_all_gives_each_partition_a_copy_with_a_name_of_its_own(spread: Callable[[str], list[Record]]) -> None:
+    found = once(spread("everywhere"))
+    assert Counter(record.partition for record in found) == dict.fromkeys(PARTITIONS, len(NUMBERS))
+    assert {(record.headers["origin"], record.partition) for record in found} == {
+        (f"{origin(number)}:{partition}", partition) for number in NUMBERS for partition in PARTITIONS
+    }
+
+
+def test_global_is_one_partition_in_order(spread: Callable[[str], list[Record]]) -> None:
+    found = once(spread("one"))
+    assert {record.partition for record in found} == {0}
+    for partition in PARTITIONS:
+        mine = [record.value["n"] for record in found if record.value["n"] % len(PARTITIONS) == partition]
+        assert mine == [number for number in NUMBERS if number % len(PARTITIONS) == partition]
+
+
+def test_direct_goes_where_the_transform_says_and_into_quarantine_when_there_is_no_such_place(
+    spread: Callable[[str], list[Record]],
+) -> None:
+    found = once(spread("said"))
+    assert sorted(record.value["n"] for record in found) == [number for number in NUMBERS if number % 5 in PARTITIONS]
+    assert all(record.partition == record.value["n"] % 5 for record in found)
+    bad = once(spread("raw.quarantine"))
+    assert sorted(record.value["n"] for record in bad) == [number for number in NUMBERS if number % 5 == len(PARTITIONS)]
+    assert {record.headers["reason"] for record in bad} == {"said has 4 partitions, from 0 on, and it should go to 4"}
+
+
+def test_what_leads_back_is_counted_and_bounded(spread: Callable[[str], list[Record]]) -> None:
+    turns = {number: math.floor(math.log2(number)) if number > 1 else 0 for number in NUMBERS}
+    names = {origin(number) + "&back" * count: count for number, count in turns.items()}
+    done = {record.headers["origin"]: record.value["rounds"] for record in spread("done")}
+    assert done == {name: count for name, count in names.items() if count <= ROUNDS}
+    stuck = {record.headers["origin"]: record.headers["reason"] for record in spread("back.quarantine")}
+    assert stuck.keys() == {origin(number) + "&back" * ROUNDS for number, count in turns.items() if count > ROUNDS}
+    assert set(stuck.values()) == {f"it has come back on back {ROUNDS} times, which is as often as it may"}
+
+
+def test_a_driver_shows_its_flow_to_prometheus(lab: Lab, spread: Callable[[str], list[Record]]) -> None:
+    del spread
+    found = {exporter.tier: exporter for exporter in exporters(lab.channel)}
+    assert {tier: (each.incarnation, each.host) for tier, each in found.items()} == {"spread": (1, "h1"), "halve": (1, "h2")}
+    until("spread has said that nothing waits", lambda: scrape(found["spread"], stream="raw").get("sluice_tier_lag_records") == 0)
+    assert scrape(found["spread"], state="running")["sluice_driver_state"] == 1
+    seen = scrape(found["spread"])
+    assert seen["sluice_driver_owner"] == 1
+    assert time.time() - 300 < seen["sluice_tier_last_output_timestamp_seconds"] < time.time()
+    assert "sluice_tier_marks" not in seen, "a tier without a sink knows nothing of it"
+    assert scrape(found["spread"], to="said")["sluice_tier_records_out_total"] <= 160
+
+
+def test_every_stream_has_everything(spread: Callable[[str], list[Record]]) -> None:
+    counts = {name: len(once(spread(name))) for name in GROUPED}
+    assert counts == {name: len(NUMBERS) for name in GROUPED} | {"everywhere": 800, "said": 160}

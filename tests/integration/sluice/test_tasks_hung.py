@@ -1,0 +1,87 @@
+"""Transforms that never return, in realtime and in Python, and one that is only slow: the first two are told and ended, on real Spark."""
+
+import json
+import time
+
+import pytest
+from confluent_kafka import Producer
+
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.model.ids import HostName, UnitId
+from tests.integration.sluice.asking import operated, site_of, sluice, tier_line
+from tests.integration.sluice.stalling import HANGS_AFTER, SLOW, STALL
+from tests.integration.sluice.test_handover import HOLES
+from tests.integration.sluice.test_hung import is_running, out, owner
+from tests.integration.sluice.test_workers import giving
+from tests.lab import HOSTS, Lab, until
+
+PIPELINE_MODULE = "tests.integration.sluice.stalling"
+TIERS = ("enter", "store", "slow")
+STANDS_SECONDS = 2.2 * HANGS_AFTER
+"""So long a record keeps its task: its executor is ended once, and the next one, which has twice as long, gets through."""
+BUSY = 40.0
+"""So much later things may be on a machine that does much else. Unit: seconds."""
+ENDS, HANGS = "ends the executor of a task that hangs", "a task hangs"
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def site() -> str:
+    return site_of(", ".join(f"{tier}: {{minimum: 1, target: 1, maximum: 1}}" for tier in TIERS))
+
+
+def log_of(lab: Lab, tier: str) -> str:
+    unit = UnitId(f"driver-{tier}-{owner(lab, tier).incarnation}")
+    return "".join(log.read_text() for host in HOSTS if (log := HostFolder(lab.home, HostName(host)).unit(unit).log).exists())
+
+
+def hang(lab: Lab, until_ms: int) -> None:
+    """Have a task of each tier never return: that of a partition in realtime, and one that calls Python."""
+    producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})
+    producer.produce("raw", json.dumps({"n": -1, "who": "nobody", "until": until_ms}), partition=0)
+    assert producer.flush(30) == 0
+    (lab.home / STALL).touch()
+
+
+def count(lab: Lab, table: str) -> int:
+    return int(lab.ask(f"select count(*) from {table}")[0][0])  # noqa: S608 — a name of this test's own
+
+
+def test_a_task_that_never_returns_is_told_and_ended_and_a_slow_one_is_let_be(lab: Lab) -> None:
+    with operated(lab):
+        with giving(lab) as given:
+            for tier in ("enter", "store"):
+                sluice(lab, "start", tier)
+            until("records are stored", lambda: count(lab, "stored") > 1000)
+            until("one batch of the slow tier waits", lambda: out(lab, "enter") > 2 * SLOW)
+            sluice(lab, "start", "slow")
+            until("it runs", lambda: is_running(lab, "slow"))
+            begun = time.monotonic()
+            hang(lab, int((time.time() + STANDS_SECONDS) * 1000))
+            for tier in ("enter", "store"):
+                told = until(f"{tier} is told", lambda tier=tier: tier_line(lab, tier)["hung"])
+                print(f"{tier} told after {time.monotonic() - begun:.0f} s: {told}")  # noqa: T201 - for the record
+                assert f"its executor is ended after {HANGS_AFTER:.0f} s" in told
+                assert "input waits, and nothing was processed by a task on " in told
+                assert ("which reads raw/0" in told) is (tier == "enter")
+                assert is_running(lab, tier)
+            for tier in ("enter", "store"):
+                until(f"the executor of {tier} is ended", lambda tier=tier: ENDS in log_of(lab, tier))
+                ended = time.monotonic() - begun
+                print(f"{tier} ended after {ended:.0f} s")  # noqa: T201 - for the record
+                assert HANGS_AFTER - 5 < ended < HANGS_AFTER + BUSY
+            stood = count(lab, "stored")
+            until("it stores again", lambda: count(lab, "stored") > stood)
+            until("the record that kept its task is out", lambda: lab.ask("select count(*) from stored where n = -1") == [(1,)])
+            for tier in ("enter", "store"):
+                until(f"nothing is told of {tier}", lambda tier=tier: tier_line(lab, tier)["hung"] is None)
+                assert is_running(lab, tier)
+        whole = (len(given) + 1, len(given) + 1, sum(given) - 1)
+        for table in ("stored", "slowed"):
+            until(f"all is {table}", lambda table=table: count(lab, table) == len(given) + 1)
+            assert lab.ask(f"select count(*), count(distinct n), sum(n) from {table}") == [whole]  # noqa: S608
+        assert lab.ask(HOLES) == []
+        assert [log_of(lab, tier).count(ENDS) for tier in TIERS] == [1, 1, 0]
+        assert HANGS not in log_of(lab, "slow")
+        assert [owner(lab, tier).incarnation for tier in TIERS] == [1, 1, 1], "no driver was replaced"

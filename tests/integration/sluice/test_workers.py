@@ -1,0 +1,93 @@
+"""Workers one by one, on real Spark: of a realtime tier, whose partitions go to the others meanwhile, and of one in micro-batches.
+
+Each rests and works again; then the last one is let go for good.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from sluice.kafka.reader import Seen, Streams
+from tests.integration.sluice.given import ends
+from tests.integration.sluice.resting import BUSY, each_rests, gaps, last_is_let_go
+from tests.lab import Lab, until
+
+PIPELINE_MODULE = "tests.integration.sluice.slow"
+GAP_SECONDS = 1.5
+"""A realtime tier begins again on other workers: so long nothing may come out of a partition, on a machine of its own."""
+KNOWN_SECONDS = 2.0
+"""The producer of `giving` knows of partitions that were added within this time."""
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+
+
+def numbered(number: int) -> dict[str, Any]:
+    return {"n": number, "who": f"user-{number % 97}", "at": int(time.time() * 1000)}
+
+
+@contextmanager
+def giving(lab: Lab, first: int = 0, partitions: Callable[[], int] = lambda: 4) -> Iterator[list[int]]:
+    """Give 200 numbers a second all the while, from the first on, to as many partitions as there are; return those that were given."""
+    settings = {"bootstrap.servers": lab.where.kafka, "acks": "all", "topic.metadata.refresh.interval.ms": int(KNOWN_SECONDS * 500)}
+    producer, over, given = Producer(settings), threading.Event(), list[int]()
+
+    def give() -> None:
+        while not over.wait(0.1):
+            for number in range(first + len(given), first + len(given) + 20):
+                producer.produce("raw", json.dumps(numbered(number)), partition=number % partitions())
+                given.append(number)
+            producer.poll(0)
+
+    giver = threading.Thread(target=give)
+    giver.start()
+    try:
+        yield given
+    finally:
+        over.set()
+        giver.join()
+        producer.flush(30)
+
+
+def test_those_of_a_realtime_tier_rest_in_turn_and_their_partitions_go_to_the_others(lab: Lab) -> None:
+    with closing(Streams(lab.where.kafka)) as streams:
+
+        def out() -> int:
+            return sum(streams.bounds(["numbers"]).ends.values())
+
+        with giving(lab) as given:
+            lab.cold("enter", 1, "h1", slots=2)
+            until("records come out", out)
+            at = each_rests(lab, "enter", 1, 2, out)
+            last_is_let_go(lab, "enter", 1, 2, out)
+        until("all is out", lambda: len({(seen.out.partition, seen.out.offset) for seen in everything(streams)}) == len(given), 60)
+        without = gaps(everything(streams), at)
+    print(f"without output after each pause and wake: {without}")  # noqa: T201
+    assert max(without) < GAP_SECONDS * BUSY
+
+
+def test_those_of_a_tier_in_micro_batches_rest_in_turn_and_what_came_twice_is_stored_once(lab: Lab) -> None:
+    def stored() -> int:
+        return int(lab.ask("select count(*) from stored")[0][0])
+
+    with closing(Streams(lab.where.kafka)) as streams:
+        before = sum(streams.bounds(["raw"]).ends.values())
+        with giving(lab, first=before) as given:
+            lab.cold("store", 1, "h2", slots=2)
+            until("records are stored", stored)
+            each_rests(lab, "store", 1, 2, stored)
+            last_is_let_go(lab, "store", 1, 2, stored)
+        until("all is stored", lambda: stored() == before + len(given) and ends(lab, "store") == streams.bounds(["numbers"]).ends)
+    assert lab.ask("select count(distinct n) from stored") == [(before + len(given),)]
+    ((rows_in, replays),) = lab.ask("select sum(rows_in), sum(replays) from ledger")
+    assert rows_in == before + len(given) + replays
+
+
+def everything(streams: Streams) -> list[Seen]:
+    """Return all that has come out, with its lineage."""
+    return list(streams.since(["numbers"], streams.bounds(["numbers"]).ends, 0))

@@ -1,0 +1,64 @@
+"""The DAG that tells of complete hours, run by Airflow's own machinery."""
+
+import contextlib
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.models.asset import AssetEvent
+from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState
+
+from sluice_airflow.operators import hours
+from sluice_ops.channel import Channel
+from sluice_ops.model import paths
+from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.operations import requests
+from sluice_ops.queries.figures import Audited, Figures
+from tests.integration.sluice_airflow.conftest import ROOT
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
+"""Airflow's own machinery warns of itself."""
+
+
+@pytest.fixture
+def dag(database, zookeeper):  # noqa: ARG001
+    return DagBag(str(ROOT / "dags")).dags["hour_complete"]
+
+
+def told():
+    with create_session() as session:
+        events = session.query(AssetEvent).order_by(AssetEvent.timestamp)
+        return [(event.extra["from"], event.extra["until"]) for event in events if "until" in event.extra]
+
+
+def run(dag):
+    with contextlib.suppress(Exception):
+        return dag.test()
+    return None
+
+
+def test_hours_are_told_of_once_and_an_hour_that_is_late_alerts_unless_a_tier_is_stopped(dag, zookeeper, monkeypatch, tmp_path):
+    complete = [time.time()]
+    rows = lambda: Figures(audit=(Audited(tier="counts", once=1, again=0, judges=True, at=0.0, complete=complete[0]),))  # noqa: E731
+    monkeypatch.setattr(hours, "read_figures", rows)
+    monkeypatch.setattr(hours, "POLL_SECONDS", 0.2)
+    assert run(dag).state == DagRunState.SUCCESS
+    until = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    assert told() == [((until - timedelta(hours=1)).isoformat(), until.isoformat())]
+    assert run(dag).state == DagRunState.SUCCESS
+    assert told()[1:] == [], "the same hour is not told of again"
+
+    complete[0] -= 7200
+    monkeypatch.setattr(hours, "LATE_SECONDS", 1.0)
+    with Channel(zookeeper) as channel:
+        spec = TierSpec(name="counts", kind=Kind.OUTBOUND, mode=Mode.BATCH, delivery=Delivery.EXACTLY_ONCE, inputs=("enriched",))
+        channel.put(paths.tier("counts"), spec)
+        requests.want(channel, "counts", by="cli:anna", running=True, paused=True)
+        assert run(dag).state == DagRunState.SUCCESS
+        assert not (tmp_path / "alerts").exists(), "a pause pages nobody"
+        requests.want(channel, "counts", by="cli:anna", paused=False)
+    run(dag)
+    (alert,) = [path.read_text() for path in (tmp_path / "alerts").iterdir()]
+    assert "has not all gone through: counts is complete up to" in alert

@@ -1,0 +1,54 @@
+"""The agent against a real ZooKeeper, a real Spark master and real Workers."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from sluice_ops.agent.limits.control_groups import find_containers
+from sluice_ops.channel.client import SESSION_SECONDS
+from sluice_ops.model import paths
+from sluice_ops.process.metrics_server import exporters
+from tests.integration.sluice_ops.agent.conftest import Lab, application, executors, slot, until
+from tests.scrape import scrape
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def test_a_slot_takes_the_application_that_asks_for_its_label_and_holds_its_executor(lab: Lab) -> None:
+    lab.agent()
+    lab.assign(slot())
+    lab.running(slot())
+    work = application(lab, slot().label, 2)
+    (executor,) = until("an executor in the slot's container", lambda: executors(lab, slot()))
+    environment = Path(f"/proc/{executor}/environ").read_text().split("\0")
+    assert f"SLUICE_UNIT=h1/{slot().id}" in environment
+    assert "SPARK_LOCAL_IP=127.0.1.1" in environment
+    out, _ = work.communicate(timeout=120)
+    assert out.strip() == "result [7]"
+    (exporter,) = exporters(lab.channel)
+    assert (exporter.host, exporter.address.partition(":")[0]) == ("h1", "127.0.1.1")
+    seen = scrape(exporter, unit=slot().id) | scrape(exporter, kind="slot", state="running")
+    assert (seen["sluice_agent_units"], seen["sluice_unit_restarts_total"]) == (1, 0)
+    if find_containers(lab.home, "h1").limits.startswith("cgroup") and os.geteuid() == 0:
+        assert seen["sluice_unit_cpu_seconds_total"] > 0.5, "a JVM has started"
+        assert 50e6 < seen["sluice_unit_memory_bytes"] < seen["sluice_unit_memory_limit_bytes"]
+
+
+def test_units_survive_their_agent_and_the_next_one_adopts_them_before_the_host_counts_as_lost(lab: Lab) -> None:
+    first = lab.agent()
+    lab.assign(slot())
+    before = lab.running(slot())
+    started = lab.observed().agent_started  # type: ignore[union-attr]
+    gone: list[bytes | None] = []
+    lab.channel.kazoo.DataWatch(paths.live("h1"), lambda data, _stat: gone.append(data) if data is None else None)
+    killed = time.monotonic()
+    lab.kill(first)
+    lab.agent()
+    until("the next agent reports", lambda: (seen := lab.observed()) and seen.agent_started > started)
+    after = lab.running(slot())
+    assert (after.pid, after.restarts) == (before.pid, 0)
+    assert lab.channel.exists(paths.live("h1"))
+    if time.monotonic() - killed < SESSION_SECONDS:
+        assert gone == [], "the ephemeral node was replaced in one step: nobody saw the host lost"

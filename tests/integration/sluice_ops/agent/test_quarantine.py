@@ -1,0 +1,134 @@
+"""A host on which everything dies: a real agent, a real controller and real Workers. The drivers, and two more hosts, are simulated.
+
+No Java starts there, as on a disk that has gone bad; a person mends it, or only says so.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from simulation.live import LiveWorld
+from simulation.world import Runbook, host, tier
+
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostRecord, HostState, Unit, UnitKind
+from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord
+from sluice_ops.model.tier import Mode
+from tests.integration.sluice_ops.agent.conftest import REPOSITORY, SECONDS, Lab
+
+pytestmark = pytest.mark.timeout(600)
+
+BAD = "h1"
+SITE = """\
+pipeline: hits
+repair_seconds: 30
+hosts:
+  - {name: h1, address: 127.0.1.1, capacity: {cpu: 2, memory: 8g}}
+  - {name: h2, address: 127.0.1.2, capacity: {cpu: 8, memory: 16g}}
+  - {name: h3, address: 127.0.1.3, capacity: {cpu: 8, memory: 16g}}
+shares:
+  counts: {minimum: 1, target: 3, maximum: 4}
+  enrich: {minimum: 1, target: 3, maximum: 4}
+"""
+"""h1 has room for a worker of each tier, and for no driver."""
+
+
+class Site:
+    """The pipeline, the file that each JVM reads at its start, and what became of h1."""
+
+    def __init__(self, lab: Lab, world: LiveWorld, options: Path) -> None:
+        self.lab, self.world, self.options = lab, world, options
+
+    def is_mended(self) -> None:
+        self.options.touch()
+
+    def record(self) -> HostRecord:
+        found = self.lab.channel.read(paths.host_record(BAD), HostRecord)
+        return HostRecord() if found is None else found.value
+
+    def workers(self) -> list[Unit]:
+        """Return what h1 has to run."""
+        return [unit for unit in self.world.assigned(BAD) if unit.kind is UnitKind.SLOT]
+
+    def cordoned(self) -> HostRecord:
+        """Wait until h1 is in quarantine and nothing is left on it."""
+        self.world.until_true(lambda: self.record().state is HostState.CORDONED, SECONDS)
+        self.world.until_true(lambda: not self.workers(), SECONDS)
+        return self.record()
+
+    def returned(self, change: str) -> Runbook:
+        """Have a person return h1."""
+        back = self.world.begin(change, kind=ChangeKind.RETURN, host=BAD)
+        self.world.until_true(lambda: back.ended, SECONDS)
+        return back
+
+    def repaired(self) -> list[ChangeRecord]:
+        """Wait until the controller has brought a worker of each tier to h1; return its changes."""
+        self.world.until_true(lambda: {unit.tenant for unit in self.workers()} == {"counts", "enrich"}, SECONDS)
+        names = [name for name in self.lab.channel.children("/changes") if name.startswith("repair-")]
+        found = [self.lab.channel.read(paths.change(name), ChangeRecord) for name in names]  # type: ignore[arg-type]
+        return [each.value for each in found if each is not None]
+
+
+@pytest.fixture
+def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
+    missing = tmp_path / "jvm.options"
+    lab.environment["_JAVA_OPTIONS"] = f"-XX:VMOptionsFile={missing}"
+    with failing(lab, tmp_path, missing) as made:
+        yield made
+
+
+@contextmanager
+def failing(lab: Lab, folder: Path, options: Path, **changed: object) -> Iterator[Site]:
+    """Have workers of two tiers, which may be `changed`, on h1, where they die."""
+    file = folder / "site.yaml"
+    file.write_text(SITE)
+    lab.environment["SLUICE_SITE"] = str(file)
+    tiers = [tier(name, Mode.BATCH, number).model_copy(update=changed) for number, name in enumerate(("counts", "enrich"))]
+    made = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=tiers, channel=lab.channel), options)
+    with (lab.home / "controller.log").open("wb") as log:
+        words = [sys.executable, "-m", "sluice_ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
+        controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
+    try:
+        lab.agent(BAD)
+        made.world.until_true(lambda: lab.channel.exists(paths.live(BAD)), SECONDS)
+        made.world.want()
+        yield made
+    finally:
+        controller.terminate()
+        controller.wait(20)
+        sys.stdout.writelines(f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in lab.home.glob("*.log"))
+
+
+@pytest.mark.long
+def test_a_host_on_which_everything_dies_is_left_and_is_used_again_when_a_person_has_mended_it(site: Site) -> None:
+    began = time.time()
+    record = site.cordoned()
+    assert record.reason.startswith("units of counts, enrich died there ")
+    assert record.until is not None
+    assert record.until - began > 3000
+    assert site.lab.heard("A fatal exception has occurred", BAD), "why is in the agent's log"
+    assert {len(site.world.placement(name).slots) for name in ("counts", "enrich")} == {3}, "what died there works elsewhere"
+    site.world.until_true(site.world.all_well, SECONDS)
+    site.is_mended()
+    assert site.returned("r1").ok
+    assert (site.record().state, site.record().reason, site.record().deaths) == (HostState.UP, "", ())
+    assert {change.by for change in site.repaired()} == {CONTROLLER}
+    for unit in site.workers():
+        assert site.lab.running(unit, BAD).restarts == 0
+        site.world.until_true(lambda unit=unit: "Successfully registered with master" in site.lab.log(unit, BAD), SECONDS)
+
+
+@pytest.mark.long
+def test_a_host_that_is_returned_and_still_fails_is_left_again(site: Site) -> None:
+    record = site.cordoned()
+    assert site.returned("r1").ok
+    assert site.record().deaths == (), "it begins anew"
+    site.repaired()
+    again = site.cordoned()
+    assert again.since > record.since
+    assert again.reason.startswith("units of counts, enrich died there ")

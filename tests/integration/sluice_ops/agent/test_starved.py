@@ -1,0 +1,125 @@
+"""A slot whose neighbours take its processor: a real agent and Worker, a real controller, and real processes that spin beside the slot.
+
+All on one core. Two more hosts, and the driver, are simulated.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from simulation.live import LiveWorld
+from simulation.world import host, tier
+
+from sluice_ops.agent.limits.control_groups import find_containers
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostRecord, HostState, Unit, UnitKind
+from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState
+from sluice_ops.model.status import ControllerStatus, Starved
+from sluice_ops.model.tier import Mode
+from sluice_ops.process.metrics_server import exporters
+from tests.integration.sluice_ops.agent.conftest import REPOSITORY, SECONDS, Lab, limited
+from tests.scrape import scrape
+
+pytestmark = [limited, pytest.mark.long, pytest.mark.timeout(500)]
+
+BAD, CORE = "h1", max(os.sched_getaffinity(0))
+SITE = """\
+pipeline: hits
+repair_seconds: 30
+hosts:
+  - {name: h1, address: 127.0.1.1, capacity: {cpu: 1, memory: 8g}}
+  - {name: h2, address: 127.0.1.2, capacity: {cpu: 8, memory: 16g}}
+  - {name: h3, address: 127.0.1.3, capacity: {cpu: 8, memory: 16g}}
+shares:
+  counts: {minimum: 1, target: 3, maximum: 4}
+"""
+"""h1 has room for one worker, and for no driver."""
+SPINNERS = 6
+
+
+class Site:
+    """The pipeline, and what is run beside it."""
+
+    def __init__(self, lab: Lab, world: LiveWorld) -> None:
+        self.lab, self.world = lab, world
+        self.running: list[subprocess.Popen[str]] = []
+
+    def burn(self, *joins: Path) -> None:
+        """Keep a process busy on the core, in a session of its own, which the kernel weighs for itself unless it joins control groups."""
+        script = "".join(f'echo $$ > "{file}"; ' for file in joins) + 'exec "$@"'
+        words = ["taskset", "-c", str(CORE), "sh", "-c", script, "sh", sys.executable, "-m", "tests.burn", "work", "600"]
+        self.running.append(subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.DEVNULL, text=True, start_new_session=True))
+
+    def quiet(self) -> None:
+        for process in self.running:
+            process.kill()
+            process.wait()
+        self.running.clear()
+
+    def slot(self) -> Unit | None:
+        """Return what h1 has to run."""
+        return next((unit for unit in self.world.assigned(BAD) if unit.kind is UnitKind.SLOT), None)
+
+    def starved(self) -> Starved | None:
+        found = self.lab.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+        return None if found is None or "counts" not in found.value.tiers else found.value.tiers["counts"].starved  # type: ignore[index]
+
+    def moves(self) -> list[ChangeRecord]:
+        names = [name for name in self.lab.channel.children("/changes") if name != "lock"]
+        found = [self.lab.channel.read(paths.change(name), ChangeRecord) for name in names]
+        return [each.value for each in found if each is not None]
+
+
+@pytest.fixture
+def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
+    file = tmp_path / "site.yaml"
+    file.write_text(SITE)
+    lab.environment |= {"SLUICE_SITE": str(file)}
+    made = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=[tier("counts", Mode.BATCH, 0)], channel=lab.channel))
+    with (lab.home / "controller.log").open("wb") as log:
+        words = [sys.executable, "-m", "sluice_ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
+        controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
+    try:
+        os.sched_setaffinity(lab.agent(BAD).pid, {CORE})  # and so are all that it starts
+        made.world.until_true(lambda: lab.channel.exists(paths.live(BAD)), SECONDS)
+        made.world.want()
+        made.world.until_true(made.world.all_well, SECONDS)
+        made.world.until_true(lambda: made.slot() is not None, SECONDS)
+        yield made
+    finally:
+        made.quiet()
+        controller.terminate()
+        controller.wait(20)
+        sys.stdout.writelines(f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in lab.home.glob("*.log"))
+
+
+def test_a_slot_whose_neighbours_take_its_processor_is_seen_and_its_tier_is_moved(site: Site) -> None:
+    world, unit = site.world, site.slot()
+    assert unit is not None
+    site.lab.running(unit, BAD)
+    site.burn(*find_containers(site.lab.home, BAD).admit(unit))
+    for _ in range(SPINNERS):
+        site.burn()
+    world.until_true(lambda: site.starved() is not None, SECONDS)
+    starved = site.starved()
+    assert starved is not None
+    assert starved.hosts == (BAD,)
+    assert starved.sentence.startswith(
+        "is starved of processor time on h1: it is moved when that has lasted 30 s; see what else runs there"
+    )
+    assert site.lab.heard("a unit is starved", BAD)
+    seen = scrape(next(each for each in exporters(site.lab.channel) if each.host == BAD), unit=unit.id)
+    assert seen["sluice_unit_starved"] == 1
+    assert seen["sluice_unit_cpu_waited_seconds_total"] > seen["sluice_unit_cpu_seconds_total"] / 2
+    world.until_true(lambda: any(change.state is ChangeState.DONE for change in site.moves()), SECONDS)
+    (change,) = site.moves()
+    assert (change.id, change.by) == ("repair-counts-starved-1", CONTROLLER)
+    assert BAD not in world.placement("counts").hosts
+    assert len(world.placement("counts").slots) == 3
+    found = site.lab.channel.read(paths.host_record(BAD), HostRecord)
+    assert found is not None
+    assert (found.value.state, found.value.reason) == (HostState.CORDONED, "counts is starved of processor time there")
+    world.until_true(lambda: site.starved() is None, SECONDS)

@@ -1,0 +1,360 @@
+"""Access by role on a real ZooKeeper: what the table allows goes through, what it does not is refused, and an open tree is closed."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.channel import Channel, ChannelAwayError, NotAllowedError, Write, trail_queue, tree
+from sluice_ops.model import paths
+from sluice_ops.model.access import HOST, KEPT, PROCESSES, TABLE, Role, host_of, parent
+from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, HostState, Observed
+from sluice_ops.model.incarnation import OwnerRecord, TierWanted
+from sluice_ops.model.joining import Sealed
+from sluice_ops.model.status import ControllerStatus
+from sluice_ops.operations import joining
+from sluice_ops.site import endpoints
+
+pytestmark = pytest.mark.timeout(120)
+SITE = Path(__file__).parents[4] / "site.yaml"
+
+
+def connected(place, role):
+    return Channel(place.zookeeper, place.needed(role))
+
+
+def agent_on(place, home, host):
+    """Connect as the agent of a host does, with the credential in the host's folder."""
+    folder = HostFolder(home, host)
+    folder.make()
+    return Channel(place.zookeeper, replace(place.needed(Role.AGENT), own=folder.own()))
+
+
+def facts(home, host):
+    folder = HostFolder(home, host)
+    folder.make()
+    return HostFacts(name=host, address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=folder.own().known_as)
+
+
+def test_each_role_may_do_what_the_table_says_and_nothing_else(place, admin, tmp_path):
+    with agent_on(place, tmp_path, "h1") as agent:
+        agent.put(paths.host("h1"), facts(tmp_path, "h1"))
+    for row in TABLE:
+        admin.kazoo.ensure_path(at(row))
+    known_as = token(place, "x").credential.ids[Role.JOINER]
+    admin.put(paths.joining("x"), Sealed(seconds=1, known_as=known_as, data=""))
+    tree.apply(admin.kazoo)
+    assert tree.other(admin.kazoo) == []
+    assert tree.unknown(admin.kazoo) == []
+    wrong = []
+    anybody = {role: connected(place, role) for role in set(KEPT) - {Role.ADMIN}}
+    agents = {host: agent_on(place, tmp_path, host) for host in ("h1", "h2")}
+    joiners = {f"joiner-{host}": Channel(place.zookeeper, token(place, host).credential) for host in ("x", "h2")}
+    for who, connection in {**anybody, **agents, **joiners}.items():
+        role = Role.AGENT if who in agents else Role.JOINER if who in joiners else who
+        with connection as channel:
+            for row, granted in TABLE.items():
+                path = at(row)
+                mine = (role is not Role.AGENT or host_of(path) in {None, who}) and who != "joiner-h2"
+                below = f"{path.rstrip('/')}/made-by-{who}"
+                for right, act in (
+                    ("write", lambda path=path: channel.kazoo.set(path, b"")),
+                    ("create", lambda below=below: channel.kazoo.create(below)),
+                    ("delete", lambda below=below: channel.kazoo.delete(below)),
+                ):
+                    if right == "delete" and not admin.kazoo.exists(below):
+                        admin.kazoo.create(below)
+                    if went_through(act) != (mine and role in getattr(granted, right)):
+                        wrong.append((who, right, path))
+                if admin.kazoo.exists(below):
+                    admin.kazoo.delete(below)
+    assert wrong == []
+
+
+def at(row):
+    """Return a node of a row: of host h1, and of anything else x."""
+    return row.replace(HOST, "h1").replace("*", "x")
+
+
+def token(place, host):
+    """Return a token of a host, which has a key of its own."""
+    return joining.Token(zookeeper=place.zookeeper, host=host, roles=place.access.roles, key=f"the key of {host}".ljust(43, "x"))
+
+
+def test_an_agent_writes_its_own_hosts_nodes_and_no_others(place, admin, tmp_path):
+    observed = Observed(epoch=1, agent_started=0.0, limits="none")
+    with agent_on(place, tmp_path, "h1") as first, agent_on(place, tmp_path, "h2") as second:
+        for agent, host in ((first, "h1"), (second, "h2")):
+            agent.put(paths.host(host), facts(tmp_path, host))
+            agent.create(paths.live(host), facts(tmp_path, host), ephemeral=True)
+            agent.put(paths.observed(host), observed)
+        assert tree.other(admin.kazoo) == []
+        sentence = "that takes the agent of h2, and this process is the agent of h1"
+        for path in (paths.host("h2"), paths.live("h2"), paths.observed("h2")):
+            with pytest.raises(NotAllowedError, match=sentence):
+                first.put(path, facts(tmp_path, "h1"))
+        with pytest.raises(NotAllowedError, match=sentence):
+            first.delete(paths.live("h2"))
+        with connected(place, Role.AGENT) as stolen, pytest.raises(NotAllowedError, match="this process is an agent without a host"):
+            stolen.put(paths.observed("h2"), observed)
+        assert admin.read(paths.observed("h2"), Observed).value == observed
+
+
+def test_nodes_of_before_are_bound_to_their_agents_once_those_have_said_how_they_are_known(place, admin, tmp_path):
+    with connected(place, Role.AGENT) as before:  # as an older version has left it
+        before.put(paths.host("h1"), facts(tmp_path, "h1").model_copy(update={"known_as": None}))
+        before.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
+        assert tree.other(admin.kazoo) == []
+        with agent_on(place, tmp_path, "h1") as agent:
+            agent.put(paths.host("h1"), facts(tmp_path, "h1"))
+            assert tree.other(admin.kazoo) == [paths.host("h1"), paths.observed("h1")]
+            assert tree.apply(admin.kazoo) == 2
+            agent.put(paths.observed("h1"), Observed(epoch=2, agent_started=0.0, limits="none"))
+            with pytest.raises(NotAllowedError, match="takes the agent of h1"):
+                before.put(paths.observed("h1"), Observed(epoch=3, agent_started=0.0, limits="none"))
+            agent.put(paths.host("h1"), facts(tmp_path, "h1").model_copy(update={"known_as": "world:anyone"}))
+            tree.apply(admin.kazoo)  # what is no such credential counts for nothing
+            agent.put(paths.host("h1"), facts(tmp_path, "h1"))
+
+
+def test_a_host_that_has_lost_its_credential_is_told_and_comes_back_once_it_was_forgotten(place, admin, tmp_path):
+    file = tmp_path / "endpoints.json"
+    file.write_text(place.model_dump_json())
+
+    def forget():
+        command = [str(Path(sys.executable).with_name("sluice")), "access", "--forget", "h1"]
+        environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(tmp_path), "SLUICE_SITE": str(SITE)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert 'no host "h1" has registered; the channel has none' in forget().stderr
+    with agent_on(place, tmp_path, "h1") as agent:
+        agent.put(paths.host("h1"), facts(tmp_path, "h1"))
+        agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
+        agent.create(paths.live("h1"), facts(tmp_path, "h1"), ephemeral=True)
+        assert "an agent serves h1 now" in forget().stderr
+    made_anew = tmp_path / "made anew"
+    with agent_on(place, made_anew, "h1") as agent:
+        with pytest.raises(NotAllowedError, match="`sluice access --forget h1`"):
+            agent.put(paths.host("h1"), facts(made_anew, "h1"))
+        assert forget().returncode == 0
+        agent.put(paths.host("h1"), facts(made_anew, "h1"))
+        agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
+    assert tree.other(admin.kazoo) == []
+    assert [each.entry.what for each in trail_queue.waiting(admin)] == ["forget h1"]
+
+
+def test_a_host_is_retired_with_its_credential_once_it_is_drained_and_its_agent_gone(place, admin, tmp_path):
+    file = tmp_path / "endpoints.json"
+    file.write_text(place.model_dump_json())
+
+    def retire():
+        command = [str(Path(sys.executable).with_name("sluice")), "retire", "h1"]
+        environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(tmp_path), "SLUICE_SITE": str(SITE)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    nodes = (paths.host_record("h1"), paths.host("h1"), paths.observed("h1"), paths.assignment("h1"))
+    with connected(place, Role.CONTROLLER) as controller:
+        with agent_on(place, tmp_path, "h1") as agent:
+            agent.put(paths.host("h1"), facts(tmp_path, "h1"))
+            agent.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
+            agent.create(paths.live("h1"), facts(tmp_path, "h1"), ephemeral=True)
+            controller.put(paths.assignment("h1"), Assignment())
+            assert "an agent serves h1: `sluice drain h1`, then stop it there" in retire().stderr
+            controller.put(paths.host_record("h1"), HostRecord(state=HostState.DRAINED))
+        done = retire()
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [path for path in nodes if admin.exists(path)] == []
+        assert 'there is no host "h1"; known hosts: none' in retire().stderr
+    assert [each.entry.what for each in trail_queue.waiting(admin)] == ["retire h1"]
+    made_anew = tmp_path / "made anew"
+    with agent_on(place, made_anew, "h1") as another:
+        another.put(paths.host("h1"), facts(made_anew, "h1"))
+        assert tree.other(admin.kazoo) == []
+
+
+def went_through(act):
+    try:
+        act()
+    except NoAuthError:
+        return False
+    return True
+
+
+def test_a_wrong_role_is_told_which_one_it_takes_and_where_credentials_are_looked_for(place, admin):
+    admin.put(paths.assignment("h1"), Assignment())
+    folder = place.access.credentials
+    with connected(place, Role.AGENT) as agent:
+        with pytest.raises(NotAllowedError) as refused:
+            agent.put(paths.assignment("h1"), Assignment(epoch=7))
+        assert str(refused.value) == (
+            "the channel refuses a change of /assignments/h1: that takes controller, and this process is agent; "
+            f"credentials are looked for in {folder}"
+        )
+        with pytest.raises(NotAllowedError, match="/tiers/entry/owner: that takes audit or controller"):
+            agent.multi([Write(paths.owner("entry"), OwnerRecord(), None)])
+        with pytest.raises(NotAllowedError, match="/assignments/h1: that takes operator"):
+            agent.delete(paths.assignment("h1"))
+        assert agent.read(paths.assignment("h1"), Assignment).value == Assignment(), "everybody may read"
+    with Channel(place.zookeeper) as nobody:
+        with pytest.raises(NotAllowedError, match="that takes controller or operator or publisher, and this endpoints file names no roles"):
+            nobody.put(paths.wanted("entry"), TierWanted())
+        with pytest.raises(NoAuthError):
+            nobody.kazoo.set_acls("/config", nobody.kazoo.acl("/config"))
+
+
+def test_who_has_no_credential_can_look_and_is_told_whose_it_lacks(place, admin):
+    admin.put(paths.wanted("entry"), TierWanted(running=True))
+    (place.access.credentials / Role.OPERATOR).unlink()
+    with Channel(place.zookeeper, place.credential(Role.OPERATOR)) as channel:
+        assert channel.read(paths.wanted("entry"), TierWanted).value.running
+        with pytest.raises(NotAllowedError, match="this process has no credential of operator; credentials are looked for in"):
+            channel.put(paths.wanted("entry"), TierWanted())
+    with pytest.raises(endpoints.EndpointsError, match=r"credentials/operator is not there, or not for user \d+: copy"):
+        place.needed(Role.OPERATOR)
+
+
+def test_a_credential_that_is_not_the_known_one_or_lies_open_is_refused(place):
+    kept = place.access.credentials / Role.AGENT
+    kept.chmod(0o644)
+    with pytest.raises(endpoints.EndpointsError, match=r"chmod o= .*/agent"):
+        place.needed(Role.AGENT)
+    kept.chmod(0o600)
+    kept.write_text("another")
+    with pytest.raises(endpoints.EndpointsError, match="is not the credential that the endpoints file knows for agent"):
+        place.needed(Role.AGENT)
+
+
+def test_an_open_tree_is_closed_with_all_that_is_in_it(place, zookeeper):
+    with Channel(place.zookeeper) as before:  # as an older version has left it
+        before.put(paths.wanted("entry"), TierWanted())
+        before.put(paths.assignment("h1"), Assignment())
+        before.create(paths.exporter("agent"), TierWanted(), ephemeral=True, sequence=True)
+        with connected(place, Role.ADMIN) as admin:
+            open_to_all = tree.other(admin.kazoo)
+            assert {"/", "/assignments/h1", "/config/wanted/entry"} <= set(open_to_all)
+            assert tree.apply(admin.kazoo) == len(open_to_all)
+            assert tree.apply(admin.kazoo) == 0
+            assert tree.other(admin.kazoo) == []
+            with pytest.raises(NotAllowedError):
+                before.put(paths.assignment("h1"), Assignment(epoch=2))
+    with connected(place, Role.AGENT) as agent, pytest.raises(NotAllowedError, match="by their admin only"):
+        tree.apply(agent.kazoo)
+    plain = KazooClient(zookeeper)
+    plain.start()
+    with pytest.raises(NoAuthError):
+        plain.delete(f"/{place.zookeeper.partition('/')[2]}/config", recursive=True)
+    plain.stop()
+    plain.close()
+
+
+def test_a_tree_that_lacks_a_root_is_made_whole_by_the_admin_only(place, admin):
+    admin.kazoo.delete(paths.EXPORTERS)
+    with pytest.raises(NotAllowedError, match="`sluice access --apply`"):
+        connected(place, Role.AGENT).start()
+    tree.apply(admin.kazoo)
+    for role in PROCESSES:
+        connected(place, role).start().stop()
+
+
+def test_a_controller_leads_with_its_credential_and_does_not_start_without(place, admin, tmp_path):
+    file = tmp_path / "endpoints.json"
+    file.write_text(place.model_dump_json())
+    words = [sys.executable, "-m", "sluice_ops.controller", "--site", SITE, "--name", "c1"]
+    environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(tmp_path)}
+    admin.put(paths.wanted("entry"), TierWanted())
+    with (tmp_path / "log").open("w") as log:
+        controller = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+    try:
+        until = time.monotonic() + 60
+        while admin.read(paths.CONTROLLER_STATUS, ControllerStatus) is None:
+            assert time.monotonic() < until, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+    finally:
+        controller.terminate()
+        controller.wait(20)
+    assert tree.other(admin.kazoo) == []
+    assert tree.unknown(admin.kazoo) == []
+    kept = place.access.credentials / Role.CONTROLLER
+    password = kept.read_text().strip()
+    assert password not in (tmp_path / "log").read_text()
+    kept.unlink()
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{kept} is not there" in done.stderr
+
+
+def test_a_hosts_nodes_are_its_agents_alone_and_another_of_that_name_is_told_why(place, admin, tmp_path):
+    file = tmp_path / "endpoints.json"
+    file.write_text(place.model_dump_json())
+
+    def agent(home):
+        home.mkdir()
+        environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(home), "SLUICE_SITE": str(SITE)}
+        with (home / "log").open("w") as log:
+            return subprocess.Popen([sys.executable, "-m", "sluice_ops.agent", "--host", "h1"], env=environment, stdout=log, stderr=log)
+
+    def wait(what, process):
+        until = time.monotonic() + 60
+        while not what():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        process.terminate()
+        process.wait(20)
+
+    def end(home):
+        environment = {**os.environ, "SLUICE_HOME": str(home)}
+        words = [sys.executable, "-m", "sluice_ops.agent", "--stop-all", "--host", "h1"]
+        subprocess.run(words, env=environment, check=True, capture_output=True)
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    wait(lambda: admin.exists(paths.live("h1")) and admin.exists(paths.observed("h1")), agent(first))
+    own = HostFolder(first, "h1").own()
+    assert admin.read(paths.host("h1"), HostFacts).value.known_as == own.known_as
+    assert stat.S_IMODE((first / "hosts" / "h1" / "credential").stat().st_mode) == 0o600
+    for path in (paths.host("h1"), paths.observed("h1")):
+        acls, _ = admin.kazoo.get_acls(path)
+        assert {each.id.id for each in acls if "WRITE" in each.acl_list} == {own.known_as}
+    assert tree.other(admin.kazoo) == []
+    wait(lambda: "`sluice access --forget h1`" in (second / "log").read_text(), agent(second))
+    assert own.password not in (first / "log").read_text()
+    for home in (first, second):
+        end(home)
+
+
+def test_the_command_line_makes_credentials_applies_and_tells(place, tmp_path):
+    def sluice(*words):
+        command = [str(Path(sys.executable).with_name("sluice")), "access", *words]
+        environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(tmp_path), "SLUICE_SITE": str(SITE)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    file = tmp_path / "endpoints.json"
+    file.write_text(place.model_dump_json(exclude={"access"}))
+    assert "names no roles" in sluice().stderr
+    assert sluice("--make").returncode == 0
+    assert set(json.loads(file.read_text())["access"]["roles"]) == set(KEPT)
+    with Channel(place.zookeeper) as before:
+        before.put(paths.assignment("h1"), Assignment())
+    told = sluice()
+    assert (told.returncode, "has another access list" in told.stdout, "`sluice access --apply`" in told.stdout) == (1, True, True)
+    assert "/assignments/h1" in json.loads(sluice("--json").stdout)["others"]
+    assert sluice("--apply").returncode == 0
+    assert json.loads(sluice("--json").stdout) == {"ok": True, "others": [], "unknown": []}
+    (tmp_path / "credentials" / Role.ADMIN).unlink()
+    assert "credentials/admin is not there" in sluice().stderr
+
+
+def test_a_channel_that_is_away_is_told_from_one_that_refuses(place):
+    away = Channel("127.0.0.1:1/x", place.needed(Role.ADMIN))
+    with pytest.raises(ChannelAwayError) as error:
+        away.put(paths.assignment("h1"), Assignment())
+    assert not isinstance(error.value, NotAllowedError)
+    assert parent("/a/b") == "/a"

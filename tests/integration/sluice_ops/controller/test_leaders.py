@@ -1,0 +1,465 @@
+"""Controllers as processes on a real ZooKeeper: elected, killed, followed; agents and drivers are simulated over the same channel."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from simulation.live import STEP_SECONDS, LiveWorld
+
+from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, Guard, Write
+from sluice_ops.channel.client import SESSION_SECONDS
+from sluice_ops.controller.leader import PERIOD_SECONDS, Controller
+from sluice_ops.controller.site_watcher import Rulebook
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostRecord, HostState, UnitKind
+from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, EpochRecord, Step
+from sluice_ops.model.incarnation import IncarnationReport, State
+from sluice_ops.model.share import Layers
+from sluice_ops.model.status import ControllerStatus
+from sluice_ops.process import metrics_server
+from sluice_ops.process.watchdog import HUNG
+from tests.integration.sluice_ops.controller.test_channel import chroot, end_session
+from tests.scrape import scrape
+
+pytestmark = pytest.mark.timeout(400)
+
+TAKES_OVER_SECONDS = SESSION_SECONDS + 2.0 + 4.0
+"""So long at most after the leader was killed another one has gone on: `sluice simulate` holds it to two seconds, here the simulated hosts
+take their part of the processors."""
+
+
+class Controllers:
+    """Controller processes, by name."""
+
+    def __init__(self, address, folder):
+        self.address, self.folder, self.running = address, folder, {}
+        self.site = folder / "site.yaml"
+        self.site.write_text((Path(__file__).parents[4] / "site.yaml").read_text())
+
+    def start(self, name, *under):
+        """Start one; `under` a module of the tests that changes something, with what it is told."""
+        with (self.folder / f"{name}.log").open("a") as log:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, "-m", *under, "sluice_ops.controller", "--site", self.site, "--name", name, "--zookeeper", self.address],
+                stdout=log,
+                stderr=log,
+            )
+
+    def end(self, name, *, kill):
+        process = self.running.pop(name)
+        process.kill() if kill else process.terminate()
+        return process.wait(20)
+
+    def stop(self):
+        for name in list(self.running):
+            self.end(name, kill=True)
+
+
+@pytest.fixture
+def pipeline(zookeeper, tmp_path, request):
+    """A channel of the test's own, and controllers on it."""
+    with opened(f"{zookeeper}/{chroot(request)}", tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def opened(address, tmp_path):
+    controllers = Controllers(address, tmp_path)
+    with Channel(address) as channel:
+        world = LiveWorld(channel=channel)
+        try:
+            yield world, controllers
+        finally:
+            controllers.stop()
+            sys.stdout.writelines(f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in tmp_path.glob("*.log"))
+
+
+def leader(world):
+    found = world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+    return None if found is None else found.value.leader
+
+
+def test_when_the_leader_is_killed_in_the_middle_of_a_drain_the_standby_goes_on(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.until_true(lambda: leader(world) == "c1", 120)
+    controllers.start("c2")
+    world.want()
+    world.until_true(world.all_well, 120)
+    drained = world.placement("entry").driver
+    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+    world.until_true(lambda: world.next_driver("entry") is not None, 90)
+    controllers.end("c1", kill=True)
+    world.until_true(lambda: leader(world) == "c2", TAKES_OVER_SECONDS)
+    world.until_true(lambda: runbook.ended, 180)
+    assert runbook.ok, runbook.results
+    assert world.host_state(drained) is HostState.DRAINED
+    assert not world.agents[drained].units
+    assert {world.state(name) for name in world.specs} == {State.RUNNING}
+    assert runbook.results[Step.VERIFY].details["receipts"]
+    world.check_settled()
+    assert controllers.end("c2", kill=False) == 0
+
+
+def test_of_three_controllers_two_are_killed_one_after_the_other_and_each_time_exactly_one_leads(pipeline):
+    world, controllers = pipeline
+    for count, name in enumerate(("c1", "c2", "c3"), start=1):
+        controllers.start(name)
+        world.until_true(lambda count=count: len(world.channel.children(paths.LEADER)) == count, 60)
+    world.want()
+    world.until_true(world.all_well, 120)
+    for left in (3, 2, 1):
+        world.until_true(lambda left=left: len(metrics_server.exporters(world.channel)) == left, 60)
+        leads = [each.controller for each in metrics_server.exporters(world.channel) if scrape(each)["sluice_controller_leader"]]
+        assert leads == [leader(world)]
+        world.kill_driver("counts")
+        world.until_true(lambda left=left: world.owner("counts").owner == 5 - left and world.all_well(), 60)
+        assert world.channel.read(paths.EPOCH, EpochRecord).value.epoch == 4 - left
+        if left > 1:
+            controllers.end(*leads, kill=True)
+            world.until_true(lambda dead=leads[0]: leader(world) != dead, TAKES_OVER_SECONDS)
+    world.check_settled()
+
+
+@contextmanager
+def led_from_here(world, controllers, own):
+    """Have a controller on this connection lead, in this process, and the pipeline run."""
+    c1 = Controller(own, "c1", lambda: Rulebook(controllers.site).rules)
+    thread = threading.Thread(target=c1.run)
+    thread.start()
+    try:
+        world.want()
+        world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+        yield
+    finally:
+        c1.stop()
+        thread.join(30)
+
+
+class Deaf(Channel):
+    """One that may come not to hear of any change: only its connection tells it something."""
+
+    deaf = False
+
+    def _wake(self, event=None):
+        if not self.deaf or event is None:
+            super()._wake(event)
+
+
+def test_what_no_watch_has_told_is_seen_all_the_same_within_the_period(pipeline):
+    world, controllers = pipeline
+    with Deaf(controllers.address) as own, led_from_here(world, controllers, own):
+        for _ in range(30):
+            world.tick()
+        own.deaf = True
+        for _ in range(5):
+            world.tick()
+        world.kill_driver("counts")
+        made = paths.incarnations("counts")
+        began = time.monotonic()
+        world.until_true(lambda: len(world.channel.children(made)) == 2, PERIOD_SECONDS + 5)
+        sys.stdout.write(f"a death of which nothing was told was seen after {time.monotonic() - began:.1f} s\n")
+        world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 90)
+
+
+def test_beside_a_damaged_node_of_one_tier_the_others_are_looked_after(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    controllers.end("c1", kill=False)
+    kazoo, fence, number = world.channel.kazoo, paths.owner("counts"), world.owner("enrich").owner
+    good, _ = kazoo.get(fence)
+    kazoo.set(fence, b"{broken")
+    before = {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents}
+    world.kill_driver("enrich")
+    controllers.start("c2")
+    world.until_true(lambda: world.owner("enrich").owner > number and world.state("enrich") is State.RUNNING, 120)
+    assert {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents} == before
+
+    def sentence():
+        return world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value.sentence
+
+    world.until_true(lambda: f"counts cannot be read: what runs of it goes on, and is not looked after; {fence}" in sentence(), 30)
+    kazoo.set(fence, good)
+    world.until_true(lambda: "cannot be read" not in sentence() and world.all_well(), 30)
+
+
+def test_when_the_leader_is_killed_while_it_takes_a_number_back_the_standby_goes_on(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    controllers.start("c2")
+    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=3, until=time.time() + 20)
+    world.until_true(lambda: runbook.ended, 90)
+    assert runbook.ok, runbook.results
+    assert len(world.placement("enrich").slots) == 3
+    world.until_true(lambda: world.next_driver("enrich") is not None, 90)
+    controllers.end("c1", kill=True)
+    world.until_true(lambda: not world.channel.read(paths.LAYERS, Layers).value.entries, 180)
+    assert leader(world) == "c2"
+    (change,) = [name for name in world.channel.children("/changes") if name.startswith("settle-enrich-")]
+    record = world.channel.read(paths.change(change), ChangeRecord).value
+    assert (record.state, record.by) == (ChangeState.DONE, "the controller")
+    assert len(world.placement("enrich").slots) == 2
+    world.until_true(world.all_well, 30)
+    world.check_settled()
+
+
+def test_each_controller_is_found_by_prometheus_and_only_the_leader_shows_what_it_sees(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    controllers.start("c2")
+    world.until_true(lambda: len(metrics_server.exporters(world.channel)) == 2, 60)
+    leads, stands_by = metrics_server.exporters(world.channel)
+    assert (leads.controller, stands_by.controller) == ("c1", "c2")
+    world.until_true(lambda: scrape(leads, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
+    world.until_true(lambda: (seen := scrape(leads))["sluice_units_running"] == seen["sluice_units_wanted"] > 0, 60)
+    seen = scrape(leads)
+    assert (seen["sluice_controller_leader"], seen["sluice_channel_connected"]) == (1, 1)
+    assert seen["sluice_controller_epoch"] == world.channel.read(paths.EPOCH, EpochRecord).value.epoch
+    assert seen["sluice_host_state"] == len(world.agents)
+    assert scrape(leads, phase="decide")["sluice_controller_pass_seconds_count"] > 0
+    assert scrape(stands_by)["sluice_controller_leader"] == 0
+    assert "sluice_tier_state" not in scrape(stands_by)
+    controllers.end("c1", kill=True)
+    world.until_true(lambda: metrics_server.exporters(world.channel) == [stands_by], 60)
+    world.until_true(lambda: scrape(stands_by, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
+
+
+def test_what_the_site_file_says_anew_is_drift_and_its_repair_brings_it_about(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    before = {name: world.placement(name) for name in world.specs}
+    apart = "separate: [[entry, enrich]]\nlocality: {outbound: h3}\ndedicated: {h3: [outbound, counts, entry]}\n"
+    controllers.site.write_text(controllers.site.read_text() + apart)
+    for _ in range(40):
+        world.tick()
+    seen = json.loads(sluice(controllers, "drift", "--json"))
+    assert "outbound" in {line["tier"] for line in seen["drift"]} | {note.split()[0] for note in seen["notes"]}
+    assert {name: world.placement(name) for name in world.specs} == before, "a rule moves nothing by itself"
+    repair = world.begin("r1", kind=ChangeKind.REPAIR)
+    world.until_true(lambda: repair.ended, 180)
+    assert repair.ok, repair.results
+    assert world.placement("outbound").hosts == {"h3"}
+    again = world.begin("r2", kind=ChangeKind.REPAIR)
+    world.until_true(lambda: again.ended, 180)
+    sluice(controllers, "drift")
+    assert not world.placement("entry").hosts & world.placement("enrich").hosts
+    world.check_settled()
+    controllers.site.write_text("pipeline: [")
+    for _ in range(40):
+        world.tick()
+    assert "the one before it holds" in (controllers.folder / "c1.log").read_text()
+    assert leader(world) == "c1"
+
+
+def test_deaths_on_a_host_are_known_to_the_next_leader_who_puts_it_in_quarantine(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    controllers.start("c2")
+    slots = {name: [unit.id for unit in world.assigned(name) if unit.kind is UnitKind.SLOT] for name in world.agents}
+    name = max(slots, key=lambda host: len(slots[host]))
+    assert len(slots[name]) > 1
+
+    def die(times):
+        for unit in slots[name]:
+            world.agents[name].restart_slot(unit)
+        world.until_true(lambda: len(deaths(world, name)) == times * len(slots[name]), 30)
+
+    die(1)
+    die(2)
+    assert world.host_state(name) is HostState.UP
+    controllers.end("c1", kill=True)
+    world.until_true(lambda: leader(world) == "c2", 120)
+    for unit in slots[name]:
+        world.agents[name].restart_slot(unit)
+    world.until_true(lambda: world.host_state(name) is HostState.CORDONED, 30)
+    record = world.channel.read(paths.host_record(name), HostRecord).value
+    assert f"{name} is in quarantine until" in sluice(controllers, "hosts")
+    assert f"died there {3 * len(slots[name])} times" in record.reason
+    back = world.begin("r1", kind=ChangeKind.RETURN, host=name)
+    world.until_true(lambda: back.ended, 60)
+    assert world.host_state(name) is HostState.UP
+
+
+def sluice(controllers, *words):
+    """Run the command line against these controllers; return what it prints."""
+    away = "127.0.0.1:1"
+    airflow = {"url": f"http://{away}", "user": "admin", "password": "x"}
+    home = str(controllers.folder)
+    known = {
+        "kafka": away,
+        "zookeeper": controllers.address,
+        "postgres": f"postgresql://x@{away}/x",
+        "airflow": airflow,
+        "spark": f"spark://{away}",
+    }
+    (controllers.folder / "endpoints.json").write_text(json.dumps({**known, "home": home}))
+    env = {**os.environ, "SLUICE_HOME": home, "SLUICE_SITE": str(controllers.site)}
+    env.pop("SLUICE_ENDPOINTS", None)
+    code = "import sys; from sluice_ops.main import app; app(sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    sys.stdout.write(done.stdout)
+    return done.stdout
+
+
+def deaths(world, name):
+    found = world.channel.read(paths.host_record(name), HostRecord)
+    return () if found is None else found.value.deaths
+
+
+def test_a_deposed_leader_can_write_no_more(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.until_true(lambda: leader(world) == "c1", 120)
+    before = world.channel.read(paths.EPOCH, EpochRecord)
+    assert controllers.end("c1", kill=False) == 0, "SIGTERM ends it after its pass"
+    controllers.start("c2")
+    world.until_true(lambda: leader(world) == "c2", 120)
+    with pytest.raises(ConflictError):
+        world.channel.multi([Guard(paths.EPOCH, before.version), Write(paths.LAYERS, Layers(), None)])
+    assert not world.channel.exists(paths.LAYERS)
+
+
+def test_a_hand_over_is_flipped_soon_after_the_report(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    runbook = world.begin("m1", kind=ChangeKind.MIGRATE, tier="counts", to="label:fast")
+    if world.placement("counts").hosts == {"h1"}:
+        runbook.spec = runbook.spec.model_copy(update={"to": "h2"})
+    world.until_true(lambda: runbook.ended, 90)
+    assert runbook.ok, runbook.results
+    report = world.channel.read(paths.report("counts", 2), IncarnationReport).value
+    assert report.caught_up
+    ran = next(at for state, at in report.history if state is State.RUNNING)
+    flipped = world.channel.kazoo.get(paths.owner("counts"))[1].mtime / 1000
+    sys.stdout.write(f"flipped {(flipped - ran) * 1000:.0f} ms after it began to run; it said a tick later that it has caught up\n")
+    assert 0 <= flipped - ran < STEP_SECONDS + 0.5
+
+
+def test_a_leader_that_was_frozen_finds_another_one_leading_and_stands_by(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.until_true(lambda: leader(world) == "c1", 120)
+    controllers.start("c2")
+    controllers.running["c1"].send_signal(signal.SIGSTOP)
+    world.want()
+    world.until_true(lambda: leader(world) == "c2" and world.all_well(), 120)
+    controllers.running["c1"].send_signal(signal.SIGCONT)
+    for _ in range(40):
+        world.tick()
+    assert leader(world) == "c2"
+    controllers.end("c2", kill=True)
+    world.until_true(lambda: leader(world) == "c1", 120)
+    world.kill_driver("counts")
+    world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 60)
+
+
+def test_a_leader_whose_loop_hangs_loses_its_lead(pipeline):
+    world, controllers = pipeline
+    hangs = controllers.folder / "hangs"
+    controllers.start("c1", "tests.deadlocked", str(hangs))
+    world.until_true(lambda: leader(world) == "c1", 120)
+    controllers.start("c2")
+    world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
+    hangs.touch()
+    since = time.monotonic()
+    world.want()
+    world.until_true(lambda: leader(world) == "c2", 120)
+    took = time.monotonic() - since
+    sys.stdout.write(f"another one leads {took:.1f} s after the leader's loop hung\n")
+    assert took < TAKES_OVER_SECONDS + 2
+    world.until_true(lambda: controllers.running["c1"].poll() == HUNG, 20)
+    assert ": the working loop of the controller has made no turn" in (controllers.folder / "c1.log").read_text()
+    world.until_true(world.all_well, 120)
+
+
+def test_what_a_leader_sends_that_was_frozen_as_it_was_about_to_write_is_refused(pipeline):
+    world, controllers = pipeline
+    controllers.start("c1", "tests.frozen", paths.change("k1"))
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    first = world.channel.read(paths.EPOCH, EpochRecord).value.epoch
+    controllers.start("c2")
+    world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
+    world.begin("k1", kind=ChangeKind.CORDON, host="h3").step()
+    stands = Path(f"/proc/{controllers.running['c1'].pid}/stat")
+    world.until_true(lambda: stands.read_text().rpartition(")")[2].split()[0] == "T", 60)
+    world.runbooks.clear()
+    for name in world.channel.children("/operations"):  # so that nobody else does what it was about to do
+        world.channel.delete(paths.operation(name))
+    world.until_true(lambda: leader(world) == "c2", 120)
+    controllers.running["c1"].send_signal(signal.SIGCONT)
+    world.until_true(lambda: "does not lead: c2 has taken office since" in (controllers.folder / "c1.log").read_text(), 60)
+    assert not world.channel.exists(paths.change("k1"))
+    assert not world.channel.exists(paths.LOCK)
+    assert world.channel.children("/operations") == [], "not even what its writes are below"
+    assert (leader(world), world.channel.read(paths.EPOCH, EpochRecord).value.epoch) == ("c2", first + 1)
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_when_the_leaders_session_ends_in_the_middle_of_a_drain_it_is_carried_out_once(pipeline, zookeeper, standby):
+    world, controllers = pipeline
+    with Channel(controllers.address) as own, led_from_here(world, controllers, own):
+        if standby:
+            controllers.start("c2")
+            world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
+        first, session = world.channel.read(paths.EPOCH, EpochRecord).value.epoch, own.session
+        drained = world.placement("entry").driver
+        moved = {name for name in world.specs if drained in world.placement(name).hosts}
+        runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+        world.until_true(lambda: world.next_driver("entry") is not None, 90)
+        end_session(own, zookeeper)
+        world.until_true(lambda: runbook.ended, 180)
+        assert runbook.ok, runbook.results
+        assert own.session != session
+    assert world.host_state(drained) is HostState.DRAINED
+    assert world.channel.read(paths.EPOCH, EpochRecord).value.epoch == first + 1
+    made = {name: world.channel.children(paths.incarnations(name)) for name in world.specs}
+    assert made == {name: ["1", "2"] if name in moved else ["1"] for name in world.specs}, "each was moved once"
+    world.until_true(world.all_well, 60)
+    world.check_settled()
+
+
+def test_while_zookeeper_is_away_nothing_moves_and_after_it_all_is_well(pipeline, zookeeper_process):
+    world, controllers = pipeline
+    controllers.start("c1")
+    world.want()
+    world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
+    zookeeper_process.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(15)
+    finally:  # a ZooKeeper that stands still could not be ended either
+        zookeeper_process.send_signal(signal.SIGCONT)
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            for agent in world.agents.values():
+                agent.register()
+            break
+        except ChannelAwayError:
+            time.sleep(0.2)
+    for _ in range(50):
+        world.tick()
+    assert {name: world.owner(name).owner for name in world.specs} == dict.fromkeys(world.specs, 1), "nothing was moved for it"
+    runbook = world.begin("m1", kind=ChangeKind.MIGRATE, tier="enrich", to="label:fast")
+    world.until_true(lambda: runbook.ended, 120)
+    assert runbook.ok, runbook.results

@@ -1,0 +1,69 @@
+"""What an incarnation says of what has gone through it: once after a while as the owner, when its query failed, when it is held."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sluice.api.hooks import Hooks
+from sluice.driver.counters import Flow
+from sluice.driver.process import life
+from sluice.driver.process.heartbeat import Pulse
+from sluice.driver.process.life import Life
+from sluice.driver.spark.workers import Workers
+from sluice.driver.state.hook_state import InternalStates
+from sluice_ops.model.incarnation import TRIAL_SECONDS, Directive
+from tests.unit.sluice.living import Query, Told
+
+
+class Says(Told):
+    """Keeps all that is said of the flow."""
+
+    def __init__(self, script):
+        super().__init__(1, script, [])
+        self.said = []
+
+    def note(self, **changes):
+        super().note(**changes)
+        self.said += [changes["flowed"]] if "flowed" in changes else []
+
+
+@pytest.fixture
+def lived(tmp_path, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(life, "time", SimpleNamespace(monotonic=lambda: clock[0], time=lambda: 0.0))
+
+    def through(*seconds, flow, script):
+        def after(passed):
+            def step():
+                clock[0] += passed
+
+            return step
+
+        follow = Says([*(after(each) for each in seconds), *script])
+        Life(follow, Query([]), InternalStates(tmp_path, Hooks()), flow, Workers(), Pulse(lambda: None)).live()
+        return follow.said
+
+    return through
+
+
+def test_it_is_said_once_after_a_while_and_again_when_it_is_held(lived):
+    flow = Flow(records_in={"a": 30, "b": 20}, records_out={"c": 45}, quarantined=5, lag={"a": 2})
+    first, last = lived(0.0, TRIAL_SECONDS - 1, 1.0, 50.0, flow=flow, script=[Directive.HOLD])
+    assert (first.seconds, first.records_in, first.records_out, first.quarantined, first.waiting) == (TRIAL_SECONDS, 50, 45, 5, 2)
+    assert (last.seconds, last.restarts) == (TRIAL_SECONDS + 50.0, 0)
+
+
+def test_what_went_through_before_it_was_held_is_not_counted_again(lived):
+    flow = Flow(records_in={"a": 30})
+    *_, last = lived(0.0, TRIAL_SECONDS, flow=flow, script=[Directive.HOLD, Directive.RUN, Directive.RUN])
+    assert (last.records_in, last.seconds) == (0, 0.0)
+
+
+def test_a_query_that_failed_is_said_at_once(lived):
+    first, *_ = lived(0.0, 1.0, flow=Flow(restarts=1, failure="boom"), script=[])
+    assert (first.seconds, first.restarts, first.error) == (0.0, 1, "boom")
+
+
+def test_what_never_owned_its_tier_says_nothing(lived, monkeypatch):
+    monkeypatch.setattr(Says, "owns", property(lambda _self: False, lambda _self, _value: None), raising=False)
+    assert lived(0.0, 100.0, flow=Flow(restarts=1), script=[]) == []

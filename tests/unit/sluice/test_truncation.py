@@ -1,0 +1,360 @@
+"""A partition that is cut back while its topic keeps its id: whatever the sequence of events, nothing is skipped in silence."""
+
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sluice.api.declarations import Stream, Tier
+from sluice.driver.engine import streams as into_streams
+from sluice.driver.engine.contract import Setting
+from sluice.driver.engine.streams import IntoStreams
+from sluice.kafka import output_tail
+from sluice.kafka.positions import GoneError, PutOut
+from sluice.kafka.reader import Bounds, Seen
+from sluice.kafka.stream_identity import EVERY_SECONDS, SameStreams, Watch
+from sluice.kafka.truncation import ReadAgainError, is_same
+from sluice.sinks.batches import Batch, Last
+from sluice_ops.model.incarnation import Receipt
+from sluice_ops.model.tier import Kind
+from tests.unit.sluice.answers import Answers
+from tests.unit.sluice.few import Few
+from tests.unit.sluice.test_sink_queries import Query
+
+RAW = "raw/0"
+NO_LOSS = 0
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 5)),
+        st.tuples(st.just("elect"), st.sampled_from([NO_LOSS, NO_LOSS, 1, 3, 100])),
+        st.tuples(st.just("read"), st.integers(1, 6)),
+        st.tuples(st.just("look"), st.just(0)),
+        st.tuples(st.just("restart"), st.just(0)),
+        st.tuples(st.just("write"), st.just(0)),
+        st.tuples(st.sampled_from(["settle", "expire"]), st.just(0)),
+    ),
+    max_size=30,
+)
+LOOKS = [("look", 0)] * 4
+AHEAD = [("append", 3), ("read", 3), ("elect", 1), ("append", 2), ("read", 1)]
+"""It reads from a new leader before it knows of the election."""
+QUIET = [("append", 200), *LOOKS, ("write", 0), ("read", 1000), ("write", 0), ("read", 1000), ("write", 0), *LOOKS]
+
+
+class Log(Answers):
+    """One partition. Each record is a number that no other has; with it is kept which leader took it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[tuple[int, int]] = []
+        self.made = 0
+        self.gone: set[int] = set()
+        self.out: list[Seen] = []
+        """What a tier has made of it."""
+
+    def append(self, count: int) -> None:
+        for _ in range(count):
+            self.made += 1
+            self.records.append((self.epoch, self.made))
+
+    def elect(self, lost: int) -> None:
+        self.epoch += 1
+        if lost:
+            self.gone |= {number for _, number in self.records[-lost:]}
+            del self.records[-lost:]
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number for _, number in self.records]
+
+    def resumed(self, positions: Mapping[str, int], epochs: Mapping[str, int]) -> dict[str, int]:
+        ends = {place: sum(epoch <= epochs[place] for epoch, _ in self.records) for place in positions}
+        return {place: min(position, ends[place]) for place, position in positions.items()}
+
+    # what an engine asks of its streams
+
+    def renew(self) -> None: ...
+
+    def places(self, _topics: Collection[str]) -> list[str]:
+        return [RAW]
+
+    def partitions(self, _topic: str) -> int:
+        return 1
+
+    def bounds(self, topics: Collection[str]) -> Bounds:
+        ends = {f"{topic}/0": len(self.records if topic == "raw" else self.out) for topic in topics}
+        return Bounds(dict.fromkeys(ends, 0), ends)
+
+
+class IntoTable:
+    """A tier with a sink: its real checks around a ledger and a table that are lists."""
+
+    def __init__(self, log: Log, *, checked: bool = True) -> None:
+        self.log, self.checked = log, checked
+        self.last: Last | None = None
+        self.written: list[int] = []
+        self.batch: tuple[int, list[int]] | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        tier = Tier(
+            "load", Kind.OUTBOUND, (Stream("raw", "who string"),), lambda raw: raw, sink=cast("Any", SimpleNamespace(name="loaded"))
+        )
+        words: Any = (None, tier, 3, self.log, "kafka", "postgres", None, list, lambda: 1, lambda: True)
+        self.query = Query(Setting(*words))
+        self.query._watch = Watch(self.log if self.checked else None)
+        self.query.last, self.batch = self.last, None
+        self.query._write = self._write  # type: ignore[method-assign]
+        self.query.run()
+
+    def read(self, count: int) -> None:
+        """Read a batch from where the last one ended; one that is not written yet stays as it was read."""
+        if self.batch is None:
+            begin = 0 if self.last is None else self.last.ends[RAW]
+            if begin > len(self.log.records):
+                self.restart()  # its query fails
+            self.batch = (begin, self.log.numbers[begin : begin + count])
+
+    def write(self) -> None:
+        if self.batch is None or not self.batch[1]:
+            self.batch = None
+            return
+        begin, numbers = self.batch
+        try:
+            self.query._put(pa.table({}), Batch({RAW: begin}, {RAW: begin + len(numbers)}))
+        except ReadAgainError:
+            self.restart()
+
+    def _write(self, _rows: object, batch: Batch) -> None:
+        assert self.batch is not None
+        self.written += self.batch[1]
+        self.last = self.query.last = Last(0, batch.ends, 0.0, 0.0, batch.streams, batch.epochs)
+        self.batch = None
+
+    def look(self) -> None: ...
+
+    def expire(self) -> None: ...
+
+    def settle(self) -> None: ...
+
+    def took(self) -> list[int]:
+        return self.written
+
+
+class Gate(IntoStreams):
+    """Has a test read for it."""
+
+    def _start(self, *_: object, **_more: object) -> Any:
+        return SimpleNamespace(isActive=True, stop=lambda: None, exception=lambda: None)
+
+
+class IntoStream:
+    """A tier into a stream: its real start and looks, over an output that is a list. One that filters leaves out each third number."""
+
+    def __init__(self, log: Log, home: Path, *, checked: bool = True, filters: bool = False) -> None:
+        self.log, self.home, self.checked, self.filters, self.now, self.at = log, home, checked, filters, 1000.0, 0
+        self.out = log.out
+        self.expired = 0
+        """So many of the oldest are in the output no more."""
+        self.read_ever: set[int] = set()
+        self.receipts: list[Receipt] = []
+        streams = cast("Any", log)
+        streams.last = lambda _topics, _ends, before: self.out[self.expired :][-before:]
+        streams.messages = self._messages
+        self.number = 0
+        self.restart()
+
+    def _messages(self, _place: str, first: int, end: int) -> Iterator[Any]:
+        for offset, number in list(enumerate(self.log.numbers))[first:end]:
+            # the number is the time when it arrived
+            yield SimpleNamespace(
+                topic=lambda: "raw", partition=lambda: 0, offset=lambda at=offset: at, headers=list, timestamp=lambda n=number: (1, n)
+            )
+
+    def restart(self) -> None:
+        self.number += 1
+        tier = Tier("copy", Kind.ENTRY, (Stream("raw"),), lambda raw: raw, (Stream("copied", "value string"),), filters=self.filters)
+        setting = Setting(
+            cast("Any", None), tier, self.number, cast("Any", self.log), "kafka", "postgres", self.home,
+            lambda: [receipt.positions for receipt in self.receipts], lambda: 1, lambda: True,
+            workers=Few(), receipts=lambda: self.receipts, identities=self.log if self.checked else None,
+        )  # fmt: skip
+        self.gate = Gate(setting)
+        self.gate._inputs._watch = Watch(self.log if self.checked else None, lambda: self.now)
+        self._began(self.gate.run())
+
+    def _began(self, receipt: Receipt) -> None:
+        self.receipts.append(receipt)
+        self.at = receipt.positions[RAW]
+
+    def read(self, count: int) -> None:
+        """Put out what comes next, by whichever leader; where the log is shorter than that, the query fails and is begun again."""
+        if self.at > len(self.log.records):
+            self._began(self.gate.run())
+        for number in self.log.numbers[self.at : self.at + count]:
+            self.read_ever.add(number)
+            if self.is_left_out(number):
+                self.at += 1
+                continue
+            out = PutOut(f"copy/{self.number}", RAW, self.at, 0, self.at)
+            self.out.append(Seen(out, number, "copied/0:0", f"0:{self.at}"))
+            self.at += 1
+
+    def look(self) -> None:
+        """Ask, or hear the answer, as its life has it do; begin again where it does."""
+        self.now += EVERY_SECONDS
+        begun = self.gate._run
+        self.gate.check()
+        if self.gate._run != begun:
+            self.at = self.gate._begins[RAW]
+        if positions := self.gate.settled():
+            logs = self.gate.logs()
+            self.receipts.append(Receipt(positions=positions, streams=logs.streams, epochs=logs.epochs, at=0.0))
+
+    def settle(self) -> None:
+        """Find that all is out that was read."""
+        self.gate._confirmed.take({RAW: self.at})
+
+    def is_left_out(self, number: int) -> bool:
+        return self.filters and number % 3 == 0
+
+    def write(self) -> None: ...
+
+    def expire(self) -> None:
+        """Have retention take the output, long after the tier has settled; not of one that filters: nobody could tell of it then."""
+        if not self.filters:
+            for _ in LOOKS:
+                self.look()
+            self.read(1000)
+            self.settle()
+            for _ in LOOKS:
+                self.look()
+            self.expired = len(self.out)
+
+    def took(self) -> list[int]:
+        """Of records of one name only the first goes through, whoever reads on."""
+        first: dict[int, int] = {}
+        for seen in self.out:
+            first.setdefault(seen.out.offset, seen.arrived or 0)
+        return [number for _, number in sorted(first.items())]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_spark() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(into_streams, "guard", lambda _: {})
+        patch.setattr(output_tail, "A_FEW", 4)
+        patch.setattr(into_streams, "drop_runs", lambda *_, **_more: None)  # its thread would still remove what the test removes
+        patch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
+        patch.setattr(into_streams, "wait_for", lambda *_: None)
+        yield
+
+
+def stopped(tier: IntoTable | IntoStream, log: Log, steps: list[tuple[str, int]]) -> bool:
+    """Have it all happen, and then be quiet; return whether the tier has stopped and said why."""
+    try:
+        for step, count in [*steps, *QUIET]:
+            match step:
+                case "append":
+                    log.append(count)
+                case "elect":
+                    log.elect(count)
+                case _:
+                    getattr(tier, step)(*([count] if step == "read" else []))
+    except GoneError:
+        return True
+    return False
+
+
+@settings(deadline=None, max_examples=200)
+@given(STEPS)
+@example(steps=[("append", 1), ("read", 1), ("elect", 1), ("write", 0)])  # it is cut back while a batch is read
+def test_a_table_has_what_the_stream_has_or_its_tier_has_stopped(steps: list[tuple[str, int]]) -> None:
+    log = Log()
+    tier = IntoTable(log)
+    if stopped(tier, log, steps):
+        assert log.gone & set(tier.took()), "it stops only where something that was read is gone"
+    else:
+        assert tier.took() == log.numbers
+
+
+@settings(deadline=None, max_examples=200)
+@given(STEPS, st.booleans())
+@example(steps=AHEAD, filters=True)  # cut off is what was left out
+@example(steps=[("append", 1), ("expire", 0), ("elect", 1), ("append", 2), ("read", 1)], filters=False)  # the output does not tell it
+@example(steps=[("look", 0), ("elect", 0), ("append", 1), ("read", 1), ("settle", 0)], filters=False)  # read after the question
+@example(steps=[*AHEAD, ("restart", 0), ("restart", 0)], filters=True)  # it ends before it has read again what it had read ahead
+@example(steps=[("append", 10), ("read", 10), ("elect", 3), ("append", 30), ("read", 20)], filters=False)  # much is out since
+def test_a_stream_is_read_whole_or_its_tier_has_stopped(steps: list[tuple[str, int]], filters: bool) -> None:  # noqa: FBT001 — drawn
+    with tempfile.TemporaryDirectory() as home:
+        log = Log()
+        tier = IntoStream(log, Path(home), filters=filters)
+        if stopped(tier, log, steps):
+            assert log.gone & tier.read_ever, "it stops only where something that was read is gone"
+        else:
+            assert tier.took() == [number for number in log.numbers if not tier.is_left_out(number)]
+
+
+def test_offsets_alone_do_not_tell_it() -> None:
+    steps = [("append", 5), ("read", 5), ("write", 0), ("elect", 3), ("append", 5)]
+    with tempfile.TemporaryDirectory() as home:
+        for checked in (False, True):
+            log, other = Log(), Log()
+            table, stream = IntoTable(log, checked=checked), IntoStream(other, Path(home) / str(checked), checked=checked)
+            assert (stopped(table, log, steps), stopped(stream, other, steps)) == (checked, checked)
+            if not checked:
+                assert set(log.numbers) - set(table.took()), "records were skipped, and nobody said so"
+                assert set(other.numbers) - set(stream.took())
+
+
+def test_what_is_read_again_is_known_by_the_epoch_of_before_until_it_is_out() -> None:
+    ids, said = Answers(), [Receipt(positions={RAW: 90}, epochs={RAW: 3}, at=0.0)]
+    ids.epoch, ids.end = 4, 100
+    inputs = SameStreams(Watch(ids), lambda: said, "")
+    now = inputs.ask([RAW])
+    assert inputs.cut({RAW: 130}, now) == {RAW: 100}
+    inputs.take(now, {RAW: 130})
+    said.clear()  # the channel is away
+    assert (inputs.logs.epochs, inputs.cut({RAW: 130}, now)) == ({}, {RAW: 100})
+    inputs.passed({RAW: 129})
+    assert inputs.logs.epochs == {}
+    inputs.passed({RAW: 130})
+    assert (inputs.logs.epochs, inputs.cut({RAW: 130}, now)) == ({RAW: 4}, {})
+
+
+def test_what_a_run_beside_it_knows_does_not_vouch_for_what_it_has_read() -> None:
+    ids, said = Answers(), [Receipt(positions={RAW: 90}, epochs={RAW: 3}, at=0.0)]
+    inputs = SameStreams(Watch(ids), lambda: said, "")
+    inputs.take(inputs.ask([RAW]), {})
+    ids.epoch, ids.end = 4, 95
+    said.append(Receipt(positions={RAW: 160}, epochs={RAW: 4}, at=0.0))
+    now = inputs.ask([RAW])
+    assert (inputs.cut({RAW: 100}, now), inputs.kept()) == ({RAW: 95}, {RAW: 90})
+    assert SameStreams(Watch(ids), lambda: said, "").kept() == {RAW: 160}, "one that begins has read nothing of its own"
+
+
+def test_receipts_of_an_older_version_say_nothing_of_leaders() -> None:
+    ids, said = Answers(), [Receipt(positions={RAW: 130}, at=0.0)]
+    ids.end = 100
+    inputs = SameStreams(Watch(ids), lambda: said, "")
+    now = inputs.ask([RAW])
+    assert (inputs.kept(), inputs.cut({RAW: 130}, now)) == ({}, {}), "before an upgrade no epoch was kept"
+    inputs.take(now, {})
+    assert inputs.logs.epochs == {RAW: 3}, "it is from here on"
+    said.insert(0, Receipt(positions={RAW: 90}, epochs={RAW: 2}, at=0.0))
+    assert inputs.kept() == {RAW: 90}, "an older version went on from there"
+
+
+def test_what_was_put_out_is_told_by_arrival_and_name() -> None:
+    there = [(7, 70, "0:3"), (8, 80, "0:4")]
+    assert is_same({7: [(70, "0:3")], 8: [(80, "0:4:0"), (80, "0:4:1")]}, iter(there))
+    assert not is_same({7: [(71, "0:3")]}, iter(there)), "another one arrived there"
+    assert not is_same({7: [(70, "0:2")]}, iter(there)), "at the same time, and it is called otherwise"
+    assert not is_same({9: [(90, "0:5")]}, iter(there)), "nothing is there"

@@ -1,0 +1,105 @@
+"""Workers that are paused and woken: who is given tasks, and when it is so."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sluice.driver.spark import workers as module
+from sluice.driver.spark.workers import ON_ITS_WAY_SECONDS, CapacityError, refuse_too_few
+from tests.unit.sluice.few import BOTH, ONE, OTHER, Few
+
+SOON = ON_ITS_WAY_SECONDS * 2
+
+
+class Looking(Few):
+    """Has a clock of its own, by which time passes between two looks."""
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.now = 100.0
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now, time=lambda: 0.0))
+
+    def look(self, told, seconds=SOON):
+        self.tell(frozenset(told))
+        self.now += seconds
+        return self.receipts()
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    return Looking(monkeypatch)
+
+
+def test_it_is_paused_once_it_has_done_its_last_task_and_its_executor_stays(workers):
+    workers.busy = {"0"}
+    assert workers.look({ONE}) == {}
+    assert workers.without_tasks == {"0"}
+    assert (workers.awake, workers.working()) == (1, {"1"})
+    workers.busy = set()
+    receipt = workers.look({ONE})[ONE]
+    assert (receipt.paused, receipt.tasks, receipt.failed) == (True, 7, 0)
+    assert receipt.seconds == 2 * SOON, "from when it was told"
+    assert workers.gone(BOTH) == frozenset(), "none has ended"
+
+
+def test_a_task_may_be_on_its_way_when_it_is_told(workers):
+    assert workers.look({ONE}, seconds=0.0) == {}
+    workers.busy = {"0"}
+    assert workers.look({ONE}) == {}
+
+
+def test_it_is_woken_at_once(workers):
+    workers.look({ONE, OTHER})
+    workers.busy = {"1"}
+    woken = workers.look({OTHER})
+    assert (woken[ONE].paused, woken[OTHER].paused) == (False, True)
+    assert workers.without_tasks == {"1"}
+    assert workers.working() == {"0"}
+
+
+def test_one_that_is_woken_before_it_was_paused_was_never_paused(workers):
+    workers.busy = {"0"}
+    workers.look({ONE})
+    assert not workers.look(set())[ONE].paused
+    assert workers.without_tasks == set()
+
+
+def test_what_is_started_in_the_place_of_one_that_died_is_given_no_tasks_either(workers):
+    workers.look({ONE})
+    workers.on[ONE] = "2"
+    workers.look({ONE})
+    assert workers.without_tasks == {"0", "2"}
+    assert workers.gone(BOTH) == frozenset(), "nobody needed the one that died"
+    workers.look(set())
+    assert workers.without_tasks == {"0"}
+    assert workers.working() == {"1", "2"}
+
+
+def test_one_that_has_no_executor_when_it_is_told_is_paused_once_its_next_one_is_told(workers):
+    del workers.on[ONE]
+    assert workers.look({ONE}) == {}
+    workers.on[ONE] = "2"
+    assert workers.receipts() == {}, "it may be given a task still"
+    assert workers.look({ONE})[ONE].paused
+    assert workers.without_tasks == {"2"}
+
+
+def test_one_that_dies_while_it_works_is_gone(workers):
+    workers.look({ONE})
+    workers.on[OTHER] = "2"
+    assert workers.gone(BOTH) == {"1"}
+
+
+def test_nobody_is_given_tasks_while_all_are_spared_and_then_those_that_are_to_work(workers):
+    workers.look({ONE})
+    with workers.all_spared():
+        assert workers.without_tasks == {"0", "1"}
+        assert workers.working() == {"1"}, "it is to work"
+    assert workers.without_tasks == {"0"}
+    assert workers.offered == 1
+
+
+def test_a_realtime_query_is_not_begun_with_fewer_threads_than_partitions():
+    refuse_too_few("enrich", 6, 3, 2)
+    with pytest.raises(CapacityError, match=r"each of the 7 partitions .* 3 workers of 2 threads have 6; `sluice scale enrich 4`"):
+        refuse_too_few("enrich", 7, 3, 2)

@@ -1,0 +1,40 @@
+"""What units are started with: everybody may read a command line, so no secret is in it."""
+
+import shlex
+from pathlib import Path
+
+from sluice_ops.agent.units.commands import Installation, command, environment
+from sluice_ops.model.assignment import HostFacts, UnitKind
+from sluice_ops.model.ids import HostName
+from sluice_ops.model.spark import SPARK_SECURITY
+from sluice_ops.site import spark
+from tests.unit.sluice_ops.agent.test_reconcile import driver, slot
+
+FACTS = HostFacts(name=HostName("h1"), address="127.0.1.1", zone="onprem", cpu=1, memory=1000)
+
+
+def installation(home: Path, secret: str | None) -> Installation:
+    return Installation(home, home / "shared", home / "e", home / "s", "spark://nowhere:1", secret, FACTS)
+
+
+def test_a_slot_has_sparks_secret_in_its_environment_and_a_driver_has_not(tmp_path: Path) -> None:
+    made = installation(tmp_path, "a-secret")
+    assert environment(slot(), tmp_path, made, {})[spark.SECRET] == "a-secret"
+    assert spark.SECRET not in environment(driver(), tmp_path, made, {})
+    for unit in (slot(), driver()):
+        assert "a-secret" not in " ".join(command(unit, tmp_path, made))
+    assert {f"-D{key}={value}" for key, value in SPARK_SECURITY.items()} <= set(command(slot(), tmp_path, made))
+
+
+def test_without_a_secret_spark_is_started_as_it_comes(tmp_path: Path) -> None:
+    made = installation(tmp_path, None)
+    assert spark.SECRET not in environment(slot(), tmp_path, made, {})
+    assert not any("authenticate" in word for word in command(slot(), tmp_path, made))
+
+
+def test_executors_are_told_by_their_host_what_they_start_from_and_where_they_unpack(tmp_path: Path) -> None:
+    made = installation(tmp_path, None)
+    told = {unit.kind: shlex.split(environment(unit, tmp_path, made, {})["JDK_JAVA_OPTIONS"]) for unit in (slot(), driver())}
+    assert f"-XX:AOTCache={spark.cache_of_tiers(made.shared)}" in told[UnitKind.SLOT]
+    assert told[UnitKind.DRIVER] == [f"-Djava.io.tmpdir={tmp_path}"]
+    assert f"-XX:AOTCache={spark.cache_of_workers(made.shared)}" in command(slot(), tmp_path, made)

@@ -1,0 +1,297 @@
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.limits.control_group_trees import CPU, DISK, MEMORY, TASKS, TIMES, V1, V2, Trees, divides_disk
+from sluice_ops.agent.limits.control_groups import (
+    QUIET,
+    THREADS,
+    Containers,
+    ControlGroups,
+    NoContainers,
+    Usage,
+    find_containers,
+    installation_of,
+    open_containers,
+    sweep,
+)
+from sluice_ops.model.ids import UnitId
+from sluice_ops.model.resources import Capacity
+from tests.unit.sluice_ops.agent.test_reconcile import slot
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> ControlGroups:
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "cpu").mkdir()
+    made = ControlGroups(Trees(V1, {MEMORY: tmp_path / "memory", CPU: tmp_path / "cpu", TIMES: tmp_path / "cpuacct"}), "sluice-x", "h1")
+    made.prepare(Capacity(cpu=8, memory=8192))
+    return made
+
+
+def number(path: Path) -> int:
+    return int(path.read_text())
+
+
+def test_a_unit_is_limited_to_its_quantum_and_weighed_by_its_cores(groups: ControlGroups, tmp_path: Path) -> None:
+    joins = groups.admit(slot())
+    assert joins == tuple(tmp_path / tree / "sluice-x/h1" / slot().id / "cgroup.procs" for tree in ("memory", "cpu", "cpuacct"))
+    limit = number(tmp_path / "memory/sluice-x/h1" / slot().id / "memory.limit_in_bytes")
+    assert slot().quantum.memory <= limit / (1 << 20) < slot().quantum.memory * 1.2
+    assert number(tmp_path / "cpu/sluice-x/h1" / slot().id / "cpu.shares") == 1024
+
+
+def test_a_hosts_weight_is_the_sum_of_its_units_so_that_quiet_ones_yield_across_hosts(groups: ControlGroups, tmp_path: Path) -> None:
+    groups.admit(slot())
+    groups.admit(slot(number=1, quiet=True))
+    quiet = number(tmp_path / "cpu/sluice-x/h1" / slot(number=1).id / "cpu.shares")
+    assert quiet == int(1024 * QUIET)
+    assert number(tmp_path / "cpu/sluice-x/h1/cpu.shares") == 1024 + quiet
+    groups.weigh(slot(number=1))
+    assert number(tmp_path / "cpu/sluice-x/h1/cpu.shares") == 2048
+
+
+def test_all_units_together_weigh_no_more_than_the_machines_cores(groups: ControlGroups, tmp_path: Path) -> None:
+    for each in range(5 * (os.cpu_count() or 1)):
+        groups.admit(slot(number=each))
+    assert number(tmp_path / "cpu/sluice-x/cpu.shares") == 1024 * (os.cpu_count() or 1)
+
+
+def test_version_2_hands_the_controllers_down(tmp_path: Path) -> None:
+    groups = ControlGroups(Trees(V2, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path)), "sluice-x", "h1")
+    groups.prepare(Capacity(cpu=8, memory=8192))
+    groups.admit(slot())
+    for group in (tmp_path, tmp_path / "sluice-x", tmp_path / "sluice-x/h1"):
+        assert (group / "cgroup.subtree_control").read_text() == "+memory +cpu"
+    assert number(tmp_path / "sluice-x/h1" / slot().id / "cpu.weight") == 100
+
+
+@pytest.fixture(params=[V1, V2])
+def full(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], tuple[ControlGroups, Path]]:
+    """Have the next agent start with so many MiB to give, where two units were started before."""
+
+    def started(memory: int) -> tuple[ControlGroups, Path]:
+        (tmp_path / "tree").mkdir(exist_ok=True)
+        made = ControlGroups(Trees(request.param, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path / "tree")), "sluice-x", "h1")
+        made.prepare(Capacity(cpu=8, memory=memory))
+        return made, tmp_path / "tree/sluice-x/h1" / request.param.memory_limit
+
+    groups, _ = started(4000)
+    for each in range(2):
+        groups.admit(slot(number=each))
+    return started
+
+
+def end(groups: ControlGroups, host: Path, name: UnitId) -> None:
+    for file in (host / name).iterdir():
+        file.unlink()  # the kernel's go with their group
+    groups.remove(name)
+
+
+def test_a_host_that_gives_less_than_its_units_were_promised_keeps_to_its_word_and_says_so(
+    full: Callable[[int], tuple[ControlGroups, Path]],
+) -> None:
+    quantum = int(slot().quantum.memory * 1.15)
+    with capture_logs() as told:
+        groups, limit = full(100)
+    assert number(limit) >> 20 == 2 * quantum
+    assert groups.limits.endswith(
+        f"; its limit of memory is {2 * quantum:,} MiB instead of 114, because the units that are there were promised so much"
+    )
+    assert [each["promised_mib"] for each in told] == [2 * quantum]
+    with capture_logs() as told:
+        end(groups, limit.parent, slot().id)
+    assert told == []
+    assert number(limit) >> 20 == quantum
+    groups.admit(slot(number=2))
+    assert number(limit) >> 20 == 2 * quantum
+    for each in (1, 2):
+        end(groups, limit.parent, slot(number=each).id)
+    assert number(limit) >> 20 == 114
+    assert groups.limits in {V1.name, V2.name}
+
+
+def test_a_host_that_gives_enough_is_limited_to_what_it_gives(full: Callable[[int], tuple[ControlGroups, Path]]) -> None:
+    groups, limit = full(4000)
+    assert number(limit) >> 20 == int(4000 * 1.15)
+    assert groups.limits in {V1.name, V2.name}
+
+
+def test_who_only_ends_units_leaves_the_hosts_limit(full: Callable[[int], tuple[ControlGroups, Path]], tmp_path: Path) -> None:
+    _, limit = full(100)
+    before = number(limit)
+    version = V2 if limit.name == V2.memory_limit else V1
+    found = ControlGroups(Trees(version, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path / "tree")), "sluice-x", "h1")
+    end(found, limit.parent, slot().id)
+    assert number(limit) == before
+    assert found.limits == version.name
+
+
+def test_what_a_unit_takes_is_read_from_the_kernels_counters(groups: ControlGroups, tmp_path: Path) -> None:
+    assert groups.usage(slot().id) is None, "it is not there yet"
+    groups.admit(slot())
+    memory, times = (tmp_path / tree / "sluice-x/h1" / slot().id for tree in ("memory", "cpuacct"))
+    (memory / "memory.usage_in_bytes").write_text("1000000\n")
+    (memory / "memory.stat").write_text("cache 500000\ntotal_inactive_file 200000\n")
+    limit = number(memory / "memory.limit_in_bytes")
+    assert groups.usage(slot().id) == Usage(800_000, limit, None), "a kernel that does not count processor time"
+    (times / "cpuacct.usage").write_text("2500000000\n")
+    assert groups.usage(slot().id) == Usage(800_000, limit, 2.5)
+
+
+def test_version_2_has_its_own_counters(tmp_path: Path) -> None:
+    groups = ControlGroups(Trees(V2, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path)), "sluice-x", "h1")
+    groups.prepare(Capacity(cpu=8, memory=8192))
+    groups.admit(slot())
+    unit = tmp_path / "sluice-x/h1" / slot().id
+    (unit / "memory.current").write_text("1000000\n")
+    (unit / "memory.stat").write_text("anon 1\ninactive_file 200000\n")
+    (unit / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
+    assert groups.usage(slot().id) == Usage(800_000, number(unit / "memory.max"), 2.5)
+    (unit / "memory.max").write_text("max\n")
+    assert groups.usage(slot().id) == Usage(800_000, None, 2.5)
+
+
+def test_version_1_has_a_number_for_no_limit(groups: ControlGroups, tmp_path: Path) -> None:
+    groups.admit(slot())
+    memory = tmp_path / "memory/sluice-x/h1" / slot().id
+    (memory / "memory.usage_in_bytes").write_text("1000000\n")
+    (memory / "memory.stat").write_text("")
+    (memory / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert groups.usage(slot().id) == Usage(1_000_000, None, None)
+
+
+def test_what_a_unit_may_take_of_the_disk_is_its_quantums_weight_where_the_kernel_knows_one(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "cpu").mkdir()
+    uses = {MEMORY: "memory", CPU: "cpu", TIMES: "cpu", DISK: "blkio", TASKS: "pids"}
+    groups = ControlGroups(Trees(V1, {use: tmp_path / name for use, name in uses.items()}), "sluice-x", "h1")
+    groups.prepare(Capacity(cpu=8, memory=8192))
+    groups.admit(slot())
+    host = tmp_path / "blkio/sluice-x/h1"
+    assert not (host / slot().id / "blkio.bfq.weight").exists(), "what the kernel does not know is not written"
+    assert number(tmp_path / "pids/sluice-x/h1" / slot().id / "pids.max") == THREADS
+    for number_of in (0, 1):
+        (host / slot(number=number_of).id).mkdir(exist_ok=True)
+        (host / slot(number=number_of).id / "blkio.bfq.weight").write_text("100")
+    (host / "blkio.bfq.weight").write_text("100")
+    groups.weigh(slot())
+    groups.admit(slot(number=1, quiet=True))
+    assert number(host / slot(number=1).id / "blkio.bfq.weight") == int(100 * QUIET)
+    assert number(host / "blkio.bfq.weight") == 100 + int(100 * QUIET)
+
+
+@pytest.mark.parametrize(("scheduler", "divides"), [("mq-deadline kyber [bfq]", True), ("[mq-deadline] kyber bfq", False), (None, None)])
+def test_weights_of_disk_access_count_by_the_disks_scheduler(tmp_path: Path, scheduler: str | None, *, divides: bool | None) -> None:
+    device = tmp_path.stat().st_dev
+    disk, numbered = tmp_path / "devices/vda", tmp_path / "dev/block"
+    (disk / "vda1").mkdir(parents=True)
+    (disk / "queue").mkdir()
+    numbered.mkdir(parents=True)
+    (numbered / f"{os.major(device)}:{os.minor(device)}").symlink_to(disk / "vda1")
+    if scheduler is not None:
+        (disk / "queue/scheduler").write_text(f"{scheduler}\n")
+    assert divides_disk(tmp_path, tmp_path) is divides
+
+
+def test_without_mounted_groups_there_are_no_limits_and_that_is_said(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("tmpfs /run tmpfs rw 0 0\n")
+    found = open_containers(tmp_path, "h1", Capacity(cpu=1, memory=100), mounts)
+    assert found.limits == "none: no control groups for cpu and memory are mounted"
+    assert isinstance(find_containers(tmp_path, "h1", mounts), NoContainers)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control groups")
+def test_groups_that_cannot_be_written_are_no_reason_to_fail(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("cgroup /proc/cpu cgroup rw,cpu 0 0\ncgroup /proc/memory cgroup rw,memory 0 0\n")
+    assert open_containers(tmp_path, "h1", Capacity(cpu=1, memory=100), mounts).limits.startswith("none: control groups cannot be written")
+
+
+@pytest.fixture
+def version_2(tmp_path: Path) -> Path:
+    """A machine's tree, mounted, with a service that systemd has delegated a group to, and an agent of it."""
+    (tmp_path / "mounts").write_text(f"cgroup2 {tmp_path}/tree cgroup2 rw 0 0\n")
+    service = tmp_path / "tree/system.slice/sluice-agent@h1.service"
+    (service / "agent").mkdir(parents=True)
+    (tmp_path / "tree/cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    for name in ("cgroup.procs", "cgroup.subtree_control"):
+        (service / name).touch()
+    (service / "cgroup.controllers").write_text("cpu memory pids\n")
+    (tmp_path / "membership").write_text("0::/system.slice/sluice-agent@h1.service/agent\n")
+    HostFolder(tmp_path, "h1").make()
+    return tmp_path
+
+
+def opened(machine: Path) -> Containers:
+    return open_containers(machine, "h1", Capacity(cpu=8, memory=8192), machine / "mounts", machine / "membership")
+
+
+def test_units_are_kept_below_the_delegated_group_beside_the_agents(version_2: Path) -> None:
+    service = version_2 / "tree/system.slice/sluice-agent@h1.service"
+    found = opened(version_2)
+    assert found.limits == "cgroup v2, delegated"
+    (joins,) = found.admit(slot())
+    assert joins == service / installation_of(version_2) / "h1" / slot().id / "cgroup.procs"
+    assert (service / "cgroup.subtree_control").read_text() == "+memory +cpu +pids"
+    assert number(joins.with_name("pids.max")) == THREADS
+    assert not (version_2 / "tree/cgroup.subtree_control").exists(), "the machine's own groups are systemd's"
+
+
+def test_who_looks_from_elsewhere_finds_units_below_the_delegated_group(version_2: Path) -> None:
+    (joins,) = opened(version_2).admit(slot())
+    joins.write_text("4711\n")
+    assert find_containers(version_2, "h1", version_2 / "mounts").processes(slot().id, None) == {4711}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "0::/system.slice/sluice-agent@h1.service",  # systemd before 254 knows no DelegateSubgroup: the next agent could not be started
+        "0::/user.slice/user-1000.slice/session-1.scope",
+        "0::/",
+        "4:memory:/system.slice/sluice-agent@h1.service/agent",
+        "",
+    ],
+)
+def test_where_nothing_is_delegated_the_machines_own_tree_is_used(version_2: Path, own: str) -> None:
+    opened(version_2)
+    (version_2 / "membership").write_text(f"{own}\n")
+    found = opened(version_2)
+    assert found.limits == "cgroup v2"
+    assert found.admit(slot()) == (version_2 / "tree" / installation_of(version_2) / "h1" / slot().id / "cgroup.procs",)
+    assert HostFolder(version_2, "h1").group() is None
+
+
+def test_a_delegated_group_without_the_files_of_one_is_not_used(version_2: Path) -> None:
+    (version_2 / "tree/system.slice/sluice-agent@h1.service/cgroup.subtree_control").unlink()
+    assert opened(version_2).limits == "cgroup v2"
+
+
+def test_after_the_machine_has_restarted_there_is_nothing_to_remove(version_2: Path) -> None:
+    HostFolder(version_2, "h1").keep_group(version_2 / "tree/gone")
+    found = find_containers(version_2, "h1", version_2 / "mounts")
+    assert found.limits == "none: its agent has made none"
+    found.remove(slot().id)
+
+
+def test_two_installations_do_not_meet(tmp_path: Path) -> None:
+    assert installation_of(tmp_path / "a") != installation_of(tmp_path / "b")
+
+
+def test_groups_of_hosts_that_are_gone_are_swept_and_used_ones_stay(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"cgroup {tmp_path}/cpu cgroup rw,cpu 0 0\ncgroup {tmp_path}/memory cgroup rw,memory 0 0\n")
+    mine, other = installation_of(tmp_path), installation_of(tmp_path / "other")
+    for group in (f"cpu/{mine}/ec2-1/slot", f"memory/{mine}/ec2-1", f"memory/{mine}/h1/used", f"cpu/{other}/h1"):
+        (tmp_path / group).mkdir(parents=True)
+    (tmp_path / "memory" / mine / "h1" / "used" / "cgroup.procs").touch()  # the kernel too refuses to remove what is in use
+    sweep(tmp_path, mounts)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/**/")) == sorted(
+        ["cpu", f"cpu/{other}", f"cpu/{other}/h1", "memory", f"memory/{mine}", f"memory/{mine}/h1", f"memory/{mine}/h1/used"]
+    )

@@ -1,0 +1,94 @@
+"""What a unit's files take of the disk, with real processes that write real files."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.units.process_control import Hands
+from sluice_ops.agent.units.reconcile import Start
+from sluice_ops.agent.watch.disks import LOOK_SECONDS, Disks
+from tests.unit.sluice_ops.agent.conftest import end, only, runs, until
+from tests.unit.sluice_ops.agent.test_reconcile import slot
+
+FILLS = ("/bin/sh", "-c", "head -c 3000000 /dev/zero > scratch/shuffle; mv scratch/shuffle scratch/all; sleep 60")
+
+
+def written(folder: HostFolder) -> Path:
+    file = folder.unit(slot().id).scratch / "all"
+    until(file.exists)
+    return file
+
+
+def test_who_takes_more_of_the_disk_than_its_quantum_is_ended_and_started_again_without_its_files(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs(monkeypatch, *FILLS)
+    unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": 2})})
+    hands.do(Start(unit))
+    file = written(folder)
+    disks = Disks(hands)
+    (folder.unit(unit.id).path / "log.1").write_bytes(bytes(1000))
+    assert disks.look(hands.find())
+    assert disks.taken[unit.id] > 2_900_000
+    until(lambda: not only(hands).alive)
+    said = only(hands).exit or ""
+    assert "(its files took 3 MiB of the disk: quantum.disk is 2m)" in said
+    runs(monkeypatch, "/bin/sh", "-c", "exit 3")
+    hands.do(Start(unit, restarts=1))
+    assert not file.exists()
+    assert not (folder.unit(unit.id).path / "log.1").exists()
+    until(lambda: not only(hands).alive)
+    assert (only(hands).exit or "").startswith("exit code 3"), "an earlier end is not this one's"
+
+
+def test_who_is_asked_to_end_is_left_the_time_for_it(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, *FILLS)
+    unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": 2})})
+    hands.do(Start(unit))
+    written(folder)
+    (seen,) = hands.find()
+    assert not Disks(hands).look([replace(seen, stopping_at=1.0)])
+    assert only(hands).alive
+
+
+def test_who_has_room_left_or_no_limit_goes_on(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, *FILLS)
+    for disk in (None, 20):
+        unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": disk})})
+        hands.do(Start(unit))
+        written(folder)
+        assert not Disks(hands).look(hands.find())
+        assert only(hands).alive
+        end(hands, folder)
+
+
+def test_it_looks_now_and_then(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, *FILLS)
+    now = 100.0
+    monkeypatch.setattr("sluice_ops.agent.watch.disks.time.monotonic", lambda: now)
+    disks = Disks(hands)
+    disks.look([])
+    hands.do(Start(slot()))
+    monkeypatch.undo()
+    written(folder)
+    monkeypatch.setattr("sluice_ops.agent.watch.disks.time.monotonic", lambda: now)
+    now += LOOK_SECONDS - 1
+    disks.look(hands.find())
+    assert disks.taken == {}
+    now += 1
+    disks.look(hands.find())
+    assert list(disks.taken) == [slot().id]
+    monkeypatch.undo()
+
+
+def test_a_file_of_several_names_takes_its_room_once(folder: HostFolder) -> None:
+    unit = folder.unit(slot().id)
+    unit.make()
+    (unit.scratch / "one.sst").write_bytes(bytes(1 << 20))
+    alone = unit.taken()
+    os.link(unit.scratch / "one.sst", unit.scratch / "snapshot.sst")
+    (unit.scratch / "elsewhere").symlink_to("/usr")
+    assert (1 << 20) <= alone <= unit.taken() <= alone + 8192

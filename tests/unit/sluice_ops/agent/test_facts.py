@@ -1,0 +1,75 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from sluice_ops.agent.__main__ import WRONG_USAGE, arguments_of, main
+from sluice_ops.agent.host.facts import ForeignAddressError, UnknownHostError, check_address, facts_from, facts_of
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.site.site_file import load
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+
+
+def given(*words: str):
+    return arguments_of(["--host", "h9", "--address", "127.0.2.9", *words])
+
+
+def test_a_host_that_the_site_file_does_not_know_is_told_those_that_it_knows() -> None:
+    with pytest.raises(UnknownHostError, match=r"'h9' is not in site\.yaml, which knows h1, h2, h3: add it there, or give --address"):
+        facts_of("h9", load(REPOSITORY / "site.yaml"), Path("site.yaml"))
+
+
+def test_a_host_outside_the_site_file_is_described_in_whole() -> None:
+    with pytest.raises(UnknownHostError, match="--cpu and --memory missing"):
+        facts_from(given())
+    with pytest.raises(UnknownHostError, match="'4x' is not a size: write it like 700m or 2g"):
+        facts_from(given("--cpu", "2", "--memory", "4x"))
+    with pytest.raises(UnknownHostError, match=r"^--cpu: Input should be greater than 0$"):
+        facts_from(given("--cpu", "0", "--memory", "4g"))
+    with pytest.raises(UnknownHostError, match=r"^--host: 'h/9' is no name of a host: write small letters"):
+        facts_from(arguments_of(["--host", "h/9", "--address", "127.0.2.9", "--cpu", "2", "--memory", "4g"]))
+    assert facts_from(given("--cpu", "2", "--memory", "4g", "--labels", "fast,")).labels == ("fast",)
+
+
+def test_slots_have_to_be_able_to_listen_at_the_hosts_address() -> None:
+    here = facts_from(given("--cpu", "2", "--memory", "4g"))
+    check_address(here)
+    for elsewhere in ("203.0.113.7", "no-such-host.invalid"):
+        with pytest.raises(ForeignAddressError, match=f"{elsewhere}.*correct the address in the site file"):
+            check_address(here.model_copy(update={"address": elsewhere}))
+
+
+@pytest.mark.usefixtures("logging_kept")
+def test_nothing_is_ended_for_a_host_that_never_had_an_agent_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    HostFolder(tmp_path, "h1").make()
+    assert main(["--host", "h11", "--stop-all"]) == WRONG_USAGE
+    assert capsys.readouterr().err == f"no agent of host 'h11' has run in {tmp_path}; of these one has: h1\n"
+    assert not (tmp_path / "hosts" / "h11").exists()
+
+
+@pytest.fixture
+def logging_kept() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("logging_kept")
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "name the site's file in SLUICE_ENDPOINTS"), ("{}", "endpoints.json: kafka: Field required"), ("[", "Invalid JSON")],
+)
+def test_an_agent_without_good_endpoints_says_so_and_ends(
+    content: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
+    monkeypatch.setenv("SLUICE_SITE", str(REPOSITORY / "site.yaml"))
+    monkeypatch.delenv("SLUICE_ENDPOINTS", raising=False)
+    if content is not None:
+        (tmp_path / "endpoints.json").write_text(content)
+    assert main(["--host", "h1"]) == WRONG_USAGE
+    assert said in capsys.readouterr().err

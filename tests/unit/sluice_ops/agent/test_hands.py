@@ -1,0 +1,219 @@
+"""The agent's hands on real processes, without control groups and without Spark: the launch script is the agent's own."""
+
+import json
+import os
+import signal
+import sys
+
+import pytest
+
+from sluice_ops.agent.host.processes import Process, process
+from sluice_ops.agent.host.store import HostFolder
+from sluice_ops.agent.units import process_control as module
+from sluice_ops.agent.units.process_control import Hands
+from sluice_ops.agent.units.reconcile import AskToEnd, Forget, Kill, Start, Weigh
+from tests.unit.sluice_ops.agent.conftest import end, new_hands, only, runs, until
+from tests.unit.sluice_ops.agent.test_reconcile import driver, slot
+
+SLEEPER = [sys.executable, "-c", "import subprocess, time; subprocess.Popen(['sleep', '60']); print('ready', flush=True); time.sleep(60)"]
+
+
+def test_a_unit_outlives_its_agent_and_is_adopted(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(driver()))
+    until(lambda: only(hands).others == 1)
+    adopted = only(new_hands(folder))
+    assert adopted.alive
+    assert adopted.pid == only(hands).pid
+    assert os.getsid(adopted.pid or 0) != os.getsid(0), "a session of its own"
+
+
+def test_killing_the_main_process_leaves_others_that_are_then_killed(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(driver()))
+    until(lambda: only(hands).others == 1 and folder.unit(driver().id).last_line() == "ready")
+    os.kill(only(hands).pid or 0, signal.SIGKILL)
+    until(lambda: not only(hands).alive)
+    ended = only(hands)
+    assert ended.exit == "killed by signal 9: ready"
+    assert ended.others == 1
+    hands.do(Kill(driver().id))
+    until(lambda: only(hands).others == 0)
+
+
+def test_an_exit_is_told_with_its_code_and_the_last_line(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "/bin/sh", "-c", "echo starting; echo no such topic >&2; exit 7")
+    hands.do(Start(driver()))
+    until(lambda: not only(hands).alive)
+    assert only(hands).exit == "exit code 7: no such topic"
+
+
+def test_a_recycled_pid_is_not_mistaken_for_the_unit(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "/bin/true")
+    hands.do(Start(driver()))
+    until(lambda: not only(hands).alive)
+    me = process(os.getpid())
+    assert me is not None
+    for name in ("pid", "session"):
+        (folder.unit(driver().id).path / name).write_text(f"{me.pid} {me.started - 1}")
+    assert not only(hands).alive
+    assert Process(me.pid, me.started).alive
+
+
+def test_a_unit_of_an_earlier_boot_has_ended(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "/bin/true")
+    hands.do(Start(slot()))
+    until(lambda: not only(hands).alive)
+    unit = folder.unit(slot().id)
+    record = unit.record()
+    assert record is not None
+    me = process(os.getpid())
+    assert me is not None
+    unit.keep(record.model_copy(update={"boot": "another", "ended_at": None, "exit": None}))
+    (unit.path / "pid").write_text(f"{me.pid} {me.started}")
+    (unit.path / "exit").unlink()
+    assert not only(hands).alive
+    assert only(hands).exit == "ended when its host restarted"
+
+
+def test_being_asked_to_end_is_remembered_by_the_next_agent(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "/bin/sh", "-c", "trap '' TERM PWR; echo deaf; while :; do sleep 1; done")
+    hands.do(Start(slot()))
+    until(lambda: folder.unit(slot().id).last_line() == "deaf")
+    hands.do(AskToEnd(slot().id, decommission=False))
+    adopted = only(new_hands(folder))
+    assert adopted.alive
+    assert adopted.stopping_at is not None
+
+
+def test_a_weight_is_kept_for_the_next_agent(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(slot(quiet=True)))
+    hands.do(Weigh(slot()))
+    assert only(new_hands(folder)).unit == slot()
+
+
+def test_what_cannot_be_started_is_kept_as_trouble_and_does_not_stop_the_rest(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> list[str]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "command", full)
+    hands.do(Start(slot()))
+    assert "No space left on device" in hands.troubles[slot().id]
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(slot()))
+    assert hands.troubles == {}
+
+
+def test_the_trouble_of_a_unit_that_nobody_wants_any_more_is_over(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> list[str]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "command", full)
+    hands.do(Start(slot()))
+    hands.do(Start(driver()))
+    hands.forget_troubles({slot().id})
+    assert hands.troubles.keys() == {slot().id}
+
+
+def test_a_unit_that_a_newer_version_has_started_is_adopted(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(driver()))
+    kept = folder.unit(driver().id).path / "unit.json"
+    said = json.loads(kept.read_text())
+    kept.write_text(json.dumps({**said, "colour": "blue", "unit": {**said["unit"], "colour": "blue"}}))
+    assert only(new_hands(folder)).alive
+
+
+def test_a_damaged_record_is_cleared_away(hands: Hands, folder: HostFolder) -> None:
+    unit = folder.unit(slot().id)
+    for damage in (b'{"unit": ', b"\xff\xfe"):
+        unit.make()
+        (unit.path / "unit.json").write_bytes(damage)
+        assert hands.find() == []
+        assert not unit.path.exists()
+
+
+DAMAGES = (b"", b"\0" * 300, b'{"unit": ', b"\xff\xfe")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_running_unit_goes_on_when_its_record_is_damaged_and_the_record_is_written_anew(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch, damage: bytes
+) -> None:
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(driver()))
+    before = only(hands)
+    (folder.unit(driver().id).path / "unit.json").write_bytes(damage)
+    assert only(hands).pid == before.pid
+    assert only(new_hands(folder)).pid == before.pid
+    hands.do(AskToEnd(driver().id, decommission=False))
+    assert only(hands).stopping_at is not None
+
+
+@pytest.mark.parametrize("more", [("unit.json",), ("unit.json", "pid", "session")])
+def test_a_unit_of_which_the_next_agent_cannot_know_anything_is_ended_before_it_is_started_again(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(driver()))
+    until(lambda: only(hands).others == 1)
+    pids = hands.processes(driver().id)
+    for name in more:
+        (folder.unit(driver().id).path / name).write_bytes(b"x y")
+    killed: list[frozenset[int]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "kill_all", lambda pids: killed.append(frozenset(pids)))  # they take their time to end
+        after = new_hands(folder)
+        assert after.find() == []
+        after.do(Start(driver()))
+        assert killed == [pids, pids], "and no second one was started"
+        assert "have still to end" in after.troubles[driver().id]
+    assert after.find() == []
+    until(lambda: not after.processes(driver().id))
+    assert after.find() == []
+    assert not folder.unit(driver().id).path.exists()
+    after.do(Start(driver()))
+    assert only(after).pid not in pids
+    assert after.troubles == {}
+    end(after, folder)
+
+
+def test_what_cannot_be_ended_is_told_and_does_not_stop_the_agent(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    runs(monkeypatch, *SLEEPER)
+    hands.do(Start(driver()))
+    (folder.unit(driver().id).path / "unit.json").write_bytes(b"")
+    after = new_hands(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "kill_all", forbidden)
+        assert after.find() == []
+        assert "Operation not permitted" in after.troubles[driver().id]
+    assert after.find() == []
+
+
+def test_a_log_that_grows_is_cut_while_it_is_written(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice_ops.agent.host.store.LOG_BYTES", 1000)
+    runs(monkeypatch, "/bin/sh", "-c", "while :; do echo a line of some length; sleep 0.001; done")
+    hands.do(Start(slot()))
+    unit = folder.unit(slot().id)
+    until(lambda: unit.log.stat().st_size > 2000)
+    hands.cap_logs()
+    assert unit.log.stat().st_size < 2000
+    assert (unit.path / "log.1").stat().st_size > 2000
+    until(lambda: unit.last_line().startswith("a line"))
+
+
+def test_a_forgotten_unit_leaves_its_last_log_for_people(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "/bin/sh", "-c", "echo last words")
+    hands.do(Start(slot()))
+    until(lambda: not only(hands).alive)
+    hands.do(Forget(slot().id))
+    assert hands.find() == []
+    assert (folder.path / "ended" / f"{slot().id}.log").read_text() == "last words\n"

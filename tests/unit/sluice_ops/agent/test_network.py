@@ -1,0 +1,244 @@
+"""Which unit sends in which class, on a made-up tree; and that nothing of it keeps an agent from starting."""
+
+import errno
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from sluice_ops.agent.host.store import HostFolder, UnitRecord
+from sluice_ops.agent.limits import network, traffic_control
+from sluice_ops.agent.limits.control_groups import NoContainers, installation_of
+from sluice_ops.agent.limits.network import NOT_ASKED, PRIORITIES, amiss, find_network, open_network
+from sluice_ops.agent.limits.traffic_control import OTHERS, NotDividedError, priority
+from sluice_ops.model.assignment import Unit
+from sluice_ops.model.resources import Link
+from tests.unit.sluice_ops.agent.test_reconcile import slot
+
+LINK = Link(interface="eth7", mbit=1000)
+INNER = NoContainers("this is a test", Path("/nowhere"), "h1")
+
+
+class Divided:
+    """What the link was divided into last."""
+
+    def __init__(self) -> None:
+        self.weights: dict[int, int] | None = None
+        self.interface = ""
+        self.broken = False
+
+    def divide(self, link: Link, weights: Mapping[int, int]) -> None:
+        if self.broken:
+            message = "it is broken"
+            raise NotDividedError(message)
+        self.interface, self.weights = link.interface, dict(weights)
+
+    def undivide(self, interface: str) -> None:
+        assert interface == self.interface or self.weights is None
+        self.weights = None
+
+
+@pytest.fixture
+def divided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Divided:
+    made = Divided()
+    monkeypatch.setattr(traffic_control, "divide", made.divide)
+    monkeypatch.setattr(traffic_control, "undivide", made.undivide)
+    monkeypatch.setattr(network, "_mounted", lambda: tmp_path / "tree")
+    monkeypatch.setattr(network, "amiss", lambda _link: None)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(Path, "rmdir", emptied)
+    HostFolder(tmp_path, "h1").make()
+    return made
+
+
+def emptied(folder: Path) -> None:
+    """Remove a folder as the kernel removes a group: with its files, unless there are processes or groups in it."""
+    procs = folder / "cgroup.procs"
+    if any(folder.glob("*/")) or (procs.exists() and procs.read_text()):
+        raise OSError(16, "Device or resource busy")
+    for file in folder.iterdir():
+        file.unlink()
+    os.rmdir(folder)  # noqa: PTH106 - that is what is replaced
+
+
+def group(home: Path, host: str = "h1") -> Path:
+    return home / "tree" / installation_of(home) / host
+
+
+def weighing(weight: int, number: int = 0, *, quiet: bool = False) -> Unit:
+    unit = slot(number=number, quiet=quiet)
+    return unit.model_copy(update={"quantum": unit.quantum.model_copy(update={"network": weight})})
+
+
+def runs(home: Path, unit: Unit) -> None:
+    folder = HostFolder(home, "h1").unit(unit.id)
+    folder.path.mkdir(exist_ok=True)
+    folder.keep(UnitRecord(unit=unit, boot="", started_at=0.0))
+
+
+def test_each_unit_has_a_class_by_its_weight_and_its_packets_carry_it(tmp_path: Path, divided: Divided) -> None:
+    found, said = open_network(tmp_path, "h1", LINK, INNER)
+    assert said == "eth7, 1000 mbit, divided by quantum.network"
+    (joins,) = found.admit(weighing(300))
+    found.admit(weighing(200, 1, quiet=True))
+    assert divided.weights == {0x20: 300, 0x30: 40}
+    assert joins == group(tmp_path) / slot().id / "cgroup.procs"
+    assert joins.with_name(PRIORITIES).read_text() == f"eth7 {priority(0x20)}"
+    found.weigh(weighing(200, 1))
+    assert divided.weights == {0x20: 300, 0x30: 200}
+    found.remove(slot().id)
+    found.remove(slot().id)
+    assert divided.weights == {0x30: 200}
+    found.admit(weighing(300, 2))
+    assert divided.weights == {0x20: 300, 0x30: 200}, "a number that is free again is used again"
+
+
+def test_the_next_agent_finds_the_classes_of_those_that_run(tmp_path: Path, divided: Divided) -> None:
+    units = [weighing(100, number) for number in range(3)]
+    found, _ = open_network(tmp_path, "h1", LINK, INNER)
+    for unit in units:
+        found.admit(unit)
+        runs(tmp_path, unit)
+    found.remove(units[0].id)
+    HostFolder(tmp_path, "h1").unit(units[0].id).remove()
+    before, divided.weights = divided.weights, None
+    found, _ = open_network(tmp_path, "h1", LINK, INNER)
+    assert divided.weights == before == {0x30: 100, 0x40: 100}
+    found.admit(units[0])
+    assert divided.weights == {0x20: 100, 0x30: 100, 0x40: 100}
+
+
+def test_what_ran_before_the_link_was_divided_is_taken_in(tmp_path: Path, divided: Divided, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(tmp_path, weighing(300))
+    monkeypatch.setattr(NoContainers, "processes", lambda *_: frozenset({4711}))
+    open_network(tmp_path, "h1", LINK, INNER)
+    assert divided.weights == {0x20: 300}
+    assert (group(tmp_path) / slot().id / "cgroup.procs").read_text() == "4711"
+
+
+def test_a_unit_of_an_older_version_weighs_what_a_new_one_does_by_default(tmp_path: Path, divided: Divided) -> None:
+    unit = slot()
+    said = unit.model_dump()
+    del said["quantum"]["network"]
+    runs(tmp_path, Unit.model_validate(said))
+    open_network(tmp_path, "h1", LINK, INNER)
+    assert divided.weights == {0x20: 100}
+    assert HostFolder(tmp_path, "h1").assignment().units == (unit,), "and is no other unit"
+
+
+def test_at_the_end_nothing_is_left_and_before_it_nothing_is_taken_away(tmp_path: Path, divided: Divided) -> None:
+    found, _ = open_network(tmp_path, "h1", LINK, INNER)
+    (joins,) = found.admit(weighing(300))
+    joins.write_text("4711")
+    found.close()
+    assert divided.weights is not None
+    joins.write_text("")
+    ending = find_network(tmp_path, "h1", INNER)
+    ending.remove(slot().id)
+    ending.close()
+    assert divided.weights is None
+    assert not any((tmp_path / "tree").iterdir())
+    ending.close()
+    assert find_network(tmp_path, "h1", INNER) is INNER
+
+
+def test_a_second_host_on_the_machine_is_refused_the_same_interface(tmp_path: Path, divided: Divided) -> None:
+    open_network(tmp_path, "h1", LINK, INNER)
+    HostFolder(tmp_path, "h2").make()
+    found, said = open_network(tmp_path, "h2", LINK, INNER)
+    assert found is INNER
+    assert divided.weights == {}, "that of the first is left as it is"
+    assert said.startswith(f"eth7 is not divided: h1 of {installation_of(tmp_path)} divides eth7 on this machine already")
+    assert not group(tmp_path, "h2").exists()
+    _, said = open_network(tmp_path, "h2", LINK.model_copy(update={"interface": "eth8"}), INNER)
+    assert said.startswith("eth8, ")
+    assert divided.interface == "eth8"
+
+
+def test_a_site_file_that_no_longer_asks_for_it_gives_the_interface_its_queue_back(tmp_path: Path, divided: Divided) -> None:
+    found, _ = open_network(tmp_path, "h1", LINK, INNER)
+    (joins,) = found.admit(weighing(300))
+    joins.write_text("4711")
+    assert open_network(tmp_path, "h1", None, INNER) == (INNER, NOT_ASKED)
+    assert joins.with_name(PRIORITIES).read_text() == "eth7 0"
+    joins.write_text("")
+    assert open_network(tmp_path, "h1", None, INNER) == (INNER, NOT_ASKED)
+    assert divided.weights is None
+    assert not any((tmp_path / "tree").iterdir())
+
+
+def test_what_goes_wrong_is_said_once_and_keeps_no_unit_from_starting(tmp_path: Path, divided: Divided) -> None:
+    found, _ = open_network(tmp_path, "h1", LINK, INNER)
+    divided.broken = True
+    with capture_logs() as said:
+        assert found.admit(weighing(300)) == ()
+        found.admit(weighing(300, 1))
+        divided.broken = False
+        assert len(found.admit(weighing(300, 1))) == 1
+    assert [(line["event"], line["error"]) for line in said] == [("the network is not divided as it should be", "it is broken")]
+
+
+def test_what_is_missing_is_said_and_keeps_no_agent_from_starting(
+    tmp_path: Path, divided: Divided, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    divided.broken = True
+    assert open_network(tmp_path, "h1", LINK, INNER) == (INNER, "eth7 is not divided: it is broken")
+    monkeypatch.setattr(network, "amiss", lambda _link: "there is no cable")
+    with capture_logs() as said:
+        assert open_network(tmp_path, "h1", LINK, INNER) == (INNER, "eth7 is not divided: there is no cable")
+    assert [line["event"] for line in said] == ["the network is not divided"]
+
+
+@pytest.mark.parametrize(
+    ("user", "there", "why"),
+    [
+        (970, ("net_prio", "eth7"), "user 970 may not: have the agent run as root (`systemctl edit sluice-agent@…`, User=root)"),
+        (0, ("net_cls", "eth7"), "the kernel has no net_prio (CONFIG_CGROUP_NET_PRIO)"),
+        (0, ("net_prio", "eth8"), "there is no interface eth7, but eth8: correct network.interface in the site file"),
+        (0, ("net_prio", "eth7"), "there is no tc"),
+    ],
+)
+def test_each_piece_that_is_missing_has_its_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, there: tuple[str, str], why: str
+) -> None:
+    controller, interface = there
+
+    def refuse(_interface: str) -> None:
+        message = "there is no tc"
+        raise NotDividedError(message)
+
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(traffic_control, "classes", refuse)
+    (tmp_path / "cgroups").write_text(f"#subsys_name\thierarchy\tnum_cgroups\tenabled\n{controller}\t0\t1\t1\n")
+    (tmp_path / "class/net" / interface).mkdir(parents=True)
+    assert amiss(LINK, tmp_path, tmp_path) == why
+
+
+def test_a_mounted_controller_is_used_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mounts").write_text("cgroup /sys/fs/cgroup/net_cls,net_prio cgroup rw,nosuid,net_cls,net_prio 0 0\n")
+    assert network._mounted(tmp_path / "mounts") == Path("/sys/fs/cgroup/net_cls,net_prio")
+
+
+def test_the_hosts_own_group_says_that_the_interface_is_taken(tmp_path: Path, divided: Divided) -> None:
+    open_network(tmp_path, "h1", LINK, INNER)
+    assert (group(tmp_path) / PRIORITIES).read_text() == f"eth7 {priority(OTHERS)}"
+    (group(tmp_path) / PRIORITIES).unlink()
+    open_network(tmp_path, "h1", None, INNER)
+    assert divided.weights == {}, "without the sign it is somebody else's"
+
+
+def test_an_interface_that_the_kernel_gives_no_priorities_is_not_divided(
+    tmp_path: Path, divided: Divided, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENODEV, "No such device")
+
+    with monkeypatch.context() as kernel:
+        kernel.setattr(Path, "write_text", refuse)
+        found, said = open_network(tmp_path, "h1", LINK, INNER)
+    assert found is INNER
+    assert said == "eth7 is not divided: net_prio knows no eth7: it knows those of the machine itself, not of a network namespace"
+    assert divided.weights is None
+    assert find_network(tmp_path, "h1", INNER) is INNER, "nothing is left of the attempt"

@@ -1,0 +1,96 @@
+"""What an agent keeps survives a loss of power, and what cannot be read is told once and harms nothing."""
+
+import os
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from sluice_ops.agent.host.store import HostFolder, RebootRecord, UnitRecord
+from sluice_ops.model.assignment import Assignment
+from sluice_ops.site.files import write_private
+from tests.unit.sluice_ops.agent.test_reconcile import driver, slot
+
+DAMAGES = (b"", b"\0" * 64, b'{"epoch": ', b"\xff\xfe")
+
+
+def started(folder: HostFolder, record: UnitRecord) -> None:
+    unit = folder.unit(record.unit.id)
+    unit.make()
+    unit.keep(record)
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_before_anybody_relies_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def sync(descriptor: int) -> None:
+        held = Path(f"/proc/self/fd/{descriptor}").resolve()
+        said = held.read_text() if held.is_file() else target.read_text()
+        done.append(f"{'folder' if held.is_dir() else 'file'} {said}, known as {target.read_text()}")
+
+    monkeypatch.setattr(os, "fsync", sync)
+    target = tmp_path / "file"
+    target.write_text("old")
+    write_private(target, "new")
+    assert done == ["file new, known as old", "folder new, known as new"]
+
+
+def test_a_disk_that_does_not_take_it_leaves_the_old_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    target = tmp_path / "file"
+    target.write_text("old")
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        write_private(target, "new")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_told_once_until_it_is_whole_again(folder: HostFolder, damage: bytes) -> None:
+    kept = folder.path / "reboot.json"
+    for _ in range(2):
+        kept.write_bytes(damage)
+        with capture_logs() as told:
+            assert [folder.reboot() for _ in range(3)] == [None] * 3
+        assert [each["file"] for each in told] == [str(kept)]
+        folder.keep_reboot(RebootRecord(asked="op-1", boot="b"))
+        assert folder.reboot() is not None
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_without_what_was_assigned_what_runs_goes_on_and_what_was_to_end_ends(folder: HostFolder, damage: bytes) -> None:
+    folder.keep_assignment(Assignment(epoch=7, units=(slot(),)))
+    started(folder, UnitRecord(unit=slot(), boot="b", started_at=1.0))
+    started(folder, UnitRecord(unit=driver(), boot="b", started_at=1.0, stopping_at=2.0))
+    (folder.path / "assignment.json").write_bytes(damage)
+    assert folder.assignment() == Assignment(epoch=0, units=(slot(),)), "and any controller may say what is wanted instead"
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 32, b"abc", b"\xff"])
+def test_a_damaged_credential_is_made_anew_and_kept(folder: HostFolder, damage: bytes) -> None:
+    before = folder.own()
+    assert folder.own() == before
+    (folder.path / "credential").write_bytes(damage)
+    after = folder.own()
+    assert after.password not in {before.password, damage.decode(errors="replace")}
+    assert folder.own() == after
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 8, b"12 x", b"12", b"\xff \xff"])
+def test_damaged_numbers_of_processes_are_none(folder: HostFolder, damage: bytes) -> None:
+    unit = folder.unit(slot().id)
+    unit.make()
+    for name in ("pid", "session", "exit"):
+        (unit.path / name).write_bytes(damage)
+    assert (unit.main(), unit.session()) == (None, None)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 8, b"\xff"])
+def test_a_damaged_name_of_a_group_is_none(folder: HostFolder, damage: bytes) -> None:
+    folder.keep_group(folder.path)
+    (folder.path / "group").write_bytes(damage)
+    assert folder.group() is None

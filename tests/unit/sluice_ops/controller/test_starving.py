@@ -1,0 +1,184 @@
+"""A tier that is starved of processor time is moved: not at once, not again soon, not where others are starved, and never unasked."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulation.world import RULES, host, tier
+
+from sluice_ops.controller.policies.quarantine import QUARANTINE_SECONDS
+from sluice_ops.controller.policies.starvation import AGAIN_SECONDS, STARVED_SECONDS
+from sluice_ops.model import paths
+from sluice_ops.model.assignment import HostRecord, HostState, Observed
+from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord, ChangeState
+from sluice_ops.model.share import Share
+from sluice_ops.model.tier import Mode
+from tests.unit.sluice_ops.controller.test_repairing import Told, pass_time
+
+LOOK_SECONDS = 10.01
+"""Not 10: a quarantine would end, on the simulated clock, at the very stamp of something else, and stamps tell ages apart."""
+REPAIR = 1800.0
+"""Of the site file: longer than what is starved has to wait."""
+
+
+def site(count=5, tenants=("counts",), slots=2, repair=REPAIR, cpu=8):
+    """Have tiers that run on some of the hosts."""
+    shares = {name: Share(minimum=1, target=slots, maximum=4) for name in tenants}
+    rules = replace(RULES, shares=shares, partitions=8, repair_seconds=repair)
+    tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(tenants)]
+    world = Told(hosts=[host(f"h{number}", cpu=cpu) for number in range(1, count + 1)], tiers=tiers, rules=rules)
+    world.want()
+    world.settle()
+    return world
+
+
+def starve(world, *names, tenant="counts"):
+    """Have these hosts starve the units that they hold of a tenant, and no others."""
+    for name, agent in world.agents.items():
+        mine = {unit for unit in agent.units if f"-{tenant}-" in unit} if name in names else set()
+        others = {unit: at for unit, at in agent.starved.items() if f"-{tenant}-" not in unit}
+        agent.starved = others | {unit: agent.starved.get(unit, world.wall()) for unit in mine}
+
+
+def moves(world):
+    names = [name for name in world.channel.children("/changes") if "-starved-" in name]
+    found = [world.channel.read(paths.change(name), ChangeRecord).value for name in names]
+    return sorted(found, key=lambda change: change.started_at)
+
+
+def record(world, name):
+    found = world.channel.read(paths.host_record(name), HostRecord)
+    return HostRecord() if found is None else found.value
+
+
+def said(world, tenant="counts"):
+    starved = world.statuses[tenant].starved
+    return None if starved is None else starved.sentence
+
+
+def test_who_is_starved_for_long_enough_is_moved_and_the_host_takes_nothing_new():
+    world = site()
+    (bad, _) = sorted(world.placement("counts").slots)
+    starve(world, bad)
+    pass_time(world, STARVED_SECONDS - 30)
+    assert not moves(world)
+    assert said(world).startswith(f"is starved of processor time on {bad}: it is moved when that has lasted 300 s")
+    assert sum(f"counts is starved of processor time on {bad}" in sentence for sentence in world.sentences) >= 1
+    pass_time(world, 60)
+    world.settle()
+    (change,) = moves(world)
+    assert (change.state, change.by, change.spec.kind, change.spec.tier) == (ChangeState.DONE, CONTROLLER, ChangeKind.REPAIR, "counts")
+    assert change.plan.moves[0].why == f"is starved of processor time on {bad}"
+    assert change.receipts["counts"]
+    assert bad not in world.placement("counts").hosts
+    assert len(world.placement("counts").slots) == 2
+    assert (record(world, bad).state, record(world, bad).reason) == (HostState.CORDONED, "counts is starved of processor time there")
+    starve(world)
+    pass_time(world, 20)
+    assert said(world) is None
+    assert any(f"counts is no longer starved of processor time on {bad}" in sentence for sentence in world.sentences)
+    world.check_settled()
+    pass_time(world, QUARANTINE_SECONDS)
+    assert record(world, bad).state is HostState.UP, "it is used again"
+    assert len(moves(world)) == 1
+
+
+def test_without_a_word_of_the_site_it_waits_for_a_person_who_is_told_what_to_do():
+    world = site(repair=None)
+    bad = world.placement("counts").slots[0]
+    starve(world, bad)
+    pass_time(world, 10 * STARVED_SECONDS)
+    assert not moves(world)
+    assert "`sluice drift --repair` moves it" in said(world)
+    repair = world.begin("r1", kind=ChangeKind.REPAIR)
+    world.settle()
+    assert repair.ok
+    assert bad not in world.placement("counts").hosts
+
+
+def test_a_peak_moves_nothing():
+    world = site()
+    bad = world.placement("counts").slots[0]
+    for _ in range(6):
+        starve(world, bad)
+        pass_time(world, STARVED_SECONDS - 60)
+        starve(world)
+        pass_time(world, 60)
+    assert not moves(world)
+
+
+def test_where_all_are_starved_nothing_is_moved_and_that_is_said():
+    world = site(tenants=("counts", "enrich"), slots=4)
+    for name in ("counts", "enrich"):
+        starve(world, *world.agents, tenant=name)
+    pass_time(world, 10 * STARVED_SECONDS)
+    assert not moves(world)
+    assert "no other host can take it now, `sluice drift` says why" in said(world)
+    assert all(record(world, name).state is HostState.UP for name in world.agents)
+
+
+def test_where_there_is_no_room_nothing_is_moved_and_that_is_said():
+    world = site(count=2, slots=2, cpu=1.5)
+    starve(world, world.placement("counts").slots[0])
+    pass_time(world, 10 * STARVED_SECONDS)
+    assert not moves(world)
+    assert "no other host can take it now" in said(world)
+
+
+def test_no_more_hosts_are_left_than_may_be_in_quarantine_at_once():
+    world = site(count=6, tenants=("counts", "enrich"))
+    for name in ("counts", "enrich"):
+        there = [each for each in world.agents if any(f"slot-{name}-" in unit for unit in world.agents[each].units)]
+        starve(world, there[0], tenant=name)
+    pass_time(world, 3 * STARVED_SECONDS)
+    world.settle()
+    assert sum(bool(record(world, name).reason) for name in world.agents) == 1
+
+
+def test_nothing_is_moved_beside_a_change_of_somebody_else():
+    world = site()
+    bad = world.placement("counts").slots[0]
+    starve(world, bad)
+    pass_time(world, STARVED_SECONDS - 60)
+    cordon = world.begin(
+        "c1", kind=ChangeKind.CORDON, host=next(name for name in world.agents if name not in world.placement("counts").hosts)
+    )
+    world.until(lambda: cordon.ended)
+    pass_time(world, STARVED_SECONDS - 60)
+    assert not moves(world), "the count began anew"
+    pass_time(world, 120)
+    assert len(moves(world)) == 1
+
+
+def starving(world):
+    """Name the hosts of which the controller knows it: agents tell at the end of a tick."""
+    told = {name: world.channel.read(paths.observed(name), Observed) for name in world.agents}
+    return {name for name, found in told.items() if found is not None and found.value.starved}
+
+
+@pytest.mark.timeout(240)
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.sets(st.sampled_from(["h1", "h2", "h3", "h4", "h5", "h6"]), max_size=6), st.integers(1, 60)), max_size=12))
+def test_whatever_is_starved_when_a_tier_is_never_moved_twice_within_the_cool_down_nor_to_where_it_is_starved(steps):
+    world = site(count=6, tenants=("counts", "enrich"))
+    known = 0
+    for names, times in steps:
+        for _ in range(times):
+            for name in ("counts", "enrich"):
+                starve(world, *names, tenant=name)
+            seen = starving(world)
+            world.tick(LOOK_SECONDS)
+            new, known = moves(world)[known:], len(moves(world))
+            for move in [move for change in new for move in change.plan.moves]:
+                assert not set(move.after.hosts) & seen
+            assert sum(change.state is ChangeState.ACTIVE for change in moves(world)) <= 1
+    for name in ("counts", "enrich"):
+        starve(world, tenant=name)
+    world.settle()
+    world.check_settled()
+    for name in ("counts", "enrich"):
+        at = [change.started_at for change in moves(world) if change.spec.tier == name]
+        assert all(later - first >= AGAIN_SECONDS for first, later in pairwise(at))
+    assert sum(bool(record(world, name).reason) for name in world.agents) <= 1

@@ -1,0 +1,164 @@
+"""Every kind of change: its plan stands up to its check, and once it is carried out there is nothing left to move."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from sluice_ops.model.spread import Spread
+from sluice_ops.planning.changes.layers import layers_after
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved
+from sluice_ops.planning.placement.shares import target
+from sluice_ops.planning.placement.solver import place_tier
+from tests.unit.sluice_ops.planning.clusters import SMALL, dedicated, host_of, made, spec_of
+
+pytestmark = pytest.mark.timeout(120)
+
+PLACES = ["zone:onprem", "zone:ec2", "label:fast", "rack:r1", "h1", "e1"]
+STATES = [*[HostState.UP] * 7, HostState.CORDONED, HostState.CORDONED, HostState.LOST]
+REPAIRS = 4
+"""The last of so many has nothing left to mend: as long as the workers of before were there, the hosts had no room for some of it."""
+
+
+def some(random, part, make):
+    """Return what is made, in so large a part of the cases."""
+    return [make()] if random.random() < part else []
+
+
+def said(random, name):
+    """Yield what the layers say of a tier."""
+    person = {"tenant": name, "layer": Layer.PERSON, "owner": "anna", "at": 0.0}
+    numbers = {"target": random.randint(0, 5), "until": random.choice([None, 5.0])}
+    yield from some(random, 0.2, lambda: LayerEntry(**{**person, "layer": random.choice([*Layer][1:])}, **numbers))
+    yield from some(random, 0.2, lambda: LayerEntry(**person, to=random.choice(PLACES)))
+    yield from some(random, 0.3, lambda: LayerEntry(**person, extra=random.randint(1, 2), extra_to="zone:ec2"))
+
+
+def rules_of(random, names):
+    """Return the rules of a site, each of them for few tiers."""
+    shares = {}
+    for tenant in (*names, BATCH):
+        low = random.randint(0, 2)
+        aim = random.randint(low, 4)
+        shares[tenant] = Share(minimum=low, target=aim, maximum=random.randint(max(1, aim), 6))
+    limit = [None, None, 1, 2, 3]
+    return Rules(
+        shares=shares,
+        locality={name: random.choice(PLACES) for name in names if random.random() < 0.3},
+        spread={name: Spread(host=random.choice(limit), rack=random.choice(limit)) for name in names if random.random() < 0.2},
+        separate=random.choice([(), (), (frozenset({"t0", "t1"}),)]),
+        dedicated=random.choice([{}, {}, {"h1": frozenset({"t0"})}]),
+        budget={name: random.randint(0, 2) for name in names if random.random() < 0.2},
+        layers=Layers(entries=tuple(entry for name in names for entry in said(random, name))),
+        shifts={"night": {name: Numbers(target=random.randint(0, 5)) for name in (*names, BATCH) if random.random() < 0.5}},
+        partitions=8,
+        batch_quantum=SMALL,
+    )
+
+
+def placed(random, spec, rules, hosts):
+    """Return a tier that is where placement has it, or anywhere, and the hosts; it does not run where there is no room."""
+    try:
+        now, _ = place_tier(spec, target(spec.name, rules), None, hosts)
+    except RefusedError:
+        return TierNow(spec, None), hosts
+    if random.random() < 0.25:
+        now = Placement(driver=random.choice([*hosts]), slots=tuple(random.choices([*hosts], k=random.randint(1, 4))))
+    held = holding(hosts, spec, now)
+    return (TierNow(spec, now), held) if now.slots and not any(host.overfull for host in held.values()) else (TierNow(spec, None), hosts)
+
+
+def site(random):
+    """Return a site in any state: tiers that are where they belong or not, bursts, places, rules, and hosts that are not up."""
+    hosts = {}
+    for name in random.sample(["h1", "h2", "h3", "h4", "e1", "e2"], random.randint(2, 5)):
+        size = {"cpu": random.choice([3.0, 5.0, 8.0, 16.0]), "memory": random.choice([4096, 8192, 16384])}
+        where = {"rack": random.choice(["", "r1", "r2"]), "labels": random.choice([(), ("fast",)])}
+        hosts[name] = host_of(name, zone="ec2" if name[0] == "e" else random.choice(["onprem", "annex"]), **size, **where)
+    names = [f"t{number}" for number in range(random.randint(1, 3))]
+    rules = rules_of(random, names)
+    hosts, tiers = dedicated(hosts, rules), {}
+    for name in names:
+        quantum = Quantum(cpu=random.choice([0.5, 1.0, 2.0]), memory=random.choice([256, 1024, 1536]), threads=4)
+        tiers[name], hosts = placed(random, spec_of(name, distance=random.randint(0, 2), quantum=quantum), rules, hosts)
+    batch = []
+    for name in random.choices([*hosts], k=random.randint(0, target(BATCH, rules).slots)):
+        if hosts[name].fits(SMALL):
+            hosts = {**hosts, name: hosts[name].holding(SMALL)}
+            batch.append(name)
+    hosts = {name: replace(host, state=random.choice(STATES)) for name, host in hosts.items()}
+    return Cluster(hosts, tiers, tuple(sorted(batch)), rules)
+
+
+def changes(random, cluster):
+    """Yield a change of each kind that moves tiers without other code or keys."""
+    tier, host = random.choice(sorted(cluster.tiers)), random.choice(sorted(cluster.hosts))
+    yield from ({"kind": kind, "host": host} for kind in (ChangeKind.DRAIN, ChangeKind.REBOOT))
+    yield {"kind": ChangeKind.SCALE, "tier": tier, "k": random.randint(1, 5)}
+    yield {"kind": ChangeKind.BURST, "tier": tier, "k": random.randint(1, 2)}
+    yield {"kind": ChangeKind.MIGRATE, "tier": tier, "to": random.choice([*PLACES, "anywhere"])}
+    yield {"kind": ChangeKind.SHIFT, "shift": "night"}
+    yield {"kind": ChangeKind.SETTLE, "tier": tier, "until": random.choice([None, 6.0])}
+    yield from ({"kind": kind} for kind in (ChangeKind.LEAVE, ChangeKind.REPAIR))
+
+
+def carried_out(planned, spec, cluster):
+    """Return the cluster once all of the plan is done."""
+    hosts, tiers = dict(cluster.hosts if spec.kind is ChangeKind.REPAIR else aftermath(spec, cluster).hosts), dict(cluster.tiers)
+    for move in planned.moves:
+        hosts = moved(hosts, tiers[move.tier].spec, move.before, move.after)
+        tiers[move.tier] = replace(tiers[move.tier], placement=move.after)
+    lent = Counter(planned.batch_slots)
+    lent.subtract(cluster.batch)
+    for name, count in lent.items():
+        hosts[name] = hosts[name].holding(SMALL, count)
+    layers = layers_after(spec, cluster.rules, "anna", 0.0, hosts.values())
+    return replace(cluster.with_layers(layers), hosts=hosts, tiers=tiers, batch=tuple(sorted(planned.batch_slots)))
+
+
+def was_short(planned):
+    """Tell whether a tier got less for want of room: once the workers of before are gone, there may be room for more."""
+    return any(move.short for move in planned.moves) or any("room is short" in note for note in planned.notes)
+
+
+def again(spec, planned, cluster):
+    """Return what the same change would still move once its plan is carried out; of a repair, once it is done so often that it ends."""
+    done = carried_out(planned, spec, cluster)
+    if spec.kind is not ChangeKind.REPAIR:
+        return plan(spec, done).moves
+    for _ in range(REPAIRS):
+        if (planned := made(spec, done)) is None:
+            return ()  # there is something to mend, and no room for it
+        done = carried_out(planned, spec, done)
+    return planned.moves
+
+
+@settings(max_examples=100)
+@given(st.randoms(use_true_random=True))
+def test_a_plan_stands_up_to_its_check_and_leaves_the_same_change_nothing_to_move(random):
+    cluster = site(random)
+    for what in changes(random, cluster):
+        spec = ChangeSpec(**what)
+        planned = made(spec, cluster)
+        if planned is None or was_short(planned):
+            continue
+        assert not again(spec, planned, cluster), spec
+
+
+@settings(max_examples=25)
+@given(st.randoms(use_true_random=True))
+def test_a_plan_does_not_depend_on_the_order_in_which_hosts_and_tiers_are_read(random):
+    cluster = site(random)
+    hosts, tiers = (dict(random.sample([*each.items()], len(each))) for each in (cluster.hosts, cluster.tiers))
+    for what in changes(random, cluster):
+        spec = ChangeSpec(**what)
+        assert made(spec, replace(cluster, hosts=hosts, tiers=tiers)) == made(spec, cluster)

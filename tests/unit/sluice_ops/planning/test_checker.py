@@ -1,0 +1,289 @@
+"""The checker: a right plan passes, and one that is changed in one thing does not; nor does one that leaves undone what was asked."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, ChangeSpec, Move, Plan
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Capacity
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from sluice_ops.model.tier import Mode
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
+from tests.unit.sluice_ops.planning.clusters import SMALL, clusters, crowded, host_of, spec_of
+
+SETTINGS = settings(max_examples=80)
+HOSTS = {
+    **{name: host_of(name, labels=("fast",) if name in {"h1", "h2"} else ()) for name in ("h1", "h2", "h3", "h4")},
+    **{name: host_of(name, zone="ec2") for name in ("e1", "e2")},
+}
+SHARES = {
+    "t": Share(minimum=1, target=2, maximum=4),
+    "u": Share(minimum=1, target=1, maximum=4),
+    BATCH: Share(minimum=1, target=2, maximum=4),
+}
+RULES = Rules(shares=SHARES, shifts={"night": {"t": Numbers(target=3), BATCH: Numbers(target=3)}}, partitions=8, batch_quantum=SMALL)
+
+
+def cluster_of(rules=RULES, hosts=HOSTS, **tiers):
+    """Return a cluster with these placements, and two slots of batch on h3 and h4."""
+    found = {}
+    for distance, (name, now) in enumerate(sorted(tiers.items())):
+        spec = spec_of(name, distance=distance)
+        hosts = holding(hosts, spec, now)
+        found[name] = TierNow(spec, now, release="r1-0")
+    hosts = {**hosts, **{name: hosts[name].holding(SMALL) for name in ("h3", "h4")}}
+    return Cluster(hosts, found, ("h3", "h4"), rules)
+
+
+T, U = Placement(driver="h1", slots=("h1", "h2")), Placement(driver="h2", slots=("h2",))
+ON_BURST = Placement(driver="e1", slots=("e1", "e1"))
+BURST = Layers(entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),))
+
+
+def found(planned, spec, cluster, **changed):
+    return violations(planned.model_copy(update=changed), spec, aftermath(spec, cluster))
+
+
+def made(cluster, **what):
+    """Return a change, its plan, and the cluster; the plan stands."""
+    spec = ChangeSpec(**what)
+    planned = plan(spec, cluster)
+    assert found(planned, spec, cluster) == []
+    return planned, spec, cluster
+
+
+@pytest.mark.parametrize(
+    ("what", "tiers", "left"),
+    [
+        ({"kind": "drain", "host": "h2"}, {}, ["t would not move, and is on h2", "u would not move, and is on h2"]),
+        ({"kind": "reboot", "host": "h1"}, {}, ["t would not move, and is on h1"]),
+        ({"kind": "leave"}, {"t": ON_BURST}, ["t would not move, and is on e1"]),
+        (
+            {"kind": "migrate", "tier": "t", "to": "h4"},
+            {},
+            ["t would not move, and has to be at h4, not with its driver on h1"],
+        ),
+        ({"kind": "scale", "tier": "t", "k": 3}, {}, ["t would not move, and has 2 slots instead of 3"]),
+        ({"kind": "burst", "tier": "t", "k": 1}, {}, ["t would not move, and has 2 slots instead of 3"]),
+        ({"kind": "shift", "shift": "night"}, {}, ["t would not move, and has 2 slots instead of 3"]),
+        (
+            {"kind": "repair"},
+            {"t": Placement(driver="e1", slots=("h1", "h2"))},
+            ["t would not move, and has to be at the site's own hosts, not with its driver on e1"],
+        ),
+    ],
+)
+def test_a_plan_that_leaves_undone_what_was_asked_is_found_out(what, tiers, left):
+    planned, spec, cluster = made(cluster_of(**{"t": T, "u": U} | tiers), **what)
+    assert found(planned, spec, cluster, moves=(), notes=planned.notes) == left
+
+
+def test_an_upgrade_or_repartition_that_moves_nothing_is_found_out():
+    cluster = cluster_of(t=T, u=U)
+    for what, left in (
+        ({"kind": "upgrade", "tier": "t", "release": "r2-0"}, "t would not move, and runs r1-0"),
+        ({"kind": "repartition", "tier": "t", "partitions": 6}, "t would not move, and is spread over 8 partitions"),
+    ):
+        tiers = {**cluster.tiers, "t": replace(cluster.tiers["t"], partitions=8)}
+        nothing = Plan(batch_slots=cluster.batch, batch_kept=cluster.batch)
+        assert violations(nothing, ChangeSpec(**what), replace(cluster, tiers=tiers)) == [left]
+
+
+@pytest.mark.parametrize(
+    "what", [{"kind": "drain", "host": "h3"}, {"kind": "scale", "tier": "u", "k": 2}, {"kind": "migrate", "tier": "u", "to": "h2"}]
+)
+def test_a_tier_that_has_not_to_move_does_not(what):
+    planned, spec, cluster = made(cluster_of(t=T, u=U), **what)
+    needless = Move(tier="t", before=T, after=Placement(driver="h1", slots=("h1", "h1")))
+    assert any(problem.startswith("t would move, and ") for problem in found(planned, spec, cluster, moves=(needless, *planned.moves)))
+
+
+def test_a_change_that_only_says_what_may_be_placed_moves_nothing_whatever_batch_has():
+    cluster = cluster_of(t=T, u=U)
+    for kind, host in ((ChangeKind.CORDON, "h1"), (ChangeKind.RETURN, "h1"), (ChangeKind.PAUSE, None)):
+        planned, spec, _ = made(cluster, kind=kind, host=host)
+        moved = Move(tier="t", before=T, after=T)
+        assert found(planned, spec, cluster, moves=(moved,)) == [f"a {kind} moves nothing, and t would move"]
+
+
+def test_a_tier_of_which_a_part_was_on_a_host_that_is_gone_may_be_moved_to_its_place():
+    cluster = cluster_of(t=Placement(driver="h3", slots=("h3", "h4")))
+    without = cluster.with_hosts({name: host for name, host in cluster.hosts.items() if name != "h3"})
+    planned, *_ = made(replace(without, batch=("h4",)), kind=ChangeKind.MIGRATE, tier="t", to="h4")
+    assert [move.after.hosts for move in planned.moves] == [{"h4"}]
+
+
+def drained(rules=RULES, **hosts):
+    """Return the drain of h2, where t has a worker."""
+    return made(cluster_of(rules, {**HOSTS, **hosts}, t=T), kind=ChangeKind.DRAIN, host="h2")
+
+
+def changed(planned, **after):
+    (move,) = planned.moves
+    return (move.model_copy(update={"after": move.after.model_copy(update=after)}),)
+
+
+@pytest.mark.parametrize(
+    ("after", "problem"),
+    [
+        ({"slots": ("h1", "h2")}, "t would be on h2, which is draining"),
+        ({"driver": "h2"}, "t would be on h2, which is draining"),
+        ({"slots": ("h1", "h9")}, "t would be on h9, which is unknown"),
+        ({"slots": ("h1", "e1")}, "t has to be at the site's own hosts, not on e1"),
+        ({"driver": "e1"}, "t has to be at the site's own hosts, not with its driver on e1"),
+        ({"slots": ("h1",)}, "t would have 1 slots instead of 2"),
+        ({"slots": ("h1", "h1", "h1")}, "t would have 3 slots instead of 2"),
+    ],
+)
+def test_a_tier_that_is_put_where_it_may_not_be_is_found_out(after, problem):
+    planned, spec, cluster = drained()
+    assert problem in found(planned, spec, cluster, moves=changed(planned, **after))
+
+
+def test_one_that_is_not_where_the_plan_has_it_or_moves_twice_is_found_out():
+    planned, spec, cluster = drained()
+    (move,) = planned.moves
+    assert found(planned, spec, cluster, moves=(move, move)) == ["a tier would move twice"]
+    assert "x would move, and is no tier" in found(planned, spec, cluster, moves=(move.model_copy(update={"tier": "x"}),))
+    assert "t is not where the plan has it" in found(planned, spec, cluster, moves=(move.model_copy(update={"before": U}),))
+
+
+def test_a_person_s_number_is_not_done_by_halves():
+    planned, spec, cluster = made(cluster_of(t=T), kind=ChangeKind.SCALE, tier="t", k=4)
+    (move,) = planned.moves
+    few = move.model_copy(update={"after": Placement(driver="h1", slots=("h1", "h2", "h3")), "short": 1})
+    assert "t would be 1 slots short, and a scale is done as a whole or not at all" in found(planned, spec, cluster, moves=(few,))
+
+
+def test_a_realtime_tier_is_left_a_thread_for_each_partition():
+    cluster = cluster_of(t=T)
+    tier = cluster.tiers["t"]
+    cluster = replace(cluster, tiers={"t": replace(tier, spec=tier.spec.model_copy(update={"mode": Mode.REALTIME}))})
+    spec = ChangeSpec(kind=ChangeKind.DRAIN, host="h2")
+    few = Move(tier="t", before=T, after=Placement(driver="h1", slots=("h1",)), short=1)
+    assert "t would have 1 slots, below its minimum of 2" in found(plan(spec, cluster), spec, cluster, moves=(few,))
+
+
+@pytest.mark.parametrize(
+    ("after", "problem"),
+    [
+        ({"slots": ("h1", "h2", "h3")}, "t has to have 1 workers at zone:ec2, not 0"),
+        ({"slots": ("h1", "e1", "e2")}, "t has to be at the site's own hosts, not on e1, e2"),
+        ({"driver": "e1"}, "t has to be at the site's own hosts, not with its driver on e1"),
+    ],
+)
+def test_a_burst_has_its_workers_there_and_nothing_else(after, problem):
+    planned, spec, cluster = made(cluster_of(t=T), kind=ChangeKind.BURST, tier="t", k=1)
+    assert problem in found(planned, spec, cluster, moves=changed(planned, **after))
+
+
+def test_a_burst_whose_hosts_are_gone_stands_in_nobody_s_way():
+    hosts = {name: replace(host, state=HostState.LOST) if host.zone == "ec2" else host for name, host in HOSTS.items()}
+    planned, _, _ = made(cluster_of(replace(RULES, layers=BURST), hosts, t=T), kind=ChangeKind.DRAIN, host="h2")
+    assert [note for note in planned.notes if note.startswith("1 more worker(s) of t at zone:ec2 cannot be had: no host there is up (")]
+
+
+def test_nothing_stays_on_burst_hosts_that_are_left():
+    planned, spec, cluster = made(cluster_of(t=ON_BURST), kind=ChangeKind.LEAVE)
+    stays = changed(planned, driver="e2")
+    assert "t would stay on e2, which is to be left" in found(planned, spec, cluster, moves=stays)
+
+
+def test_a_tier_that_the_site_file_puts_on_burst_hosts_does_not_keep_the_others_there():
+    rules = replace(RULES, locality={"u": "zone:ec2"})
+    planned, _, _ = made(cluster_of(rules, t=ON_BURST, u=Placement(driver="e2", slots=("e2",))), kind=ChangeKind.LEAVE)
+    assert {move.tier: {HOSTS[name].zone for name in move.after.hosts} for move in planned.moves} == {"t": {"onprem"}}
+    assert any(note.startswith("u stays") for note in planned.notes), planned.notes
+
+
+def test_a_tier_whose_burst_cannot_be_had_holds_up_no_shift():
+    hosts = {name: replace(host, state=HostState.LOST) if host.zone == "ec2" else host for name, host in HOSTS.items()}
+    shift = replace(RULES, layers=BURST, shifts={"night": {"u": Numbers(target=2)}})
+    made(cluster_of(shift, hosts, t=T, u=U), kind=ChangeKind.SHIFT, shift="night")
+
+
+@pytest.mark.parametrize(
+    ("host", "state", "problem"),
+    [
+        ("h2", HostState.UP, "batch would be on h2, which is to take nothing new"),
+        ("h1", HostState.CORDONED, "batch would be on h1, which is to take nothing new"),
+        ("h9", HostState.UP, "batch would be on h9, which is unknown"),
+        ("e1", HostState.UP, "batch has to be at the site's own hosts, not on e1"),
+    ],
+)
+def test_what_batch_is_lent_is_looked_at(host, state, problem):
+    shares = {**SHARES, BATCH: Share(minimum=1, target=3, maximum=4)}
+    planned, spec, cluster = drained(replace(RULES, shares=shares))
+    if state is not HostState.UP:
+        cluster = cluster.with_state(host, state)
+    assert problem in found(planned, spec, cluster, batch_slots=(*planned.batch_kept, host))
+
+
+def test_what_batch_is_lent_has_to_have_room_and_what_it_lacks_is_said():
+    shares = {**SHARES, BATCH: Share(minimum=1, target=3, maximum=4)}
+    planned, spec, cluster = drained(replace(RULES, shares=shares))
+    full = cluster.with_hosts({**cluster.hosts, "h4": replace(cluster.hosts["h4"], capacity=Capacity(cpu=2, memory=2048))})
+    lent = (*planned.batch_kept, "h4")
+    assert "once batch has its slots: h4 holds 3 of 2 cpu and 3072 of 2048 MiB" in found(planned, spec, full, batch_slots=lent)
+    silent = found(planned, spec, cluster, batch_slots=planned.batch_kept, notes=())
+    assert "batch would have 2 slots instead of 3, and nothing is said of it" in silent
+    assert "batch would keep slots that it is not to have" in found(planned, spec, cluster, batch_slots=("h1", "h1", "h3"))
+
+
+@st.composite
+def planned_drains(draw, drawn):
+    """Draw a drain that moves something, with its plan."""
+    cluster = draw(drawn)
+    spec = ChangeSpec(kind=ChangeKind.DRAIN, host=draw(st.sampled_from(sorted(cluster.hosts))))
+    try:
+        planned = plan(spec, cluster)
+    except RefusedError:
+        planned = Plan()
+    assume(planned.moves)
+    return spec, cluster, planned
+
+
+@SETTINGS
+@given(planned_drains(st.one_of(clusters(), crowded())), st.data())
+def test_a_right_plan_that_is_changed_in_one_thing_is_found_out(drawn, data):
+    spec, cluster, planned = drawn
+    assert found(planned, spec, cluster) == []
+    number = data.draw(st.integers(0, len(planned.moves) - 1))
+    move, others = planned.moves[number], (*planned.moves[:number], *planned.moves[number + 1 :])
+    slots = move.after.slots
+    wrong = data.draw(
+        st.sampled_from(
+            [
+                {"after": move.before},
+                {"after": Placement(driver=spec.host, slots=slots)},
+                {"after": Placement(driver=move.after.driver, slots=(spec.host, *slots[1:]))},
+                {"after": Placement(driver=move.after.driver, slots=slots[1:])},
+                {"after": Placement(driver=move.after.driver, slots=(*slots, slots[0]))},
+                {"short": move.short + 1},
+                {"before": move.after},
+            ]
+        )
+    )
+    assert found(planned, spec, cluster, moves=others)
+    mutated = (*planned.moves[:number], move.model_copy(update=wrong), *planned.moves[number + 1 :])
+    assert found(planned, spec, cluster, moves=mutated)
+
+
+@SETTINGS
+@given(planned_drains(clusters()), st.data())
+def test_a_host_that_has_a_little_less_than_a_plan_needs_is_found_out(drawn, data):
+    spec, cluster, planned = drawn
+    move = planned.moves[0]
+    name = data.draw(st.sampled_from(sorted(move.after.hosts)))
+    tier = cluster.tiers[move.tier].spec
+    needs = move.after.slots.count(name) * tier.quantum.memory + (move.after.driver == name) * tier.driver.memory
+    host = cluster.hosts[name]
+    less = replace(host, capacity=host.capacity.model_copy(update={"memory": max(1, needs - 1)}), used_memory=0)
+    assert any("is prepared: " in problem for problem in found(planned, spec, cluster.with_hosts({**cluster.hosts, name: less})))

@@ -1,0 +1,131 @@
+"""Drift is what a repair can mend: what cannot be had now, or stands where it may, is none, and no change hands a tier over for it."""
+
+from dataclasses import replace
+
+import pytest
+
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import NO_DRIFT, ChangeKind, ChangeSpec
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow, holding
+from tests.unit.sluice_ops.planning.clusters import host_of, spec_of
+
+T = spec_of("t")
+REPAIR = ChangeSpec(kind=ChangeKind.REPAIR)
+BURST = Layers(entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),))
+
+
+def cluster_of(driver, *slots, hosts=(), layers=BURST, **rules):
+    """Return a cluster where one tier is at these hosts: h1 to h4, of which some may be others."""
+    named = {name: host_of(name) for name in ("h1", "h2", "h3", "h4")} | {host.name: host for host in hosts}
+    now = Placement(driver=driver, slots=slots)
+    found = Rules(shares={"t": Share(minimum=1, target=2, maximum=4)}, shifts={"day": {"t": Numbers(target=3)}}, partitions=8)
+    return Cluster(holding(named, T, now), {"t": TierNow(T, now)}, (), replace(found, layers=layers, **rules))
+
+
+def burst_host(state):
+    return host_of("e1", zone="ec2", state=state)
+
+
+def moves(spec, cluster):
+    """Return what a plan moves, which stands up to its check."""
+    planned = plan(spec, cluster)
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
+    return planned.moves
+
+
+@pytest.mark.parametrize("hosts", [(), (burst_host(HostState.LOST),), (burst_host(HostState.CORDONED),)])
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"kind": ChangeKind.REPAIR},
+        {"kind": ChangeKind.SETTLE, "tier": "t"},
+        {"kind": ChangeKind.SCALE, "tier": "t", "k": 2},
+        {"kind": ChangeKind.SHIFT, "shift": "usual"},
+    ],
+)
+def test_a_burst_whose_host_is_gone_is_no_reason_to_hand_a_tier_over(what, hosts):
+    cluster = cluster_of("h1", "h1", "h2", hosts=hosts, shifts={"usual": {"t": Numbers(target=2)}})
+    assert moves(ChangeSpec(**what), cluster) == ()
+
+
+@pytest.mark.parametrize(("third", "state"), [("h3", HostState.LOST), ("e1", HostState.CORDONED)])
+def test_a_worker_that_was_put_elsewhere_or_goes_on_at_a_cordoned_host_of_a_burst_may_stay(third, state):
+    cluster = cluster_of("h1", "h1", "h2", third, hosts=(burst_host(state),))
+    assert plan(REPAIR, cluster).notes == (NO_DRIFT,)
+    assert moves(ChangeSpec(kind=ChangeKind.SETTLE, tier="t"), cluster) == ()
+
+
+@pytest.mark.parametrize(
+    ("slots", "hosts", "states", "missing"),
+    [
+        (("h1", "h1"), (), "there is none", 2),
+        (("h1", "h1"), (burst_host(HostState.LOST),), "e1 is lost", 2),
+        (("h1", "h1", "e1"), (burst_host(HostState.CORDONED),), "e1 is cordoned", 1),
+    ],
+)
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"kind": ChangeKind.MIGRATE, "tier": "t", "to": "h1"},
+        {"kind": ChangeKind.MIGRATE, "tier": "t", "to": "anywhere"},
+        {"kind": ChangeKind.SCALE, "tier": "t", "k": 2},
+        {"kind": ChangeKind.REPAIR, "tier": "t"},
+        {"kind": ChangeKind.REPAIR},
+    ],
+)
+def test_a_change_that_moves_nothing_says_which_workers_of_a_burst_cannot_be_had_and_what_to_do(what, slots, hosts, states, missing):
+    entries = (BURST.entries[0].model_copy(update={"extra": 2}),)
+    cluster = cluster_of("h1", *slots, hosts=hosts, layers=Layers(entries=entries), locality={"t": "h1"})
+    planned = plan(ChangeSpec(**what), cluster)
+    assert planned.moves == ()
+    assert planned.notes[0] == (
+        f"{missing} more worker(s) of t at zone:ec2 cannot be had: no host there is up ({states}); start or return one, or `sluice leave` "
+        f"takes every burst back, and `sluice burst t 2` launches anew"
+    )
+
+
+def test_nothing_is_said_of_a_burst_to_who_changes_another_tier():
+    cluster = cluster_of("h1", "h1", "h2")
+    other = TierNow(spec_of("u"), Placement(driver="h3", slots=("h3",)))
+    cluster = replace(cluster, hosts=holding(cluster.hosts, other.spec, other.placement), tiers={**cluster.tiers, "u": other})
+    assert plan(ChangeSpec(kind=ChangeKind.SCALE, tier="u", k=1), cluster).notes == ("nothing has to move",)
+
+
+def test_what_a_burst_lacks_is_drift_once_a_host_is_up_there():
+    (move,) = moves(REPAIR, cluster_of("h1", "h1", "h2", hosts=(burst_host(HostState.UP),)))
+    assert (move.why, move.after.slots) == ("has 2 workers, and is to have 3", ("h1", "h2", "e1"))
+
+
+@pytest.mark.parametrize(
+    ("slots", "state", "k", "after"),
+    [
+        (("h1", "h2"), HostState.LOST, 1, 1),
+        (("h1", "h2"), HostState.LOST, 3, 3),
+        (("h1", "h2", "h3"), HostState.LOST, 2, 2),
+        (("h1", "h2", "e1"), HostState.CORDONED, 3, 3),
+        (("h1", "h2", "h3"), HostState.LOST, 3, None),
+    ],
+)
+def test_a_number_that_a_person_asks_for_beside_a_burst_that_cannot_be_had_is_the_tiers_own(slots, state, k, after):
+    found = moves(ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=k), cluster_of("h1", *slots, hosts=(burst_host(state),)))
+    assert [len(move.after.slots) for move in found] == ([] if after is None else [after])
+
+
+@pytest.mark.parametrize("slots", [("e1",), ("e1", "e1"), ("h1", "e1")])
+def test_a_tier_whose_place_nothing_may_come_to_has_not_drifted_wherever_it_is(slots):
+    at_home = {name: host_of(name, state=HostState.CORDONED) for name in ("h1", "h2", "h3", "h4")}
+    for locality, hosts in (({"t": "zone:ec2"}, (burst_host(HostState.CORDONED),)), ({}, (burst_host(HostState.UP), *at_home.values()))):
+        shares = {"t": Share(minimum=1, target=len(slots), maximum=4)}
+        cluster = cluster_of("e1", *slots, hosts=hosts, layers=Layers(), locality=locality, shares=shares)
+        assert plan(REPAIR, cluster).notes == (NO_DRIFT,)
+        assert moves(REPAIR, cluster) == ()
+
+
+def test_workers_that_sit_together_at_their_place_stay_there_while_it_is_cordoned():
+    place = host_of("h1", labels=("fast",), state=HostState.CORDONED)
+    cluster = cluster_of("h1", "h1", "h1", hosts=(place,), layers=Layers(), locality={"t": "label:fast"})
+    assert moves(REPAIR, cluster) == ()

@@ -1,0 +1,117 @@
+"""What batch gives back where several tiers are short: all that one of them can use down to its minimum, and nothing that none can."""
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Quantum
+from sluice_ops.model.share import Numbers, Share
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow, holding
+from sluice_ops.planning.shortage.lending import giving_back
+from tests.unit.sluice_ops.planning.clusters import SMALL, host_of, made, spec_of
+
+BIG = Quantum(cpu=4, memory=4096, threads=4)
+HALF = Quantum(cpu=0.5, memory=512, threads=4)
+
+
+def lent_to(rooms, tiers, *, least=0, shifts=None):
+    """Have tiers run on h0, by name, with quantum, number and minimum; other hosts have so much cpu, and batch so many slots there."""
+    hosts = {"h0": host_of("h0", cpu=64, memory=65536)}
+    hosts |= {f"h{number}": host_of(f"h{number}", cpu=cpu, memory=65536) for number, (cpu, _) in enumerate(rooms, start=1)}
+    now = {}
+    for name, quantum, k, _ in tiers:
+        spec, placement = spec_of(name, distance=len(now), quantum=quantum), Placement(driver="h0", slots=("h0",) * k)
+        hosts, now[name] = holding(hosts, spec, placement), TierNow(spec, placement)
+    batch = tuple(f"h{number}" for number, (_, slots) in enumerate(rooms, start=1) for _ in range(slots))
+    for name, count in Counter(batch).items():
+        hosts[name] = hosts[name].holding(SMALL, count)
+    shares = {name: Share(minimum=low, target=k, maximum=8) for name, _, k, low in tiers}
+    shares[BATCH] = Share(minimum=min(least, len(batch)), target=len(batch), maximum=64)
+    return Cluster(hosts, now, batch, Rules(shares=shares, shifts=shifts or {}, partitions=8, batch_quantum=SMALL))
+
+
+DRAIN = ChangeSpec(kind=ChangeKind.DRAIN, host="h0")
+
+
+def test_batch_gives_back_the_one_slot_that_one_of_two_short_tiers_can_use_and_that_tier_gets_it():
+    cluster = lent_to([(6, 0), (3, 3), (3, 3)], [("big", BIG, 2, 1), ("small", SMALL, 2, 1)])
+    planned = plan(DRAIN, cluster)
+    assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [("big", 1, 1), ("small", 2, 0)]
+    assert len(planned.batch_kept) == 5
+    assert "batch gives back 1 slot(s), after 120 s at most" in planned.notes
+    assert violations(planned, DRAIN, aftermath(DRAIN, cluster)) == []
+
+
+def test_batch_keeps_its_minimum_where_it_would_be_of_no_use_to_any_tier():
+    cluster = lent_to([(5.5, 1), (4, 4), (1.5, 1)], [("big", BIG, 2, 1)], least=2)
+    planned = plan(DRAIN, cluster)
+    assert [(len(move.after.slots), move.short) for move in planned.moves] == [(2, 0)]
+    assert sorted(planned.batch_kept) == ["h1", "h3"]
+
+
+def test_three_short_tiers_share_what_batch_has_above_its_minimum():
+    tiers = [(name, SMALL, 3, 1) for name in ("a", "b", "c")]
+    cluster = lent_to([(4.5, 0), (8, 8)], tiers, least=4)
+    planned = plan(DRAIN, cluster)
+    assert Counter(planned.batch_kept) == {"h2": 4}
+    assert sum(move.short for move in planned.moves) == 2, "3 tiers of 3 with drivers ask 10.5 of 12.5 - 4 cpu"
+    assert violations(planned, DRAIN, aftermath(DRAIN, cluster)) == []
+
+
+@st.composite
+def changes(draw):
+    """Draw hosts full of batch, some tiers that have to leave one of them or are to have other numbers, and what batch keeps at least."""
+    rooms = [
+        (cpu, draw(st.integers(0, int(cpu)))) for cpu in draw(st.lists(st.sampled_from([1.5, 3.0, 4.0, 5.5, 7.0]), min_size=1, max_size=4))
+    ]
+    tiers = []
+    for number in range(draw(st.integers(2, 4))):
+        low = draw(st.integers(1, 2))
+        tiers.append((f"t{number}", draw(st.sampled_from([HALF, SMALL, BIG])), draw(st.integers(low, 4)), low))
+    numbers = {name: Numbers(target=draw(st.integers(low, 6))) for name, *_, low in tiers}
+    cluster = lent_to(rooms, tiers, least=draw(st.integers(0, 3)), shifts={"other": numbers})
+    if draw(st.booleans()):
+        return DRAIN, cluster
+    few = replace(cluster.hosts["h0"], used_cpu=64 - draw(st.sampled_from([0, 1, 3, 8])))
+    return ChangeSpec(kind=ChangeKind.SHIFT, shift="other"), cluster.with_hosts({**cluster.hosts, "h0": few})
+
+
+@settings(max_examples=200)
+@given(changes())
+def test_batch_yields_all_that_a_short_tier_can_use_above_its_minimum_and_no_slot_that_none_uses(drawn):
+    spec, cluster = drawn
+    planned = made(spec, cluster)
+    if planned is None:
+        return
+    after = aftermath(spec, cluster)
+    hosts = dict(giving_back(after, planned.batch_kept).hosts)
+    for move in planned.moves:
+        hosts = holding(hosts, cluster.tiers[move.tier].spec, move.after)
+    spare = len(planned.batch_kept) - cluster.rules.shares[BATCH].minimum
+    assert spare >= 0
+    kept = Counter(planned.batch_kept)
+    for name, host in hosts.items():
+        without = host.holding(SMALL, -min(kept[name], spare))
+        assert not [move.tier for move in planned.moves if move.short and without.takes(cluster.tiers[move.tier].spec.quantum)]
+    for name in Counter(cluster.batch) - Counter(planned.batch_kept):
+        assert not hosts[name].takes(SMALL), "what batch gives back is in the way of something"
+
+
+def test_batch_gives_way_for_the_time_that_a_lowered_tier_takes_and_has_its_slots_again():
+    cluster = lent_to([(7.5, 3)], [("t", SMALL, 3, 1)])
+    there = Placement(driver="h1", slots=("h1",) * 4)
+    hosts = {"h1": holding({"h1": cluster.hosts["h1"]}, cluster.tiers["t"].spec, there)["h1"]}
+    stateful = cluster.tiers["t"].spec.model_copy(update={"state": True})
+    cluster = replace(cluster, hosts=hosts, tiers={"t": replace(cluster.tiers["t"], spec=stateful, placement=there)})
+    spec = ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=2)
+    planned = plan(spec, cluster)
+    assert [len(move.after.slots) for move in planned.moves] == [2]
+    assert (len(planned.batch_kept), len(planned.batch_slots)) == (0, 3)
+    assert violations(planned, spec, aftermath(spec, cluster)) == []

@@ -1,0 +1,255 @@
+"""A number that is lowered takes that many workers away: where the tier runs, or by a hand-over.
+
+Of a tier that is handed over it takes more for a time, where no more find room beside those that run.
+"""
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Capacity
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from sluice_ops.model.spread import Spread
+from sluice_ops.model.tier import Mode, Standby
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
+from tests.unit.sluice_ops.planning.clusters import SMALL, clusters, dedicated, host_of, spec_of
+
+STATE = {"state": True}
+"""It lies with the workers, so that such a tier is handed over."""
+
+
+def beside(cpu, numbers, *, kind=STATE, **hosts):
+    """Have a tier run with each first number, of which a shift makes the second: on h1 with so much cpu, or on the host that it names."""
+    found = {name: host_of(name, cpu=cpu, memory=65536) for name in {"h1", *hosts.values()}}
+    tiers, shares = {}, {}
+    for name, (k, _) in numbers.items():
+        at = hosts.get(name, "h1")
+        spec, placement = spec_of(name, distance=len(tiers)).model_copy(update=kind), Placement(driver=at, slots=(at,) * k)
+        found, tiers[name] = holding(found, spec, placement), TierNow(spec, placement)
+        shares[name] = Share(minimum=1, target=k, maximum=8)
+    shifts = {"night": {name: Numbers(target=k) for name, (_, k) in numbers.items()}}
+    return Cluster(found, tiers, (), Rules(shares=shares, shifts=shifts, locality=hosts, partitions=8, batch_quantum=SMALL))
+
+
+NIGHT = ChangeSpec(kind=ChangeKind.SHIFT, shift="night")
+
+
+@pytest.mark.parametrize(("cpu", "slots"), [(8, 3), (7, 2), (6, 1)])
+def test_a_shift_that_lowers_a_tier_takes_more_only_where_no_more_stand_beside_what_it_has_and_says_so(cpu, slots):
+    planned = plan(NIGHT, beside(cpu, {"t": (4, 3)}))
+    assert [(len(move.after.slots), move.short) for move in planned.moves] == [(slots, 3 - slots)]
+    said = (
+        f"t gets {slots} slots, {3 - slots} fewer than its share, until the 4 that it has are gone: beside these there is room for no more"
+    )
+    assert (said in planned.notes) is (slots < 3)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "first"),
+    [(7, "there is room for 2 beside them, so `sluice scale t 2`, and `sluice scale t 3` when that is done; or "), (5, "")],
+)
+def test_a_number_that_cannot_be_lowered_for_want_of_room_is_refused_with_the_ways_to_it(cpu, first):
+    with pytest.raises(RefusedError) as refused:
+        plan(ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=3), beside(cpu, {"t": (4, 3)}))
+    assert str(refused.value).endswith(
+        "To have fewer workers t is handed over (its state lies with its workers), and for a moment 3 stand beside the 4 that it has: "
+        f"{first}with a gap in its output, `sluice stop t`, `sluice scale t 3`, `sluice start t`"
+    )
+
+
+def test_a_number_that_cannot_be_raised_for_want_of_room_is_refused_without_these_ways():
+    with pytest.raises(RefusedError, match=r"or lower a share$"):
+        plan(ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=5), beside(7, {"t": (4, 3)}))
+
+
+def test_a_tier_that_is_lowered_gives_up_what_was_asked_though_room_is_short_for_another_that_is_raised():
+    cluster = beside(12, {"down": (4, 3), "up": (1, 8)})
+    planned = plan(NIGHT, cluster)
+    assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [("down", 3, 0), ("up", 6, 2)]
+    assert violations(planned, NIGHT, aftermath(NIGHT, cluster)) == []
+
+
+def test_of_two_tiers_that_are_lowered_the_one_for_which_there_is_room_gives_up_no_more_for_the_other():
+    cluster = beside(8, {"near": (4, 3), "far": (5, 4)}, near="h1", far="h2")
+    planned = plan(NIGHT, cluster)
+    assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [("near", 3, 0), ("far", 2, 2)]
+
+
+def lowered(k, cluster, name="t"):
+    """Plan fewer workers for a tier; its check has nothing against it."""
+    spec = ChangeSpec(kind=ChangeKind.SCALE, tier=name, k=k)
+    planned = plan(spec, cluster)
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
+    return planned
+
+
+@settings(max_examples=200)
+@given(clusters(), st.data())
+def test_a_tier_in_micro_batches_pauses_the_fewest_workers_and_nothing_moves(cluster, data):
+    several = [name for name, tier in cluster.tiers.items() if len(tier.placement.slots) > 1 and tier.spec.mode is Mode.BATCH]
+    assume(several)
+    name = data.draw(st.sampled_from(several))
+    now = cluster.tiers[name].placement
+    k = data.draw(st.integers(1, len(now.slots) - 1))
+    planned = lowered(k, cluster, name)
+    (move,) = planned.moves
+    assert (move.in_place, move.let_go, move.moved) == (True, len(now.slots) - k, 0)
+    assert not Counter(move.after.slots) - Counter(now.slots)
+    assert planned.predicted_gap_seconds == 0
+
+
+def test_it_needs_no_room_beside():
+    (move,) = lowered(3, beside(4.5, {"t": (4, 3)}, kind={})).moves
+    assert (move.after.driver, move.after.slots, move.in_place) == ("h1", ("h1",) * 3, True)
+
+
+def test_a_realtime_tier_is_handed_over_where_there_is_room_for_that_and_else_begins_again_on_fewer_workers():
+    realtime = {"mode": Mode.REALTIME}
+    with_room, without = (lowered(2, beside(cpu, {"t": (4, 2)}, kind=realtime)) for cpu in (16, 5))
+    assert [move.in_place for move in (*with_room.moves, *without.moves)] == [False, True]
+    assert with_room.predicted_gap_seconds < without.predicted_gap_seconds < with_room.predicted_seconds
+
+
+@pytest.mark.parametrize("kind", [STATE, {"standby": Standby.WARM}])
+def test_who_cannot_let_workers_go_where_it_runs_is_handed_over(kind):
+    (move,) = lowered(3, beside(16, {"t": (4, 3)}, kind=kind)).moves
+    assert not move.in_place
+
+
+@pytest.mark.parametrize("changed", [{"paused": True}, {"paused_workers": ("slot-t-1-0",)}])
+def test_who_does_not_work_with_all_its_workers_is_handed_over(changed):
+    cluster = beside(16, {"t": (4, 3)}, kind={})
+    cluster = replace(cluster, tiers={"t": replace(cluster.tiers["t"], **changed)})
+    (move,) = lowered(3, cluster).moves
+    assert not move.in_place
+
+
+def test_what_runs_on_a_cordoned_host_goes_on_there_with_fewer_workers():
+    cluster = beside(4.5, {"t": (4, 3)}, kind={}).with_state("h1", HostState.CORDONED)
+    (move,) = lowered(3, cluster).moves
+    assert move.in_place
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_realtime_tier_keeps_a_thread_for_each_partition(k):
+    cluster = beside(4.5, {"t": (4, k)}, kind={"mode": Mode.REALTIME})
+    with suppress(RefusedError):
+        assert k == len(lowered(k, cluster).moves[0].after.slots) == 2
+
+
+def test_only_the_realtime_tier_for_which_there_is_no_room_lets_workers_go_where_it_runs():
+    realtime = {"mode": Mode.REALTIME}
+    cluster = beside(16, {"roomy": (3, 2), "tight": (3, 2)}, kind=realtime, roomy="h1", tight="h2")
+    small = replace(cluster.hosts["h2"], capacity=Capacity(cpu=4, memory=65536))
+    cluster = cluster.with_hosts({**cluster.hosts, "h2": small})
+    planned = plan(NIGHT, cluster)
+    assert {move.tier: move.in_place for move in planned.moves} == {"roomy": False, "tight": True}
+    assert violations(planned, NIGHT, aftermath(NIGHT, cluster)) == []
+
+
+def test_the_room_of_workers_that_one_tier_lets_go_is_had_by_one_that_is_raised_in_the_same_change():
+    cluster = beside(6, {"near": (3, 1), "far": (1, 2)}, kind={})
+    planned = plan(NIGHT, cluster)
+    assert [(move.tier, len(move.after.slots), move.in_place) for move in planned.moves] == [("near", 1, True), ("far", 2, False)]
+    assert violations(planned, NIGHT, aftermath(NIGHT, cluster)) == []
+    assert "far is prepared only when near has been released: room is short" in planned.notes
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"after": Placement(driver="h1", slots=("h2", "h1", "h1"))}, "elsewhere than on the first of its workers"),
+        ({"after": Placement(driver="h2", slots=("h1", "h1", "h1"))}, "elsewhere than on the first of its workers"),
+        ({"before": None}, "elsewhere than on the first of its workers"),
+    ],
+)
+def test_a_plan_that_has_a_tier_elsewhere_without_a_hand_over_does_not_pass(wrong, said):
+    cluster = beside(16, {"t": (4, 3)}, kind={})
+    cluster = cluster.with_hosts({**cluster.hosts, "h2": host_of("h2", cpu=16, memory=65536)})
+    spec = ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=3)
+    planned = plan(spec, cluster)
+    bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=wrong),)})
+    assert any(said in problem for problem in violations(bad, spec, aftermath(spec, cluster)))
+
+
+def test_a_plan_that_takes_workers_from_a_tier_with_state_where_it_runs_does_not_pass():
+    cluster = beside(16, {"t": (4, 3)})
+    spec = ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=3)
+    planned = plan(spec, cluster)
+    there = {"after": Placement(driver="h1", slots=("h1",) * 3), "in_place": True}
+    bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=there),)})
+    assert violations(bad, spec, aftermath(spec, cluster)) == ["t would let workers go where it runs, and its state lies with its workers"]
+
+
+BURST = Layers(entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),))
+AGAINST = {
+    "it has a standby": lambda now: with_tier(now, spec=now.tiers["t"].spec.model_copy(update={"standby": Standby.HOT})),
+    "its state lies with its workers": lambda now: with_tier(now, spec=now.tiers["t"].spec.model_copy(update=STATE)),
+    "it does not work with all of its workers": lambda now: with_tier(now, paused_workers=("slot-t-1-0",)),
+    "some of them are a burst's": lambda now: now.with_layers(BURST),
+    "the others have too few threads": lambda now: with_tier(
+        now, spec=now.tiers["t"].spec.model_copy(update={"mode": Mode.REALTIME, "partitions": 16})
+    ),
+}
+
+
+def with_tier(cluster, **changed):
+    return replace(cluster, tiers={"t": replace(cluster.tiers["t"], **changed)})
+
+
+def without_a_reason():
+    """Have a tier that lets one of four workers go where it runs."""
+    cluster, spec = beside(16, {"t": (4, 3)}, kind={}), ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=3)
+    return cluster, spec, lowered(3, cluster)
+
+
+@pytest.mark.parametrize("reason", AGAINST)
+def test_a_plan_that_takes_workers_from_a_tier_where_it_runs_does_not_pass_where_something_is_against_it(reason):
+    cluster, spec, planned = without_a_reason()
+    said = f"t would let workers go where it runs, and {reason}"
+    assert said not in violations(planned, spec, aftermath(spec, cluster))
+    assert said in violations(planned, spec, aftermath(spec, AGAINST[reason](cluster)))
+
+
+def test_nor_does_one_for_a_tier_that_is_paused_as_a_whole_or_for_a_drain():
+    cluster, spec, planned = without_a_reason()
+    paused = with_tier(cluster, paused=True)
+    assert "t would let workers go where it runs, and it does not work with all of its workers" in violations(
+        planned, spec, aftermath(spec, paused)
+    )
+    drain = ChangeSpec(kind=ChangeKind.DRAIN, host="h1")
+    assert "t would stay where it runs, and a drain starts it anew" in violations(planned, drain, aftermath(drain, cluster))
+
+
+def test_who_has_a_burst_is_handed_over():
+    cluster = beside(16, {"t": (4, 3)}, kind={}).with_layers(BURST)
+    cluster = cluster.with_hosts({**cluster.hosts, "e1": host_of("e1", zone="ec2")})
+    (move,) = lowered(2, cluster).moves
+    assert (move.in_place, len(move.after.slots), move.after.slots.count("e1")) == (False, 3, 1)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"spread": {"t": Spread(host=2)}},
+        {"dedicated": {"h1": frozenset({"others"})}},
+        {"locality": {"t": "h2"}},
+    ],
+)
+def test_one_of_which_a_worker_that_would_stay_breaks_a_rule_is_handed_over(rule):
+    cluster = beside(16, {"t": (4, 3)}, kind={})
+    hosts = {**cluster.hosts, "h2": host_of("h2", cpu=16, memory=65536)}
+    cluster = replace(cluster, rules=replace(cluster.rules, **rule))
+    cluster = cluster.with_hosts(dedicated(hosts, cluster.rules))
+    (move,) = lowered(3, cluster).moves
+    assert not move.in_place
+    assert not Counter(move.after.slots)["h1"] > 2

@@ -1,0 +1,126 @@
+"""A host that was given less than it holds: no plan makes that worse, what moves leaves it, and all else goes through."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Capacity
+from sluice_ops.model.share import Share
+from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved, overfull
+from tests.unit.sluice_ops.planning.clusters import SMALL, host_of, made, overfull_clusters, spec_of
+
+SETTINGS = settings(max_examples=60)
+
+
+def specs(draw, cluster):
+    """Draw a change of any kind that moves tiers."""
+    host, tier = (st.sampled_from(sorted(names)) for names in (cluster.hosts, cluster.tiers))
+    changes = [
+        st.builds(ChangeSpec, kind=st.just(ChangeKind.DRAIN), host=host),
+        st.builds(ChangeSpec, kind=st.just(ChangeKind.SCALE), tier=tier, k=st.integers(1, 4)),
+        st.builds(ChangeSpec, kind=st.just(ChangeKind.MIGRATE), tier=tier, to=host),
+        st.just(ChangeSpec(kind=ChangeKind.REPAIR)),
+    ]
+    return draw(st.one_of(changes))
+
+
+@SETTINGS
+@given(overfull_clusters(), st.data())
+def test_no_plan_makes_it_worse_and_each_stands_up_to_its_check(drawn, data):
+    _, cluster, full = drawn
+    spec = specs(data.draw, cluster)
+    planned = made(spec, cluster)
+    if planned is None:
+        return
+    hosts = cluster.hosts
+    for move in planned.moves:
+        tier = cluster.tiers[move.tier].spec
+        hosts = moved(hosts, tier, move.before, move.after)
+        assert overfull(hosts, cluster.hosts) == []
+    assert hosts[full].used_memory <= cluster.hosts[full].used_memory
+
+
+@SETTINGS
+@given(overfull_clusters(), st.data())
+def test_a_change_that_has_nothing_to_do_with_it_goes_through(drawn, data):
+    before, cluster, full = drawn
+    name = data.draw(st.sampled_from(sorted(cluster.tiers)))
+    spec = ChangeSpec(kind=ChangeKind.SCALE, tier=name, k=data.draw(st.integers(1, 4)))
+    try:
+        planned = plan(spec, before)
+    except RefusedError:
+        assume(False)  # noqa: FBT003
+    assume(not any(full in placement.hosts for move in planned.moves for placement in (move.before, move.after)))
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
+    assert [move.tier for move in plan(spec, cluster).moves] == [move.tier for move in planned.moves]
+
+
+@SETTINGS
+@given(overfull_clusters())
+def test_a_repair_moves_off_it_what_finds_room_elsewhere_and_no_more_than_has_to_go(drawn):
+    _, cluster, full = drawn
+    planned = plan(ChangeSpec(kind=ChangeKind.REPAIR), cluster)
+    hosts = cluster.hosts
+    for move in planned.moves:
+        if full in move.before.hosts and "more is held than there is" in move.why:
+            assert hosts[full].overfull, "what is there may stay"
+        hosts = moved(hosts, cluster.tiers[move.tier].spec, move.before, move.after)
+    if hosts[full].overfull:
+        left = [
+            name
+            for name, tier in cluster.tiers.items()
+            if full in tier.placement.hosts and name not in {move.tier for move in planned.moves}
+        ]
+        assert all(
+            any(note.startswith(f"{name} is on {full}, where more is held than there is") for note in planned.notes) for name in left
+        )
+
+
+@pytest.fixture
+def cluster():
+    hosts = {name: host_of(name, cpu=4, memory=8192) for name in ("h1", "h2", "h3")}
+    tiers = {}
+    for name, host in (("t0", "h1"), ("t1", "h1"), ("t2", "h2")):
+        spec, placement = spec_of(name), Placement(driver=host, slots=(host,))
+        hosts, tiers[name] = holding(hosts, spec, placement), TierNow(spec, placement)
+    hosts["h1"] = replace(hosts["h1"], capacity=Capacity(cpu=4, memory=2048))
+    return Cluster(hosts, tiers, (), Rules(shares={name: Share(minimum=1, target=1, maximum=2) for name in tiers}))
+
+
+def test_other_hosts_are_drained_and_what_was_there_does_not_go_to_it(cluster):
+    spec = ChangeSpec(kind=ChangeKind.DRAIN, host="h2")
+    planned = plan(spec, cluster)
+    assert [move.after.hosts for move in planned.moves] == [{"h3"}]
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
+
+
+def test_one_tier_is_enough_to_go(cluster):
+    planned = plan(ChangeSpec(kind=ChangeKind.REPAIR), cluster)
+    assert [(move.tier, move.why) for move in planned.moves] == [("t0", "is on h1, where more is held than there is")]
+
+
+def test_batch_gives_back_there_first(cluster):
+    share = {"batch": Share(minimum=0, target=2, maximum=2)}
+    rules = replace(cluster.rules, shares=cluster.rules.shares | share, batch_quantum=SMALL)
+    hosts = {
+        name: host.holding(SMALL) if name in {"h1", "h2"} else replace(host, capacity=Capacity(cpu=0.1, memory=1))
+        for name, host in cluster.hosts.items()
+    }
+    now = replace(cluster, hosts=hosts, batch=("h1", "h2"), rules=rules)
+    planned = plan(ChangeSpec(kind=ChangeKind.SCALE, tier="batch", k=1), now)
+    assert planned.batch_kept == ("h2",)
+
+
+def test_the_checker_finds_what_makes_it_worse(cluster):
+    spec = ChangeSpec(kind=ChangeKind.MIGRATE, tier="t2", to="h3")
+    planned = plan(spec, cluster)
+    (move,) = planned.moves
+    there = move.model_copy(update={"after": Placement(driver="h1", slots=("h1",))})
+    found = violations(planned.model_copy(update={"moves": (there,)}), spec, aftermath(spec, cluster))
+    assert any(problem.startswith("while t2 is prepared: h1 holds") for problem in found)

@@ -1,0 +1,304 @@
+"""Plans: least movement, never over capacity, every tier keeps its k, and refusals that say what to do."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice_ops.model.assignment import HostState
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.resources import Capacity, Quantum
+from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
+from sluice_ops.model.tier import Mode
+from sluice_ops.planning.changes.layers import layers_after
+from sluice_ops.planning.changes.plan import aftermath, effect, plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved, overfull
+from sluice_ops.planning.placement.requests import Ask
+from sluice_ops.planning.placement.shares import Target, target
+from sluice_ops.planning.placement.solver import place, place_tier
+from sluice_ops.planning.shortage.fitting import least
+from tests.unit.sluice_ops.planning.clusters import clusters, host_of, made, spec_of
+
+SETTINGS = settings(max_examples=60)
+
+
+@SETTINGS
+@given(clusters())
+def test_placing_what_is_there_once_more_keeps_everything(cluster):
+    for name, tier in cluster.tiers.items():
+        without = holding(cluster.hosts, tier.spec, tier.placement, -1)
+        again, _ = place_tier(tier.spec, target(name, cluster.rules), tier.placement, without)
+        assert again == tier.placement
+
+
+@SETTINGS
+@given(clusters(), st.data())
+def test_hosts_hold_after_a_move_what_they_would_if_all_was_taken_away_and_put_there(cluster, data):
+    names = st.sampled_from([*cluster.hosts, "gone"])
+    for tier in cluster.tiers.values():
+        after = Placement(driver=data.draw(names), slots=tuple(data.draw(st.lists(names, max_size=5))))
+        found = moved(cluster.hosts, tier.spec, tier.placement, after)
+        anew = holding(holding(cluster.hosts, tier.spec, tier.placement, -1), tier.spec, after)
+        assert found.keys() == anew.keys()
+        for name, host in found.items():
+            assert (host.used_cpu, host.used_memory) == (pytest.approx(anew[name].used_cpu), anew[name].used_memory)
+            assert Counter(host.tiers) == Counter(anew[name].tiers)
+
+
+@SETTINGS
+@given(clusters(), st.data())
+def test_a_drain_leaves_nothing_on_the_host_and_is_never_over_capacity(cluster, data):
+    name = data.draw(st.sampled_from(sorted(cluster.hosts)))
+    spec = ChangeSpec(kind=ChangeKind.DRAIN, host=name)
+    planned = made(spec, cluster)
+    if planned is None:
+        return
+    moved = {move.tier: move.after for move in planned.moves}
+    short = {move.tier: move.short for move in planned.moves}
+    hosts = cluster.hosts
+    for tier, now in cluster.tiers.items():
+        after = moved.get(tier, now.placement)
+        assert name not in after.hosts
+        assert len(after.slots) == len(now.placement.slots) - short.get(tier, 0)
+        assert after.slots
+        hosts = holding(holding(hosts, now.spec, now.placement, -1), now.spec, after)
+    assert overfull(hosts) == []
+    if not any(name in tier.placement.hosts for tier in cluster.tiers.values()):
+        assert planned.moves == ()
+
+
+@SETTINGS
+@given(clusters(), st.data())
+def test_scaling_down_gives_up_slots_and_moves_none(cluster, data):
+    if not cluster.tiers:
+        return
+    name = data.draw(st.sampled_from(sorted(cluster.tiers)))
+    tier = cluster.tiers[name]
+    k = data.draw(st.integers(1, len(tier.placement.slots)))
+    rooms = {host: replace(room, capacity=Capacity(cpu=64, memory=65536)) for host, room in cluster.hosts.items()}
+    placement, _ = place_tier(tier.spec, Target(k), tier.placement, rooms)
+    assert placement.driver == tier.placement.driver
+    assert not [slot for slot in placement.slots if placement.slots.count(slot) > tier.placement.slots.count(slot)]
+
+
+@SETTINGS
+@given(st.integers(0, 20), st.integers(0, 20), st.lists(st.tuples(st.sampled_from(Layer), st.integers(0, 20)), max_size=5))
+def test_shares_stay_within_their_limits_and_the_highest_layer_wins(low, span, entries):
+    share = Share(minimum=low, target=low, maximum=low + span)
+    layers = Layers(entries=tuple(LayerEntry(tenant="t", layer=layer, target=number, owner="x", at=0.0) for layer, number in entries))
+    found = target("t", Rules(shares={"t": share}, layers=layers))
+    assert low <= found.slots <= low + span
+    if entries:
+        highest = max(layer for layer, _ in entries)
+        wanted = [number for layer, number in entries if layer is highest][-1]
+        assert found.slots == max(low, min(low + span, wanted))
+        assert found.layer is highest
+
+
+def test_slots_of_one_tier_are_spread_over_the_hosts():
+    hosts = {name: host_of(name) for name in ("h1", "h2", "h3")}
+    placed = place([Ask("t", 3, Quantum(cpu=1, memory=512))], hosts)
+    assert placed.where["t", "slots"] == ("h1", "h2", "h3")
+
+
+def test_nothing_goes_to_burst_hosts_unless_it_asks_for_them():
+    hosts = {"h1": host_of("h1"), "e1": host_of("e1", zone="ec2")}
+    spec = spec_of("enrich")
+    plain, _ = place_tier(spec, Target(2), None, hosts)
+    assert plain.hosts == {"h1"}
+    burst, _ = place_tier(spec, Target(2, extra=1, extra_to="zone:ec2"), plain, hosts)
+    assert burst == Placement(driver="h1", slots=("h1", "h1", "e1"))
+
+
+def test_a_place_that_is_cordoned_is_left_with_a_note_and_one_that_does_not_exist_is_refused():
+    hosts = {"h1": host_of("h1", labels=("fast",), state=HostState.CORDONED), "h2": host_of("h2")}
+    placement, placed = place_tier(spec_of("enrich"), Target(1, to="label:fast"), None, hosts)
+    assert placement.hosts == {"h2"}
+    assert placed.notes[0] == "enrich has to be at label:fast, but h1 is cordoned: it goes anywhere until it is moved again"
+    with pytest.raises(
+        RefusedError, match="has to be at label:slow, and there is no such host; hosts: h1, h2; zones: onprem; labels: fast"
+    ):
+        place_tier(spec_of("enrich"), Target(1, to="label:slow"), None, hosts)
+
+
+def test_where_a_place_is_full_the_way_out_of_it_is_named():
+    hosts = {"h1": host_of("h1"), "h2": host_of("h2")}
+    with pytest.raises(RefusedError, match=r"find no room at h1; .* or `sluice migrate enrich anywhere` if a migrate has set h1$"):
+        place_tier(spec_of("enrich"), Target(99, to="h1"), None, hosts)
+    with pytest.raises(RefusedError, match=r"find no room; .*, or lower a share$"):
+        place_tier(spec_of("enrich"), Target(99), None, hosts)
+
+
+def running(k=2, **more):
+    hosts = {"h1": host_of("h1", labels=("fast",)), "h2": host_of("h2"), "h3": host_of("h3")}
+    spec = spec_of("counts", **more)
+    placement, placed = place_tier(spec, Target(k), None, hosts)
+    rules = Rules(
+        shares={"counts": Share(minimum=1, target=k, maximum=4), "batch": Share(minimum=0, target=0, maximum=2)},
+        shifts={"night": {"counts": Numbers(target=1), "batch": Numbers(target=1)}, "odd": {"nobody": Numbers(target=1)}},
+        partitions=3,
+    )
+    return Cluster(placed.hosts, {"counts": TierNow(spec, placement)}, (), rules)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"kind": "drain", "host": "h9"}, 'there is no host "h9"; known hosts: h1, h2, h3'),
+        ({"kind": "drain"}, "drain needs a host; known hosts: h1, h2, h3"),
+        ({"kind": "scale", "tier": "sums", "k": 1}, 'there is no tier "sums"; known tiers: counts'),
+        (
+            {"kind": "scale", "tier": "counts", "k": 0},
+            "0 is below its minimum of 1; ask for more, or `sluice pause counts` has it stand still, `sluice stop counts` takes",
+        ),
+        ({"kind": "scale", "tier": "counts", "k": 5}, "5 is above its maximum of 4; ask for less, or raise shares.counts.maximum"),
+        (
+            {"kind": "scale", "tier": "counts", "k": 1, "minimum": 2},
+            "1 is below its minimum of 2; ask for more, or lower the minimum that is asked for with it",
+        ),
+        (
+            {"kind": "scale", "tier": "counts", "k": 2, "minimum": 3, "maximum": 2},
+            "counts: a minimum of 3 is above a maximum of 2; ask for",
+        ),
+        ({"kind": "scale", "tier": "counts", "k": 4}, "its input has 3 partitions, so 1 of 4 workers would read nothing"),
+        (
+            {"kind": "migrate", "tier": "counts", "to": "zone:moon"},
+            "cannot go to zone:moon: no host is there; known: h1, h2, h3, zone:onprem",
+        ),
+        ({"kind": "burst", "tier": "counts", "k": 1}, "no host at zone:ec2 is up; burst_to_ec2 launches one"),
+        ({"kind": "shift", "shift": "noon"}, 'there is no shift "noon" in the site file; known shifts: night, odd'),
+        ({"kind": "shift", "shift": "odd"}, 'speaks of "nobody", which is neither a tier nor batch'),
+    ],
+)
+def test_a_refusal_names_the_thing_and_what_to_do(spec, reason):
+    with pytest.raises(RefusedError) as refused:
+        plan(ChangeSpec(**spec), running())
+    assert reason in str(refused.value)
+
+
+def test_a_tier_without_a_share_is_refused_no_workers_at_all_and_more_than_there_are_by_default():
+    cluster = running()
+    shares = {"batch": cluster.rules.shares["batch"]}
+    cluster = replace(cluster, rules=replace(cluster.rules, shares=shares, partitions=32))
+    with pytest.raises(RefusedError, match=r'tier "counts": 0 is below its minimum of 1; ask for more, or `sluice pause counts`'):
+        plan(ChangeSpec(kind="scale", tier="counts", k=0), cluster)
+    with pytest.raises(RefusedError, match=r"17 is above its maximum of 16; ask for less, or raise shares.counts.maximum in the site file"):
+        plan(ChangeSpec(kind="scale", tier="counts", k=17), cluster)
+
+
+def test_a_maximum_below_the_minimum_of_another_layer_is_refused_and_names_both():
+    cluster = running()
+    shares = {"counts": Share(minimum=2, target=2, maximum=4), "batch": Share(minimum=1, target=1, maximum=2)}
+    cluster = replace(cluster, rules=replace(cluster.rules, shares=shares))
+    said = "a maximum of 1 is below its minimum of 2; ask for more, or lower shares.counts.minimum in the site file"
+    with pytest.raises(RefusedError, match=f'^tier "counts": {said}$'):
+        plan(ChangeSpec(kind="scale", tier="counts", k=2, maximum=1), cluster)
+    with pytest.raises(RefusedError, match=r"^batch: a maximum of 0 is below its minimum of 1; "):
+        plan(ChangeSpec(kind="scale", tier="batch", k=1, maximum=0), cluster)
+
+
+def test_where_the_site_file_bounds_a_shift_the_note_names_it_and_nobody_who_only_plans():
+    cluster = running()
+    shifts = {"night": {"counts": Numbers(target=9)}, "eve": {"counts": Numbers(target=1, minimum=1, maximum=2)}}
+    cluster = replace(cluster, rules=replace(cluster.rules, shifts=shifts))
+    notes = plan(ChangeSpec(kind="shift", shift="night"), cluster).notes
+    assert "counts has 4, not the shift's 9: that is its maximum of the site file" in notes
+    person = LayerEntry(tenant="counts", layer=Layer.PERSON, target=3, owner="anna", at=0.0)
+    cluster = replace(cluster, rules=replace(cluster.rules, layers=Layers(entries=(person,))))
+    notes = plan(ChangeSpec(kind="shift", shift="eve"), cluster).notes
+    assert "counts has 2, not the shift's 1: that is its maximum, by shift eve" in notes
+
+
+def test_a_quantum_that_no_host_can_hold_is_refused_with_the_numbers():
+    with pytest.raises(RefusedError) as refused:
+        place_tier(spec_of("counts", quantum=Quantum(cpu=3, memory=512)), Target(1), None, {"h2": host_of("h2", cpu=2)})
+    assert str(refused.value) == 'tier "counts": Q asks 3 cpu, host h2 has 2; give h2 more or lower quantum.cpu'
+
+
+def test_a_realtime_tier_keeps_a_thread_for_each_partition():
+    with pytest.raises(RefusedError, match="holds one thread for each of its 3 partitions, 1 workers of 2 threads have 2"):
+        plan(ChangeSpec(kind="scale", tier="counts", k=1), running(mode=Mode.REALTIME, quantum=Quantum(cpu=1, memory=512, threads=2)))
+
+
+def reading(partitions, k, **more):
+    """Return a cluster whose tier was published with so many partitions to read; the site file gives new streams 3."""
+    now = running(k, **more)
+    tier = now.tiers["counts"]
+    spec = tier.spec.model_copy(update={"partitions": partitions})
+    return replace(now, tiers={"counts": replace(tier, spec=spec)})
+
+
+def test_how_many_workers_a_tier_has_to_have_goes_by_the_partitions_of_its_streams():
+    wide = reading(5, 3, mode=Mode.REALTIME, quantum=Quantum(cpu=1, memory=512, threads=2))
+    with pytest.raises(RefusedError, match="holds one thread for each of its 5 partitions, 2 workers of 2 threads have 4"):
+        plan(ChangeSpec(kind="scale", tier="counts", k=2), wide)
+    assert least(wide.tiers["counts"].spec, wide.rules) == 3
+    assert plan(ChangeSpec(kind="scale", tier="counts", k=4), wide).moves
+
+
+def test_how_many_workers_a_tier_may_have_goes_by_the_partitions_of_its_streams():
+    with pytest.raises(RefusedError, match="its input has 2 partitions, so 1 of 3 workers would read nothing"):
+        plan(ChangeSpec(kind="scale", tier="counts", k=3), reading(2, 2))
+
+
+def test_what_is_so_already_is_an_empty_plan_that_says_so():
+    planned = plan(ChangeSpec(kind="scale", tier="counts", k=2), running())
+    assert planned.moves == ()
+    assert planned.notes == ("nothing has to move",)
+    assert planned.predicted_seconds == 0
+
+
+def test_scaling_back_to_the_usual_number_takes_the_persons_word_back():
+    rules = running().rules
+    up = layers_after(ChangeSpec(kind="scale", tier="counts", k=3), rules, "anna", 1.0)
+    assert target("counts", replace(rules, layers=up)).slots == 3
+    down = layers_after(ChangeSpec(kind="scale", tier="counts", k=2), replace(rules, layers=up), "anna", 2.0)
+    assert down == Layers()
+
+
+def test_when_room_is_too_short_to_double_all_the_rest_is_prepared_after_a_release():
+    hosts = {"h1": host_of("h1", cpu=5), "h2": host_of("h2", cpu=5)}
+    tiers = {}
+    for name, placement in (("t0", Placement(driver="h1", slots=("h1", "h2"))), ("t1", Placement(driver="h2", slots=("h2",)))):
+        spec = spec_of(name, distance=len(tiers))
+        hosts = holding(hosts, spec, placement)
+        tiers[name] = TierNow(spec, placement)
+    cluster = Cluster(hosts, tiers, (), Rules(shares={"t0": Share(target=2), "t1": Share()}))
+    spec = ChangeSpec(kind="drain", host="h2")
+    planned = plan(spec, cluster)
+    assert [move.tier for move in planned.moves] == ["t0", "t1"]
+    assert "t1 is prepared only when t0 has been released: room is short" in planned.notes
+    assert violations(planned, spec, aftermath(spec, cluster)) == []
+
+
+def test_the_checker_finds_what_a_planner_must_not_do():
+    cluster = running()
+    spec = ChangeSpec(kind="migrate", tier="counts", to="label:fast")
+    planned, after = plan(spec, cluster), aftermath(spec, cluster)
+    (move,) = planned.moves
+    astray = move.model_copy(update={"after": Placement(driver="h2", slots=("h2",))})
+    found = violations(planned.model_copy(update={"moves": (astray,)}), spec, after)
+    assert found == [
+        "counts would have 1 slots instead of 2",
+        "counts has to be at label:fast, not with its driver on h2",
+        "counts has to be at label:fast, not on h2",
+    ]
+    crowded = after.with_hosts({name: replace(host, used_memory=host.capacity.memory) for name, host in after.hosts.items()})
+    assert "while counts is prepared: h1 holds" in violations(planned, spec, crowded)[0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (ChangeSpec(kind=ChangeKind.PAUSE, tier="t0"), "nothing comes out of t0 until it is resumed; what comes in waits"),
+        (ChangeSpec(kind=ChangeKind.PAUSE), "nothing comes out of any tier until it is resumed; what comes in waits"),
+        (ChangeSpec(kind=ChangeKind.CORDON, host="h1"), "nothing new is placed on h1; what runs there stays"),
+        (ChangeSpec(kind=ChangeKind.RETURN, host="h1"), "h1 may be given work again"),
+    ],
+)
+def test_a_change_that_moves_nothing_says_what_it_does(spec, said):
+    assert effect(spec) == said

@@ -1,0 +1,119 @@
+"""What a start and a stop would do: where the tier would be, what batch gives back for it, how long it takes as far as is known."""
+
+from dataclasses import replace
+
+import pytest
+
+from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.share import Share
+from sluice_ops.model.tier import Standby
+from sluice_ops.planning.changes.plan import plan
+from sluice_ops.planning.check.checker import violations
+from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
+from sluice_ops.planning.placement.pace import Pace
+from tests.unit.sluice_ops.planning.clusters import SMALL, host_of, spec_of
+
+START, STOP = (ChangeSpec(kind=kind, tier="t") for kind in (ChangeKind.START, ChangeKind.STOP))
+TIMED = Pace(rest={ChangeKind.START: 11.0, ChangeKind.STOP: 3.0})
+HERE = Placement(driver="h1", slots=("h1", "h2"))
+
+
+def cluster(*, lent=(), pace=TIMED, **now):
+    """Two hosts of three cores, and a tier of two workers that is to start there."""
+    shares = {"t": Share(minimum=1, target=2, maximum=4), BATCH: Share(minimum=0, target=len(lent), maximum=8)}
+    tier = TierNow(spec_of("t"), **now)
+    hosts = {name: host_of(name, cpu=3) for name in ("h1", "h2")}
+    for name in lent:
+        hosts[name] = hosts[name].holding(SMALL)
+    if tier.placement is not None:
+        hosts = holding(hosts, tier.spec, tier.placement)
+    return Cluster(hosts, {"t": tier}, tuple(lent), Rules(shares=shares, partitions=8, batch_quantum=SMALL), pace)
+
+
+def test_a_start_says_where_and_how_long_and_that_there_is_no_gap():
+    planned = plan(START, cluster())
+    (move,) = planned.moves
+    assert (move.before, sorted(move.after.slots)) == (None, ["h1", "h2"])
+    assert planned.notes == ("t does not run now: its start leaves no gap",)
+    assert (planned.predicted_seconds, planned.predicted_gap_seconds, planned.unpredicted) == (11.0, 0.0, "")
+    assert violations(planned, START, cluster()) == []
+
+
+def test_it_starts_where_it_was():
+    last = Placement(driver="h2", slots=("h2", "h2"))
+    (move,) = plan(START, cluster(last=last)).moves
+    assert move.after == last
+
+
+def test_without_an_earlier_start_nothing_is_made_up():
+    planned = plan(START, cluster(pace=Pace()))
+    assert planned.moves
+    assert (planned.predicted_seconds, planned.unpredicted) == (0.0, "how long it takes, for no start has been timed here yet")
+
+
+def test_batch_makes_room_for_it():
+    planned = plan(START, cluster(lent=("h1", "h1", "h1", "h2", "h2", "h2")))
+    assert len(planned.moves[0].after.slots) == 2
+    assert "batch gives back 3 slot(s) first, after 120 s at most" in planned.notes
+
+
+def test_less_than_its_share_is_said():
+    now = cluster()
+    small = now.with_hosts({"h1": host_of("h1", cpu=1.5)})
+    planned = plan(START, small)
+    assert planned.moves[0].after.slots == ("h1",)
+    assert "t gets 1 of its 2 slots: room is short" in planned.notes
+
+
+def test_without_room_it_would_wait_and_nobody_knows_how_long():
+    planned = plan(START, cluster().with_hosts({"h1": host_of("h1", cpu=1)}))
+    assert planned.moves == ()
+    assert planned.notes[0].startswith('t would wait: the driver of tier "t":')
+    assert planned.unpredicted == "how long it takes until there is room"
+
+
+@pytest.mark.parametrize(("paused", "how"), [(False, "runs, or is about to be started again by itself"), (True, "is paused")])
+def test_what_runs_is_not_started(paused, how):
+    planned = plan(START, cluster(placement=HERE, paused=paused))
+    assert (planned.moves, planned.notes, planned.unpredicted) == ((), (f"t {how}: nothing else is started",), "")
+
+
+def test_what_was_given_up_leaves_its_room_first():
+    there = Placement(driver="h1", slots=("h1", "h1"))
+    (move,) = plan(START, cluster(placement=there, last=there, failed=True)).moves
+    assert (move.before, move.after) == (there, there), "h1 has no room for it twice"
+
+
+def test_one_that_is_paused_is_said_to_be_so():
+    assert plan(START, cluster(paused=True)).notes == ("t starts, and is paused until it is resumed",)
+
+
+def test_a_stop_says_what_ends_and_that_nothing_comes_out_from_then_on():
+    planned = plan(STOP, cluster(placement=HERE))
+    assert planned.notes == (
+        "t ends after its last commit: its driver on h1, its workers on h1, h2",
+        "nothing comes out of t from then on until it is started again; what comes in waits",
+    )
+    assert (planned.moves, planned.predicted_seconds, planned.unpredicted) == ((), 3.0, "")
+    assert plan(STOP, cluster(placement=HERE, pace=Pace())).unpredicted == "how long it takes, for no stop has been timed here yet"
+    assert plan(STOP, cluster()).notes == ("t does not run: nothing is stopped",)
+
+
+def test_a_stop_of_what_was_given_up_ends_nothing_that_lives():
+    planned = plan(STOP, cluster(placement=HERE, failed=True))
+    assert planned.notes == ("t was given up: it is not started again, and its room is free then",)
+
+
+def test_its_standby_ends_with_it():
+    now = cluster(placement=HERE)
+    spec = now.tiers["t"].spec.model_copy(update={"standby": Standby.WARM})
+    planned = plan(STOP, replace(now, tiers={"t": TierNow(spec, HERE)}))
+    assert planned.notes[0].endswith("its workers on h1, h2, and its standby")
+
+
+@pytest.mark.parametrize("kind", [ChangeKind.START, ChangeKind.STOP])
+def test_an_unknown_tier_is_refused(kind):
+    with pytest.raises(RefusedError, match='there is no tier "u"; known tiers: t'):
+        plan(ChangeSpec(kind=kind, tier="u"), cluster())
