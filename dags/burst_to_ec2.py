@@ -14,7 +14,12 @@
 from airflow.sdk import chain
 
 from sluice_airflow import forms
-from sluice_airflow.operators.burst import LaunchOperator, QuotaOperator, TakeBackOperator, WaitForHostOperator
+from sluice_airflow.operators.burst import (
+    LaunchOperator,
+    QuotaOperator,
+    TakeBackOperator,
+    WaitForHostOperator,
+)
 from sluice_airflow.runbooks import TERMINATE_FAILED, finish_in_any_case, runbook, step_tasks
 from sluice_ops.model.change import ChangeKind
 

@@ -23,5 +23,9 @@ with DAG(
     tags=["sluice", "batch"],
 ) as dag:
     HourOperator(
-        task_id="tell", owner="sluice", retries=RETRIES, retry_delay=timedelta(seconds=RETRY_SECONDS), on_failure_callback=HOUR_LATE
+        task_id="tell",
+        owner="sluice",
+        retries=RETRIES,
+        retry_delay=timedelta(seconds=RETRY_SECONDS),
+        on_failure_callback=HOUR_LATE,
     )

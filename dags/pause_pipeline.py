@@ -8,5 +8,7 @@ from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
 from sluice_ops.model.change import ChangeKind
 
-with runbook("pause_pipeline", doc=__doc__, params={"tier": forms.one_tier(), "workers": forms.workers()}) as dag:
+with runbook(
+    "pause_pipeline", doc=__doc__, params={"tier": forms.one_tier(), "workers": forms.workers()}
+) as dag:
     carry_out(ChangeKind.PAUSE, tier="{{ params.tier or '' }}", workers="{{ params.workers }}")

@@ -8,5 +8,7 @@ from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
 from sluice_ops.model.change import ChangeKind
 
-with runbook("repartition_tier", doc=__doc__, params={"tier": forms.tier(), "partitions": forms.partitions()}) as dag:
+with runbook(
+    "repartition_tier", doc=__doc__, params={"tier": forms.tier(), "partitions": forms.partitions()}
+) as dag:
     carry_out(ChangeKind.REPARTITION, tier="{{ params.tier }}", partitions="{{ params.partitions }}")

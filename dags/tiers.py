@@ -33,7 +33,11 @@ for tier in forms.tiers():
         default_args={"owner": "sluice", "execution_timeout": timedelta(minutes=5)},
     ) as dag:
         launch = LaunchTierOperator(
-            task_id="launch", tier=tier, retries=100, retry_delay=timedelta(seconds=5), on_failure_callback=LAUNCH_FAILED
+            task_id="launch",
+            tier=tier,
+            retries=100,
+            retry_delay=timedelta(seconds=5),
+            on_failure_callback=LAUNCH_FAILED,
         )
         supervise = SuperviseTierOperator(
             task_id="supervise",

@@ -11,5 +11,11 @@ class SluicePlugin(AirflowPlugin):
     name = "sluice"
     fastapi_apps = [{"app": app, "url_prefix": "/sluice", "name": "Sluice"}]  # noqa: RUF012 - Airflow's way
     external_views = [  # noqa: RUF012
-        {"name": "Sluice", "href": "/sluice/", "destination": "nav", "url_route": "sluice", "category": "browse"}
+        {
+            "name": "Sluice",
+            "href": "/sluice/",
+            "destination": "nav",
+            "url_route": "sluice",
+            "category": "browse",
+        }
     ]

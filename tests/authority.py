@@ -16,12 +16,21 @@ class Authority:
         self.folder, self.key = folder, ec.generate_private_key(ec.SECP256R1())
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.file = folder / f"{name}.pem"
-        self.file.write_bytes(pem(self.made(self.name, self.key, x509.BasicConstraints(ca=True, path_length=None))))
+        self.file.write_bytes(
+            pem(self.made(self.name, self.key, x509.BasicConstraints(ca=True, path_length=None)))
+        )
 
     def made(self, subject, key, basic):
         now = dt.datetime.now(dt.UTC)
-        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self.name).public_key(key.public_key())
-        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(hours=1))
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self.name)
+            .public_key(key.public_key())
+        )
+        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(
+            now - dt.timedelta(hours=1)
+        )
         builder = builder.not_valid_after(now + dt.timedelta(hours=1)).add_extension(basic, critical=True)
         names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
         return builder.add_extension(names, critical=False).sign(self.key, hashes.SHA256())
@@ -29,7 +38,11 @@ class Authority:
     def sign(self, name):
         """Write a certificate with its key, and the key alone."""
         key = ec.generate_private_key(ec.SECP256R1())
-        made = self.made(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key, x509.BasicConstraints(ca=False, path_length=None))
+        made = self.made(
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
+            key,
+            x509.BasicConstraints(ca=False, path_length=None),
+        )
         kept = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         file, own = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         own.write_bytes(key.private_bytes(*kept))

@@ -22,7 +22,9 @@ def answer(settings: dict[str, Any], value: bytes) -> str:
     """Put a record into `raw`; return what came of it: nothing, or the error's name."""
     said: list[str] = []
     producer = Producer({**settings, "message.timeout.ms": 5000, "log_level": 0})
-    producer.produce("raw", value, on_delivery=lambda error, _message: said.append("" if error is None else error.name()))
+    producer.produce(
+        "raw", value, on_delivery=lambda error, _message: said.append("" if error is None else error.name())
+    )
     producer.flush(20)
     return said[0]
 

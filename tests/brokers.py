@@ -90,7 +90,10 @@ class Three:
         self.start(node)
         until(f"broker {node} is back", lambda: self.count() == len(NODES), seconds=120)
         until(f"{stream} has no leader", lambda: self.leader(stream) not in NODES, seconds=60)
-        lost = [TopicPartition(stream, number) for number in self.admin.list_topics(stream, timeout=10).topics[stream].partitions]
+        lost = [
+            TopicPartition(stream, number)
+            for number in self.admin.list_topics(stream, timeout=10).topics[stream].partitions
+        ]
         self.admin.elect_leaders(ElectionType.UNCLEAN, lost).result(30)
         until(f"broker {node} leads again", lambda: self.leader(stream) == node, seconds=60)
 

@@ -40,7 +40,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = set(divide(seconds)[number % PARTS])
     key_of_item = {item: key_of(item.nodeid, seconds) for item in items if is_in_rotation(item)}
     if unrecorded := sorted({item.nodeid for item, key in key_of_item.items() if key is None}):
-        message = f"tests/long_seconds.json has no duration for {', '.join(unrecorded)}: measure it and add it"
+        message = (
+            f"tests/long_seconds.json has no duration for {', '.join(unrecorded)}: measure it and add it"
+        )
         raise pytest.UsageError(message)
     left_out = {item for item, key in key_of_item.items() if key not in chosen}
     config.stash[CHOSEN] = [item.nodeid for item in key_of_item if item not in left_out]

@@ -53,14 +53,19 @@ class Ensemble:
     def __init__(self, folder, *, linked=False, sync=5, network=None):
         ports = free_ports(9)
         self.folder, self.running, self.links = folder, {}, {}
-        self.hosts = {number: "127.0.0.1" if network is None else network.address(number) for number in SERVERS}
+        self.hosts = {
+            number: "127.0.0.1" if network is None else network.address(number) for number in SERVERS
+        }
         self.inside = {number: [] if network is None else network.inside(number) for number in SERVERS}
         self.clients = dict(zip(SERVERS, ports, strict=False))
         for number in SERVERS:
             data = folder / str(number)
             data.mkdir()
             (data / "myid").write_text(str(number))
-            peers = "".join(self._peer(number, other, (ports[2 + other], ports[5 + other]), linked=linked) for other in SERVERS)
+            peers = "".join(
+                self._peer(number, other, (ports[2 + other], ports[5 + other]), linked=linked)
+                for other in SERVERS
+            )
             (data / "zoo.cfg").write_text(self._config(data, number, sync) + peers)
             if linked and number == SERVERS[-1]:
                 self.leader()
@@ -97,9 +102,18 @@ class Ensemble:
         return ",".join(f"{self.hosts[number]}:{port}" for number, port in self.clients.items())
 
     def start(self, number):
-        words = [*self.inside[number], JAVA, "-Xmx96m", "-cp", str(JARS), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
+        words = [
+            *self.inside[number],
+            JAVA,
+            "-Xmx96m",
+            "-cp",
+            str(JARS),
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+        ]
         with (self.folder / f"server{number}.log").open("a") as log:
-            self.running[number] = subprocess.Popen([*words, str(self.folder / str(number) / "zoo.cfg")], stdout=log, stderr=log)
+            self.running[number] = subprocess.Popen(
+                [*words, str(self.folder / str(number) / "zoo.cfg")], stdout=log, stderr=log
+            )
 
     def kill(self, *numbers):
         for number in numbers:
@@ -113,7 +127,10 @@ class Ensemble:
 
     def mode(self, number):
         """Return `leader`, `follower`, or None for one that does not serve."""
-        with suppress(OSError), socket.create_connection((self.hosts[number], self.clients[number]), timeout=1) as link:
+        with (
+            suppress(OSError),
+            socket.create_connection((self.hosts[number], self.clients[number]), timeout=1) as link,
+        ):
             link.sendall(b"srvr")
             said = b"".join(iter(lambda: link.recv(65536), b"")).decode()
             return next((line.split()[1] for line in said.splitlines() if line.startswith("Mode:")), None)

@@ -27,7 +27,14 @@ from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.assignment import HostFacts, Unit, UnitKind, driver_id, label_of, slot_id
 from sluice_ops.model.ids import HostName, Incarnation, Tenant, TierName
-from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Placement, State
+from sluice_ops.model.incarnation import (
+    IncarnationReport,
+    IncarnationSpec,
+    OwnerRecord,
+    Phase,
+    Placement,
+    State,
+)
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.site import endpoints
 
@@ -94,12 +101,22 @@ class Lab:
 
     def keep_class_data(self) -> None:
         """Have the JVMs of tiers start as on a platform, from the second start on."""
-        subprocess.run([sys.executable, "-m", "sluice.commands.class_data"], env=self.env, cwd=ROOT, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "sluice.commands.class_data"], env=self.env, cwd=ROOT, check=True
+        )
 
     # -- the agent's part
 
-    def start(  # noqa: PLR0913 - each is a choice of the test
-        self, tier: str, number: int, host: str, slots: int = 1, *, zookeeper: str | None = None, code: Path = ROOT, **more: Any
+    def start(
+        self,
+        tier: str,
+        number: int,
+        host: str,
+        slots: int = 1,
+        *,
+        zookeeper: str | None = None,
+        code: Path = ROOT,
+        **more: Any,
     ) -> None:
         """Start an incarnation's slots and driver on a host.
 
@@ -107,7 +124,12 @@ class Lab:
         """
         place = Placement(driver=HostName(host), slots=(HostName(host),) * slots)
         spec = IncarnationSpec(
-            tier=TierName(tier), incarnation=Incarnation(number), placement=place, reason="test", created_at=time.time(), **more
+            tier=TierName(tier),
+            incarnation=Incarnation(number),
+            placement=place,
+            reason="test",
+            created_at=time.time(),
+            **more,
         )
         self.channel.put(paths.incarnation(tier, number), spec)
         read = self.channel.read(paths.tier(tier), TierSpec)
@@ -123,9 +145,17 @@ class Lab:
             facts,
         )
         units = [(UnitKind.SLOT, slot_id(tier, number, each), read.value.quantum) for each in range(slots)]
-        for kind, identity, quantum in (*units, (UnitKind.DRIVER, driver_id(tier, number), read.value.driver)):
+        for kind, identity, quantum in (
+            *units,
+            (UnitKind.DRIVER, driver_id(tier, number), read.value.driver),
+        ):
             unit = Unit(
-                id=identity, kind=kind, tenant=Tenant(tier), incarnation=Incarnation(number), quantum=quantum, label=label_of(tier, number)
+                id=identity,
+                kind=kind,
+                tenant=Tenant(tier),
+                incarnation=Incarnation(number),
+                quantum=quantum,
+                label=label_of(tier, number),
             )
             scratch = self.home / "units" / identity
             scratch.mkdir(parents=True)
@@ -140,7 +170,10 @@ class Lab:
                 )
 
     def _around(self, kind: UnitKind, code: Path) -> dict[str, str]:
-        return {"PYTHONPATH": f"{code}:{ROOT}", **(self.of_slots if kind is UnitKind.SLOT else {})}
+        return {
+            "PYTHONPATH": f"{code}/ops:{code}/pipeline:{ROOT}",
+            **(self.of_slots if kind is UnitKind.SLOT else {}),
+        }
 
     def _endpoints(self, name: str, zookeeper: str | None) -> Path:
         file = self.home / "endpoints.json"
@@ -190,7 +223,9 @@ class Lab:
 
     # -- the controller's part
 
-    def own(self, tier: str, owner: int, following: int | None = None, phase: Phase = Phase.STEADY, **more: Any) -> None:
+    def own(
+        self, tier: str, owner: int, following: int | None = None, phase: Phase = Phase.STEADY, **more: Any
+    ) -> None:
         record = OwnerRecord(owner=owner, next=following, phase=phase, epoch=next(self.epochs), **more)
         self.channel.put(paths.owner(tier), record)
 
@@ -228,7 +263,10 @@ class Lab:
         return until(f"{tier}/{number} is {state}", there)
 
     def caught_up(self, tier: str, number: int) -> None:
-        until(f"{tier}/{number} has caught up", lambda: (said := self.report(tier, number)) is not None and said.caught_up)
+        until(
+            f"{tier}/{number} has caught up",
+            lambda: (said := self.report(tier, number)) is not None and said.caught_up,
+        )
 
     def cold(self, tier: str, number: int, host: str, slots: int = 1, **more: Any) -> None:
         """Start an incarnation that owns its tier from the start."""
@@ -272,7 +310,9 @@ def kill_services(home: Path) -> None:
                 if process.name() == "java":
                     process.kill()
                 else:
-                    process.send_signal(signal.SIGINT)  # PostgreSQL's word for soon; killed, it would leave shared memory behind
+                    process.send_signal(
+                        signal.SIGINT
+                    )  # PostgreSQL's word for soon; killed, it would leave shared memory behind
         psutil.wait_procs(services, timeout=20)
 
 
@@ -288,7 +328,7 @@ def _make_tree(file: Path, servers: str) -> None:
 
 
 @contextmanager
-def opened(  # noqa: PLR0913 - each is a choice of the test
+def opened(
     home: Path,
     pipeline: str | None = None,
     more: str = "hosts: []\n",
@@ -305,7 +345,12 @@ def opened(  # noqa: PLR0913 - each is a choice of the test
     copies = "" if "replication:" in more else "replication: 1\n"
     asked = f"pipeline: {pipeline}\n{copies}partitions: {partitions}\n{more}"
     site.write_text((ROOT / "site.yaml").read_text() if pipeline is None else asked)
-    env = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_PORT_BASE": str(free_base()), "SLUICE_SITE": str(site)}
+    env = {
+        **os.environ,
+        "SLUICE_HOME": str(home),
+        "SLUICE_PORT_BASE": str(free_base()),
+        "SLUICE_SITE": str(site),
+    }
     env.pop("SLUICE_ENDPOINTS", None)
     services = [sys.executable, "-m", "sluice_ops.local.parts"]
     try:

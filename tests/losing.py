@@ -101,7 +101,25 @@ class Server:
     def _attributes(self, node: Node) -> bytes:
         kind = stat.S_IFDIR if node.content is None else stat.S_IFREG
         size, now = len(node.content or b""), int(time.time())
-        return struct.pack("<6Q10I", self._number(node), size, 0, now, now, now, 0, 0, 0, kind | node.mode, 1, 0, 0, 0, 4096, 0)
+        return struct.pack(
+            "<6Q10I",
+            self._number(node),
+            size,
+            0,
+            now,
+            now,
+            now,
+            0,
+            0,
+            0,
+            kind | node.mode,
+            1,
+            0,
+            0,
+            0,
+            4096,
+            0,
+        )
 
     def _number(self, node: Node) -> int:
         return self._numbers[id(node)]
@@ -204,12 +222,25 @@ class Server:
         return b""
 
     def _statistics(self, _at: int, _body: bytes) -> bytes:
-        return struct.pack("<5Q4I6I", 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 4096, 255, 4096, 0, *(0,) * 6)
+        return struct.pack(
+            "<5Q4I6I", 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 4096, 255, 4096, 0, *(0,) * 6
+        )
 
     def _nothing(self, _at: int, _body: bytes) -> bytes:
         return b""
 
-    _changes = (_make_folder, _create, _remove, _remove_folder, _rename, _rename_with_flags, _link, _write, _set, _sync)
+    _changes = (
+        _make_folder,
+        _create,
+        _remove,
+        _remove_folder,
+        _rename,
+        _rename_with_flags,
+        _link,
+        _write,
+        _set,
+        _sync,
+    )
     _answers: dict[int, Callable[["Server", int, bytes], bytes]] = {  # noqa: RUF012 - by the numbers of linux/fuse.h
         1: _look_up, 3: _get, 4: _set, 9: _make_folder, 10: _remove, 11: _remove_folder, 12: _rename, 13: _link, 14: _open,
         15: _read, 16: _write, 17: _statistics, 18: _nothing, 20: _sync,

@@ -16,7 +16,10 @@ HERE = 254
 
 needs_network = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root makes network namespaces"),
-    pytest.mark.skipif(any(shutil.which(tool) is None for tool in ("ip", "iptables", "nsenter")), reason="needs iproute2 and iptables"),
+    pytest.mark.skipif(
+        any(shutil.which(tool) is None for tool in ("ip", "iptables", "nsenter")),
+        reason="needs iproute2 and iptables",
+    ),
 ]
 
 
@@ -53,7 +56,21 @@ class Network:
     def _make_host(self, number: int) -> None:
         space = self._spaces[number]
         _run("ip", "netns", "add", space)
-        _run("ip", "-n", space, "link", "add", "eth0", "type", "veth", "peer", "name", f"host{number}", "netns", self._switch)
+        _run(
+            "ip",
+            "-n",
+            space,
+            "link",
+            "add",
+            "eth0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            f"host{number}",
+            "netns",
+            self._switch,
+        )
         _run("ip", "-n", space, "addr", "add", f"{self.address(number)}/24", "dev", "eth0")
         for interface in ("lo", "eth0"):
             _run("ip", "-n", space, "link", "set", interface, "up")
@@ -89,6 +106,8 @@ class Network:
     def close(self) -> None:
         """Remove all of it; what runs on the hosts has to be ended before."""
         with suppress(FileNotFoundError):
-            subprocess.run(["ip", "link", "del", self._here], check=False, capture_output=True)  # with its space it would go later
+            subprocess.run(
+                ["ip", "link", "del", self._here], check=False, capture_output=True
+            )  # with its space it would go later
         for space in (*self._spaces.values(), self._switch):
             subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)

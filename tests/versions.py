@@ -12,16 +12,28 @@ ADDED = '"of_next":1'
 """What only a record of the next version has."""
 EDITS = {
     "ops/sluice_ops/model/resources.py": [
-        ("allow_inf_nan=False)\n\n    @model_serializer", "allow_inf_nan=False)\n    of_next: int = 1\n\n    @model_serializer"),
+        (
+            "allow_inf_nan=False)\n\n    @model_serializer",
+            "allow_inf_nan=False)\n    of_next: int = 1\n\n    @model_serializer",
+        ),
         ("written: dict[str, Any] = write(self)", 'written: dict[str, Any] = {**write(self), "of_next": 1}'),
     ],
     "ops/sluice_ops/model/change.py": [
         ('    WRITE_OFF = "write-off"\n', '    WRITE_OFF = "write-off"\n    SURVEY = "survey"\n'),
-        ("    ChangeKind.WRITE_OFF: (", "    ChangeKind.SURVEY: (Step.SURVEY,),\n    ChangeKind.WRITE_OFF: ("),
+        (
+            "    ChangeKind.WRITE_OFF: (",
+            "    ChangeKind.SURVEY: (Step.SURVEY,),\n    ChangeKind.WRITE_OFF: (",
+        ),
     ],
     "ops/sluice_ops/controller/operations.py": [
-        ("    Step.ABORT: abort,\n", '    Step.ABORT: abort,\n    Step.SURVEY: lambda draft, operation: Done("surveyed"),\n'),
-        ("None if operation.step is Step.ABORT else", "None if operation.step in {Step.ABORT, Step.SURVEY} else"),
+        (
+            "    Step.ABORT: abort,\n",
+            '    Step.ABORT: abort,\n    Step.SURVEY: lambda draft, operation: Done("surveyed"),\n',
+        ),
+        (
+            "None if operation.step is Step.ABORT else",
+            "None if operation.step in {Step.ABORT, Step.SURVEY} else",
+        ),
         ("import Failed, Outcome, Waiting", "import Done, Failed, Outcome, Waiting"),
     ],
 }

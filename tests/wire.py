@@ -31,7 +31,9 @@ class Wire:
 
     def lose(self, part: float) -> None:
         """Drop so much of all packets, either way, by chance."""
-        self._firewall("-A", "FORWARD", "-m", "statistic", "--mode", "random", "--probability", str(part), "-j", "DROP")
+        self._firewall(
+            "-A", "FORWARD", "-m", "statistic", "--mode", "random", "--probability", str(part), "-j", "DROP"
+        )
 
     def cut(self) -> None:
         """Drop every packet, either way."""
@@ -48,16 +50,39 @@ class Wire:
         for space in (self._router, self._end):
             _ip("netns", "add", space)
         _ip("link", "add", self._here, "type", "veth", "peer", "name", "near", "netns", self._router)
-        _ip("-n", self._router, "link", "add", "far", "type", "veth", "peer", "name", "eth0", "netns", self._end)
+        _ip(
+            "-n",
+            self._router,
+            "link",
+            "add",
+            "far",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            self._end,
+        )
         _ip("addr", "add", f"{HERE}/30", "dev", self._here)
         _ip("link", "set", self._here, "up")
-        for space, interface, address in ((self._router, "near", NEAR), (self._router, "far", FAR), (self._end, "eth0", THERE)):
+        for space, interface, address in (
+            (self._router, "near", NEAR),
+            (self._router, "far", FAR),
+            (self._end, "eth0", THERE),
+        ):
             _ip("-n", space, "addr", "add", f"{address}/30", "dev", interface)
             _ip("-n", space, "link", "set", interface, "up")
         _ip("-n", self._end, "link", "set", "lo", "up")
         _ip("-n", self._end, "route", "add", "default", "via", FAR)
         _ip("route", "add", f"{THERE}/32", "via", NEAR)
-        forwards = ["nsenter", f"--net=/run/netns/{self._router}", "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]
+        forwards = [
+            "nsenter",
+            f"--net=/run/netns/{self._router}",
+            "sh",
+            "-c",
+            "echo 1 > /proc/sys/net/ipv4/ip_forward",
+        ]
         subprocess.run(forwards, check=True)
 
     def remove(self) -> None:

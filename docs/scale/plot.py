@@ -33,7 +33,9 @@ def panel(number: int, results: list[dict[str, Any]]) -> str:
 
     measured = " ".join(place(hosts, value) for hosts, value, _ in points)
     target = " ".join(place(hosts, aim) for hosts, _, aim in points)
-    dots = "".join(f'<circle r="3" cx="{at.split(",")[0]}" cy="{at.split(",")[1]}"/>' for at in measured.split())
+    dots = "".join(
+        f'<circle r="3" cx="{at.split(",")[0]}" cy="{at.split(",")[1]}"/>' for at in measured.split()
+    )
     bottom = TOP + HEIGHT
     return f"""<g transform="translate({number % 2 * (LEFT + WIDTH + ROOM)},{number // 2 * (TOP + HEIGHT + ROOM)})">
 <text x="{LEFT}" y="{TOP - 12}" font-weight="bold">{title}</text>
@@ -47,7 +49,9 @@ def panel(number: int, results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Draw all panels."""
-    results = sorted((json.loads(Path(name).read_text()) for name in sys.argv[1:]), key=lambda each: each["hosts"])
+    results = sorted(
+        (json.loads(Path(name).read_text()) for name in sys.argv[1:]), key=lambda each: each["hosts"]
+    )
     width, height = 2 * (LEFT + WIDTH + ROOM), 2 * (TOP + HEIGHT + ROOM)
     body = "".join(panel(number, results) for number in range(len(PANELS)))
     Path(__file__).with_name("growth.svg").write_text(

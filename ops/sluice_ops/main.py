@@ -46,7 +46,9 @@ def status(*, as_json: AsJson = False) -> None:
 @app.command(epilog="Example: sluice audit || echo 'records are lost'")
 def audit(
     *,
-    settle: Annotated[int | None, typer.Option(metavar="NUMBER", help="The losses up to this number are dealt with.", min=1)] = None,
+    settle: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="The losses up to this number are dealt with.", min=1)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell whether all that each tier was given has come out, and what has not."""
@@ -55,17 +57,30 @@ def audit(
     show(settle, as_json=as_json)
 
 
-@app.command(epilog="Example: sluice access || sluice access --apply, or: sluice access --postgres superuser.url")
+@app.command(
+    epilog="Example: sluice access || sluice access --apply, or: sluice access --postgres superuser.url"
+)
 def access(
     *,
-    make: Annotated[bool, typer.Option("--make", help="Make a credential for each role that has none.")] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Give every node the access list that it is to have.")] = False,
+    make: Annotated[
+        bool, typer.Option("--make", help="Make a credential for each role that has none.")
+    ] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Give every node the access list that it is to have.")
+    ] = False,
     forget: Annotated[
-        str | None, typer.Option("--forget", metavar="HOST", help="Take a host off the channel that has lost its own credential.")
+        str | None,
+        typer.Option(
+            "--forget", metavar="HOST", help="Take a host off the channel that has lost its own credential."
+        ),
     ] = None,
     postgres: Annotated[
         str | None,
-        typer.Option("--postgres", metavar="FILE", help="Make PostgreSQL's roles; FILE holds the URL of a superuser, - is stdin."),
+        typer.Option(
+            "--postgres",
+            metavar="FILE",
+            help="Make PostgreSQL's roles; FILE holds the URL of a superuser, - is stdin.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -79,7 +94,9 @@ def access(
         lists_of_access.make_postgres(postgres, as_json=as_json)
         return
     if make and apply:
-        message = "--make and --apply are two steps: in between, the credentials go to the machines that need them"
+        message = (
+            "--make and --apply are two steps: in between, the credentials go to the machines that need them"
+        )
         raise WrongUsageError(message)
     if forget is not None:
         if make or apply:
@@ -97,7 +114,10 @@ def token(
     *,
     host: Annotated[str, typer.Option(metavar="NAME", help="The host that may join with it, and no other.")],
     lasts: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long it may be used, such as 30m or 2h, by ZooKeeper's clock.")
+        str,
+        typer.Option(
+            "--for", metavar="TIME", help="How long it may be used, such as 30m or 2h, by ZooKeeper's clock."
+        ),
     ] = "1h",
     as_json: AsJson = False,
 ) -> None:
@@ -115,8 +135,10 @@ def token(
 def feed(
     rate: Annotated[float, typer.Option(help="Hits per second.", min=0.1)],
     count: Annotated[int | None, typer.Option(help="How many hits; without it, until Ctrl-C.", min=1)] = None,
-    first: Annotated[int | None, typer.Option(help="The number of the first hit; ids are hit-<n>.", min=0)] = None,
-    as_json: AsJson = False,  # noqa: FBT002
+    first: Annotated[
+        int | None, typer.Option(help="The number of the first hit; ids are hit-<n>.", min=0)
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Produce hits into the pipeline's input."""
     from sluice_ops.local.layout import layout  # noqa: PLC0415
@@ -137,12 +159,23 @@ def feed(
 def replay(  # noqa: PLR0913 — each is a choice of the caller
     tier: Annotated[str | None, typer.Argument(help="The tier that takes them.")] = None,
     *,
-    quarantine: Annotated[bool, typer.Option("--quarantine", help="What it has set aside, instead of its inputs.")] = False,
-    begin: Annotated[str | None, typer.Option("--from", help="A time, or a place ([stream/]partition:offset); else all there is.")] = None,
+    quarantine: Annotated[
+        bool, typer.Option("--quarantine", help="What it has set aside, instead of its inputs.")
+    ] = False,
+    begin: Annotated[
+        str | None,
+        typer.Option("--from", help="A time, or a place ([stream/]partition:offset); else all there is."),
+    ] = None,
     end: Annotated[str | None, typer.Option("--to", help="Likewise; else up to now.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Records per second at most; 100 if not given.", min=0.1)] = None,
-    resume: Annotated[int | None, typer.Option(metavar="NUMBER", help="Go on with this replay.", min=1)] = None,
-    cancel: Annotated[int | None, typer.Option(metavar="NUMBER", help="End this replay for good.", min=1)] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Records per second at most; 100 if not given.", min=0.1)
+    ] = None,
+    resume: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Go on with this replay.", min=1)
+    ] = None,
+    cancel: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="End this replay for good.", min=1)
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -157,7 +190,13 @@ def replay(  # noqa: PLR0913 — each is a choice of the caller
     words = [sys.executable, "-m", "sluice.replay"]
     words += [tier] if tier is not None else []
     words += ["--quarantine"] if quarantine else []
-    for option, value in (("--from", begin), ("--to", end), ("--rate", rate), ("--resume", resume), ("--cancel", cancel)):
+    for option, value in (
+        ("--from", begin),
+        ("--to", end),
+        ("--rate", rate),
+        ("--resume", resume),
+        ("--cancel", cancel),
+    ):
         words += [option, str(value)] if value is not None else []
     words += ["--dry-run"] if dry_run else []
     words += ["--json"] if as_json else []
@@ -176,7 +215,14 @@ def skip(
 
     It stands still until this is asked for. `sluice audit` tells the records as lost, `sluice trail` who has skipped them.
     """
-    words = [sys.executable, "-m", "sluice.commands.skip", tier, *["--dry-run"] * dry_run, *["--json"] * as_json]
+    words = [
+        sys.executable,
+        "-m",
+        "sluice.commands.skip",
+        tier,
+        *["--dry-run"] * dry_run,
+        *["--json"] * as_json,
+    ]
     os.execvp(words[0], words)  # noqa: S606 - it becomes the other
 
 
@@ -198,7 +244,14 @@ def simulate(
     measure(hosts, slots, as_json=as_json)
 
 
-for command in (commands.up, commands.down, commands.clean, commands.doctor, commands.endpoints, commands.logs):
+for command in (
+    commands.up,
+    commands.down,
+    commands.clean,
+    commands.doctor,
+    commands.endpoints,
+    commands.logs,
+):
     app.command()(command)
 for part in (lists.app, changes.app, serving.app):
     app.add_typer(part)

@@ -22,8 +22,26 @@ DRIVER = Quantum(cpu=0.5, memory=800, threads=1, disk=2048)
 
 PIPELINE = Pipeline(
     tiers=(
-        Tier("entry", Kind.ENTRY, (RAW,), checked, outputs=(HITS,), mode=Mode.REALTIME, quantum=TO_THE_WORLD, driver=DRIVER),
-        Tier("enrich", Kind.PROCESSING, (HITS,), with_campaign, outputs=(ENRICHED,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+        Tier(
+            "entry",
+            Kind.ENTRY,
+            (RAW,),
+            checked,
+            outputs=(HITS,),
+            mode=Mode.REALTIME,
+            quantum=TO_THE_WORLD,
+            driver=DRIVER,
+        ),
+        Tier(
+            "enrich",
+            Kind.PROCESSING,
+            (HITS,),
+            with_campaign,
+            outputs=(ENRICHED,),
+            mode=Mode.REALTIME,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
         Tier(
             "counts",
             Kind.PROCESSING,

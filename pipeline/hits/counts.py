@@ -13,7 +13,13 @@ WINDOW_MS = 10_000
 
 CAMPAIGN_COUNTS = Totals(
     "campaign_counts",
-    {"campaign": "text", "window_start": "timestamptz", "views": "bigint", "clicks": "bigint", "buys": "bigint"},
+    {
+        "campaign": "text",
+        "window_start": "timestamptz",
+        "views": "bigint",
+        "clicks": "bigint",
+        "buys": "bigint",
+    },
     key=("campaign", "window_start"),
     counted=("views", "clicks", "buys"),
 )

@@ -23,4 +23,6 @@ def with_campaign(hits: "DataFrame") -> "DataFrame":
     """Add the campaign; an ad that nobody booked belongs to `unknown`."""
     booked = hits.sparkSession.createDataFrame(campaigns())
     joined = hits.join(F.broadcast(booked), "ad", "left")
-    return joined.select("id", "user", "ad", "kind", "at", F.coalesce("campaign", F.lit(UNKNOWN)).alias("campaign"), "lineage")
+    return joined.select(
+        "id", "user", "ad", "kind", "at", F.coalesce("campaign", F.lit(UNKNOWN)).alias("campaign"), "lineage"
+    )

@@ -32,17 +32,32 @@ def checked(raw: "DataFrame") -> "DataFrame":
 
 def _reason() -> "Column":
     shape = F.col("shape")
-    reason = F.when(F.col("bytes") > LARGEST, F.concat(F.lit(f"oversized: at most {LARGEST} bytes, this has "), F.col("bytes")))
+    reason = F.when(
+        F.col("bytes") > LARGEST,
+        F.concat(F.lit(f"oversized: at most {LARGEST} bytes, this has "), F.col("bytes")),
+    )
     reason = reason.when(shape.isNull(), F.lit("broken JSON"))
-    reason = reason.when(~shape.startswith("OBJECT<"), F.concat(F.lit("not a JSON object but "), F.lower(shape)))
+    reason = reason.when(
+        ~shape.startswith("OBJECT<"), F.concat(F.lit("not a JSON object but "), F.lower(shape))
+    )
     for name in TEXTS:
-        reason = reason.when(~_has(name, "STRING") | F.col(name).isNull(), F.lit(f"wrong type: {name} must be text"))
-    reason = reason.when(~_has("at", "BIGINT") | F.col("at").isNull(), F.lit("wrong type: at must be a whole number of milliseconds"))
+        reason = reason.when(
+            ~_has(name, "STRING") | F.col(name).isNull(), F.lit(f"wrong type: {name} must be text")
+        )
+    reason = reason.when(
+        ~_has("at", "BIGINT") | F.col("at").isNull(),
+        F.lit("wrong type: at must be a whole number of milliseconds"),
+    )
     reason = reason.when(F.col("at") < 0, F.lit("at is before 1970"))
-    reason = reason.when(~F.col("kind").isin(*KINDS), F.concat(F.lit("unknown kind: "), F.substring("kind", 1, 40)))
+    reason = reason.when(
+        ~F.col("kind").isin(*KINDS), F.concat(F.lit("unknown kind: "), F.substring("kind", 1, 40))
+    )
     # against the time of arrival, not now: a replay has to get the same answer
-    return reason.when(F.col("at") > F.col("lineage.t0").cast("bigint") + AHEAD_MS, F.lit("at is more than 1 hour in the future"))
+    return reason.when(
+        F.col("at") > F.col("lineage.t0").cast("bigint") + AHEAD_MS,
+        F.lit("at is more than 1 hour in the future"),
+    )
 
 
 def _has(name: str, kind: str) -> "Column":
-    return F.coalesce(F.col("shape").rlike(rf"[<\s]{name}: {kind}[,>]"), F.lit(False))  # noqa: FBT003 — Spark has no keyword
+    return F.coalesce(F.col("shape").rlike(rf"[<\s]{name}: {kind}[,>]"), F.lit(False))

@@ -77,7 +77,9 @@ def feed(  # noqa: PLR0913 — each is a choice of the caller
         if error is not None:
             failures.append(error)
 
-    producer = Producer({**brokers(kafka).client, "acks": "all", "enable.idempotence": True, "linger.ms": 20, "log_level": 2})
+    producer = Producer(
+        {**brokers(kafka).client, "acks": "all", "enable.idempotence": True, "linger.ms": 20, "log_level": 2}
+    )
     begun = time.monotonic()
     sent = 0
     while (count is None or sent < count) and not stopped():
@@ -100,7 +102,9 @@ def feed(  # noqa: PLR0913 — each is a choice of the caller
 
 def main(arguments: list[str] | None = None) -> int:
     """Feed until the count is reached or Ctrl-C."""
-    parser = argparse.ArgumentParser(prog="python -m hits.feed", description="Feed numbered hits into the pipeline.")
+    parser = argparse.ArgumentParser(
+        prog="python -m hits.feed", description="Feed numbered hits into the pipeline."
+    )
     parser.add_argument("--rate", type=float, required=True, help="hits per second")
     parser.add_argument("--count", type=int, help="stop after so many; without it, at Ctrl-C")
     parser.add_argument("--first", type=int, help="number of the first hit; without it, taken from the clock")
@@ -112,7 +116,13 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
-        fed = feed(endpoints.load().kafka_as(User.OUTSIDE), chosen.rate, count=chosen.count, first=chosen.first, stopped=stop.is_set)
+        fed = feed(
+            endpoints.load().kafka_as(User.OUTSIDE),
+            chosen.rate,
+            count=chosen.count,
+            first=chosen.first,
+            stopped=stop.is_set,
+        )
     except (FileNotFoundError, endpoints.EndpointsError, KafkaException) as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -31,7 +31,10 @@ def write(postgres: str, rows: list[tuple[Any, ...]]) -> None:
     """Replace the days that the rows speak of, in one transaction."""
     with psycopg.connect(postgres, connect_timeout=10) as connection, connection.cursor() as cursor:
         cursor.execute("DELETE FROM campaign_daily WHERE day = ANY(%s)", (sorted({row[0] for row in rows}),))
-        cursor.executemany("INSERT INTO campaign_daily (day, campaign, views, clicks, buys) VALUES (%s, %s, %s, %s, %s)", rows)
+        cursor.executemany(
+            "INSERT INTO campaign_daily (day, campaign, views, clicks, buys) VALUES (%s, %s, %s, %s, %s)",
+            rows,
+        )
 
 
 def main() -> int:
@@ -39,9 +42,15 @@ def main() -> int:
     where = endpoints.load()
     archive = where.home / "archive" / "hits"
     if not any(archive.glob("hour=*/*.parquet")):
-        sys.stdout.write(f"{archive}: nothing is archived yet, so there is nothing to report; campaign_daily stays as it is\n")
+        sys.stdout.write(
+            f"{archive}: nothing is archived yet, so there is nothing to report; campaign_daily stays as it is\n"
+        )
         return 0
-    session = SparkSession.builder.appName("nightly_report").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    session = (
+        SparkSession.builder.appName("nightly_report")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
     try:
         rows = [tuple(row) for row in per_day(session.read.parquet(f"file://{archive}")).collect()]
     finally:

@@ -19,4 +19,6 @@ DELIVERED = Once(
 
 def deliverable(hits: "DataFrame") -> "DataFrame":
     """Give the columns their final types."""
-    return hits.select("id", "user", "ad", "campaign", "kind", F.timestamp_millis("at").alias("at"), "lineage")
+    return hits.select(
+        "id", "user", "ad", "campaign", "kind", F.timestamp_millis("at").alias("at"), "lineage"
+    )

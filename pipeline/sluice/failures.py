@@ -46,7 +46,10 @@ def _short(text: str) -> str:
     kept = [
         line
         for line in lines
-        if line.strip() and not line.lstrip().startswith(("at ", "... ", "JVM stacktrace", "== SQL", "Caused by: org.apache.spark.api"))
+        if line.strip()
+        and not line.lstrip().startswith(
+            ("at ", "... ", "JVM stacktrace", "== SQL", "Caused by: org.apache.spark.api")
+        )
     ]
     return "\n".join(line[:WIDTH] for line in kept[:LINES])
 
@@ -74,4 +77,8 @@ def meaning(text: str) -> str:
 
 def lacks_room(error: BaseException) -> bool:
     """Tell whether something failed because a disk is full: that is no failure of the tier's. Pure."""
-    return isinstance(error, NoRoomError) or getattr(error, "errno", None) in FULL or any(words in str(error) for words in SPARKS_WORDS)
+    return (
+        isinstance(error, NoRoomError)
+        or getattr(error, "errno", None) in FULL
+        or any(words in str(error) for words in SPARKS_WORDS)
+    )

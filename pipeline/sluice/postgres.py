@@ -22,15 +22,25 @@ LOCK_SECONDS = 10
 
 def connect(postgres: str) -> psycopg.Connection[Any]:
     """Connect; each statement is a transaction of its own, unless one is begun."""
-    address = make_conninfo(postgres, connect_timeout=CONNECT_SECONDS, tcp_user_timeout=UNANSWERED_MS, **PROBED)
+    address = make_conninfo(
+        postgres, connect_timeout=CONNECT_SECONDS, tcp_user_timeout=UNANSWERED_MS, **PROBED
+    )
     connection = psycopg.connect(address, autocommit=True)
-    settings = {f"tcp_{name}": value for name, value in PROBED.items()} | {"lock_timeout": LOCK_SECONDS * 1000}
-    settings["idle_in_transaction_session_timeout"] = 0  # a service may take long to answer within one; a dead end is known by the probes
+    settings = {f"tcp_{name}": value for name, value in PROBED.items()} | {
+        "lock_timeout": LOCK_SECONDS * 1000
+    }
+    settings["idle_in_transaction_session_timeout"] = (
+        0  # a service may take long to answer within one; a dead end is known by the probes
+    )
     connection.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()).encode())
     return connection
 
 
-AWAY = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.IdleInTransactionSessionTimeout)
+AWAY = (
+    psycopg.OperationalError,
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
 """What PostgreSQL says when it cannot be used now: also while another server takes over and is read-only still."""
 
 
@@ -38,7 +48,12 @@ def index(name: str, table: str, what: str) -> sql.Composed:
     """Return the statement that makes an index where its schema has none: CREATE INDEX waits for all who write, even where there is one."""
     return sql.SQL(
         "DO $$ BEGIN IF to_regclass(quote_ident(current_schema()) || '.' || {}) IS NULL THEN CREATE INDEX {} ON {} {}; END IF; END $$"
-    ).format(sql.Literal(sql.Identifier(name).as_string()), sql.Identifier(name), sql.Identifier(table), sql.SQL(what))
+    ).format(
+        sql.Literal(sql.Identifier(name).as_string()),
+        sql.Identifier(name),
+        sql.Identifier(table),
+        sql.SQL(what),
+    )
 
 
 @dataclass

@@ -76,7 +76,9 @@ def digest(code: Path) -> str:
 def known(home: Path) -> list[Release]:
     """Return the releases that are kept, the oldest first; a folder that is not called as its release is none."""
     files = [path for path in folder(home).glob(f"r*/{SAID}") if NAME.fullmatch(path.parent.name)]
-    kept = ((path.parent.name, Release.model_validate_json(path.read_text(), extra="allow")) for path in files)
+    kept = (
+        (path.parent.name, Release.model_validate_json(path.read_text(), extra="allow")) for path in files
+    )
     return sorted((release for name, release in kept if name == release.name), key=lambda each: each.number)
 
 
@@ -90,7 +92,11 @@ def _of(there: Iterable[Release], module: str, hashed: str) -> Release | None:
 
 
 def keep(
-    home: Path, module: str, now: float, shapes: Callable[[], dict[TierName, TierShape]], checked: str | None = None
+    home: Path,
+    module: str,
+    now: float,
+    shapes: Callable[[], dict[TierName, TierShape]],
+    checked: str | None = None,
 ) -> tuple[Release, bool]:
     """Return the release of the code as it is now, and whether it is a new one; `shapes` is asked only then.
 
@@ -105,7 +111,9 @@ def keep(
         sync(folder(home))  # whoever published it may have died before syncing
         return found, False
     number = max((release.number for release in there), default=0) + 1
-    release = Release(name=name_of(number, hashed), module=module, digest=hashed, published_at=now, tiers=shapes())
+    release = Release(
+        name=name_of(number, hashed), module=module, digest=hashed, published_at=now, tiers=shapes()
+    )
     make_folders(folder(home))
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder(home)))
     try:
@@ -133,7 +141,10 @@ def keep(
 def _intact(home: Path, release: Release) -> bool:
     """Tell whether the copy is still what its release says."""
     try:
-        return is_named(release.name, release.digest) and digest(_code_of(place(home, release.name))) == release.digest
+        return (
+            is_named(release.name, release.digest)
+            and digest(_code_of(place(home, release.name))) == release.digest
+        )
     except (OSError, StopIteration):
         return False
 
@@ -204,7 +215,9 @@ def _own_copy(code: Path) -> Path:
 def _import(module: str, code: Path) -> ModuleType:
     package = code.is_dir()
     spec = spec_from_file_location(
-        module, code / "__init__.py" if package else code, submodule_search_locations=[str(code)] if package else None
+        module,
+        code / "__init__.py" if package else code,
+        submodule_search_locations=[str(code)] if package else None,
     )
     assert spec is not None  # noqa: S101 — both are Python files
     assert spec.loader is not None  # noqa: S101

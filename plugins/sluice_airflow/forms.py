@@ -50,19 +50,37 @@ def host() -> Param:
 
 def tenant() -> Param:
     """Ask for a tier, or batch."""
-    return Param(NOTSET, type="string", title="Tier", enum=[*tiers(), BATCH], description="The tier to change, or batch.")
+    return Param(
+        NOTSET,
+        type="string",
+        title="Tier",
+        enum=[*tiers(), BATCH],
+        description="The tier to change, or batch.",
+    )
 
 
 def tier(default: str | None = None) -> Param:
     """Ask for a tier of the pipeline."""
     names = list(tiers())
-    return Param(default if default in names else NOTSET, type="string", title="Tier", enum=names, description="The tier to change.")
+    return Param(
+        default if default in names else NOTSET,
+        type="string",
+        title="Tier",
+        enum=names,
+        description="The tier to change.",
+    )
 
 
 def one_tier() -> Param:
     """Ask for a tier, or for none, which means all."""
     names = [*tiers(), None]
-    return Param(None, type=["null", "string"], title="Tier", enum=names, description="One tier alone; if not given, all of them.")
+    return Param(
+        None,
+        type=["null", "string"],
+        title="Tier",
+        enum=names,
+        description="One tier alone; if not given, all of them.",
+    )
 
 
 def workers() -> Param:
@@ -83,7 +101,9 @@ def to() -> Param:
     places = [place.name for place in known.hosts]
     places += [f"zone:{zone}" for zone in sorted({place.zone for place in known.hosts})]
     places += [f"rack:{rack}" for rack in sorted({place.rack for place in known.hosts if place.rack})]
-    places += [f"label:{label}" for label in sorted({label for place in known.hosts for label in place.labels})]
+    places += [
+        f"label:{label}" for label in sorted({label for place in known.hosts for label in place.labels})
+    ]
     return Param(
         NOTSET,
         type="string",
@@ -122,7 +142,12 @@ _AMOUNT = r"[0-9]+(\.[0-9]+)?%?"
 
 def amount() -> Param:
     """Ask for a number of quanta, or a part of the cluster."""
-    return _amount(NOTSET, "k", f"^{_AMOUNT}$", "Workers, each of one quantum; or per cent of the quanta that the hosts hold.")
+    return _amount(
+        NOTSET,
+        "k",
+        f"^{_AMOUNT}$",
+        "Workers, each of one quantum; or per cent of the quanta that the hosts hold.",
+    )
 
 
 def minimum() -> Param:
@@ -187,12 +212,18 @@ def until() -> Param:
 def schedule(shift: str) -> CronTriggerTimetable | None:
     """Return when a shift begins; None when the site file has no such shift, which leaves the runbook to people."""
     configured = the_site().shifts.get(shift)
-    return None if configured is None else CronTriggerTimetable(configured.schedule, timezone=configured.timezone)
+    return (
+        None
+        if configured is None
+        else CronTriggerTimetable(configured.schedule, timezone=configured.timezone)
+    )
 
 
 def shift_since(shift: str, due: datetime, now: datetime) -> str | None:
     """Name another shift whose hour has come since this one's, which was due then; None when there is none."""
-    return next((name for name, other in the_site().shifts.items() if name != shift and other.last(now) > due), None)
+    return next(
+        (name for name, other in the_site().shifts.items() if name != shift and other.last(now) > due), None
+    )
 
 
 def everywhere() -> dict[str, Param]:
@@ -206,5 +237,10 @@ def everywhere() -> dict[str, Param]:
             maximum=86400,
             description="Seconds that the whole run may take. What is not done by then is aborted, to a running pipeline.",
         ),
-        "dry_run": Param(False, type="boolean", title="Dry run", description="Show the plan, and move nothing."),  # noqa: FBT003
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description="Show the plan, and move nothing.",
+        ),
     }

@@ -107,9 +107,13 @@ def carry_out(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: st
     finish(tasks, {"kind": kind.value, **fields})
 
 
-def finish(tasks: Sequence[BaseOperator], change: dict[str, str], aborts: Sequence[BaseOperator] | None = None) -> None:
+def finish(
+    tasks: Sequence[BaseOperator], change: dict[str, str], aborts: Sequence[BaseOperator] | None = None
+) -> None:
     """Add the end, and the abort of `aborts` (all tasks, if not said)."""
-    abort = AbortOperator(task_id="abort", change=change, trigger_rule=TriggerRule.ONE_FAILED, on_failure_callback=ABORT_FAILED)
+    abort = AbortOperator(
+        task_id="abort", change=change, trigger_rule=TriggerRule.ONE_FAILED, on_failure_callback=ABORT_FAILED
+    )
     list(tasks if aborts is None else aborts) >> abort
     _end(tasks)
 

@@ -23,8 +23,35 @@ def same(records: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     (
-        Tier("first", Kind.ENTRY, (RAW,), parsed, outputs=(ONE,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
-        Tier("second", Kind.PROCESSING, (ONE,), same, outputs=(TWO,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
-        Tier("third", Kind.PROCESSING, (TWO,), same, outputs=(THREE,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+        Tier(
+            "first",
+            Kind.ENTRY,
+            (RAW,),
+            parsed,
+            outputs=(ONE,),
+            mode=Mode.REALTIME,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier(
+            "second",
+            Kind.PROCESSING,
+            (ONE,),
+            same,
+            outputs=(TWO,),
+            mode=Mode.REALTIME,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier(
+            "third",
+            Kind.PROCESSING,
+            (TWO,),
+            same,
+            outputs=(THREE,),
+            mode=Mode.REALTIME,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
     )
 )

@@ -27,4 +27,4 @@ def keep(name: str, results: dict[str, Any]) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     text = json.dumps(results, indent=1)
     (RESULTS / f"{name}.json").write_text(text)
-    print(text)  # noqa: T201
+    print(text)

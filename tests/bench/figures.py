@@ -56,7 +56,9 @@ def disturbance(arrivals: Sequence[Arrival], sent: int, begun: float, over: floa
     first = first_of_each(arrivals)
     return {
         "gap_seconds": round(widest((arrival.at for arrival in first), begun, over), 3),
-        "most_waited_seconds": round(max((each.at - each.due for each in first if begun - 1 <= each.due <= over), default=0.0), 3),
+        "most_waited_seconds": round(
+            max((each.at - each.due for each in first if begun - 1 <= each.due <= over), default=0.0), 3
+        ),
         "sent": sent,
         "lost": sent - len(first),
         "twice": len(arrivals) - len(first),

@@ -26,7 +26,10 @@ LATE_SECONDS = 1.0
 def ends(kafka: str, stream: str) -> dict[int, int]:
     """Return where each partition ends."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "bench"})
-    found = {number: consumer.get_watermark_offsets(TopicPartition(stream, number), timeout=20)[1] for number in PARTITIONS}
+    found = {
+        number: consumer.get_watermark_offsets(TopicPartition(stream, number), timeout=20)[1]
+        for number in PARTITIONS
+    }
     consumer.close()
     return found
 
@@ -34,14 +37,19 @@ def ends(kafka: str, stream: str) -> dict[int, int]:
 def load(kafka: str, rate: int, seconds: float) -> "subprocess.Popen[str]":
     """Start the load, which prints how many records were sent when it is over, or has got SIGINT."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.load", kafka, str(rate), str(seconds)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "tests.bench.load", kafka, str(rate), str(seconds)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 
 class Flow:
     """Load and meter, from `with` on until `end` or `wait`."""
 
-    def __init__(self, kafka: str, rate: int, seconds: float = 3600.0, new: Callable[[Message], bool] = lambda _: True) -> None:
+    def __init__(
+        self, kafka: str, rate: int, seconds: float = 3600.0, new: Callable[[Message], bool] = lambda _: True
+    ) -> None:
         self._kafka = kafka
         self._rate = rate
         self._seconds = seconds
@@ -57,7 +65,9 @@ class Flow:
         self._load = load(self._kafka, self._rate, self._seconds)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._over.set()
         self._thread.join()
         with self._load:  # waits, and closes its output
@@ -65,7 +75,12 @@ class Flow:
 
     def _read(self) -> None:
         """Poll record by record: a call for several waits for several."""
-        settings = {"bootstrap.servers": self._kafka, "group.id": "bench", "fetch.wait.max.ms": 5, "fetch.min.bytes": 1}
+        settings = {
+            "bootstrap.servers": self._kafka,
+            "group.id": "bench",
+            "fetch.wait.max.ms": 5,
+            "fetch.min.bytes": 1,
+        }
         consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 2})
         consumer.assign([TopicPartition("three", number, offset) for number, offset in self._begins.items()])
         while not self._over.is_set():

@@ -16,7 +16,15 @@ def main() -> int:
     kafka, rate, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
     ended: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: ended.append(number))
-    producer = Producer({"bootstrap.servers": kafka, "acks": "all", "enable.idempotence": True, "linger.ms": 0, "log_level": 2})
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "log_level": 2,
+        }
+    )
     partitions = len(producer.list_topics("raw", timeout=10).topics["raw"].partitions)
     time.sleep(1.0)  # until it is connected: that is not the chain's time
     begun, sent = time.time_ns(), 0
@@ -25,7 +33,11 @@ def main() -> int:
         now = time.time_ns()
         while begun + sent * step <= now and sent < rate * seconds:
             try:
-                producer.produce("raw", value=f'{{"id": {sent}, "sent": {int(begun + sent * step)}}}', partition=sent % partitions)
+                producer.produce(
+                    "raw",
+                    value=f'{{"id": {sent}, "sent": {int(begun + sent * step)}}}',
+                    partition=sent % partitions,
+                )
             except BufferError:  # the broker takes no more: this one is late
                 break
             sent += 1

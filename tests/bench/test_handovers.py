@@ -29,7 +29,9 @@ STREAM_P95 = 0.1
 SINK_P95 = 0.5
 KILLED_HOT = 0.3
 KILLED_WARM = 2.0
-COMMITS = "select extract(epoch from at)::float8, incarnation from ledger where tier = 'outbound' order by batch"
+COMMITS = (
+    "select extract(epoch from at)::float8, incarnation from ledger where tier = 'outbound' order by batch"
+)
 
 
 def move(lab: Lab, tier: str, number: int) -> tuple[float, float]:
@@ -107,19 +109,35 @@ def test_hand_overs_and_kills_in_a_row(flowing: Lab) -> None:
 
     times, commits = put_out(lab, "hits"), lab.ask(COMMITS)
     committed = [at for at, _ in commits]
-    pairs = [(after - before, other != number) for (before, number), (after, other) in pairwise(commits) if other <= MOVES + 1]
+    pairs = [
+        (after - before, other != number)
+        for (before, number), (after, other) in pairwise(commits)
+        if other <= MOVES + 1
+    ]
     results = {
         "moves": MOVES,
         "rate": RATE,
         "fed": fed,
-        "entry": {"gap": figures([widest(times, *window) for window in windows]), "steady": figures([widest(times, *at) for at in quiet])},
-        "entry, hot, killed": {"kills": KILLS, "gap": figures([widest(times, *window) for window in killed_hot])},
-        "entry, warm, killed": {"kills": KILLS, "gap": figures([widest(times, *window) for window in killed_warm])},
+        "entry": {
+            "gap": figures([widest(times, *window) for window in windows]),
+            "steady": figures([widest(times, *at) for at in quiet]),
+        },
+        "entry, hot, killed": {
+            "kills": KILLS,
+            "gap": figures([widest(times, *window) for window in killed_hot]),
+        },
+        "entry, warm, killed": {
+            "kills": KILLS,
+            "gap": figures([widest(times, *window) for window in killed_warm]),
+        },
         "outbound": {
             "gap": figures([gap for gap, handed in pairs if handed]),
             "between_batches": figures([gap for gap, handed in pairs if not handed]),
         },
-        "outbound, warm, killed": {"kills": KILLS, "gap": figures([widest(committed, *window) for window in killed_sink])},
+        "outbound, warm, killed": {
+            "kills": KILLS,
+            "gap": figures([widest(committed, *window) for window in killed_sink]),
+        },
     }
     keep("handovers", results)
     assert results["outbound"]["gap"]["p95"] <= SINK_P95

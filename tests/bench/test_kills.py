@@ -47,7 +47,9 @@ class Tiers:
 def archived(lab: Lab) -> tuple[int, int]:
     """Return how many rows the archive's files have, and how many different ones."""
     files = (lab.where.home / "archive").rglob("*.parquet")
-    found = [name for file in files for name in pq.ParquetFile(file).read(columns=["id"]).column("id").to_pylist()]
+    found = [
+        name for file in files for name in pq.ParquetFile(file).read(columns=["id"]).column("id").to_pylist()
+    ]
     return len(found), len(set(found))
 
 
@@ -73,10 +75,25 @@ def test_random_kills(flowing: Lab) -> None:
         return lab.delivered()[0] >= fed
 
     until("everything is delivered", all_there, 1200)
-    keep("kills", {"seed": seed, "kills": len(killed), "rate": RATE, "fed": fed, "seconds": round(seconds), "incarnations": tiers.now})
+    keep(
+        "kills",
+        {
+            "seed": seed,
+            "kills": len(killed),
+            "rate": RATE,
+            "fed": fed,
+            "seconds": round(seconds),
+            "incarnations": tiers.now,
+        },
+    )
     assert lab.delivered() == (fed, fed)
-    assert lab.ask("select max(substring(id from 5)::bigint), min(substring(id from 5)::bigint) from delivered") == [(fed, 1)]
-    until("the counts agree", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)])
+    assert lab.ask(
+        "select max(substring(id from 5)::bigint), min(substring(id from 5)::bigint) from delivered"
+    ) == [(fed, 1)]
+    until(
+        "the counts agree",
+        lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)],
+    )
     assert lab.ask("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [(0,)]
     assert lab.ask(DISORDER) == [(0,)]
     until("the archive has all of it", lambda: archived(lab)[0] >= fed, 300)

@@ -67,7 +67,9 @@ class Bench:
     def keep(self, question: str, results: dict[str, object]) -> None:
         keep(f"peers-{question}-{self.name}-{self.turn}", {"system": self.name, "turn": self.turn, **results})
 
-    def flow(self, rate: int, seconds: float = 3600.0, new: Callable[[Message], bool] = lambda _: True) -> Flow:
+    def flow(
+        self, rate: int, seconds: float = 3600.0, new: Callable[[Message], bool] = lambda _: True
+    ) -> Flow:
         return Flow(self.kafka, rate, seconds, new)
 
 

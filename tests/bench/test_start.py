@@ -44,7 +44,9 @@ def parts(lab: Lab, tier: str, number: int) -> dict[str, float]:
     launched = psutil.Process(lab.driver(tier, number).pid).create_time()
     known = report.history[0][1] - launched
     found = {
-        name: round(known + float(said[1]), 2) for name, said in ((name, re.search(form, log)) for name, form in PARTS.items()) if said
+        name: round(known + float(said[1]), 2)
+        for name, said in ((name, re.search(form, log)) for name, form in PARTS.items())
+        if said
     }
     running = next(at for state, at in report.history if state == "running")
     return {"knows what it is": round(known, 2), **found, "runs": round(running - launched, 2)}
@@ -82,8 +84,14 @@ def test_cold_starts_and_idleness(flowing: Lab) -> None:
     results: dict[str, Any] = {
         "starts": STARTS,
         "rate": RATE,
-        "entry": {"kill to output": figures([widest(times, *window) for window in windows["entry"]]), "parts": told["entry"]},
-        "outbound": {"kill to output": figures([widest(commits, *window) for window in windows["outbound"]]), "parts": told["outbound"]},
+        "entry": {
+            "kill to output": figures([widest(times, *window) for window in windows["entry"]]),
+            "parts": told["entry"],
+        },
+        "outbound": {
+            "kill to output": figures([widest(commits, *window) for window in windows["outbound"]]),
+            "parts": told["outbound"],
+        },
         "idle realtime tier, cores": round(idle, 3),
     }
     keep("start", results)

@@ -30,7 +30,7 @@ def live() -> Iterator[Live]:
     """Bring the platform up; take it down at the end, whatever happened."""
     platform = Live(home=HOME, env=child_environment(HOME, PORT_BASE) | {"SLUICE_SITE": str(by_day())})
     try:
-        print(platform.sluice("up", seconds=900).stdout)  # noqa: T201 — where the time went
+        print(platform.sluice("up", seconds=900).stdout)
         platform.endpoints = platform.ask("endpoints")
         yield platform
     finally:

@@ -51,7 +51,9 @@ class Live:
 
     @property
     def layout(self) -> Layout:
-        return Layout(home=self.home, ports=Ports.above(int(self.env["SLUICE_PORT_BASE"])), site=ROOT / "site.yaml")
+        return Layout(
+            home=self.home, ports=Ports.above(int(self.env["SLUICE_PORT_BASE"])), site=ROOT / "site.yaml"
+        )
 
     @property
     def kafka(self) -> dict[str, Any]:
@@ -60,10 +62,14 @@ class Live:
 
     # -- the CLI
 
-    def sluice(self, *words: str, seconds: float = PATIENCE, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def sluice(
+        self, *words: str, seconds: float = PATIENCE, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         """Run `sluice WORDS` as a user would."""
         command = [str(Path(sys.executable).with_name("sluice")), *words]
-        done = subprocess.run(command, env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
+        done = subprocess.run(
+            command, env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False
+        )
         if check and done.returncode != 0:
             message = f"{' '.join(words)} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
             raise AssertionError(message)
@@ -83,7 +89,9 @@ class Live:
         """Tell whether every tier runs with all its workers."""
         tiers = self.tiers()
         return bool(tiers) and all(
-            tier["state"] == "running" and tier["workers"] and all(worker["state"] == "active" for worker in tier["workers"])
+            tier["state"] == "running"
+            and tier["workers"]
+            and all(worker["state"] == "active" for worker in tier["workers"])
             for tier in tiers.values()
         )
 
@@ -108,12 +116,16 @@ class Live:
     def session(self, user: str, password: str) -> Callable[..., Any]:
         """Log in; return what calls the API as that user."""
         url = self.endpoints["airflow"]["url"]
-        token = self._http("POST", f"{url}/auth/token", {"username": user, "password": password}, "")["access_token"]
+        token = self._http("POST", f"{url}/auth/token", {"username": user, "password": password}, "")[
+            "access_token"
+        ]
         return lambda method, path, body=None: self._http(method, f"{url}/api/v2{path}", body, token)
 
     @staticmethod
     def _http(method: str, url: str, body: Any, token: str) -> Any:
-        request = urllib.request.Request(url, method=method, data=None if body is None else json.dumps(body).encode())
+        request = urllib.request.Request(
+            url, method=method, data=None if body is None else json.dumps(body).encode()
+        )
         request.add_header("Content-Type", "application/json")
         if token:
             request.add_header("Authorization", f"Bearer {token}")
@@ -135,7 +147,10 @@ class Live:
 
     def runs(self, dag: str) -> dict[str, str]:
         """Return the states of a runbook's runs, by their ids."""
-        return {run["dag_run_id"]: run["state"] for run in self.rest("GET", f"/dags/{dag}/dagRuns?limit=1000")["dag_runs"]}
+        return {
+            run["dag_run_id"]: run["state"]
+            for run in self.rest("GET", f"/dags/{dag}/dagRuns?limit=1000")["dag_runs"]
+        }
 
     def steps(self, dag: str, run: str) -> dict[str, str | None]:
         answer = self.rest("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")
@@ -143,21 +158,35 @@ class Live:
 
     def finish(self, dag: str, run: str) -> str:
         """Wait for a run's end and return how it ended."""
-        return str(until(f"{dag} ends", RUN_SECONDS, lambda: (state := self.state(dag, run)) in {"success", "failed"} and state, every=1.0))
+        return str(
+            until(
+                f"{dag} ends",
+                RUN_SECONDS,
+                lambda: (state := self.state(dag, run)) in {"success", "failed"} and state,
+                every=1.0,
+            )
+        )
 
     def run(self, dag: str, **conf: Any) -> None:
         """Trigger a runbook and see it succeed."""
         run = self.trigger(dag, **conf)
         state = self.finish(dag, run)
-        assert state == "success", f"{dag} {conf} ended {state}: {self.steps(dag, run)}\n{self.log_of_failed(dag, run)}"
+        assert state == "success", (
+            f"{dag} {conf} ended {state}: {self.steps(dag, run)}\n{self.log_of_failed(dag, run)}"
+        )
 
     def log_of_failed(self, dag: str, run: str) -> str:
         """Return the last lines of the failed tasks' logs, for the test's message."""
         lines = []
         for task, state in self.steps(dag, run).items():
             if state in {"failed", "upstream_failed"}:
-                folder = self.home / "airflow" / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}"
-                lines += [f"--- {path}\n" + path.read_text(errors="replace")[-2500:] for path in sorted(folder.glob("*.log"))]
+                folder = (
+                    self.home / "airflow" / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}"
+                )
+                lines += [
+                    f"--- {path}\n" + path.read_text(errors="replace")[-2500:]
+                    for path in sorted(folder.glob("*.log"))
+                ]
         return "\n".join(lines)
 
     # -- PostgreSQL
@@ -198,7 +227,9 @@ class Live:
         for process in psutil.process_iter():
             try:
                 environment = process.environ()
-                if environment.get("SLUICE_SERVICE") != name or environment.get("SLUICE_HOME") != str(self.home):
+                if environment.get("SLUICE_SERVICE") != name or environment.get("SLUICE_HOME") != str(
+                    self.home
+                ):
                     continue
                 if any("supervisord" in word for word in process.parent().cmdline()):
                     return process.pid

@@ -35,7 +35,11 @@ class Stream:
         self._consumer = Consumer({**live.kafka, "group.id": f"oracle-{topic}-{time.time_ns()}", **quietly})
         partitions = self._consumer.list_topics(topic, timeout=20).topics[topic].partitions
         ends = [
-            TopicPartition(topic, number, self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[1])
+            TopicPartition(
+                topic,
+                number,
+                self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[1],
+            )
             for number in partitions
         ]
         self._consumer.assign(ends)
@@ -92,11 +96,15 @@ class Load:
         self._mine = (before, self.hits.start, self.hits.stop - 1)
         words = ["feed", "--rate", str(self.rate), "--first", str(self.hits.start), "--json"]
         command = [str(Path(sys.executable).with_name("sluice")), *words]
-        self._process = subprocess.Popen(command, env=self.live.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, env=self.live.env, cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
         until("the feed's first hit", PATIENCE, lambda: self.raw.first_seen, every=0.1)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self._process.send_signal(signal.SIGINT)
             said, _ = self._process.communicate(timeout=PATIENCE)
@@ -133,7 +141,11 @@ class Load:
     def has_counted(self) -> bool:
         """Tell whether the counts have as many hits as were delivered, before the counts were asked for."""
         delivered = self.live.rows("select count(*) from delivered")[0][0]
-        return bool(self.live.rows("select coalesce(sum(views + clicks + buys), 0) >= %s from campaign_counts", delivered)[0][0])
+        return bool(
+            self.live.rows(
+                "select coalesce(sum(views + clicks + buys), 0) >= %s from campaign_counts", delivered
+            )[0][0]
+        )
 
     def check(self) -> None:
         """All ids, none twice; and the platform's own audit says the same."""
@@ -147,7 +159,9 @@ class Load:
     def gap(self) -> float:
         """Return the longest time without a new hit in `enriched`, and print it for the record."""
         seconds, began = self.enriched.largest_gap()
-        print(f"largest gap in enriched: {seconds:.3f} s at {began:.1f}; replays seen there: {self.enriched.again}")  # noqa: T201
+        print(
+            f"largest gap in enriched: {seconds:.3f} s at {began:.1f}; replays seen there: {self.enriched.again}"
+        )
         return seconds
 
 

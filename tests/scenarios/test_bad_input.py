@@ -48,7 +48,10 @@ def quarantined(live: Live, since: dict[int, int]) -> dict[str, str]:
 def ends(live: Live, topic: str) -> dict[int, int]:
     consumer = Consumer({**live.kafka, "group.id": "bad-ends"})
     numbers = consumer.list_topics(topic, timeout=20).topics[topic].partitions
-    found = {number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[1] for number in numbers}
+    found = {
+        number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[1]
+        for number in numbers
+    }
     consumer.close()
     return found
 
@@ -60,7 +63,11 @@ def test_bad_records_are_quarantined_with_the_reason_and_good_ones_flow(live: Li
         for value in BAD.values():
             producer.produce("raw", value=value)
         producer.flush(20)
-        reasons = until("every bad record is quarantined", PATIENCE, lambda: len(found := quarantined(live, since)) == len(BAD) and found)
+        reasons = until(
+            "every bad record is quarantined",
+            PATIENCE,
+            lambda: len(found := quarantined(live, since)) == len(BAD) and found,
+        )
         assert all(len(reason) > 5 for reason in reasons.values()), reasons
     load.check()
 

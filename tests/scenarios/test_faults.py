@@ -82,20 +82,29 @@ BARS = {"the driver of a realtime tier": 20.0, "the driver of a batch tier": 20.
 """So soon a tier without a standby puts records out again. Unit: seconds."""
 
 
-@pytest.mark.parametrize("victim", [pytest.param(victim, marks=[] if victim in SOON else LONG) for victim in STEADY])
+@pytest.mark.parametrize(
+    "victim", [pytest.param(victim, marks=[] if victim in SOON else LONG) for victim in STEADY]
+)
 def test_it_is_killed_while_records_flow(live: Live, victim: str) -> None:
-    until("class data is kept, as on a platform that has run for minutes", 2 * PATIENCE, live.keeps_class_data)
+    until(
+        "class data is kept, as on a platform that has run for minutes", 2 * PATIENCE, live.keeps_class_data
+    )
     with Load(live, RATE) as load:
         pid = STEADY[victim](live)
         kill(pid)
         killed = time.monotonic()
-        until(f"{victim} is missed", 10, lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", every=0.1)
+        until(
+            f"{victim} is missed",
+            10,
+            lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie",
+            every=0.1,
+        )
         time.sleep(2)  # what was on its way before is through
         fed = max(load.raw.first_seen)
         is_out = OUTPUT.get(victim, lambda load, fed: load.enriched.has_all(load.raw, fed))
         until("what was fed meanwhile is put out", PATIENCE, lambda: is_out(load, fed), every=0.2)
         seconds = time.monotonic() - killed
-        print(f"{victim}: output again within {seconds:.1f} s")  # noqa: T201
+        print(f"{victim}: output again within {seconds:.1f} s")
         until("the pipeline is whole again", PATIENCE, live.whole)
     load.check()
     assert seconds < BARS.get(victim, PATIENCE)
@@ -111,11 +120,17 @@ def test_an_agent_stands_still_while_records_flow(live: Live) -> None:
         agent.suspend()
         try:
             stopped = time.monotonic()
-            until(f"{host} counts as lost", PATIENCE, lambda: live.hosts()[host]["state"] == "lost", every=0.2)
-            print(f"{host} counts as lost after {time.monotonic() - stopped:.1f} s")  # noqa: T201
+            until(
+                f"{host} counts as lost", PATIENCE, lambda: live.hosts()[host]["state"] == "lost", every=0.2
+            )
+            print(f"{host} counts as lost after {time.monotonic() - stopped:.1f} s")
             ended = {unit for unit, pid in units.items() if not psutil.pid_exists(pid)}
             assert not ended, "units do not need their agent"
-            until("the status says so", PATIENCE, lambda: re.search(rf"\b{host}\b.* lost|lost: .*\b{host}\b", live.sluice("status").stdout))
+            until(
+                "the status says so",
+                PATIENCE,
+                lambda: re.search(rf"\b{host}\b.* lost|lost: .*\b{host}\b", live.sluice("status").stdout),
+            )
             until("entry is moved", PATIENCE, lambda: live.tiers()["entry"]["incarnation"] > owner)
             until("the pipeline is whole elsewhere", PATIENCE, live.whole)
             assert all(host not in live.placed(tier) for tier in live.tiers())
@@ -142,7 +157,9 @@ def test_it_is_killed_in_the_middle_of_a_drain(live: Live, victim: str) -> None:
         host = live.tiers()["entry"]["driver"]["host"]
         pid = MIDWAY[victim](live)
         run = live.trigger("drain_host", host=host)
-        until("the host is cordoned", PATIENCE, lambda: live.hosts()[host]["state"] in {"cordoned", "draining"})
+        until(
+            "the host is cordoned", PATIENCE, lambda: live.hosts()[host]["state"] in {"cordoned", "draining"}
+        )
         kill(pid)
         state = live.finish("drain_host", run)
         until("the pipeline is whole again", PATIENCE, live.whole)
@@ -189,27 +206,39 @@ def test_a_task_is_made_a_zombie_and_tasks_are_cleared_in_the_middle_of_a_drain(
         for process in worker_at_a_task(live):
             process.kill()
         killed = time.monotonic()
-        assert tried(live, run, "prepare") == ("running", 1), "its worker died before it left the waiting to the triggerer"
-        until("the zombie is found, and prepare is tried again", PATIENCE, lambda: tried(live, run, "prepare")[1] == 2)
-        print(f"the zombie was tried again {time.monotonic() - killed:.0f} s after its worker was killed")  # noqa: T201
+        assert tried(live, run, "prepare") == ("running", 1), (
+            "its worker died before it left the waiting to the triggerer"
+        )
+        until(
+            "the zombie is found, and prepare is tried again",
+            PATIENCE,
+            lambda: tried(live, run, "prepare")[1] == 2,
+        )
+        print(f"the zombie was tried again {time.monotonic() - killed:.0f} s after its worker was killed")
         clear(live, run, "cordon", "prepare")
         until("prepare is tried once more", PATIENCE, lambda: tried(live, run, "prepare")[1] >= 3)
         assert live.finish("drain_host", run) == "success", live.log_of_failed("drain_host", run)
         until("the pipeline is whole again", PATIENCE, live.whole)
         posted = {name for name in channel.children("/operations") if name.startswith(f"{change}.")}
-        assert posted == {requests.operation_id(change, step) for step in STEPS[ChangeKind.DRAIN]}, "each step was posted once"
+        assert posted == {requests.operation_id(change, step) for step in STEPS[ChangeKind.DRAIN]}, (
+            "each step was posted once"
+        )
         for name in posted:
             said = [entry.sentence for entry in requests.read_journal(channel, name)]
             assert len(said) == len(set(said)), f"{name} was carried out twice: {said}"
         moved = {name: incarnation - before[name] for name, incarnation in incarnations(live).items()}
-        assert moved == {name: int(name in on_host) for name in before}, "each tier of the host was moved once"
+        assert moved == {name: int(name in on_host) for name in before}, (
+            "each tier of the host was moved once"
+        )
         assert live.left_on(host) == []
         assert live.hosts()[host]["state"] == "drained"
     load.check()
 
 
 @LONG
-@pytest.mark.parametrize("minutes", [1, pytest.param(10, marks=[pytest.mark.timeout(1500), pytest.mark.endurance])])
+@pytest.mark.parametrize(
+    "minutes", [1, pytest.param(10, marks=[pytest.mark.timeout(1500), pytest.mark.endurance])]
+)
 def test_zookeeper_is_stopped(live: Live, minutes: int) -> None:
     with Load(live, RATE) as load:
         before = incarnations(live)
@@ -241,8 +270,13 @@ def test_a_service_is_killed_while_records_flow(live: Live, service: str) -> Non
         time.sleep(5)  # whoever gives up has noticed
         until("the pipeline is whole again", PATIENCE, live.whole)
         fed = max(load.raw.first_seen)
-        until("what was fed meanwhile is put out", PATIENCE, lambda: load.enriched.has_all(load.raw, fed), every=0.2)
-        print(f"{service}: whole again after {time.monotonic() - killed:.1f} s")  # noqa: T201
+        until(
+            "what was fed meanwhile is put out",
+            PATIENCE,
+            lambda: load.enriched.has_all(load.raw, fed),
+            every=0.2,
+        )
+        print(f"{service}: whole again after {time.monotonic() - killed:.1f} s")
     load.check()
 
 
@@ -278,7 +312,9 @@ FLOWS_SECONDS = 100
 
 @LONG
 @pytest.mark.parametrize(("away", "minutes"), [(frozen, 1), (down, 1), pytest.param(down, 10, marks=ENDURES)])
-def test_the_database_is_away(live: Live, away: Callable[[Live], AbstractContextManager[None]], minutes: int) -> None:
+def test_the_database_is_away(
+    live: Live, away: Callable[[Live], AbstractContextManager[None]], minutes: int
+) -> None:
     with Load(live, RATE) as load:
         before = incarnations(live)
         with away(live):
@@ -289,16 +325,25 @@ def test_the_database_is_away(live: Live, away: Callable[[Live], AbstractContext
                 tiers = live.ask("tiers")
                 held = held or any(tier["held_for"] in NEED_DATABASE for tier in tiers)
                 flowing = flowing if held else max(load.enriched.first_seen.values())
-                assert held or flowing > time.time() - 8, "tiers that do not need it flow on until the entry is held back for one that does"
+                assert held or flowing > time.time() - 8, (
+                    "tiers that do not need it flow on until the entry is held back for one that does"
+                )
             assert flowing > since + min(FLOWS_SECONDS, 60 * minutes - 10)
-            print(f"database {away.__name__} for {minutes} min: the others flowed for {flowing - since:.0f} s, entry held: {held}")  # noqa: T201
+            print(
+                f"database {away.__name__} for {minutes} min: the others flowed for {flowing - since:.0f} s, entry held: {held}"
+            )
             said = live.sluice("status", check=False).stdout
             assert "No figures: " in said, said
         back = time.monotonic()
         until("the pipeline is whole again", PATIENCE, live.whole)
         fed = max(load.raw.first_seen)
-        until("what was fed meanwhile is put out", PATIENCE, lambda: load.enriched.has_all(load.raw, fed), every=0.2)
-        print(f"whole again, and level, {time.monotonic() - back:.0f} s after the database was back")  # noqa: T201
+        until(
+            "what was fed meanwhile is put out",
+            PATIENCE,
+            lambda: load.enriched.has_all(load.raw, fed),
+            every=0.2,
+        )
+        print(f"whole again, and level, {time.monotonic() - back:.0f} s after the database was back")
         assert incarnations(live) == before, "who needs it waited, and nobody was started anew"
     load.check()
     counts_agree(live)

@@ -36,7 +36,11 @@ def joins(pid: int) -> list[Path]:
         _, controllers, group = line.split(":", 2)
         for mount in Path("/proc/mounts").read_text().splitlines():
             _, where, kind, options, *_ = mount.split()
-            mine = kind == "cgroup2" if not controllers else kind == "cgroup" and controllers in options.split(",")
+            mine = (
+                kind == "cgroup2"
+                if not controllers
+                else kind == "cgroup" and controllers in options.split(",")
+            )
             if mine and "sluice-" in group:
                 found.append(Path(where) / group.lstrip("/") / "cgroup.procs")
     return found
@@ -48,7 +52,9 @@ def burning(live: Live, kind: str) -> Iterator[None]:
     slot = next(iter(live.unit_pids(f"slot-{VICTIM}-{incarnation}-").values()))
     files = joins(slot)
     assert files, "the slot has a container"
-    script = f'for procs in {" ".join(map(str, files))}; do echo $$ > "$procs"; done; cd {live.home}; exec "$@"'
+    script = (
+        f'for procs in {" ".join(map(str, files))}; do echo $$ > "$procs"; done; cd {live.home}; exec "$@"'
+    )
     command = ["sh", "-c", script, "sh", sys.executable, "-m", "tests.burn", kind]
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True)
     try:
@@ -60,8 +66,12 @@ def burning(live: Live, kind: str) -> Iterator[None]:
 
 def put_out(load: Load, begin: float) -> tuple[float, float]:
     """Return how many hits came out in a second of the window that begins then, and the longest time without one."""
-    times = sorted(at for at in list(load.enriched.first_seen.values()) if begin <= at < begin + WINDOW_SECONDS)
-    return len(times) / WINDOW_SECONDS, max(later - earlier for earlier, later in pairwise([begin, *times, begin + WINDOW_SECONDS]))
+    times = sorted(
+        at for at in list(load.enriched.first_seen.values()) if begin <= at < begin + WINDOW_SECONDS
+    )
+    return len(times) / WINDOW_SECONDS, max(
+        later - earlier for earlier, later in pairwise([begin, *times, begin + WINDOW_SECONDS])
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,6 +86,8 @@ def test_a_slot_that_takes_all_leaves_the_other_tiers_their_throughput(live: Liv
             time.sleep(WINDOW_SECONDS)
         time.sleep(3)
         (before, gap_before), (rate, gap) = put_out(load, alone), put_out(load, beside)
-        print(f"beside {VICTIM} taking all {kind}: {rate:.1f}/s of {before:.1f}/s, gap {gap:.3f} s of {gap_before:.3f} s")  # noqa: T201
+        print(
+            f"beside {VICTIM} taking all {kind}: {rate:.1f}/s of {before:.1f}/s, gap {gap:.3f} s of {gap_before:.3f} s"
+        )
     load.check()
     assert rate >= LEFT * before

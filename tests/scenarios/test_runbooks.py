@@ -92,10 +92,16 @@ def test_a_tier_bursts_to_ec2_and_leaves_it(live: Live) -> None:
         until(
             "records are read on the burst host",
             PATIENCE,
-            lambda: any(slot["host"] == name and (slot.get("records") or 0) > 0 for slot in live.ask("slots")),
+            lambda: any(
+                slot["host"] == name and (slot.get("records") or 0) > 0 for slot in live.ask("slots")
+            ),
         )
         live.run("leave_ec2")
-        until("no burst host is left", PATIENCE, lambda: not [host for host in live.hosts().values() if host["zone"] == "ec2"])
+        until(
+            "no burst host is left",
+            PATIENCE,
+            lambda: not [host for host in live.hosts().values() if host["zone"] == "ec2"],
+        )
     load.check()
 
 
@@ -109,7 +115,10 @@ def test_slots_are_lent_at_night_and_come_back_by_day(live: Live) -> None:
         until(
             "the report that the shift starts has ended well",
             300,
-            lambda: "success" in {state for run, state in live.runs("nightly_report").items() if run not in before},
+            lambda: (
+                "success"
+                in {state for run, state in live.runs("nightly_report").items() if run not in before}
+            ),
             every=1.0,
         )
         live.run("day_shift")

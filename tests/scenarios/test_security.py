@@ -47,10 +47,22 @@ def where(live: Live) -> endpoints.Endpoints:
 def secret(live: Live) -> dict[str, str]:
     """Return every secret of the platform by what it is for."""
     found: dict[str, str] = json.loads((live.home / "secrets.json").read_text())
-    kept = {f"the credential of {path.name}": path.read_text().strip() for path in (live.home / "credentials").iterdir()}
-    own = {f"the credential of {path.parent.name}": path.read_text() for path in (live.home / "hosts").glob("*/credential")}
-    users = {f"Kafka's {path.stem}": path.read_text().strip().removeprefix("password=") for path in (live.home / "kafka-users").iterdir()}
-    roles = {f"PostgreSQL's {path.name}": path.read_text().strip().rpartition(":")[2] for path in (live.home / "postgres-users").iterdir()}
+    kept = {
+        f"the credential of {path.name}": path.read_text().strip()
+        for path in (live.home / "credentials").iterdir()
+    }
+    own = {
+        f"the credential of {path.parent.name}": path.read_text()
+        for path in (live.home / "hosts").glob("*/credential")
+    }
+    users = {
+        f"Kafka's {path.stem}": path.read_text().strip().removeprefix("password=")
+        for path in (live.home / "kafka-users").iterdir()
+    }
+    roles = {
+        f"PostgreSQL's {path.name}": path.read_text().strip().rpartition(":")[2]
+        for path in (live.home / "postgres-users").iterdir()
+    }
     assert len(roles) == len(WORKERS) + 1
     assert len(found) + len(kept) > 10
     assert len(own) >= len(HOSTS)
@@ -64,13 +76,20 @@ def shown(text: str, secret: dict[str, str]) -> set[str]:
 
 def files(live: Live) -> Iterator[Path]:
     for folder, names, inside in os.walk(live.home):
-        names[:] = [name for name in names if str((Path(folder) / name).relative_to(live.home)) not in ELSEWHERE]
-        yield from (path for name in inside if (path := Path(folder) / name).is_file() and not path.is_symlink())
+        names[:] = [
+            name for name in names if str((Path(folder) / name).relative_to(live.home)) not in ELSEWHERE
+        ]
+        yield from (
+            path for name in inside if (path := Path(folder) / name).is_file() and not path.is_symlink()
+        )
 
 
 def test_every_node_is_changed_by_its_own_roles_only(live: Live, where: endpoints.Endpoints) -> None:
     assert live.ask("access") == {"ok": True, "others": [], "unknown": []}
-    with Channel(where.zookeeper, where.needed(Role.DRIVER)) as driver, pytest.raises(NotAllowedError, match="that takes controller"):
+    with (
+        Channel(where.zookeeper, where.needed(Role.DRIVER)) as driver,
+        pytest.raises(NotAllowedError, match="that takes controller"),
+    ):
         driver.put(paths.assignment("h1"), Assignment())
     with Channel(where.zookeeper, where.needed(Role.AGENT)) as agent:
         for host in HOSTS:
@@ -85,9 +104,16 @@ def test_who_changed_something_is_in_the_trail_and_nobody_can_take_it_out(live: 
     live.sluice("resume", "counts")
 
     def told() -> list[tuple[str, str]]:
-        return [(each["what"], each["outcome"]) for each in live.ask("trail", "--by", f"cli:{getpass.getuser()}")]
+        return [
+            (each["what"], each["outcome"]) for each in live.ask("trail", "--by", f"cli:{getpass.getuser()}")
+        ]
 
-    assert told()[-4:] == [("pause counts", "begun"), ("pause counts", "done"), ("resume counts", "begun"), ("resume counts", "done")]
+    assert told()[-4:] == [
+        ("pause counts", "begun"),
+        ("pause counts", "done"),
+        ("resume counts", "begun"),
+        ("resume counts", "done"),
+    ]
     rows = "select role, layer from trail where what = 'resume counts'"
     until("the audit has moved it", PATIENCE, lambda: len(live.rows(rows)) >= 2)
     assert set(live.rows(rows)) == {("controller", "person")}
@@ -101,7 +127,9 @@ def test_the_channel_holds_no_secret(where: endpoints.Endpoints, secret: dict[st
     with Channel(where.zookeeper) as channel:
         walked = list(tree.walk(channel.kazoo))
         assert len(walked) > 50
-        assert {path: found for path in walked if (found := shown(channel.kazoo.get(path)[0].decode(), secret))} == {}
+        assert {
+            path: found for path in walked if (found := shown(channel.kazoo.get(path)[0].decode(), secret))
+        } == {}
 
 
 def test_no_command_line_has_a_secret(secret: dict[str, str]) -> None:
@@ -119,7 +147,9 @@ def test_what_holds_a_secret_is_its_owners_alone_and_no_log_does(live: Live, sec
         found = shown(path.read_text(errors="replace"), secret)
         if found and path.stat().st_mode & 0o077:
             open_to_others[str(path)] = found
-        if found and ("log" in path.suffix or path.name == "log" or "logs" in path.relative_to(live.home).parts):
+        if found and (
+            "log" in path.suffix or path.name == "log" or "logs" in path.relative_to(live.home).parts
+        ):
             logs[str(path)] = found
     assert looked > 20
     assert open_to_others == {}
@@ -131,18 +161,24 @@ def test_everything_listens_on_loopback_only(live: Live) -> None:
     listening = {}
     for process, name in platform.items():
         try:
-            addresses = [link.laddr.ip for link in process.net_connections("inet") if link.status == psutil.CONN_LISTEN]
+            addresses = [
+                link.laddr.ip for link in process.net_connections("inet") if link.status == psutil.CONN_LISTEN
+            ]
         except psutil.Error:
             continue
         listening[name, process.pid] = [address.removeprefix("::ffff:") for address in addresses]
     assert sum(map(bool, listening.values())) > 8
     beyond = {
-        who: addresses for who, addresses in listening.items() if not all(each.startswith("127.") or each == "::1" for each in addresses)
+        who: addresses
+        for who, addresses in listening.items()
+        if not all(each.startswith("127.") or each == "::1" for each in addresses)
     }
     assert beyond == {}
 
 
-def test_a_worker_without_the_secret_is_not_taken_by_the_master(live: Live, where: endpoints.Endpoints, tmp_path: Path) -> None:
+def test_a_worker_without_the_secret_is_not_taken_by_the_master(
+    live: Live, where: endpoints.Endpoints, tmp_path: Path
+) -> None:
     facts = HostFacts(name=HostName("stranger"), address="127.0.3.9", zone="onprem", cpu=1, memory=1024)
     unit = Unit(
         id=slot_id("stranger", 1, 0),
@@ -156,10 +192,17 @@ def test_a_worker_without_the_secret_is_not_taken_by_the_master(live: Live, wher
     (tmp_path / "resources.json").write_text(json.dumps(resources_file(unit)))
     with (tmp_path / "log").open("w") as log:
         worker = subprocess.Popen(
-            command(unit, tmp_path, installation), env=environment(unit, tmp_path, installation, live.env), stdout=log, stderr=log
+            command(unit, tmp_path, installation),
+            env=environment(unit, tmp_path, installation, live.env),
+            stdout=log,
+            stderr=log,
         )
     try:
-        until("the master has refused it", PATIENCE, lambda: "Failed to connect to master" in (tmp_path / "log").read_text())
+        until(
+            "the master has refused it",
+            PATIENCE,
+            lambda: "Failed to connect to master" in (tmp_path / "log").read_text(),
+        )
         page = f"http://127.0.0.1:{Ports.above(PORT_BASE).spark_page}/json/"
         with urllib.request.urlopen(page, timeout=10) as answer:
             workers = {each["host"] for each in json.load(answer)["workers"]}
@@ -184,7 +227,10 @@ def test_from_a_drivers_environment_no_dag_runs_and_no_table_goes(live: Live) ->
     where = endpoints.Endpoints.model_validate_json(text)
     run = json.dumps({"dag_run_id": "mine", "logical_date": None, "conf": {"host": "h1"}}).encode()
     request = urllib.request.Request(
-        f"{where.airflow.url}/api/v2/dags/drain_host/dagRuns", run, {"Content-Type": "application/json"}, method="POST"
+        f"{where.airflow.url}/api/v2/dags/drain_host/dagRuns",
+        run,
+        {"Content-Type": "application/json"},
+        method="POST",
     )
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request, timeout=20)
@@ -203,7 +249,11 @@ def test_a_viewer_sees_runs_in_airflow_and_starts_none(live: Live) -> None:
     viewer = live.session("viewer", live.layout.secrets().airflow_viewer)
     assert viewer("GET", "/dags/drain_host")["dag_id"] == "drain_host"
     with pytest.raises(urllib.error.HTTPError) as refused:
-        viewer("POST", "/dags/drain_host/dagRuns", {"dag_run_id": "mine", "logical_date": None, "conf": {"host": "h1"}})
+        viewer(
+            "POST",
+            "/dags/drain_host/dagRuns",
+            {"dag_run_id": "mine", "logical_date": None, "conf": {"host": "h1"}},
+        )
     with refused.value:
         assert refused.value.code == 403
     operator = live.session("operator", live.layout.secrets().airflow_operator)

@@ -65,7 +65,9 @@ def upgrade(live: Live, tier: str) -> dict[str, Any]:
     return {step["step"]: step for step in json.loads(done.stdout)["steps"]}
 
 
-def test_tiers_take_on_new_code_and_nothing_is_lost_or_comes_twice(live: Live, publish: Callable[..., str]) -> None:
+def test_tiers_take_on_new_code_and_nothing_is_lost_or_comes_twice(
+    live: Live, publish: Callable[..., str]
+) -> None:
     with Load(live, RATE) as load:
         new = publish(
             enrich={'select("id", "user"': 'select("id", F.upper("user").alias("user")'},
@@ -74,7 +76,9 @@ def test_tiers_take_on_new_code_and_nothing_is_lost_or_comes_twice(live: Live, p
                 '"kind", F.time': 'F.udf(shouted, "string")("kind").alias("kind"), F.time',
             },
         )
-        assert {tier["release"] for tier in live.tiers().values()} != {new}, "publishing changes nothing that runs"
+        assert {tier["release"] for tier in live.tiers().values()} != {new}, (
+            "publishing changes nothing that runs"
+        )
         live.run("upgrade_tier", tier="enrich")
         assert live.tiers()["enrich"]["release"] == new
         # a function of the new code alone, called by Spark's Python workers
@@ -84,7 +88,9 @@ def test_tiers_take_on_new_code_and_nothing_is_lost_or_comes_twice(live: Live, p
         until(
             "both have written",
             PATIENCE,
-            lambda: live.rows('select 1 from delivered where "user" = upper("user") and kind = upper(kind) limit 1'),
+            lambda: live.rows(
+                'select 1 from delivered where "user" = upper("user") and kind = upper(kind) limit 1'
+            ),
         )
     load.check()
     load.gap()
@@ -105,7 +111,11 @@ def test_code_that_fails_on_a_record_is_left_again(live: Live, publish: Callable
         with ThreadPoolExecutor() as pool:
             steps = pool.submit(upgrade, live, "outbound")
             try:
-                until("it is tried", 300, lambda: any(step["step"] == "trial" for step in live.ask("status")["doing"]))
+                until(
+                    "it is tried",
+                    300,
+                    lambda: any(step["step"] == "trial" for step in live.ask("status")["doing"]),
+                )
                 armed.touch()
                 told = steps.result()
             finally:
@@ -120,11 +130,16 @@ def test_code_that_fails_on_a_record_is_left_again(live: Live, publish: Callable
     counts_agree(live)
 
 
-def test_code_that_cannot_be_planned_or_that_others_cannot_read_changes_nothing(live: Live, publish: Callable[..., str]) -> None:
+def test_code_that_cannot_be_planned_or_that_others_cannot_read_changes_nothing(
+    live: Live, publish: Callable[..., str]
+) -> None:
     before = live.tiers()["enrich"]
     gone = live.home / "gone"
     with Load(live, RATE) as load:
-        publish(refused='tier "enrich": its transform fails', enrich={'joined.select("id", ': 'joined.select("nothing", "id", '})
+        publish(
+            refused='tier "enrich": its transform fails',
+            enrich={'joined.select("id", ': 'joined.select("nothing", "id", '},
+        )
         # where it was published it could be planned, and where its driver runs it cannot
         fails = f"    if files(__package__).joinpath({str(gone)!r}).is_file():\n        raise ValueError(UNKNOWN)\n"
         publish(enrich={"    booked =": f"{fails}    booked ="})
@@ -136,7 +151,10 @@ def test_code_that_cannot_be_planned_or_that_others_cannot_read_changes_nothing(
         assert "ValueError: unknown" in steps["prepare"]["sentence"]
         assert steps["abort"]["ok"]
         publish(__init__={'f"{HIT}, campaign string"': 'f"{HIT}, campaign bigint"'})
-        assert "reads column campaign as string (it is bigint there)" in upgrade(live, "enrich")["preflight"]["sentence"]
+        assert (
+            "reads column campaign as string (it is bigint there)"
+            in upgrade(live, "enrich")["preflight"]["sentence"]
+        )
         after = live.tiers()["enrich"]
         assert (after["incarnation"], after["release"]) == (before["incarnation"], before["release"])
     load.check()

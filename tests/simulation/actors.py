@@ -1,7 +1,15 @@
 """Agents and drivers, as simple as they can be while they keep to the contract. They speak over any channel."""
 
 from sluice_ops.model import paths
-from sluice_ops.model.assignment import Assignment, HostFacts, Observed, UnitKind, UnitObserved, UnitState, slot_ids
+from sluice_ops.model.assignment import (
+    Assignment,
+    HostFacts,
+    Observed,
+    UnitKind,
+    UnitObserved,
+    UnitState,
+    slot_ids,
+)
 from sluice_ops.model.incarnation import (
     STATE_PARTITIONS,
     TRIAL_SECONDS,
@@ -104,13 +112,22 @@ class SimDriver:
             return set()
         slots = found.value.placement.slots
         names = slot_ids(self.spec.name, self.number, len(slots))
-        return {name for name, host in zip(names, slots, strict=True) if self.channel.exists(paths.live(host))}
+        return {
+            name for name, host in zip(names, slots, strict=True) if self.channel.exists(paths.live(host))
+        }
 
     def _count(self):
         seconds = 0.0 if self.owned_since is None else self.clock() - self.owned_since
         records = int(seconds * 100)
         bad = records * self.log.sets_aside.get(self.release, 0) // 100
-        self.flowed = Flowed(seconds=seconds, records_in=records, records_out=records - bad, quarantined=bad, waiting=0, restarts=0)
+        self.flowed = Flowed(
+            seconds=seconds,
+            records_in=records,
+            records_out=records - bad,
+            quarantined=bad,
+            waiting=0,
+            restarts=0,
+        )
 
     def _go(self, state):
         if self.state is State.RUNNING:
@@ -125,7 +142,9 @@ class SimDriver:
     def _repartitioned(self):
         if self.partitions == self.log.partitions:
             return None
-        return Repartitioned(before=self.log.partitions, after=self.partitions, keys_before=1000, keys_after=1000, seconds=1.0)
+        return Repartitioned(
+            before=self.log.partitions, after=self.partitions, keys_before=1000, keys_after=1000, seconds=1.0
+        )
 
     def stop(self):
         """The process is asked to end, as by a signal."""
@@ -168,16 +187,23 @@ class SimDriver:
                 self.error = "the state was to be spread anew, and is not the same"
                 self._go(State.FAILED)
                 return
-            self.started_from = self.started_from or self._receipt(back=5).model_copy(update={"repartitioned": self._repartitioned()})
+            self.started_from = self.started_from or self._receipt(back=5).model_copy(
+                update={"repartitioned": self._repartitioned()}
+            )
             self.caught_up = not overlap
             self._go(State.RUNNING)
         elif not self.caught_up or not self.measured:
             self.caught_up = self.measured = True
             self._report()
-        elif record.owner == self.number and (told := (self._paused_workers ^ set(record.paused_workers)) & self._here()):
+        elif record.owner == self.number and (
+            told := (self._paused_workers ^ set(record.paused_workers)) & self._here()
+        ):
             for worker in told:
                 paused = worker in record.paused_workers
-                self.workers = {**self.workers, worker: WorkerReceipt(paused=paused, seconds=1.0, tasks=7, at=self.wall())}
+                self.workers = {
+                    **self.workers,
+                    worker: WorkerReceipt(paused=paused, seconds=1.0, tasks=7, at=self.wall()),
+                }
             self._report()
         elif record.owner == self.number:
             self.log.partitions = self.partitions
@@ -283,7 +309,9 @@ class SimAgent:
         if not self.alive:
             return
         found = self.channel.read(paths.assignment(self.host.name), Assignment)
-        if found is not None and found.value.epoch >= self.assigned.epoch:  # what is older is refused, as by a real agent
+        if (
+            found is not None and found.value.epoch >= self.assigned.epoch
+        ):  # what is older is refused, as by a real agent
             self.assigned = found.value
         assignment = self.assigned
         if assignment.reboot and assignment.reboot != self.rebooted:
@@ -297,7 +325,9 @@ class SimAgent:
             self.units[identity] = (UnitState.RUNNING, None, self.wall())
             if unit.kind is UnitKind.DRIVER:
                 spec = self.specs[unit.tenant]
-                self.drivers[identity] = SimDriver(self.channel, spec, unit.incarnation, self.logs[unit.tenant], self.clocks)
+                self.drivers[identity] = SimDriver(
+                    self.channel, spec, unit.incarnation, self.logs[unit.tenant], self.clocks
+                )
         for identity, driver in self.drivers.items():
             driver.step()
             if driver.ended and self.units[identity][0] is UnitState.RUNNING:
@@ -306,7 +336,12 @@ class SimAgent:
             epoch=assignment.epoch,
             units=tuple(
                 UnitObserved(
-                    id=name, state=state, exit=why, since=at, restarts=self.restarts.get(name, 0), starved_since=self.starved.get(name)
+                    id=name,
+                    state=state,
+                    exit=why,
+                    since=at,
+                    restarts=self.restarts.get(name, 0),
+                    starved_since=self.starved.get(name),
                 )
                 for name, (state, why, at) in self.units.items()
             ),

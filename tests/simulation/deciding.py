@@ -5,7 +5,17 @@ from dataclasses import replace
 from simulation.actors import SimAgent, SimDriver
 from simulation.world import World
 
-from sluice_ops.agent.units.reconcile import AskToEnd, Forget, Found, Kill, Start, Weigh, observe, reconcile, state_of
+from sluice_ops.agent.units.reconcile import (
+    AskToEnd,
+    Forget,
+    Found,
+    Kill,
+    Start,
+    Weigh,
+    observe,
+    reconcile,
+    state_of,
+)
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, Observed, UnitKind
 from sluice_ops.model.ids import BATCH
@@ -46,9 +56,14 @@ class DecidingAgent(SimAgent):
             driver.step()
             if driver.ended and self.found[identity].alive:
                 self._end(identity, "exit code 0")
-        self.units = {identity: (state_of(item), item.exit, item.started_at) for identity, item in self.found.items()}
+        self.units = {
+            identity: (state_of(item), item.exit, item.started_at) for identity, item in self.found.items()
+        }
         units = observe(self.assigned, self._look(), {}, {}, self.clock())
-        self.channel.put(paths.observed(self.host.name), Observed(epoch=self.assigned.epoch, units=units, agent_started=0.0, limits="none"))
+        self.channel.put(
+            paths.observed(self.host.name),
+            Observed(epoch=self.assigned.epoch, units=units, agent_started=0.0, limits="none"),
+        )
 
     def _look(self):
         """Look at what is there; whose tasks are done has no other process any more."""
@@ -62,7 +77,9 @@ class DecidingAgent(SimAgent):
         return list(self.found.values())
 
     def _end(self, identity, why=None):
-        self.found[identity] = replace(self.found[identity], alive=False, others=0, ended_at=self.clock(), exit=why)
+        self.found[identity] = replace(
+            self.found[identity], alive=False, others=0, ended_at=self.clock(), exit=why
+        )
 
     def _do(self, action):
         match action:
@@ -71,7 +88,11 @@ class DecidingAgent(SimAgent):
                 self.found[unit.id] = Found(unit, alive=True, others=int(lends), started_at=self.clock())
                 if unit.kind is UnitKind.DRIVER:
                     self.drivers[unit.id] = SimDriver(
-                        self.channel, self.specs[unit.tenant], unit.incarnation, self.logs[unit.tenant], (self.clock, self.wall)
+                        self.channel,
+                        self.specs[unit.tenant],
+                        unit.incarnation,
+                        self.logs[unit.tenant],
+                        (self.clock, self.wall),
                     )
             case AskToEnd(identity, decommission):
                 assert decommission is (self.found[identity].unit.tenant == BATCH)

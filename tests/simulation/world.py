@@ -64,9 +64,16 @@ RULES = Rules(
 )
 
 
-def host(name, zone="onprem", labels=(), cpu=8, memory=16384, *, rack=None):  # noqa: PLR0913
+def host(name, zone="onprem", labels=(), cpu=8, memory=16384, *, rack=None):
     """Declare a host."""
-    return HostConfig(name=name, address="127.0.0.1", zone=zone, rack=rack, labels=labels, capacity=Capacity(cpu=cpu, memory=memory))
+    return HostConfig(
+        name=name,
+        address="127.0.0.1",
+        zone=zone,
+        rack=rack,
+        labels=labels,
+        capacity=Capacity(cpu=cpu, memory=memory),
+    )
 
 
 HOSTS = (host("h1", labels=("fast",)), host("h2"), host("h3"))
@@ -88,7 +95,11 @@ class Runbook:
 
     @property
     def ok(self):
-        return self.ended and Step.ABORT not in self.results and all(result.ok for result in self.results.values())
+        return (
+            self.ended
+            and Step.ABORT not in self.results
+            and all(result.ok for result in self.results.values())
+        )
 
     def step(self):
         if self.current is not None:
@@ -169,13 +180,18 @@ class World:
         return self.now + self.ahead
 
     def add_host(self, config):
-        self.agents[config.name] = SimAgent(self.channel, config, self.logs, self.specs, (self.clock, self.wall))
+        self.agents[config.name] = SimAgent(
+            self.channel, config, self.logs, self.specs, (self.clock, self.wall)
+        )
 
     def want(self, *names, **what):
         for name in names or self.specs:
             found = self.channel.read(paths.wanted(name), TierWanted)
             before = TierWanted() if found is None else found.value
-            self.channel.put(paths.wanted(name), before.model_copy(update={"running": True, "by": "test", "at": self.wall(), **what}))
+            self.channel.put(
+                paths.wanted(name),
+                before.model_copy(update={"running": True, "by": "test", "at": self.wall(), **what}),
+            )
 
     def declare(self, spec):
         """Publish a tier anew."""
@@ -185,7 +201,10 @@ class World:
     def publish(self, release, **shapes):
         """Publish a release of all tiers; `shapes` are those of tiers that are not like all others."""
         tiers = {name: shapes.get(name, SHAPE) for name in self.specs}
-        self.channel.put(paths.release(release), Release(name=release, module="m", digest="d", published_at=self.wall(), tiers=tiers))
+        self.channel.put(
+            paths.release(release),
+            Release(name=release, module="m", digest="d", published_at=self.wall(), tiers=tiers),
+        )
         for spec in list(self.specs.values()):
             self.declare(spec.model_copy(update={"release": release}))
 
@@ -300,7 +319,9 @@ class World:
             if not wanted.running:
                 if record.owner is not None and not record.stopped:
                     return False
-            elif record.paused is not wanted.paused or self.state(name) is not (State.PAUSED if wanted.paused else State.RUNNING):
+            elif record.paused is not wanted.paused or self.state(name) is not (
+                State.PAUSED if wanted.paused else State.RUNNING
+            ):
                 return False
         return True
 
@@ -328,7 +349,9 @@ class World:
                 continue
             record = self.owner(name)
             before = self.owners.get(name, 0)
-            assert (record.owner or 0) >= before, f"the owner of {name} went from {before} back to {record.owner}"
+            assert (record.owner or 0) >= before, (
+                f"the owner of {name} went from {before} back to {record.owner}"
+            )
             self.owners[name] = record.owner or 0
             running = [
                 driver
@@ -337,14 +360,24 @@ class World:
                 if driver.spec is spec and driver.state is State.RUNNING and not driver.stuck
             ]
             most = 2 + (spec.standby is Standby.HOT)
-            assert len(running) <= most, f"{name} has more than {most} running: {[driver.number for driver in running]}"
+            assert len(running) <= most, (
+                f"{name} has more than {most} running: {[driver.number for driver in running]}"
+            )
         for name, agent in self.agents.items():
             units = self.assigned(name)
             ids = {unit.id for unit in units}
-            back = [self.rules.batch_quantum for unit in agent.units if unit.startswith("slot-batch-") and unit not in ids and agent.alive]
+            back = [
+                self.rules.batch_quantum
+                for unit in agent.units
+                if unit.startswith("slot-batch-") and unit not in ids and agent.alive
+            ]
             held = [*(unit.quantum for unit in units), *back]
-            assert sum(quantum.cpu for quantum in held) <= agent.host.capacity.cpu + 1e-6, f"{name} is over its cpu"
-            assert sum(quantum.memory for quantum in held) <= agent.host.capacity.memory, f"{name} is over its memory"
+            assert sum(quantum.cpu for quantum in held) <= agent.host.capacity.cpu + 1e-6, (
+                f"{name} is over its cpu"
+            )
+            assert sum(quantum.memory for quantum in held) <= agent.host.capacity.memory, (
+                f"{name} is over its memory"
+            )
 
     def check_settled(self):
         """What holds once nothing is under way."""
@@ -352,7 +385,9 @@ class World:
             for unit in self.assigned(name):
                 if unit.tenant != "batch":
                     record = self.owner(unit.tenant)
-                    assert unit.incarnation in {record.owner, record.standby}, f"{unit.id} is left over on {name}"
+                    assert unit.incarnation in {record.owner, record.standby}, (
+                        f"{unit.id} is left over on {name}"
+                    )
             if self.host_state(name) is HostState.DRAINED:
                 assert not self.assigned(name), f"{name} is drained and still has {self.assigned(name)}"
         assert not self.channel.exists(paths.LOCK), "the maintenance lock is left over"
@@ -376,6 +411,13 @@ class Told(World):
 
     def controller_pass(self):
         wrote = super().controller_pass()
-        status = ControllerStatus(leader="c1", epoch=1, at=self.now, sentence=self.sentences[-1], tiers=self.statuses, braked=self.braked)
+        status = ControllerStatus(
+            leader="c1",
+            epoch=1,
+            at=self.now,
+            sentence=self.sentences[-1],
+            tiers=self.statuses,
+            braked=self.braked,
+        )
         self.channel.put(paths.CONTROLLER_STATUS, status)
         return wrote

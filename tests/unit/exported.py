@@ -18,7 +18,16 @@ from sluice_ops.controller.decide import Decision
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, Observed, UnitKind, UnitObserved, UnitState
 from sluice_ops.model.backpressure import Pressure
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
+from sluice_ops.model.change import (
+    ChangeKind,
+    ChangeRecord,
+    ChangeSpec,
+    ChangeState,
+    Operation,
+    Plan,
+    Result,
+    Step,
+)
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
 from sluice_ops.model.status import Starved, TierState, TierStatus
@@ -71,19 +80,43 @@ def view() -> View:
     """Return one tier, two hosts, one of them lost, and a drain that is cut and waits for its verification."""
     posted = {
         OperationId(f"o-{step}"): OperationView(
-            Operation(id=OperationId(f"o-{step}"), change=ChangeId("c"), step=step, spec=DRAIN, by="x", posted_at=1.0), 0, None, None
+            Operation(
+                id=OperationId(f"o-{step}"),
+                change=ChangeId("c"),
+                step=step,
+                spec=DRAIN,
+                by="x",
+                posted_at=1.0,
+            ),
+            0,
+            None,
+            None,
         )
         for step in (Step.CUT, Step.VERIFY)
     }
-    seen = Observed(units=(UnitObserved(id=slot().id, state=UnitState.RUNNING, since=1.0),), agent_started=1.0, limits="none")
+    seen = Observed(
+        units=(UnitObserved(id=slot().id, state=UnitState.RUNNING, since=1.0),),
+        agent_started=1.0,
+        limits="none",
+    )
     both = Assignment(units=(slot(), driver()))
-    spec = TierSpec(name=ENTRY, kind=Kind.ENTRY, mode=Mode.REALTIME, delivery=Delivery.AT_LEAST_ONCE, inputs=("raw",))
-    change = ChangeRecord(id=ChangeId("c"), spec=DRAIN, plan=Plan(), state=ChangeState.ACTIVE, by="x", started_at=1.0)
+    spec = TierSpec(
+        name=ENTRY, kind=Kind.ENTRY, mode=Mode.REALTIME, delivery=Delivery.AT_LEAST_ONCE, inputs=("raw",)
+    )
+    change = ChangeRecord(
+        id=ChangeId("c"), spec=DRAIN, plan=Plan(), state=ChangeState.ACTIVE, by="x", started_at=1.0
+    )
     return View(
-        tiers={ENTRY: TierView(spec, OwnerRecord(owner=Incarnation(7), held_for=TierName("counts")), TierWanted(), {}, {})},
+        tiers={
+            ENTRY: TierView(
+                spec, OwnerRecord(owner=Incarnation(7), held_for=TierName("counts")), TierWanted(), {}, {}
+            )
+        },
         hosts={
             H1: HostView(H1, None, live=True, record=HostRecord(), assignment=both, observed=seen),
-            H2: HostView(H2, None, live=False, record=HostRecord(reason="it fails"), assignment=both, observed=seen),
+            H2: HostView(
+                H2, None, live=False, record=HostRecord(reason="it fails"), assignment=both, observed=seen
+            ),
         },
         operations=posted,
         changes={ChangeId("c"): change},
@@ -94,11 +127,17 @@ def controller_metrics() -> ControllerMetrics:
     metrics, cut = ControllerMetrics(), Result(ok=True, sentence="cut", finished_at=2.0)
     behind = Pressure(stream="raw", lag=None, since=1.0)
     starved = Starved(hosts=(H1,), sentence="is starved")
-    tiers = {ENTRY: TierStatus(state=TierState.FAILED, sentence="given up", failures=5, pressure=behind, starved=starved)}
+    tiers = {
+        ENTRY: TierStatus(
+            state=TierState.FAILED, sentence="given up", failures=5, pressure=behind, starved=starved
+        )
+    }
     for phase in ("look", "decide", "write"):
         with metrics.phase(phase):
             pass
-    metrics.passed(view(), Decision((Write(paths.result("o-cut"), cut, None),), "cut", tiers, under_way=False), epoch=3)
+    metrics.passed(
+        view(), Decision((Write(paths.result("o-cut"), cut, None),), "cut", tiers, under_way=False), epoch=3
+    )
     return metrics
 
 
@@ -109,7 +148,9 @@ def audit_metrics() -> AuditMetrics:
 def scraped(collector: Any) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Return every sample of Sluice's own by its name and labels."""
     return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value for family in families(collector) for sample in family.samples
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families(collector)
+        for sample in family.samples
     }
 
 

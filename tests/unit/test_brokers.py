@@ -49,7 +49,10 @@ def test_with_users_librdkafka_is_told_the_password_and_spark_the_file_only(driv
         "sasl.password": "s3cr-et=",
     }
     assert driver.spark["kafka.security.protocol"] == "SASL_SSL"
-    assert f'username="driver" password="${{file:{driver.kept}:password}}";' in driver.spark["kafka.sasl.jaas.config"]
+    assert (
+        f'username="driver" password="${{file:{driver.kept}:password}}";'
+        in driver.spark["kafka.sasl.jaas.config"]
+    )
     assert "s3cr-et" not in str(driver.spark)
     assert "s3cr-et" not in repr(driver)
 
@@ -78,7 +81,9 @@ def test_who_asks_has_to_be_said_where_brokers_ask_for_a_user() -> None:
         _ = brokers("ssl://k1:9093?ca=/c/ca.pem&users=/c/kafka").client
 
 
-@pytest.mark.parametrize("kept", ["", "pass word=x", "password=a b", 'password="x"', "password=a\\b", "password=a\npassword=b"])
+@pytest.mark.parametrize(
+    "kept", ["", "pass word=x", "password=a b", 'password="x"', "password=a\\b", "password=a\npassword=b"]
+)
 def test_a_password_that_the_two_would_read_differently_is_refused(driver: Brokers, kept: str) -> None:
     assert driver.kept is not None
     driver.kept.write_text(kept)
@@ -112,6 +117,12 @@ def test_a_password_that_is_not_here_or_lies_open_is_named_with_its_file(driver:
 def test_what_cannot_be_used_is_refused_with_how_to_write_it(address: str) -> None:
     with pytest.raises(BrokersError, match="write it like"):
         brokers(address)
-    away = {"zookeeper": "z", "postgres": "p", "airflow": {"url": "u", "user": "u", "password": "p"}, "spark": "s", "home": "/"}
+    away = {
+        "zookeeper": "z",
+        "postgres": "p",
+        "airflow": {"url": "u", "user": "u", "password": "p"},
+        "spark": "s",
+        "home": "/",
+    }
     with pytest.raises(ValidationError, match="write it like"):
         Endpoints.model_validate({"kafka": address, **away})

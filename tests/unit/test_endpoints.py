@@ -39,7 +39,10 @@ def test_an_address_of_zookeeper_that_nothing_could_connect_to_is_refused(file: 
     file.write_text(json.dumps(GOOD))
     load()
     file.write_text(json.dumps({**GOOD, "zookeeper": address}))
-    assert refused(file) == f": zookeeper: {address!r} is no address of ZooKeeper: write it like z1:2181,z2:2181,z3:2181/sluice/hits"
+    assert (
+        refused(file)
+        == f": zookeeper: {address!r} is no address of ZooKeeper: write it like z1:2181,z2:2181,z3:2181/sluice/hits"
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +54,9 @@ def test_an_address_of_zookeeper_that_nothing_could_connect_to_is_refused(file: 
         ({"airflow": "http://a:8080"}, ": airflow: write keys and values below it"),
     ],
 )
-def test_what_is_wrong_is_said_by_its_key_with_the_way_out_and_no_secret(file: Path, wrong: dict[str, object], why: str) -> None:
+def test_what_is_wrong_is_said_by_its_key_with_the_way_out_and_no_secret(
+    file: Path, wrong: dict[str, object], why: str
+) -> None:
     file.write_text(json.dumps({**GOOD, **wrong}))
     assert (said := refused(file)).startswith(why)
     assert "7391" not in said
@@ -60,7 +65,9 @@ def test_what_is_wrong_is_said_by_its_key_with_the_way_out_and_no_secret(file: P
 def test_a_file_of_tls_that_is_not_there_is_named(file: Path, tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     roles = {role: f"{role}:x" for role in Role}
-    file.write_text(json.dumps({**GOOD, "access": {"credentials": str(tmp_path), "roles": roles, "tls": {"ca": str(ca)}}}))
+    file.write_text(
+        json.dumps({**GOOD, "access": {"credentials": str(tmp_path), "roles": roles, "tls": {"ca": str(ca)}}})
+    )
     with pytest.raises(EndpointsError, match=rf"^access\.tls\.ca: {ca} is not there"):
         load().credential(Role.AGENT)
     ca.touch()
@@ -82,7 +89,9 @@ def test_postgres_is_asked_by_each_role_with_a_file_that_libpq_reads(file: Path,
     users = tmp_path / "postgres users"
     address = f"postgresql://db1,db2:5433/sluice?sslmode=verify-full&users={users}"
     file.write_text(json.dumps({**GOOD, "postgres": address}))
-    with pytest.raises(EndpointsError, match=r"driver does not exist.*copy it from where `sluice access --postgres` was run"):
+    with pytest.raises(
+        EndpointsError, match=r"driver does not exist.*copy it from where `sluice access --postgres` was run"
+    ):
         load().postgres_as(Role.DRIVER)
     write_private(users / "driver", password_line("sluice_driver", "s3cret"))
     signed = load().postgres_as(Role.DRIVER)
@@ -103,7 +112,9 @@ def test_an_address_of_before_that_names_its_user_is_used_as_it_is(file: Path) -
     assert after == "postgresql://db:5432/sluice?sslmode=require&users=/etc/sluice/postgres-users"
 
 
-@pytest.mark.parametrize("wrong", ["postgresql://sluice:s3cret@db/sluice?users=/x", "postgresql://db/sluice?users=x"])
+@pytest.mark.parametrize(
+    "wrong", ["postgresql://sluice:s3cret@db/sluice?users=/x", "postgresql://db/sluice?users=x"]
+)
 def test_roles_of_postgres_and_a_user_in_its_address_do_not_go_together(file: Path, wrong: str) -> None:
     file.write_text(json.dumps({**GOOD, "postgres": wrong}))
     assert "names no user, and the folder's path begins with /" in (said := refused(file))

@@ -10,7 +10,9 @@ def test_it_is_the_one_that_the_lock_names() -> None:
     assert (java.version() or "").startswith("25.")
 
 
-def test_spark_may_name_the_module_that_it_has_not_and_every_other_word_arrives_as_it_is(tmp_path: Path) -> None:
+def test_spark_may_name_the_module_that_it_has_not_and_every_other_word_arrives_as_it_is(
+    tmp_path: Path,
+) -> None:
     program = java.home_for_spark(tmp_path) / "bin" / "java"
     asked = ["--add-modules=jdk.incubator.vector", "-Da.b=c d", "-XshowSettings:properties", "-version"]
     done = subprocess.run([program, *asked], capture_output=True, text=True, check=True)
@@ -36,7 +38,11 @@ def test_a_cache_is_called_by_what_it_is_made_of(tmp_path: Path) -> None:
     assert kept.name.startswith("tier-")
     (folder / "readme.txt").write_text("longer")
     assert kept == java.cache(tmp_path, "tier", path), "a JVM takes jars alone from a folder"
-    other = {kept, java.cache(tmp_path, "tier", f"{folder}/*:{alone}"), java.cache(tmp_path, "tier", f"{folder}/*")}
+    other = {
+        kept,
+        java.cache(tmp_path, "tier", f"{folder}/*:{alone}"),
+        java.cache(tmp_path, "tier", f"{folder}/*"),
+    }
     (folder / "b.jar").write_text("1")
     other.add(java.cache(tmp_path, "tier", path))
     (folder / "b.jar").write_text("12")

@@ -29,14 +29,19 @@ H1 = Own("h1", "x" * 32)
 def test_what_is_no_token_is_refused(tmp_path: Path, written: bytes) -> None:
     file = tmp_path / "h1.token"
     file.write_bytes(written)
-    with pytest.raises(JoinError, match=rf"^{file} is no token that can be read by user \d+: `sluice token` makes one"):
+    with pytest.raises(
+        JoinError, match=rf"^{file} is no token that can be read by user \d+: `sluice token` makes one"
+    ):
         join(file, H1)
 
 
 def test_a_token_for_another_host_is_refused_and_its_key_is_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "h1.token"
     file.write_text(json.dumps({**GOOD, "key": "k" * 43}))
-    with pytest.raises(JoinError, match=r"is a token for h1, and this agent is to serve h2: `sluice token h2\.token --host h2`") as refused:
+    with pytest.raises(
+        JoinError,
+        match=r"is a token for h1, and this agent is to serve h2: `sluice token h2\.token --host h2`",
+    ) as refused:
         join(file, Own("h2", "x" * 32))
     assert file.exists(), "it is still good for h1"
     assert "kkk" not in str(refused.value) + repr(Token.model_validate_json(file.read_text()))

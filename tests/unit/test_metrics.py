@@ -25,7 +25,13 @@ from tests.simulation.memory import MemoryChannel
 from tests.unit.exported import agent_metrics, controller_metrics, driver_metrics, scraped
 from tests.unit.sluice_ops.agent.test_reconcile import driver
 
-DRIVER = Exporter(role=Role.DRIVER, address="127.0.0.1:0", host=HostName("h1"), tier=TierName("entry"), incarnation=Incarnation(4))
+DRIVER = Exporter(
+    role=Role.DRIVER,
+    address="127.0.0.1:0",
+    host=HostName("h1"),
+    tier=TierName("entry"),
+    incarnation=Incarnation(4),
+)
 
 
 class Session(MemoryChannel):
@@ -104,7 +110,9 @@ def test_nothing_is_announced_before_the_platform_has_made_its_part_of_the_chann
     assert channel.number == 0
 
 
-def test_without_zookeeper_figures_are_served_and_who_asks_for_targets_keeps_those_that_it_has(channel: Session) -> None:
+def test_without_zookeeper_figures_are_served_and_who_asks_for_targets_keeps_those_that_it_has(
+    channel: Session,
+) -> None:
     metrics_server.serve(cast("Any", channel), DRIVER, driver_metrics())
     address = announced(channel).address
     channel.connected = False
@@ -127,7 +135,9 @@ def test_a_port_that_is_taken_is_said_and_the_process_goes_on(channel: Session) 
 
 def test_targets_carry_what_tells_them_apart_and_nothing_else() -> None:
     controller = Exporter(role=Role.CONTROLLER, address="127.0.0.1:9464", controller="c1")
-    assert targets([controller]) == [{"targets": ["127.0.0.1:9464"], "labels": {"role": "controller", "controller": "c1"}}]
+    assert targets([controller]) == [
+        {"targets": ["127.0.0.1:9464"], "labels": {"role": "controller", "controller": "c1"}}
+    ]
     assert paths.exporter(Role.AGENT) == "/exporters/agent-"
 
 
@@ -141,7 +151,11 @@ def test_a_driver_shows_its_state_and_no_lag_while_the_tier_is_anothers() -> Non
 def test_a_drivers_latency_is_a_histogram_that_adds_up() -> None:
     found = scraped(driver_metrics())
     assert found["sluice_tier_latency_seconds_bucket", (("le", "0.005"),)] == 1
-    assert found["sluice_tier_latency_seconds_bucket", (("le", "+Inf"),)] == found["sluice_tier_latency_seconds_count", ()] == 2
+    assert (
+        found["sluice_tier_latency_seconds_bucket", (("le", "+Inf"),)]
+        == found["sluice_tier_latency_seconds_count", ()]
+        == 2
+    )
     assert found["sluice_tier_latency_seconds_sum", ()] == pytest.approx(0.204)
 
 
@@ -150,9 +164,14 @@ def test_an_agent_counts_its_units_by_what_they_are_and_how_and_shows_what_the_k
     assert found["sluice_agent_units", (("kind", "slot"), ("state", "running"))] == 1
     unit = (("kind", "slot"), ("tenant", "entry"), ("unit", "slot-entry-1-0"))
     assert found["sluice_unit_restarts_total", unit] == 2
-    assert (found["sluice_unit_memory_bytes", unit], found["sluice_unit_memory_limit_bytes", unit]) == (800, 1000)
+    assert (found["sluice_unit_memory_bytes", unit], found["sluice_unit_memory_limit_bytes", unit]) == (
+        800,
+        1000,
+    )
     assert found["sluice_unit_cpu_seconds_total", unit] == 2.5
-    assert sum(name == "sluice_unit_memory_bytes" for name, _ in found) == 1, "nothing is made up for a unit that nobody counts"
+    assert sum(name == "sluice_unit_memory_bytes" for name, _ in found) == 1, (
+        "nothing is made up for a unit that nobody counts"
+    )
     ended = scraped(agent_metrics(Found(driver(), alive=False, others=0, started_at=1.0)))
     assert ended["sluice_agent_units", (("kind", "driver"), ("state", "exited"))] == 1
 
@@ -165,9 +184,15 @@ def test_a_leader_shows_what_it_sees() -> None:
     assert found["sluice_operations_open", (("step", "verify"),)] == 1
     assert found["sluice_changes_active", (("kind", "drain"),)] == 1
     assert found["sluice_tier_state", (("state", "failed"), ("tier", "entry"))] == 1
-    assert (found["sluice_tier_failures", (("tier", "entry"),)], found["sluice_tier_incarnation", (("tier", "entry"),)]) == (5, 7)
+    assert (
+        found["sluice_tier_failures", (("tier", "entry"),)],
+        found["sluice_tier_incarnation", (("tier", "entry"),)],
+    ) == (5, 7)
     assert found["sluice_host_state", (("host", "h2"), ("state", "lost"))] == 1
-    kinds = {kind: [found[f"sluice_units_{what}", (("kind", kind),)] for what in ("wanted", "running")] for kind in ("slot", "driver")}
+    kinds = {
+        kind: [found[f"sluice_units_{what}", (("kind", kind),)] for what in ("wanted", "running")]
+        for kind in ("slot", "driver")
+    }
     assert kinds == {"slot": [2, 1], "driver": [2, 0]}, "what a lost host was seen to run counts no more"
 
 
@@ -179,5 +204,10 @@ def test_a_standby_shows_nothing_that_its_leader_shows_and_keeps_its_counts() ->
     assert found["sluice_controller_leader", ()] == 0
     assert found["sluice_controller_conflicts_total", ()] == 1
     assert found["sluice_operations_total", (("outcome", "done"), ("step", "cut"))] == 1
-    assert not {name for name, _ in found} & {"sluice_tier_state", "sluice_host_state", "sluice_units_wanted", "sluice_controller_epoch"}
+    assert not {name for name, _ in found} & {
+        "sluice_tier_state",
+        "sluice_host_state",
+        "sluice_units_wanted",
+        "sluice_controller_epoch",
+    }
     assert scraped(ControllerMetrics())["sluice_controller_leader", ()] == 0

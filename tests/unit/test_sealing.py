@@ -4,13 +4,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_ops.operations.sealing import SealError, derive, lock, private_key, public_key, seal, unlock, unseal
+from sluice_ops.operations.sealing import (
+    SealError,
+    derive,
+    lock,
+    private_key,
+    public_key,
+    seal,
+    unlock,
+    unseal,
+)
 
 SECRETS = st.text(st.characters(codec="utf-8"), min_size=24, max_size=48)
 PURPOSES = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
-@given(text=st.text(st.characters(codec="utf-8")), secrets=st.tuples(SECRETS, SECRETS), purposes=st.tuples(PURPOSES, PURPOSES))
+@given(
+    text=st.text(st.characters(codec="utf-8")),
+    secrets=st.tuples(SECRETS, SECRETS),
+    purposes=st.tuples(PURPOSES, PURPOSES),
+)
 def test_only_the_key_and_the_purpose_that_it_was_sealed_for_open_it(
     text: str, secrets: tuple[str, str], purposes: tuple[str, str]
 ) -> None:

@@ -20,8 +20,14 @@ def refused(path: Path) -> str:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (f"pipeline: p\nhosts: [{HOST}, {HOST}]", ": hosts: h1 is there more than once; give each host a name of its own"),
-        (f"pipeline: p\nhosts: [{HOST}]\nreboot: []", ": reboot: there is nothing in it: write one at least, or leave the key out"),
+        (
+            f"pipeline: p\nhosts: [{HOST}, {HOST}]",
+            ": hosts: h1 is there more than once; give each host a name of its own",
+        ),
+        (
+            f"pipeline: p\nhosts: [{HOST}]\nreboot: []",
+            ": reboot: there is nothing in it: write one at least, or leave the key out",
+        ),
         *(
             (
                 f"pipeline: p\nhosts: []\nshifts: {{night: {{schedule: '{schedule}'}}}}",
@@ -29,8 +35,14 @@ def refused(path: Path) -> str:
             )
             for schedule in ("", "22:00", "0 25 * * *", "0 22 * *", "0 22 * * * *", "@daily", "0 0 31 2 *")
         ),
-        ("pipeline: p\nhosts: []\nlocality: {t: 'racks:r1'}", ": locality.t: 'racks:r1' is no place: write a host's name"),
-        ("pipeline: p\nhosts: []\ndedicated: {'label:': [t]}", ": dedicated.label:: 'label:' is no place: write a host's name"),
+        (
+            "pipeline: p\nhosts: []\nlocality: {t: 'racks:r1'}",
+            ": locality.t: 'racks:r1' is no place: write a host's name",
+        ),
+        (
+            "pipeline: p\nhosts: []\ndedicated: {'label:': [t]}",
+            ": dedicated.label:: 'label:' is no place: write a host's name",
+        ),
         *(
             (
                 f"pipeline: p\nhosts: [{HOST[:-1]}, network: {{interface: '{interface}', mbit: 1000}}}}]",
@@ -68,14 +80,23 @@ def refused(path: Path) -> str:
             ": hosts.0.colour: there is no such key; known here: address, capacity, cores, labels, name, network, rack, zone",
         ),
         ("pipeline: p\nhosts: []\npartitions: !!int four", ": not YAML: 'four' cannot be read: "),
-        ("pipeline: p\nhosts: []\nrepair_seconds: 2020-99-99", ": not YAML: '2020-99-99' cannot be read: month must be in 1..12"),
+        (
+            "pipeline: p\nhosts: []\nrepair_seconds: 2020-99-99",
+            ": not YAML: '2020-99-99' cannot be read: month must be in 1..12",
+        ),
         (
             "pipeline: p\nhosts: []\nshifts: {night: {schedule: 0 22 * * *, timezone: Europe}}",
             ": shifts.night.timezone: 'Europe' is no time zone",
         ),
         ("pipeline: ''\nhosts: []", ": pipeline: "),
-        ("pipeline: p\nhosts: []\npartitions: 999999999", ": partitions: Input should be less than or equal to 1000; it is 999999999"),
-        ("pipeline: p\nhosts: []\nreboot: systemctl", ": reboot: write a list, such as [a, b]; it is 'systemctl'"),
+        (
+            "pipeline: p\nhosts: []\npartitions: 999999999",
+            ": partitions: Input should be less than or equal to 1000; it is 999999999",
+        ),
+        (
+            "pipeline: p\nhosts: []\nreboot: systemctl",
+            ": reboot: write a list, such as [a, b]; it is 'systemctl'",
+        ),
         ("pipeline: p\nhosts: []\nalerts: {smtp: mail}", ": alerts.smtp: "),
         ("pipeline: p\nhosts: []\nalerts: {webhook: 'ftp://x'}", ": alerts.webhook: "),
         ("pipeline: p\nhosts: []\nalerts: {webhook: 'conn:a b'}", ": alerts.webhook: "),
@@ -84,9 +105,18 @@ def refused(path: Path) -> str:
             f"pipeline: p\nhosts: [{HOST.replace('127.0.1.1', 'no address!')}]",
             ": hosts.0.address: 'no address!' is no address: write the one",
         ),
-        (f"pipeline: p\nhosts: [{HOST.replace('h1', 'H 1')}]", ": hosts.0.name: 'H 1' is no name of a host: write small letters"),
-        (f"pipeline: p\nhosts: [{HOST.replace('1g', 'true')}]", ": hosts.0.capacity.memory: True is not a size"),
-        (f"pipeline: p\nhosts: [{HOST[:-1]}, cores: mine}}]", ": hosts.0.cores: Input should be 'shared' or 'own'"),
+        (
+            f"pipeline: p\nhosts: [{HOST.replace('h1', 'H 1')}]",
+            ": hosts.0.name: 'H 1' is no name of a host: write small letters",
+        ),
+        (
+            f"pipeline: p\nhosts: [{HOST.replace('1g', 'true')}]",
+            ": hosts.0.capacity.memory: True is not a size",
+        ),
+        (
+            f"pipeline: p\nhosts: [{HOST[:-1]}, cores: mine}}]",
+            ": hosts.0.cores: Input should be 'shared' or 'own'",
+        ),
         ("- pipeline", ": expected keys such as `pipeline:` and `hosts:`, found list"),
     ],
 )
@@ -107,7 +137,9 @@ def test_what_makes_no_sense_is_refused_by_its_key(tmp_path: Path, text: str, wh
         ("{}", (1, 1, 16)),
     ],
 )
-def test_what_a_share_does_not_say_gives_way_to_what_it_says(tmp_path: Path, said: str, meant: tuple[int | str, ...]) -> None:
+def test_what_a_share_does_not_say_gives_way_to_what_it_says(
+    tmp_path: Path, said: str, meant: tuple[int | str, ...]
+) -> None:
     path = tmp_path / "site.yaml"
     path.write_text(f"pipeline: p\nhosts: []\nshares: {{t: {said}}}")
     share = load(path).shares["t"]
@@ -117,7 +149,9 @@ def test_what_a_share_does_not_say_gives_way_to_what_it_says(tmp_path: Path, sai
 @pytest.mark.parametrize("schedule", ["0 22 * * *", "*/5 8-18 * * mon-fri", "0 0 29 2 *"])
 def test_a_schedule_that_comes_is_taken(tmp_path: Path, schedule: str) -> None:
     path = tmp_path / "site.yaml"
-    path.write_text(f"pipeline: p\nhosts: []\nshifts: {{night: {{schedule: '{schedule}', timezone: Europe/Bucharest}}}}")
+    path.write_text(
+        f"pipeline: p\nhosts: []\nshifts: {{night: {{schedule: '{schedule}', timezone: Europe/Bucharest}}}}"
+    )
     assert load(path).shifts["night"].schedule == schedule
 
 
@@ -133,7 +167,9 @@ def test_a_place_where_no_host_is_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_a_key_that_is_said_twice_is_refused_with_its_line_and_one_that_is_merged_is_taken(tmp_path: Path) -> None:
+def test_a_key_that_is_said_twice_is_refused_with_its_line_and_one_that_is_merged_is_taken(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "site.yaml"
     path.write_text("pipeline: p\nhosts: []\nshares:\n  t: {target: 1}\n  u: {target: 1}\n  t: {target: 2}\n")
     assert refused(path) == ": line 6: t is said a second time (first in line 4); leave one of them out"
@@ -142,7 +178,9 @@ def test_a_key_that_is_said_twice_is_refused_with_its_line_and_one_that_is_merge
     assert [share.target for share in load(path).shares.values()] == [2, 3, 4]
 
 
-@pytest.mark.parametrize("said", ["alerts: {webhook: 7391}", "s3: {endpoint: 's3://me:7391@minio'}", "password: 7391"])
+@pytest.mark.parametrize(
+    "said", ["alerts: {webhook: 7391}", "s3: {endpoint: 's3://me:7391@minio'}", "password: 7391"]
+)
 def test_what_may_be_secret_is_not_repeated(tmp_path: Path, said: str) -> None:
     path = tmp_path / "site.yaml"
     path.write_text(f"pipeline: p\nhosts: []\n{said}")

@@ -16,7 +16,14 @@ from sluice_ops.process.watchdog import HUNG, Limits, Sight, Stillness, Watchdog
 LIMITS = Limits(busy=60.0, idle=6.0)
 PASSED = st.floats(0.0, 100_000.0)
 """From one look to the next: also a machine that was suspended for a day."""
-SIGHTS = st.builds(Sight, st.integers(0, 3), st.floats(0, 10), sleeps=st.booleans(), held_up=st.booleans(), excused=st.booleans())
+SIGHTS = st.builds(
+    Sight,
+    st.integers(0, 3),
+    st.floats(0, 10),
+    sleeps=st.booleans(),
+    held_up=st.booleans(),
+    excused=st.booleans(),
+)
 
 
 @given(st.lists(st.tuples(PASSED, SIGHTS), max_size=200))
@@ -29,7 +36,7 @@ def test_a_loop_that_turns_or_is_excused_between_looks_goes_on(looks: list[tuple
 
 
 @given(st.lists(st.tuples(PASSED, SIGHTS), max_size=50), st.booleans())
-def test_one_that_hangs_is_found_within_its_limit(looks: list[tuple[float, Sight]], sleeps: bool) -> None:  # noqa: FBT001 — drawn
+def test_one_that_hangs_is_found_within_its_limit(looks: list[tuple[float, Sight]], sleeps: bool) -> None:
     still = Stillness(Sight(0, 0.0, sleeps=sleeps))
     for passed, sight in looks:
         still = still.then(sight, passed)
@@ -42,7 +49,9 @@ def test_one_that_hangs_is_found_within_its_limit(looks: list[tuple[float, Sight
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans(), st.booleans()), max_size=200))
-def test_one_that_sleeps_while_what_it_waits_for_is_at_work_is_busy(looks: list[tuple[float, bool, bool]]) -> None:
+def test_one_that_sleeps_while_what_it_waits_for_is_at_work_is_busy(
+    looks: list[tuple[float, bool, bool]],
+) -> None:
     """The limit of those that sleep counts no look at which another thread, or who was called, was at work; it goes on counting after."""
     still, alone, ran = Stillness(Sight(0, 0.0, sleeps=True)), 0.0, 0.0
     for passed, held_up, runs in looks:
@@ -85,22 +94,50 @@ print("goes on", flush=True)
         ("end = time.monotonic() + 20\nwhile time.monotonic() < end: pass", HUNG),
         ("for _ in range(60):\n    dog.turn()\n    time.sleep(0.02)", 0),
         ("with dog.resting(): time.sleep(1.2)", 0),
-        ("scope = {'__name__': 'serving.deep', 'time': time}\nexec('def wait(): time.sleep(1.2)', scope)\nscope['wait']()", 0),
-        ("scope = {'__name__': 'called', 'time': time}\nexec('def wait(seconds): time.sleep(seconds)', scope)\nscope['wait'](1.2)", 0),
-        ("scope = {'__name__': 'called', 'time': time}\nexec('def wait(seconds): time.sleep(seconds)', scope)\nscope['wait'](20)", HUNG),
+        (
+            "scope = {'__name__': 'serving.deep', 'time': time}\nexec('def wait(): time.sleep(1.2)', scope)\nscope['wait']()",
+            0,
+        ),
+        (
+            "scope = {'__name__': 'called', 'time': time}\nexec('def wait(seconds): time.sleep(seconds)', scope)\nscope['wait'](1.2)",
+            0,
+        ),
+        (
+            "scope = {'__name__': 'called', 'time': time}\nexec('def wait(seconds): time.sleep(seconds)', scope)\nscope['wait'](20)",
+            HUNG,
+        ),
         ("threading.Thread(target=spin).start()\nlock.acquire(timeout=1.2)", 0),
         ("dog.stop()\ntime.sleep(1.2)", 0),
     ],
-    ids=["sleeps", "spins", "turns", "rests", "is served", "is answered late", "is not answered", "waits for a thread", "is not watched"],
+    ids=[
+        "sleeps",
+        "spins",
+        "turns",
+        "rests",
+        "is served",
+        "is answered late",
+        "is not answered",
+        "waits for a thread",
+        "is not watched",
+    ],
 )
 def test_a_process_whose_loop_hangs_ends_itself(body: str, code: int) -> None:
-    done = subprocess.run([sys.executable, "-c", WATCHED.format(body=body)], capture_output=True, text=True, check=False, timeout=25)
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED.format(body=body)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=25,
+    )
     assert done.returncode == code, done.stderr
     assert ("goes on" in done.stdout) is (code == 0)
     if code == HUNG:
         assert "gives up" in done.stdout
         last = done.stderr.splitlines()[-1]
-        assert re.match(r"hung since \d\d:\d\d:\d\d UTC: the working loop of the loop of a test has made no turn for ", last)
+        assert re.match(
+            r"hung since \d\d:\d\d:\d\d UTC: the working loop of the loop of a test has made no turn for ",
+            last,
+        )
         assert "Thread" in done.stderr, "where each thread stood"
 
 

@@ -60,7 +60,14 @@ class HostTakenError(Exception):
     """An agent of this host runs on this machine already."""
 
 
-REFUSED = (UnknownHostError, ForeignAddressError, HostTakenError, SiteError, endpoints.EndpointsError, JoinError)
+REFUSED = (
+    UnknownHostError,
+    ForeignAddressError,
+    HostTakenError,
+    SiteError,
+    endpoints.EndpointsError,
+    JoinError,
+)
 """What a person has to mend before the agent can start."""
 
 
@@ -72,7 +79,9 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
         "--zookeeper",
         help="host:port/chroot of a channel that is open to all; without it, the endpoints file's, which its drivers use in any case",
     )
-    parser.add_argument("--address", help="for a host that is not in the site file: the address that its slots listen at")
+    parser.add_argument(
+        "--address", help="for a host that is not in the site file: the address that its slots listen at"
+    )
     parser.add_argument("--zone", default="onprem", help="likewise: its zone, such as ec2")
     parser.add_argument("--labels", default="", help="likewise: its labels, with commas")
     parser.add_argument("--cpu", type=float, help="likewise: the cores that it gives")
@@ -104,7 +113,9 @@ def hold(folder: HostFolder, host: str) -> IO[str]:
     return file
 
 
-def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None, token_file: Path | None) -> None:
+def serve(
+    facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None, token_file: Path | None
+) -> None:
     """Run the agent until SIGTERM."""
     where = endpoints.load()
     check_address(facts)
@@ -114,7 +125,9 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None, 
         containers = open_containers(home, facts.name, Capacity(cpu=facts.cpu, memory=facts.memory))
         containers, cores = open_cores(home, facts, cores_of(facts.name, site), containers)
         containers, network = open_network(home, facts.name, link_of(facts.name, site), containers)
-        installation = Installation(home, where.home, endpoints.file(), site_file, where.spark, where.spark_secret, facts)
+        installation = Installation(
+            home, where.home, endpoints.file(), site_file, where.spark, where.spark_secret, facts
+        )
         hands = Hands(folder, containers, installation)
         neighbours, disks, heartbeats = Neighbours(hands), Disks(hands), Heartbeats(hands)
         rebooter = Rebooter(folder, facts.name, site.reboot)
@@ -143,7 +156,9 @@ def serve(facts: HostFacts, site_file: Path, site: Site, zookeeper: str | None, 
         log.info("agent started", host=facts.name, address=facts.address, zone=facts.zone, **said)
         channel.kazoo.start_async()
         exporter = Exporter(role=Role.AGENT, address=f"{facts.address}:0", host=facts.name)
-        metrics_server.serve(channel, exporter, AgentMetrics(hands, containers, presence, neighbours, disks, heartbeats))
+        metrics_server.serve(
+            channel, exporter, AgentMetrics(hands, containers, presence, neighbours, disks, heartbeats)
+        )
         agent.run()
         log.info("agent ends; its units go on", host=facts.name)
 
@@ -152,11 +167,15 @@ def stop_all(host: str) -> int:
     """End every unit of a host; return how many could not be ended."""
     home = endpoints.home()
     if host not in (known := host_names(home)):
-        message = f"no agent of host {host!r} has run in {home}; of these one has: {', '.join(known) or 'none'}"
+        message = (
+            f"no agent of host {host!r} has run in {home}; of these one has: {', '.join(known) or 'none'}"
+        )
         raise UnknownHostError(message)
     folder = HostFolder(home, host)
     with hold(folder, host):
-        hands = Hands(folder, find_network(home, host, find_cores(home, host, find_containers(home, host))), None)
+        hands = Hands(
+            folder, find_network(home, host, find_cores(home, host, find_containers(home, host))), None
+        )
         ages, until = Ages(), time.monotonic() + STOP_SECONDS
         while (found := hands.find()) and time.monotonic() < until:
             ages.note(stamps(found))
@@ -200,4 +219,6 @@ def main(words: list[str] | None = None) -> int:
 if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
-    os._exit(status)  # the session is left open: the next agent takes it over before anybody sees the host lost
+    os._exit(
+        status
+    )  # the session is left open: the next agent takes it over before anybody sees the host lost

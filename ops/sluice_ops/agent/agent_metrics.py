@@ -22,7 +22,13 @@ class AgentMetrics:
     """Reads what the agent's last round has found, and the containers' own counters."""
 
     def __init__(  # noqa: PLR0913, PLR0917 — the agent's parts that have figures
-        self, hands: Hands, containers: Containers, presence: Presence, neighbours: Neighbours, disks: Disks, heartbeats: Heartbeats
+        self,
+        hands: Hands,
+        containers: Containers,
+        presence: Presence,
+        neighbours: Neighbours,
+        disks: Disks,
+        heartbeats: Heartbeats,
     ) -> None:
         """Show what these know."""
         self._hands = hands
@@ -36,7 +42,9 @@ class AgentMetrics:
         """Yield everything."""
         found = self._hands.found
         states = Counter((item.unit.kind, state_of(item)) for item in found)
-        units = GaugeMetricFamily("sluice_agent_units", "Units on the host, by what they are and how.", labels=["kind", "state"])
+        units = GaugeMetricFamily(
+            "sluice_agent_units", "Units on the host, by what they are and how.", labels=["kind", "state"]
+        )
         for (kind, state), count in states.items():
             units.add_metric([kind, state], count)
         yield units
@@ -44,28 +52,44 @@ class AgentMetrics:
         yield GaugeMetricFamily("sluice_agent_units_in_trouble", text, value=len(self._hands.troubles))
         text = "Assignments of an older controller that were refused."
         yield CounterMetricFamily("sluice_agent_assignments_refused", text, value=self._presence.refusals)
-        hung = CounterMetricFamily("sluice_agent_hung", "Drivers, Workers and executors that hung, and were ended for it.", labels=["kind"])
+        hung = CounterMetricFamily(
+            "sluice_agent_hung",
+            "Drivers, Workers and executors that hung, and were ended for it.",
+            labels=["kind"],
+        )
         for kind, count in self._heartbeats.ended.items():
             hung.add_metric([kind], count)
         yield hung
-        restarts = CounterMetricFamily("sluice_unit_restarts", "How often a slot was started again after it had died.", labels=_UNIT)
+        restarts = CounterMetricFamily(
+            "sluice_unit_restarts", "How often a slot was started again after it had died.", labels=_UNIT
+        )
         for item in found:
             restarts.add_metric(_labels(item), item.restarts)
         yield restarts
         yield from _scheduled(found, self._neighbours.waited, self._neighbours.starved)
-        disk = GaugeMetricFamily("sluice_unit_disk_bytes", "What the unit's files take of the host's disk.", labels=_UNIT)
+        disk = GaugeMetricFamily(
+            "sluice_unit_disk_bytes", "What the unit's files take of the host's disk.", labels=_UNIT
+        )
         taken = self._disks.taken
         for item in found:
             if item.unit.id in taken:
                 disk.add_metric(_labels(item), taken[item.unit.id])
         yield disk
-        yield from _usage([(item, usage) for item in found if (usage := self._containers.usage(item.unit.id)) is not None])
+        yield from _usage(
+            [(item, usage) for item in found if (usage := self._containers.usage(item.unit.id)) is not None]
+        )
 
 
-def _scheduled(found: Iterable[Found], waited: Mapping[UnitId, float], starved: Mapping[UnitId, float]) -> Iterable[Metric]:
+def _scheduled(
+    found: Iterable[Found], waited: Mapping[UnitId, float], starved: Mapping[UnitId, float]
+) -> Iterable[Metric]:
     text = "Processor time that the unit's threads have waited for, all together, since this agent knows it."
     waiting = CounterMetricFamily("sluice_unit_cpu_waited_seconds", text, labels=_UNIT)
-    short = GaugeMetricFamily("sluice_unit_starved", "1 while other things on the host keep the unit from its quantum.", labels=_UNIT)
+    short = GaugeMetricFamily(
+        "sluice_unit_starved",
+        "1 while other things on the host keep the unit from its quantum.",
+        labels=_UNIT,
+    )
     for item in found:
         if item.unit.id in waited:
             waiting.add_metric(_labels(item), waited[item.unit.id])
@@ -74,9 +98,15 @@ def _scheduled(found: Iterable[Found], waited: Mapping[UnitId, float], starved: 
 
 
 def _usage(used: list[tuple[Found, Usage]]) -> Iterable[Metric]:
-    memory = GaugeMetricFamily("sluice_unit_memory_bytes", "Memory in use, without file cache that can be given back.", labels=_UNIT)
-    limit = GaugeMetricFamily("sluice_unit_memory_limit_bytes", "At this much the kernel kills something in the unit.", labels=_UNIT)
-    cpu = CounterMetricFamily("sluice_unit_cpu_seconds", "Processor time that the unit has taken.", labels=_UNIT)
+    memory = GaugeMetricFamily(
+        "sluice_unit_memory_bytes", "Memory in use, without file cache that can be given back.", labels=_UNIT
+    )
+    limit = GaugeMetricFamily(
+        "sluice_unit_memory_limit_bytes", "At this much the kernel kills something in the unit.", labels=_UNIT
+    )
+    cpu = CounterMetricFamily(
+        "sluice_unit_cpu_seconds", "Processor time that the unit has taken.", labels=_UNIT
+    )
     for item, usage in used:
         memory.add_metric(_labels(item), usage.memory)
         if usage.limit is not None:

@@ -111,10 +111,14 @@ class Agent:
         found = self._hands.find()
         self._ages.note(stamps(found))
         now = time.monotonic()
-        decision = reconcile(self._assignment, [steady(item, self._ages.seen) for item in found], now, self._reclaim_seconds)
+        decision = reconcile(
+            self._assignment, [steady(item, self._ages.seen) for item in found], now, self._reclaim_seconds
+        )
         for action in decision.actions:
             self._hands.do(action)
-        self._hands.forget_troubles({item.unit.id for item in found} | {unit.id for unit in self._assignment.units})
+        self._hands.forget_troubles(
+            {item.unit.id for item in found} | {unit.id for unit in self._assignment.units}
+        )
         self._hands.cap_logs()
         self._neighbours.look(found)
         ended = self._disks.look(found)
@@ -153,7 +157,11 @@ class Agent:
             self._away_since = time.monotonic()
         if why not in self._whys:
             self._whys.add(why)
-            log.warning("the channel cannot be used: what was assigned last goes on", why=why, units=len(self._assignment.units))
+            log.warning(
+                "the channel cannot be used: what was assigned last goes on",
+                why=why,
+                units=len(self._assignment.units),
+            )
 
     def _assign(self, assigned: Assignment) -> None:
         if assigned != self._assignment:
@@ -171,7 +179,11 @@ class Agent:
             self._folder.keep_assignment(assigned)
         except OSError as error:
             if not self._unkept:
-                log.warning("the assignment could not be kept on disk", folder=str(self._folder.path), error=str(error))
+                log.warning(
+                    "the assignment could not be kept on disk",
+                    folder=str(self._folder.path),
+                    error=str(error),
+                )
             self._unkept = True
         else:
             self._kept, self._unkept = assigned, False
@@ -181,7 +193,9 @@ class Agent:
         reboot = self._folder.reboot()
         observed = Observed(
             epoch=self._assignment.epoch,
-            units=observe(self._assignment, found, self._hands.troubles, self._neighbours.starved, self._started_at),
+            units=observe(
+                self._assignment, found, self._hands.troubles, self._neighbours.starved, self._started_at
+            ),
             rebooted=reboot.asked if reboot is not None and reboot.done else None,
             agent_started=self._started_at,
             limits=self._hands.limits,

@@ -12,4 +12,14 @@ from sluice_ops.channel.client import (
     Write,
 )
 
-__all__ = ["ANY_VERSION", "Channel", "ChannelAwayError", "ConflictError", "Guard", "NotAllowedError", "Read", "TooLargeError", "Write"]
+__all__ = [
+    "ANY_VERSION",
+    "Channel",
+    "ChannelAwayError",
+    "ConflictError",
+    "Guard",
+    "NotAllowedError",
+    "Read",
+    "TooLargeError",
+    "Write",
+]

@@ -103,13 +103,19 @@ class Guard:
 class Channel:
     """Typed access to one pipeline's part of ZooKeeper."""
 
-    def __init__(self, hosts: str, credential: Credential | None = None, *, session_seconds: float = SESSION_SECONDS) -> None:
+    def __init__(
+        self, hosts: str, credential: Credential | None = None, *, session_seconds: float = SESSION_SECONDS
+    ) -> None:
         """Prepare a connection to `hosts`, a ZooKeeper address with the pipeline's chroot at its end.
 
         Without a credential it can read, and write where the tree has no access lists.
         """
         self._client = Connection(
-            hosts, credential, timeout=session_seconds, connection_retry={"max_tries": -1, "max_delay": 1.0}, command_retry=None
+            hosts,
+            credential,
+            timeout=session_seconds,
+            connection_retry={"max_tries": -1, "max_delay": 1.0},
+            command_retry=None,
         )
         self._credential = credential
         self.hosts = hosts
@@ -131,7 +137,9 @@ class Channel:
                 self._client.ensure_path(root)
         except NoNodeError as error:
             self.stop()
-            message = f"ZooKeeper at {self.hosts} has no such chroot yet; whoever starts the platform makes it"
+            message = (
+                f"ZooKeeper at {self.hosts} has no such chroot yet; whoever starts the platform makes it"
+            )
             raise ChannelAwayError(message) from error
         except NoAuthError as error:
             self.stop()
@@ -153,7 +161,9 @@ class Channel:
         """Connect."""
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Disconnect."""
         self.stop()
 
@@ -221,7 +231,9 @@ class Channel:
     def _ask(self, ask: Callable[..., IAsyncResult], paths: Sequence[str], *, watch: bool) -> list[Any]:
         answers: list[Any] = []
         for begin in range(0, len(paths), UNDER_WAY):
-            asked = [ask(path, watch=self._wake if watch else None) for path in paths[begin : begin + UNDER_WAY]]
+            asked = [
+                ask(path, watch=self._wake if watch else None) for path in paths[begin : begin + UNDER_WAY]
+            ]
             for each in asked:
                 try:
                     answers.append(each.get())
@@ -239,15 +251,23 @@ class Channel:
             self._refused.discard(path)
             return None
         data, version, made = answer[0], answer[1].version, answer[1].czxid
-        if not data and version == 0 and rights(path).create:  # made on the way to what is below it, and its own writer has not come yet
+        if (
+            not data and version == 0 and rights(path).create
+        ):  # made on the way to what is below it, and its own writer has not come yet
             self._refused.discard(path)
             return None
         try:
-            value = model.model_validate_json(data, extra="allow")  # what a newer version has added is kept, for whoever writes it again
+            value = model.model_validate_json(
+                data, extra="allow"
+            )  # what a newer version has added is kept, for whoever writes it again
         except ValidationError as error:
             if path not in self._refused:
                 self._refused.add(path)
-                log.warning("refused a node that does not parse; the last good value stays", path=path, error=str(error))
+                log.warning(
+                    "refused a node that does not parse; the last good value stays",
+                    path=path,
+                    error=str(error),
+                )
             return None
         self._refused.discard(path)
         return Read(value, version, made)
@@ -300,7 +320,9 @@ class Channel:
         write = Write(path, value, None)
 
         def send() -> bool:
-            made = self._client.create_async(path, write.data, ephemeral=ephemeral, sequence=sequence, makepath=True)
+            made = self._client.create_async(
+                path, write.data, ephemeral=ephemeral, sequence=sequence, makepath=True
+            )
             try:
                 made.get()
             except NodeExistsError:
@@ -325,7 +347,11 @@ class Channel:
 
         def send() -> None:
             failures = self._commit(writes)
-            created = {write.path for write in writes if isinstance(write, Write) and write.version is None and write.value is not None}
+            created = {
+                write.path
+                for write in writes
+                if isinstance(write, Write) and write.version is None and write.value is not None
+            }
             if any(path in created and isinstance(failure, NoNodeError) for path, failure in failures):
                 # Only now, when the guards before it have held: one who must not write leaves not even an empty node.
                 for parent in sorted({path.rsplit("/", 1)[0] for path in created} - {""}):
@@ -351,8 +377,14 @@ class Channel:
             else:
                 request.set_data(write.path, write.data, version=write.version)
         answers = request.commit_async().get()
-        failures = [(write.path, answer) for write, answer in zip(writes, answers, strict=True) if isinstance(answer, Exception)]
-        return [each for each in failures if not isinstance(each[1], RolledBackError | RuntimeInconsistency)] or failures
+        failures = [
+            (write.path, answer)
+            for write, answer in zip(writes, answers, strict=True)
+            if isinstance(answer, Exception)
+        ]
+        return [
+            each for each in failures if not isinstance(each[1], RolledBackError | RuntimeInconsistency)
+        ] or failures
 
     T = TypeVar("T")
 
@@ -384,8 +416,14 @@ def _check_size(writes: Sequence[Write]) -> None:
 
 def _refusal(mine: Credential | None, writes: Sequence[Write]) -> str:
     """Say what was not allowed, to whom it would be, and where the credential for it is looked for."""
-    allowed = {write.path: removers(write.path) if write.value is None else changers(write.path) for write in writes}
-    refused = {path: roles for path, roles in allowed.items() if mine is None or mine.password is None or mine.role not in roles}
+    allowed = {
+        write.path: removers(write.path) if write.value is None else changers(write.path) for write in writes
+    }
+    refused = {
+        path: roles
+        for path, roles in allowed.items()
+        if mine is None or mine.password is None or mine.role not in roles
+    }
     what = f"the channel refuses a change of {', '.join(refused or allowed)}"
     hosts = {host for path in allowed if (host := host_of(path)) is not None}
     if not refused and hosts and mine is not None and mine.role is Role.AGENT:

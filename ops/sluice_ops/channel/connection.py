@@ -28,13 +28,15 @@ class Answer(AsyncResult):  # type: ignore[misc]  # kazoo has no types
         """Wait for it."""
         super().__init__(handler, threading.Condition, ConnectionLoss)
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - kazoo's signature
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001 - kazoo's signature
         """Return it; one that does not come is a connection that is lost."""
         return super().get(block, CALL_SECONDS if timeout is None else timeout)
 
     def set_exception(self, exception: BaseException) -> None:
         """Take an error for the answer; a RuntimeError is kazoo's word for one that is another request's."""
-        super().set_exception(ConnectionLoss(str(exception)) if type(exception) is RuntimeError else exception)
+        super().set_exception(
+            ConnectionLoss(str(exception)) if type(exception) is RuntimeError else exception
+        )
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # likewise
@@ -71,12 +73,22 @@ class Connection(KazooClient):  # type: ignore[misc]  # likewise
     def __init__(self, hosts: str, credential: Credential | None, **settings: Any) -> None:
         """Prepare it."""
         known = credential is not None and credential.password is not None
-        auth = [("digest", f"{credential.role}:{credential.password}")] if credential is not None and known else []
+        auth = (
+            [("digest", f"{credential.role}:{credential.password}")]
+            if credential is not None and known
+            else []
+        )
         own = None if credential is None else credential.own
         if own is not None:
             auth.append(("digest", f"{agent_of(own.host)}:{own.password}"))
         servers, _ = collect_hosts(hosts)
-        super().__init__(hosts=hosts, handler=Handler(len(servers)), auth_data=auth or None, **settings, **_private(credential))
+        super().__init__(
+            hosts=hosts,
+            handler=Handler(len(servers)),
+            auth_data=auth or None,
+            **settings,
+            **_private(credential),
+        )
         self._connection = Loop(self, self._conn_retry.copy(), logger=self.logger)
         self._credential = credential
         self._agents: Mapping[str, str] = {} if own is None else {own.host: own.known_as}
@@ -92,8 +104,16 @@ class Connection(KazooClient):  # type: ignore[misc]  # likewise
     def acl(self, path: str) -> list[ACL]:
         """Return what the access list of the node at a path has to be."""
         agent, joiner = self._agents.get(host_of(path) or ""), self._joiners.get(paths.joining_of(path) or "")
-        own = {role: known_as for role, known_as in ((Role.AGENT, agent), (Role.JOINER, joiner)) if known_as is not None}
-        return OPEN_ACL_UNSAFE if self._credential is None else access_list(tuple({**self._credential.ids, **own}.items()), rights(path))
+        own = {
+            role: known_as
+            for role, known_as in ((Role.AGENT, agent), (Role.JOINER, joiner))
+            if known_as is not None
+        }
+        return (
+            OPEN_ACL_UNSAFE
+            if self._credential is None
+            else access_list(tuple({**self._credential.ids, **own}.items()), rights(path))
+        )
 
     def create_async(self, path: str, value: bytes = b"", acl: Any = None, *flags: Any, **more: Any) -> Any:
         """Create a node. `acl` is of no account: kazoo passes a child's on to the parents that it makes for it."""
@@ -118,7 +138,13 @@ def _private(credential: Credential | None) -> dict[str, Any]:
     if credential is None or credential.tls is None:
         return {}
     tls = credential.tls
-    return {"use_ssl": True, "check_hostname": True, "ca": tls.ca, "certfile": tls.certificate, "keyfile": tls.key}
+    return {
+        "use_ssl": True,
+        "check_hostname": True,
+        "ca": tls.ca,
+        "certfile": tls.certificate,
+        "keyfile": tls.key,
+    }
 
 
 @cache
@@ -129,6 +155,10 @@ def access_list(ids: tuple[tuple[Role, str], ...], granted: Rights) -> list[ACL]
         if role is Role.ADMIN:
             entries.append(make_acl("digest", known_as, all=True))
         elif role in granted.write | granted.create | granted.delete:
-            allowed = {"write": role in granted.write, "create": role in granted.create, "delete": role in granted.delete}
+            allowed = {
+                "write": role in granted.write,
+                "create": role in granted.create,
+                "delete": role in granted.delete,
+            }
             entries.append(make_acl("digest", known_as, **allowed))
     return entries

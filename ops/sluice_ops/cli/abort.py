@@ -54,7 +54,11 @@ def _tell(identity: ChangeId, change: ChangeRecord, view: View, *, as_json: bool
     if as_json:
         print_json({"dry_run": True, "change": identity, "undoes": would, "predicted_seconds": seconds})
         return
-    nothing = "nothing, every tier is with the owner that it had" if active else f"nothing, it has ended: it is {change.state}"
+    nothing = (
+        "nothing, every tier is with the owner that it had"
+        if active
+        else f"nothing, it has ended: it is {change.state}"
+    )
     typer.echo(f"would undo of {identity}: {'; '.join(would) or nothing}")
     if active:
         typer.echo("  the maintenance lock is free then")
@@ -67,7 +71,12 @@ def undoes(change: ChangeRecord, view: View, now: float) -> tuple[list[str], flo
 
     It is aborted in a draft that nobody writes.
     """
-    draft = Draft(view, Moment(now=now, lost=frozenset(), rules=Rules(), ages={at: max(0.0, now - at) for at in stamps(view)}))
+    draft = Draft(
+        view,
+        Moment(
+            now=now, lost=frozenset(), rules=Rules(), ages={at: max(0.0, now - at) for at in stamps(view)}
+        ),
+    )
     undo(draft, change.id, me())
     said = [event.removesuffix(" (aborted)") for event in draft.events]
     for name in sorted(view.tiers):
@@ -86,7 +95,11 @@ def _of_tier(change: ChangeRecord, tier: TierView, draft: Draft) -> Iterator[str
     fewer = next((move for move in change.plan.moves if move.tier == name and move.in_place), None)
     if fewer is None and owner is not None and change.incarnations.get(name) == owner:
         handed = f"{name}: was handed over to incarnation {owner}"
-        yield f"{handed}, which goes on" if back is None else f"{handed}, and goes back to {back}: a gap of about {draft.pace.gap:g} s"
+        yield (
+            f"{handed}, which goes on"
+            if back is None
+            else f"{handed}, and goes back to {back}: a gap of about {draft.pace.gap:g} s"
+        )
     if fewer is not None and name in change.receipts and owner in tier.incarnations:
         gone = name in change.incarnations
         yield f"{name}: {workers(fewer.let_go)} {'stay away, they have gone' if gone else 'that were to go work again'}"

@@ -33,7 +33,10 @@ def make(*, as_json: bool) -> None:
     folder = where.access.credentials if where.access is not None else file.parent / "credentials"
     made = credentials.make(folder)
     tls = None if where.access is None else where.access.tls
-    contents = {**json.loads(file.read_text()), "access": made.model_copy(update={"tls": tls}).model_dump(mode="json", exclude_none=True)}
+    contents = {
+        **json.loads(file.read_text()),
+        "access": made.model_copy(update={"tls": tls}).model_dump(mode="json", exclude_none=True),
+    }
     file.write_text(json.dumps(contents, indent=2) + "\n")  # in place: whose file it is stays
     if as_json:
         print_json({"folder": str(folder), "roles": list(made.roles)})
@@ -49,12 +52,21 @@ def apply(*, as_json: bool) -> None:
     with _open() as channel:
         mended = tree.apply(channel.kazoo)
         if mended:
-            entry = Entry(at=time.time(), by=trail_queue.me(), what=f"access lists of {mended} nodes", outcome=Outcome.DONE)
+            entry = Entry(
+                at=time.time(),
+                by=trail_queue.me(),
+                what=f"access lists of {mended} nodes",
+                outcome=Outcome.DONE,
+            )
             channel.multi([trail_queue.write(Role.OPERATOR, entry)])
     if as_json:
         print_json({"mended": mended})
     else:
-        typer.echo(f"{mended} nodes had another access list." if mended else "Every node had its access list already.")
+        typer.echo(
+            f"{mended} nodes had another access list."
+            if mended
+            else "Every node had its access list already."
+        )
 
 
 def make_postgres(source: str, *, as_json: bool) -> None:
@@ -78,8 +90,12 @@ def make_postgres(source: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"folder": str(folder), "changed": changed})
         return
-    typer.echo(f"PostgreSQL: {'; '.join(changed) or 'the roles and databases are as they have to be'}. The passwords are in {folder}.")
-    typer.echo(f"Copy {file} and its password files to every machine (docs/hosts.md), then run `python -m sluice.commands.publish`.")
+    typer.echo(
+        f"PostgreSQL: {'; '.join(changed) or 'the roles and databases are as they have to be'}. The passwords are in {folder}."
+    )
+    typer.echo(
+        f"Copy {file} and its password files to every machine (docs/hosts.md), then run `python -m sluice.commands.publish`."
+    )
 
 
 def show(*, as_json: bool) -> None:
@@ -93,7 +109,11 @@ def show(*, as_json: bool) -> None:
             typer.echo(f"{path} has another access list than it is to have.")
         if len(others) > SHOWN:
             typer.echo(f"And {len(others) - SHOWN} more: `sluice access --json` has all.")
-        typer.echo("`sluice access --apply` puts them right." if others else "Every node has the access list that it is to have.")
+        typer.echo(
+            "`sluice access --apply` puts them right."
+            if others
+            else "Every node has the access list that it is to have."
+        )
         if unknown:
             typer.echo(f"Of no known kind, and the admin's alone: {', '.join(unknown)}.")
     raise typer.Exit(FAILED if others else OK)
@@ -106,19 +126,29 @@ def forget(host: str, *, as_json: bool) -> None:
             message = f'no host "{host}" has registered; the channel has {", ".join(channel.children("/hosts")) or "none"}'
             raise WrongUsageError(message)
         if channel.exists(paths.live(host)):
-            message = f"an agent serves {host} now, with the credential that the channel knows: stop that one first"
+            message = (
+                f"an agent serves {host} now, with the credential that the channel knows: stop that one first"
+            )
             raise WrongUsageError(message)
-        take_off(channel, dict.fromkeys((paths.host_record(host), paths.host(host), paths.observed(host))), f"forget {host}")
+        take_off(
+            channel,
+            dict.fromkeys((paths.host_record(host), paths.host(host), paths.observed(host))),
+            f"forget {host}",
+        )
     if as_json:
         print_json({"forgotten": host})
     else:
-        typer.echo(f"{host} is off the channel; the next agent of that name makes it its own. Was it cordoned? `sluice cordon {host}`.")
+        typer.echo(
+            f"{host} is off the channel; the next agent of that name makes it its own. Was it cordoned? `sluice cordon {host}`."
+        )
 
 
 def make_token(file: Path, host: str, lasts: str, *, as_json: bool) -> None:
     """Write a token with which one host joins."""
     if not re.fullmatch(HOST_NAME, host):
-        message = f"{host!r} is no name of a host: write small letters, digits and -, a letter first, such as h4"
+        message = (
+            f"{host!r} is no name of a host: write small letters, digits and -, a letter first, such as h4"
+        )
         raise WrongUsageError(message)
     now = datetime.now(UTC)
     try:

@@ -42,7 +42,10 @@ def show(settled: int | None, *, as_json: bool) -> None:
     losing = sorted({loss.tier for loss in figures.losses})
     unaudited = [tier for tier in _running() if tier not in figures.looked_at]
     if as_json:
-        tiers = [{**line.model_dump(mode="json"), "lost": lost, "verdict": found} for line, lost, found in _lines(figures)]
+        tiers = [
+            {**line.model_dump(mode="json"), "lost": lost, "verdict": found}
+            for line, lost, found in _lines(figures)
+        ]
         print_json(
             {
                 "ok": not losing and not stands and not unaudited,
@@ -57,11 +60,15 @@ def show(settled: int | None, *, as_json: bool) -> None:
     else:
         if settled is not None:
             typer.echo(
-                f"Settled: {done} losses up to number {settled}." if done else f"There was no loss up to number {settled} to settle."
+                f"Settled: {done} losses up to number {settled}."
+                if done
+                else f"There was no loss up to number {settled} to settle."
             )
         _print(figures, stands)
         for tier in unaudited:
-            typer.echo(f"{tier} is to run, and the audit has not looked at it: `sluice logs audit` tells why.")
+            typer.echo(
+                f"{tier} is to run, and the audit has not looked at it: `sluice logs audit` tells why."
+            )
     if losing or stands or unaudited:
         raise typer.Exit(FAILED)
 
@@ -70,7 +77,9 @@ def _running() -> list[str]:
     """Name the tiers that are published and to run; without ZooKeeper nothing is known of them."""
     try:
         with open_channel() as channel:
-            wanted = {tier: channel.read(paths.wanted(tier), TierWanted) for tier in channel.children("/tiers")}
+            wanted = {
+                tier: channel.read(paths.wanted(tier), TierWanted) for tier in channel.children("/tiers")
+            }
     except ChannelAwayError:
         typer.echo("ZooKeeper does not answer: whether every running tier is audited is not known.", err=True)
         return []
@@ -103,7 +112,9 @@ def _print(figures: Figures, stands: list[str]) -> None:
         if line.partial:
             typer.echo(f"{line.tier} is not audited from its first record: {_since(line)}{line.partial}.")
         if line.unknown:
-            typer.echo(f"{line.tier} delivers at most once: up to {line.unknown} of its records may be lost, and were not sent again.")
+            typer.echo(
+                f"{line.tier} delivers at most once: up to {line.unknown} of its records may be lost, and were not sent again."
+            )
         if line.late:
             typer.echo(
                 f"{line.tier}: {line.late} of its records came later than its State.lateness allows, and are in none of its results. "
@@ -116,7 +127,9 @@ def _print(figures: Figures, stands: list[str]) -> None:
     if figures.losses:
         typer.echo(f"When they are dealt with: `sluice audit --settle {figures.losses[-1].number}`.")
     if stands:
-        typer.echo(f"The audit has not looked at {', '.join(stands)} for a minute: `sluice logs audit` tells why.")
+        typer.echo(
+            f"The audit has not looked at {', '.join(stands)} for a minute: `sluice logs audit` tells why."
+        )
 
 
 def _lines(figures: Figures) -> list[tuple[Audited, int, str]]:
@@ -127,7 +140,9 @@ def _lines(figures: Figures) -> list[tuple[Audited, int, str]]:
 
 def _since(line: Audited) -> str:
     """Say with which offsets the audit of a tier begins."""
-    places = [f"{partition}:{offset}" for partition, offset in sorted(line.since.items()) if offset is not None]
+    places = [
+        f"{partition}:{offset}" for partition, offset in sorted(line.since.items()) if offset is not None
+    ]
     return f"it begins at {', '.join(places)}, for " if places else ""
 
 

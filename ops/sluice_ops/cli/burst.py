@@ -36,7 +36,9 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
         raise WrongUsageError(str(error)) from error
     if dry_run:
         if not as_json:
-            typer.echo(f"would launch {count} x {config.instance_type} ({running} run already, {config.max_instances} are allowed)")
+            typer.echo(
+                f"would launch {count} x {config.instance_type} ({running} run already, {config.max_instances} are allowed)"
+            )
         carried = carried_out(spec, deadline=deadline, dry_run=True, as_json=as_json)
         carried.tell(as_json=as_json, instances=count, instance_type=config.instance_type)
         raise typer.Exit(OK if carried.done else FAILED)
@@ -53,7 +55,9 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
             if as_json:
                 print_json({"change": change, "kind": spec.kind, "dry_run": False, "ok": False, "error": why})
         else:
-            carried = carried_out(spec, deadline=until - time.monotonic(), dry_run=False, as_json=as_json, change=change)
+            carried = carried_out(
+                spec, deadline=until - time.monotonic(), dry_run=False, as_json=as_json, change=change
+            )
             done = carried.done
             carried.tell(as_json=as_json)
     finally:
@@ -65,7 +69,9 @@ def burst(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
 def _not_registered(hosts: list[HostName], until: float) -> list[HostName]:
     """Wait for the hosts' agents; return those that have not registered by then, on the monotonic clock."""
     with open_channel() as channel:
-        while (missing := [host for host in hosts if not channel.exists(paths.live(host))]) and time.monotonic() < until:
+        while (
+            missing := [host for host in hosts if not channel.exists(paths.live(host))]
+        ) and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
     return missing
 
@@ -75,7 +81,10 @@ def _take_back(change: str) -> None:
     try:
         _terminate([instance for instance in ec2.instances() if instance.token == change])
     except (ec2.CloudError, ChannelAwayError) as error:
-        typer.echo(f"{error}. What change {change} has launched is still there: `sluice leave` terminates it", err=True)
+        typer.echo(
+            f"{error}. What change {change} has launched is still there: `sluice leave` terminates it",
+            err=True,
+        )
 
 
 def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) -> None:
@@ -95,9 +104,15 @@ def leave(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool) ->
         raise
     gone = [each.id for each in ours if each.id not in kept]
     if as_json or not (kept or dry_run):
-        carried.tell(as_json=as_json, ok=not kept, **({"instances": gone} if dry_run else {"terminated": gone, "kept": kept}))
+        carried.tell(
+            as_json=as_json,
+            ok=not kept,
+            **({"instances": gone} if dry_run else {"terminated": gone, "kept": kept}),
+        )
     if dry_run and not as_json:
-        typer.echo(f"  then terminated, as far as no tier runs there: {', '.join(gone) or 'nothing, for no instance is there'}")
+        typer.echo(
+            f"  then terminated, as far as no tier runs there: {', '.join(gone) or 'nothing, for no instance is there'}"
+        )
     elif not ours:
         typer.echo("no instance was there", err=True)
     raise typer.Exit(FAILED if kept else OK)

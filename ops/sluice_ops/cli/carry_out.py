@@ -46,7 +46,9 @@ class Carried:
                     "dry_run": self.dry_run,
                     "ok": self.done if ok is None else ok,
                     "seconds": round(self.seconds, 2),
-                    "steps": [{"step": step, **result.model_dump(mode="json")} for step, result in self.steps],
+                    "steps": [
+                        {"step": step, **result.model_dump(mode="json")} for step, result in self.steps
+                    ],
                     **more,
                 }
             )
@@ -67,20 +69,29 @@ def carry_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool
     raise typer.Exit(OK if carried.done else FAILED)
 
 
-def carried_out(spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool, change: str | None = None) -> Carried:
+def carried_out(
+    spec: ChangeSpec, *, deadline: float, dry_run: bool, as_json: bool, change: str | None = None
+) -> Carried:
     """Carry the change out, telling people how it goes; how it went is left to be told."""
     change = change or identity_of(spec)
     say = _silent if as_json else _say
     began = time.monotonic()
     ended_as_by_ctrl_c()
     with open_channel() as channel:
-        typer.echo(f"{spec.kind} {subject(spec)}".strip() + (" (dry run)" if dry_run else "") + f", as change {change}", err=True)
+        typer.echo(
+            f"{spec.kind} {subject(spec)}".strip()
+            + (" (dry run)" if dry_run else "")
+            + f", as change {change}",
+            err=True,
+        )
         try:
             steps = run(channel, change, spec, me(), deadline, dry_run=dry_run, on_sentence=say)
         except KeyboardInterrupt:
             if dry_run:
                 raise
-            typer.echo("Interrupted: going back to what ran before. Once more leaves it to `sluice abort`.", err=True)
+            typer.echo(
+                "Interrupted: going back to what ran before. Once more leaves it to `sluice abort`.", err=True
+            )
             steps = [StepResult(Step.ABORT, abort(channel, change, spec, me(), say))]
     return Carried(change, spec, dry_run, time.monotonic() - began, tuple(steps))
 
@@ -106,14 +117,20 @@ def _print_plan(result: Result) -> None:
     for number, move in enumerate(plan.moves, start=1):
         after = _place(move.after.driver, move.after.slots)
         if move.in_place:
-            typer.echo(f"  {number}. {move.tier}: lets {move.let_go} of its workers go where it runs, and keeps {after}")
+            typer.echo(
+                f"  {number}. {move.tier}: lets {move.let_go} of its workers go where it runs, and keeps {after}"
+            )
             continue
         before = "nowhere" if move.before is None else _place(move.before.driver, move.before.slots)
         typer.echo(f"  {number}. {move.tier}: {before} → {after}")
     for note in plan.notes:
         typer.echo(f"  note: {note}")
     none = ", without a gap" if plan.moves else ""
-    gap = f", and in a tier's output a gap of about {plan.predicted_gap_seconds:g} s" if plan.predicted_gap_seconds else none
+    gap = (
+        f", and in a tier's output a gap of about {plan.predicted_gap_seconds:g} s"
+        if plan.predicted_gap_seconds
+        else none
+    )
     if plan.predicted_seconds or not plan.unpredicted:
         typer.echo(f"  predicted: about {plan.predicted_seconds:.0f} s in all{gap}")
     if plan.unpredicted:

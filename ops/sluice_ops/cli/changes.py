@@ -15,8 +15,12 @@ app = typer.Typer()
 
 Host = Annotated[str, typer.Argument(help="The host's name, as `sluice hosts` lists it.")]
 Tier = Annotated[str, typer.Argument(help="The tier's name, as `sluice tiers` lists it.")]
-OneTier = Annotated[str | None, typer.Argument(metavar="[TIER]", help="The tier's name; without it, all of them.")]
-Deadline = Annotated[float, typer.Option(help="Seconds until the change is given up and undone.", min=1, max=604_800)]
+OneTier = Annotated[
+    str | None, typer.Argument(metavar="[TIER]", help="The tier's name; without it, all of them.")
+]
+Deadline = Annotated[
+    float, typer.Option(help="Seconds until the change is given up and undone.", min=1, max=604_800)
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; do nothing.")]
 Workers = Annotated[int, typer.Argument(help="How many workers, each of one quantum.", min=1, max=1000)]
 
@@ -80,11 +84,15 @@ def spec_of(kind: Kind, words: list[str], **more: object) -> "ChangeSpec":
 
     needs, may = _NEEDS.get(kind, ()), _MAY_NAME.get(kind, ())
     if not len(needs) <= len(words) <= len(needs + may):
-        usage = " ".join((kind.value, *(word.upper() for word in needs), *(f"[{word.upper()}]" for word in may)))
+        usage = " ".join(
+            (kind.value, *(word.upper() for word in needs), *(f"[{word.upper()}]" for word in may))
+        )
         message = f"usage: {usage}"
         raise WrongUsageError(message)
     try:
-        return ChangeSpec.model_validate({"kind": kind.value, **dict(zip(needs + may, words, strict=False)), **more})
+        return ChangeSpec.model_validate(
+            {"kind": kind.value, **dict(zip(needs + may, words, strict=False)), **more}
+        )
     except ValidationError as error:
         message = f"{kind.value}: {explain(error, ChangeSpec)[0]}"
         raise WrongUsageError(message) from error
@@ -103,7 +111,9 @@ def _run(kind: Kind, *words: str, deadline: float, dry_run: bool, as_json: bool)
 @app.command(epilog="Example: sluice plan drain h2")
 def plan(
     kind: Annotated[Kind, typer.Argument(help="The change.")],
-    words: Annotated[list[str] | None, typer.Argument(help="What that command takes, such as a host or a tier.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(help="What that command takes, such as a host or a tier.")
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -118,19 +128,25 @@ def plan(
 
 
 @app.command(epilog="Example: sluice cordon h2")
-def cordon(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def cordon(
+    host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False
+) -> None:
     """Have nothing new placed on a host until it is returned; what runs there goes on."""
     _run(Kind.CORDON, host, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice drain h2 --deadline 300")
-def drain(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def drain(
+    host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False
+) -> None:
     """Move everything off a host while records flow; it takes nothing new until it is returned."""
     _run(Kind.DRAIN, host, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 @app.command("return", epilog="Example: sluice return h2")
-def return_(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def return_(
+    host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False
+) -> None:
     """Let a host be used again, after a look at its health."""
     _run(Kind.RETURN, host, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
@@ -146,7 +162,9 @@ def retire(host: Host, *, dry_run: DryRun = False, as_json: AsJson = False) -> N
 
 @app.command("write-off", epilog="Example: sluice write-off h2")
 def write_off(
-    host: Annotated[str | None, typer.Argument(help="The host's name; without it, all that the brake holds.")] = None,
+    host: Annotated[
+        str | None, typer.Argument(help="The host's name; without it, all that the brake holds.")
+    ] = None,
     *,
     deadline: Deadline = DEADLINE,
     dry_run: DryRun = False,
@@ -157,25 +175,44 @@ def write_off(
 
 
 @app.command(epilog="Example: sluice reboot h2")
-def reboot(host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def reboot(
+    host: Host, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False
+) -> None:
     """Drain a host, reboot it, wait for it, and return it."""
     _run(Kind.REBOOT, host, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(epilog="Example: sluice scale enrich 3 --for 2h")
 def scale(  # noqa: PLR0913 - each is a choice of the caller
-    tenant: Annotated[str, typer.Argument(metavar="TIER", help="The tier's name, as `sluice tiers` lists it, or `batch`.")],
-    k: Annotated[str, typer.Argument(help="How many workers, each of one quantum; or how much of the cluster, such as 50%.")],
+    tenant: Annotated[
+        str, typer.Argument(metavar="TIER", help="The tier's name, as `sluice tiers` lists it, or `batch`.")
+    ],
+    k: Annotated[
+        str,
+        typer.Argument(
+            help="How many workers, each of one quantum; or how much of the cluster, such as 50%."
+        ),
+    ],
     *,
-    lasting: Annotated[str | None, typer.Option("--for", metavar="TIME", help="For so long: 30m, 2h, 1d.")] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Until then, on this machine's clock: 06:00 or 2026-11-22T06:00.")
+    lasting: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="For so long: 30m, 2h, 1d.")
     ] = None,
-    minimum: Annotated[str | None, typer.Option(metavar="K", help="And never fewer, instead of the site file's minimum.")] = None,
-    maximum: Annotated[str | None, typer.Option(metavar="K", help="And never more, instead of the site file's maximum.")] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Until then, on this machine's clock: 06:00 or 2026-11-22T06:00."),
+    ] = None,
+    minimum: Annotated[
+        str | None, typer.Option(metavar="K", help="And never fewer, instead of the site file's minimum.")
+    ] = None,
+    maximum: Annotated[
+        str | None, typer.Option(metavar="K", help="And never more, instead of the site file's maximum.")
+    ] = None,
     layer: Annotated[
         str | None,
-        typer.Option(metavar="LAYER", help="Whose word it is: autoscaler, below maintenance, below person, which it is if not said."),
+        typer.Option(
+            metavar="LAYER",
+            help="Whose word it is: autoscaler, below maintenance, below person, which it is if not said.",
+        ),
     ] = None,
     deadline: Deadline = DEADLINE,
     dry_run: DryRun = False,
@@ -184,7 +221,9 @@ def scale(  # noqa: PLR0913 - each is a choice of the caller
     """Give a tier k workers, or batch k slots; without --for and --until it stays so until somebody changes it."""
     from sluice_ops.cli.carry_out import carry_out  # noqa: PLC0415
 
-    spec = spec_of(Kind.SCALE, [tenant, k], minimum=minimum, maximum=maximum, layer=layer, until=_ending(lasting, until))
+    spec = spec_of(
+        Kind.SCALE, [tenant, k], minimum=minimum, maximum=maximum, layer=layer, until=_ending(lasting, until)
+    )
     carry_out(spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
@@ -210,7 +249,9 @@ def _ending(lasting: str | None, until: str | None) -> float | None:
 @app.command(epilog="Example: sluice drift --json | jq '.drift[].why', or: sluice drift --repair")
 def drift(
     *,
-    repair: Annotated[bool, typer.Option("--repair", help="Move what has drifted, with as few moves as can be.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Move what has drifted, with as few moves as can be.")
+    ] = False,
     deadline: Deadline = DEADLINE,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -227,7 +268,12 @@ def drift(
 @app.command(epilog="Example: sluice migrate outbound zone:onprem")
 def migrate(
     tier: Tier,
-    to: Annotated[str, typer.Argument(help="A host's name, zone:NAME, rack:NAME, label:NAME, or `anywhere` to take a place back.")],
+    to: Annotated[
+        str,
+        typer.Argument(
+            help="A host's name, zone:NAME, rack:NAME, label:NAME, or `anywhere` to take a place back."
+        ),
+    ],
     *,
     deadline: Deadline = DEADLINE,
     dry_run: DryRun = False,
@@ -241,7 +287,9 @@ def migrate(
 def upgrade(
     tier: Tier,
     *,
-    release: Annotated[str | None, typer.Option(help="The release; without it, the one that was published last.")] = None,
+    release: Annotated[
+        str | None, typer.Option(help="The release; without it, the one that was published last.")
+    ] = None,
     deadline: Deadline = DEADLINE,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -254,7 +302,9 @@ def upgrade(
 @app.command(epilog="Example: sluice repartition by-user 8")
 def repartition(
     tier: Tier,
-    partitions: Annotated[int, typer.Argument(help="Over how many partitions its state is to be spread.", min=1)],
+    partitions: Annotated[
+        int, typer.Argument(help="Over how many partitions its state is to be spread.", min=1)
+    ],
     *,
     deadline: Deadline = DEADLINE,
     dry_run: DryRun = False,
@@ -281,7 +331,10 @@ def pause(
     tier: OneTier = None,
     *,
     worker: Annotated[
-        list[str] | None, typer.Option(metavar="SLOT", help="A worker alone, by its slot as `sluice slots` lists it; once for each.")
+        list[str] | None,
+        typer.Option(
+            metavar="SLOT", help="A worker alone, by its slot as `sluice slots` lists it; once for each."
+        ),
     ] = None,
     deadline: Deadline = DEADLINE,
     dry_run: DryRun = False,
@@ -298,7 +351,9 @@ def pause(
 
 
 @app.command(epilog="Example: sluice resume")
-def resume(tier: OneTier = None, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def resume(
+    tier: OneTier = None, *, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: AsJson = False
+) -> None:
     """Resume a paused tier, or the pipeline, where it stopped, and wake workers that were paused alone."""
     _run(Kind.RESUME, *_named(tier), deadline=deadline, dry_run=dry_run, as_json=as_json)
 
@@ -328,7 +383,9 @@ def leave(*, deadline: Deadline = DEADLINE, dry_run: DryRun = False, as_json: As
 
 @app.command(epilog="Example: sluice abort cli-drain-h2-20260101-101500")
 def abort(
-    change: Annotated[str | None, typer.Argument(help="The change; without it, the one that is under way.")] = None,
+    change: Annotated[
+        str | None, typer.Argument(help="The change; without it, the one that is under way.")
+    ] = None,
     *,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -368,5 +425,11 @@ def _want(tier: str, *, running: bool, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json(wanted)
     else:
-        then = f"; where no run of tier_{tier} is there in Airflow, trigger it: it alerts when the tier fails" if wanted.running else ""
-        typer.echo(f"{tier}: {'running' if wanted.running else 'stopped'} is wanted now; `sluice status` follows it{then}")
+        then = (
+            f"; where no run of tier_{tier} is there in Airflow, trigger it: it alerts when the tier fails"
+            if wanted.running
+            else ""
+        )
+        typer.echo(
+            f"{tier}: {'running' if wanted.running else 'stopped'} is wanted now; `sluice status` follows it{then}"
+        )

@@ -39,13 +39,25 @@ def show(*, as_json: bool) -> None:
     plan = Plan.model_validate(result.details["plan"], extra="ignore")
     lines = [_line(move) for move in plan.moves]
     if as_json:
-        predicted = {"predicted_seconds": plan.predicted_seconds, "predicted_gap_seconds": plan.predicted_gap_seconds}
-        print_json({"at": time.time(), "drift": [line.model_dump() for line in lines], "notes": plan.notes, **predicted})
+        predicted = {
+            "predicted_seconds": plan.predicted_seconds,
+            "predicted_gap_seconds": plan.predicted_gap_seconds,
+        }
+        print_json(
+            {
+                "at": time.time(),
+                "drift": [line.model_dump() for line in lines],
+                "notes": plan.notes,
+                **predicted,
+            }
+        )
         return
     print_table(
         ("tier", "what has drifted", "moves", "from", "to"),
         ((line.tier, line.why, line.moves, line.before, line.after) for line in lines),
-        "Nothing has drifted: every tier is where a plan would have it." if NO_DRIFT in plan.notes else "Nothing can be moved now:",
+        "Nothing has drifted: every tier is where a plan would have it."
+        if NO_DRIFT in plan.notes
+        else "Nothing can be moved now:",
     )
     for note in plan.notes:
         if note != NO_DRIFT:
@@ -58,8 +70,12 @@ def show(*, as_json: bool) -> None:
 
 
 def _line(move: Move) -> DriftLine:
-    return DriftLine(tier=move.tier, why=move.why, moves=move.moved, before=_place(move.before), after=_place(move.after))
+    return DriftLine(
+        tier=move.tier, why=move.why, moves=move.moved, before=_place(move.before), after=_place(move.after)
+    )
 
 
 def _place(placement: Placement | None) -> str:
-    return "nowhere" if placement is None else f"driver {placement.driver}, workers {', '.join(placement.slots)}"
+    return (
+        "nowhere" if placement is None else f"driver {placement.driver}, workers {', '.join(placement.slots)}"
+    )

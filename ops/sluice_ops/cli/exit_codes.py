@@ -33,7 +33,8 @@ class Commands(TyperGroup):
             if not option[1:2].isdigit():
                 raise
             typer.echo(
-                f"{option} would be a number below 0, and none is that; `sluice {ctx.invoked_subcommand} --help` says what is", err=True
+                f"{option} would be a number below 0, and none is that; `sluice {ctx.invoked_subcommand} --help` says what is",
+                err=True,
             )
             raise typer.Exit(WRONG_USAGE) from None
         except BrokenPipeError:

@@ -136,7 +136,10 @@ def slots(*, as_json: AsJson = False) -> None:
         return
     print_table(
         ("slot", "host", "tenant", "incarnation", "state", "pid", "restarts", "records", "last end"),
-        ((x.id, x.host, x.tenant, x.incarnation, x.state, x.pid, x.restarts, x.records, x.exit) for x in lines),
+        (
+            (x.id, x.host, x.tenant, x.incarnation, x.state, x.pid, x.restarts, x.records, x.exit)
+            for x in lines
+        ),
         "No slot is assigned: no tier is wanted yet. Trigger its DAG `tier_<name>` in Airflow, or `sluice start` it.",
     )
 
@@ -154,7 +157,20 @@ def shares(*, as_json: AsJson = False) -> None:
         print_json(lines)
         return
     print_table(
-        ("tenant", "minimum", "target", "maximum", "now", "extra", "has", "where", "layer", "by", "since", "until"),
+        (
+            "tenant",
+            "minimum",
+            "target",
+            "maximum",
+            "now",
+            "extra",
+            "has",
+            "where",
+            "layer",
+            "by",
+            "since",
+            "until",
+        ),
         (
             (
                 x.tenant,
@@ -199,7 +215,9 @@ def metrics(*, as_json: AsJson = False) -> None:
 def trail(
     last: Annotated[int, typer.Option(help="How many to show.", min=1)] = 20,
     *,
-    by: Annotated[str | None, typer.Option(metavar="WHO", help="Only what this one asked for, such as cli:anna.")] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="WHO", help="Only what this one asked for, such as cli:anna.")
+    ] = None,
     change: Annotated[str | None, typer.Option(metavar="ID", help="Only this change.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -245,7 +263,11 @@ def changes(
 def _undone(line: "ChangeLine") -> str:
     """Say how long an abort took, and was to take."""
     took, predicted = _seconds(line.steps.get("abort"), 0), _seconds(line.abort_predicted_seconds, 0)
-    return line.state if took is None else f"{line.state} in {took}" + ("" if predicted is None else f", predicted {predicted}")
+    return (
+        line.state
+        if took is None
+        else f"{line.state} in {took}" + ("" if predicted is None else f", predicted {predicted}")
+    )
 
 
 def _seconds(found: float | None, digits: int) -> str | None:
@@ -254,7 +276,9 @@ def _seconds(found: float | None, digits: int) -> str | None:
 
 @app.command(epilog="Example: sluice operations cli-drain-h2-20260101-101500")
 def operations(
-    change: Annotated[str | None, typer.Argument(help="Show this change's (or operation's) steps with their journals.")] = None,
+    change: Annotated[
+        str | None, typer.Argument(help="Show this change's (or operation's) steps with their journals.")
+    ] = None,
     *,
     last: Annotated[int, typer.Option(help="How many to show.", min=1)] = 20,
     as_json: AsJson = False,
@@ -268,7 +292,10 @@ def operations(
         return
     print_table(
         ("posted", "change", "what", "step", "by", "state", "result"),
-        ((f"{ago(x.posted_at)} ago", x.change, f"{x.kind} {x.subject}", x.step, x.by, x.state, x.sentence) for x in lines),
+        (
+            (f"{ago(x.posted_at)} ago", x.change, f"{x.kind} {x.subject}", x.step, x.by, x.state, x.sentence)
+            for x in lines
+        ),
         "Nothing has been asked for yet. Try `sluice drain h2 --dry-run`."
         if change is None
         else f"No step of {change!r} is known any more, or ever was: `sluice operations` and `sluice changes` list the last ones.",

@@ -53,7 +53,11 @@ def refusal(view: View, host: HostName) -> str | None:
     seen = view.hosts.get(host)
     if seen is None:
         return f'there is no host "{host}"; known hosts: {listed(view.hosts) or "none"}'
-    changes = [change.id for change in view.changes.values() if change.state is ChangeState.ACTIVE and change.spec.host == host]
+    changes = [
+        change.id
+        for change in view.changes.values()
+        if change.state is ChangeState.ACTIVE and change.spec.host == host
+    ]
     if changes:
         return f"change {changes[0]} is about {host}: wait for its end, or `sluice abort {changes[0]}`"
     drained = seen.record.state is HostState.DRAINED
@@ -73,6 +77,8 @@ def refusal(view: View, host: HostName) -> str | None:
 
 def take_off(channel: Channel, nodes: Mapping[str, int | None], what: str) -> None:
     """Delete those of a host's nodes that are there, each in this version, and say so in the trail: all of it or nothing."""
-    entry = Entry(at=time.time(), by=me(), layer=Layer.MAINTENANCE.name.lower(), what=what, outcome=Outcome.DONE)
+    entry = Entry(
+        at=time.time(), by=me(), layer=Layer.MAINTENANCE.name.lower(), what=what, outcome=Outcome.DONE
+    )
     gone = [Write(path, None, version) for path, version in nodes.items() if channel.exists(path)]
     channel.multi([*gone, trail_queue.write(Role.OPERATOR, entry)])

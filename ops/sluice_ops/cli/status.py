@@ -62,7 +62,11 @@ def _notes(figures: Figures, tiers: list[TierLine] | None, now: float) -> list[s
     """Say what is not as it looks, or soon will not be."""
     notes = [f"No figures: {figures.missing}."] if figures.missing else []
     runs = figures.tiers.keys() if tiers is None else {line.name for line in tiers if line.state == "running"}
-    old = [f"{name} ({ago(each.at)} old)" for name, each in figures.tiers.items() if name in runs and now - each.at > OLD_SECONDS]
+    old = [
+        f"{name} ({ago(each.at)} old)"
+        for name, each in figures.tiers.items()
+        if name in runs and now - each.at > OLD_SECONDS
+    ]
     notes += [f"No new figures of {', '.join(old)}: what is shown of it was so then."] if old else []
     notes += [
         f"{tier}: {figures.lost(tier) or 'an unknown number of'} records are LOST: `sluice audit` tells which"
@@ -101,12 +105,16 @@ def outstayed(shares: list[ShareLine], now: float) -> list[str]:
     ]
 
 
-def _status(view: View | None, tiers: list[TierLine], shares: list[ShareLine], figures: Figures, notes: list[str]) -> dict[str, Any]:
+def _status(
+    view: View | None, tiers: list[TierLine], shares: list[ShareLine], figures: Figures, notes: list[str]
+) -> dict[str, Any]:
     return {
         "at": time.time(),
         "zookeeper": view is not None,
         "postgres": figures.missing is None,
-        "controller": None if view is None or view.status is None else view.status.model_dump(mode="json", exclude={"tiers"}),
+        "controller": None
+        if view is None or view.status is None
+        else view.status.model_dump(mode="json", exclude={"tiers"}),
         "doing": [] if view is None else [_dumped(step) for step in _doing(view, time.time())],
         "hosts": [] if view is None else [line.model_dump(mode="json") for line in describe.hosts(view)],
         "tiers": [line.model_dump(mode="json") for line in tiers],
@@ -134,7 +142,12 @@ def _doing(view: View, now: float) -> list[dict[str, Any]]:
         record = view.changes.get(lock.change)
         what = f"{record.spec.kind} {subject(record.spec)}".strip() if record else "a change"
         idle = {"change": lock.change, "what": what, "step": None, "by": lock.by, "since": lock.since}
-        steps.append({**idle, "sentence": "holds the maintenance lock and waits for its next step; `sluice abort` ends it"})
+        steps.append(
+            {
+                **idle,
+                "sentence": "holds the maintenance lock and waits for its next step; `sluice abort` ends it",
+            }
+        )
     return [{**step, "progress": progress(view, step["change"], now)} for step in steps]
 
 
@@ -145,14 +158,18 @@ def _dumped(step: dict[str, Any]) -> dict[str, Any]:
 
 def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: list[ShareLine]) -> None:
     if view.status is None:
-        typer.echo("No controller has said anything yet: nothing is decided. `sluice logs controller` may tell why.")
+        typer.echo(
+            "No controller has said anything yet: nothing is decided. `sluice logs controller` may tell why."
+        )
     else:
         typer.echo(f"Controller {view.status.leader}: {view.status.sentence} ({ago(view.status.at)} ago)")
     now = time.time()
     doing = _doing(view, now)
     for step in doing:
         at = f"step {step['step']}" if step["step"] else "between steps"
-        typer.echo(f"Being done: {step['what']}, {at} for {ago(step['since'])}, by {step['by']}: {step['sentence']}")
+        typer.echo(
+            f"Being done: {step['what']}, {at} for {ago(step['since'])}, by {step['by']}: {step['sentence']}"
+        )
         if step["progress"] is not None and (said := step["progress"].sentence(now)):
             typer.echo(f"  {said}")
     if not doing:
@@ -170,7 +187,16 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: lis
     print_table(
         ("share of", "slots", "minimum", "target", "maximum", "set by", "since", "until"),
         (
-            (share.tenant, share.held, share.minimum, describe.aim(share), share.maximum, share.by, clock(share.since), clock(share.until))
+            (
+                share.tenant,
+                share.held,
+                share.minimum,
+                describe.aim(share),
+                share.maximum,
+                share.by,
+                clock(share.since),
+                clock(share.until),
+            )
             for share in shares
         ),
         "\nNo tenant has a share: name some below `shares:` in the site file.",
@@ -190,9 +216,20 @@ def troubles(tiers: list[TierLine]) -> list[str]:
     for tier in tiers:
         held = [other.name for other in tiers if other.held_for == tier.name]
         if tier.pressure is not None:
-            behind.append(f"{tier.name} {tier.pressure}" + (f". Held back until it has caught up: {', '.join(held)}" if held else ""))
-    unread = [f"{tier.name} does not read partitions that were added: {tier.unread}" for tier in tiers if tier.unread is not None]
-    narrow = [f"{tier.name} puts nothing yet into partitions that were added: {tier.narrow}" for tier in tiers if tier.narrow is not None]
+            behind.append(
+                f"{tier.name} {tier.pressure}"
+                + (f". Held back until it has caught up: {', '.join(held)}" if held else "")
+            )
+    unread = [
+        f"{tier.name} does not read partitions that were added: {tier.unread}"
+        for tier in tiers
+        if tier.unread is not None
+    ]
+    narrow = [
+        f"{tier.name} puts nothing yet into partitions that were added: {tier.narrow}"
+        for tier in tiers
+        if tier.narrow is not None
+    ]
     hung = [f"{tier.name}: {tier.hung}" for tier in tiers if tier.hung is not None]
     return [*down, *hung, *_starved(tiers), *unread, *narrow, *behind]
 
@@ -204,7 +241,10 @@ def _starved(tiers: list[TierLine]) -> list[str]:
         if tier.starved is not None:
             where, _, done = tier.starved.partition(": ")
             by_what.setdefault(done, []).append(f"{tier.name} on {where.removeprefix(STARVED)}")
-    return [f"Starved of processor time: {'; '.join(who)}. {done[:1].upper()}{done[1:]}." for done, who in by_what.items()]
+    return [
+        f"Starved of processor time: {'; '.join(who)}. {done[:1].upper()}{done[1:]}."
+        for done, who in by_what.items()
+    ]
 
 
 def _runs(host: HostLine, tiers: list[TierLine]) -> str:
@@ -224,14 +264,17 @@ def _runs(host: HostLine, tiers: list[TierLine]) -> str:
 
 def _tier_cells(tier: TierLine) -> tuple[object, ...]:
     beside = "" if tier.standby is None else f" + {tier.standby}"
-    incarnation = text(tier.incarnation) + beside + ("" if tier.next is None else f" → {tier.next} ({tier.phase})")
+    incarnation = (
+        text(tier.incarnation) + beside + ("" if tier.next is None else f" → {tier.next} ({tier.phase})")
+    )
     states: dict[str, int] = {}
     for worker in tier.workers:
         states[worker.state] = states.get(worker.state, 0) + 1
     return (
         tier.name,
         tier.mode,
-        tier.state + (f", held for {tier.held_for}" if tier.held_for else ", catching up" if tier.metered else ""),
+        tier.state
+        + (f", held for {tier.held_for}" if tier.held_for else ", catching up" if tier.metered else ""),
         incarnation,
         tier.driver.host,
         ", ".join(f"{count} {state}" for state, count in states.items()),
@@ -251,12 +294,28 @@ def _print_remembered(figures: Figures) -> None:
         folder = HostFolder(home, name)
         for unit in folder.assignment().units:
             main = folder.unit(unit.id).main()
-            rows.append((name, unit.id, f"runs, pid {main.pid}" if main is not None and main.alive else "does not run"))
-    print_table(("host", "unit", "on this machine"), rows, "No agent of this machine remembers an assignment.")
+            rows.append(
+                (
+                    name,
+                    unit.id,
+                    f"runs, pid {main.pid}" if main is not None and main.alive else "does not run",
+                )
+            )
+    print_table(
+        ("host", "unit", "on this machine"), rows, "No agent of this machine remembers an assignment."
+    )
     print_table(
         ("tier", "inc.", "in/s", "out/s", "lag", "latency ms", "said"),
         (
-            (each.tier, each.incarnation, each.rate_in, each.rate_out, each.lag, each.latency_ms, f"{ago(each.at)} ago")
+            (
+                each.tier,
+                each.incarnation,
+                each.rate_in,
+                each.rate_out,
+                each.lag,
+                each.latency_ms,
+                f"{ago(each.at)} ago",
+            )
             for each in figures.tiers.values()
         ),
         "",

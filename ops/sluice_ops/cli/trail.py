@@ -69,11 +69,15 @@ def _kept(last: int, by: str | None, change: str | None) -> list[TrailLine]:
 
     try:
         with (
-            psycopg2.connect(endpoints.load().postgres_as(Role.OPERATOR), connect_timeout=CONNECT_SECONDS) as connection,
+            psycopg2.connect(
+                endpoints.load().postgres_as(Role.OPERATOR), connect_timeout=CONNECT_SECONDS
+            ) as connection,
             connection.cursor() as cursor,
         ):
             cursor.execute(QUERY, {"last": last, "by": by, "change": change})
-            return [TrailLine(**dict(zip(TrailLine.model_fields, row, strict=True))) for row in cursor.fetchall()]
+            return [
+                TrailLine(**dict(zip(TrailLine.model_fields, row, strict=True))) for row in cursor.fetchall()
+            ]
     except psycopg2.errors.UndefinedTable:
         return []
     except psycopg2.Error as error:
@@ -84,7 +88,10 @@ def _waiting(by: str | None, change: str | None) -> list[TrailLine]:
     """Read what is still in the channel."""
     try:
         with open_channel() as channel:
-            found = [TrailLine(role=role, name=name, **entry.model_dump(mode="json")) for role, name, entry in trail_queue.waiting(channel)]
+            found = [
+                TrailLine(role=role, name=name, **entry.model_dump(mode="json"))
+                for role, name, entry in trail_queue.waiting(channel)
+            ]
     except ChannelAwayError as error:
         typer.echo(f"{error}: what was asked for in the last seconds may be missing here.", err=True)
         return []

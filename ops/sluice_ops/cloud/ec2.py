@@ -101,7 +101,12 @@ def instances() -> list[Instance]:
     ours = [{"Name": f"tag:{TAG_HOST}", "Values": [_installation()]}]
     with _ec2() as client:
         pages = client.get_paginator("describe_instances").paginate(Filters=ours)
-        found = [each for page in pages for reservation in page["Reservations"] for each in reservation["Instances"]]
+        found = [
+            each
+            for page in pages
+            for reservation in page["Reservations"]
+            for each in reservation["Instances"]
+        ]
     return [_instance(each) for each in found if each["State"]["Name"] not in GONE]
 
 
@@ -131,7 +136,12 @@ systemd-run --unit sluice-agent --property Restart=always --setenv SLUICE_HOME=/
 
 def _instance(found: dict[str, Any]) -> Instance:
     tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
-    return Instance(found["InstanceId"], found["State"]["Name"], tags.get(TAG_TOKEN, ""), found.get("PrivateIpAddress", ""))
+    return Instance(
+        found["InstanceId"],
+        found["State"]["Name"],
+        tags.get(TAG_TOKEN, ""),
+        found.get("PrivateIpAddress", ""),
+    )
 
 
 def _installation() -> str:
@@ -147,8 +157,12 @@ def _ec2() -> Iterator[Any]:
     """Give a client; what goes wrong becomes a message."""
     url = endpoints.load().ec2
     where = url or "the cloud's own endpoint"
-    embedded: dict[str, Any] = {} if url is None else {"aws_access_key_id": "embedded", "aws_secret_access_key": "embedded"}
-    options = Config(connect_timeout=5, read_timeout=MOST_SECONDS, retries={"max_attempts": 2}, proxies={} if url else None)
+    embedded: dict[str, Any] = (
+        {} if url is None else {"aws_access_key_id": "embedded", "aws_secret_access_key": "embedded"}
+    )
+    options = Config(
+        connect_timeout=5, read_timeout=MOST_SECONDS, retries={"max_attempts": 2}, proxies={} if url else None
+    )
     try:
         yield boto3.client("ec2", endpoint_url=url, region_name=_config().region, config=options, **embedded)
     except (EndpointConnectionError, HTTPClientError) as error:

@@ -35,17 +35,38 @@ def where_to_listen(text: str) -> str:
 def main() -> int:
     """Read the settings, connect, and serve until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="sluice_ops.controller", description=__doc__)
-    parser.add_argument("--site", type=Path, default=Path(os.environ.get("SLUICE_SITE", "site.yaml")), help="the site file")
-    parser.add_argument("--name", default=f"{socket.gethostname()}-{os.getpid()}", help="how this controller is called in logs and status")
-    parser.add_argument("--zookeeper", help="host:port/chroot of a channel that is open to all; without it, the endpoints file's")
-    parser.add_argument("--metrics", type=where_to_listen, default="127.0.0.1:0", help="host:port of its figures; port 0: a free one")
-    parser.add_argument("--lost-seconds", type=float, default=LOST_SECONDS, help="how long an agent may be away before its host is lost")
+    parser.add_argument(
+        "--site", type=Path, default=Path(os.environ.get("SLUICE_SITE", "site.yaml")), help="the site file"
+    )
+    parser.add_argument(
+        "--name",
+        default=f"{socket.gethostname()}-{os.getpid()}",
+        help="how this controller is called in logs and status",
+    )
+    parser.add_argument(
+        "--zookeeper",
+        help="host:port/chroot of a channel that is open to all; without it, the endpoints file's",
+    )
+    parser.add_argument(
+        "--metrics",
+        type=where_to_listen,
+        default="127.0.0.1:0",
+        help="host:port of its figures; port 0: a free one",
+    )
+    parser.add_argument(
+        "--lost-seconds",
+        type=float,
+        default=LOST_SECONDS,
+        help="how long an agent may be away before its host is lost",
+    )
     options = parser.parse_args()
     try:
         book = Rulebook(options.site)
         where = None if options.zookeeper else endpoints.load()
         address, credential = (
-            (endpoints.ensemble(options.zookeeper), None) if where is None else (where.zookeeper, where.needed(Role.CONTROLLER))
+            (endpoints.ensemble(options.zookeeper), None)
+            if where is None
+            else (where.zookeeper, where.needed(Role.CONTROLLER))
         )
     except (site_file.SiteError, endpoints.EndpointsError, FileNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
@@ -64,7 +85,11 @@ def main() -> int:
     except ChannelAwayError as error:
         sys.stderr.write(f"{error}; start it, or correct `zookeeper` in the endpoints file\n")
         return 1
-    metrics_server.serve(channel, Exporter(role=Role.CONTROLLER, address=options.metrics, controller=options.name), controller.metrics)
+    metrics_server.serve(
+        channel,
+        Exporter(role=Role.CONTROLLER, address=options.metrics, controller=options.name),
+        controller.metrics,
+    )
     try:
         controller.run()
     finally:

@@ -36,7 +36,9 @@ class ControllerMetrics:
     def __init__(self) -> None:
         """Begin as a standby."""
         text = "How long each phase of a pass took: look, decide (planning), write."
-        self._phases = Histogram("sluice_controller_pass_seconds", text, ["phase"], registry=None, buckets=BOUNDS)
+        self._phases = Histogram(
+            "sluice_controller_pass_seconds", text, ["phase"], registry=None, buckets=BOUNDS
+        )
         self._last: Pass | None = None
         self._operations: Counter[tuple[str, str]] = Counter()
         self._conflicts = 0
@@ -69,18 +71,30 @@ class ControllerMetrics:
     def collect(self) -> Iterable[Metric]:
         """Yield everything."""
         last = self._last
-        yield GaugeMetricFamily("sluice_controller_leader", "Whether this controller leads.", value=last is not None)
-        yield CounterMetricFamily("sluice_controller_conflicts", "Passes that were decided again.", value=self._conflicts)
+        yield GaugeMetricFamily(
+            "sluice_controller_leader", "Whether this controller leads.", value=last is not None
+        )
+        yield CounterMetricFamily(
+            "sluice_controller_conflicts", "Passes that were decided again.", value=self._conflicts
+        )
         yield from self._phases.collect()
         ended = CounterMetricFamily(
-            "sluice_operations", "Operations that got their result from this controller.", labels=["step", "outcome"]
+            "sluice_operations",
+            "Operations that got their result from this controller.",
+            labels=["step", "outcome"],
         )
         for (step, outcome), count in list(self._operations.items()):  # passes go on meanwhile
             ended.add_metric([step, outcome], count)
         yield ended
         if last is not None:
-            yield GaugeMetricFamily("sluice_controller_epoch", "The epoch that guards its writes.", value=last.epoch)
-            yield GaugeMetricFamily("sluice_controller_last_pass_timestamp_seconds", "When its last pass was through.", value=last.at)
+            yield GaugeMetricFamily(
+                "sluice_controller_epoch", "The epoch that guards its writes.", value=last.epoch
+            )
+            yield GaugeMetricFamily(
+                "sluice_controller_last_pass_timestamp_seconds",
+                "When its last pass was through.",
+                value=last.at,
+            )
             braked = "Lost hosts from which nothing is moved, because many were lost at once."
             yield GaugeMetricFamily("sluice_braked_hosts", braked, value=len(last.decision.braked))
             yield from _work(last.view)
@@ -89,21 +103,35 @@ class ControllerMetrics:
 
 
 def _work(view: View) -> Iterable[Metric]:
-    posted = GaugeMetricFamily("sluice_operations_open", "Operations that wait for their result.", labels=["step"])
+    posted = GaugeMetricFamily(
+        "sluice_operations_open", "Operations that wait for their result.", labels=["step"]
+    )
     for step, count in Counter(seen.operation.step for seen in view.operations.values()).items():
         posted.add_metric([step], count)
     active = GaugeMetricFamily("sluice_changes_active", "Changes under way.", labels=["kind"])
-    for kind, count in Counter(change.spec.kind for change in view.changes.values() if change.state is ChangeState.ACTIVE).items():
+    for kind, count in Counter(
+        change.spec.kind for change in view.changes.values() if change.state is ChangeState.ACTIVE
+    ).items():
         active.add_metric([kind], count)
     return posted, active
 
 
 def _tiers(last: Pass) -> Iterable[Metric]:
-    state = GaugeMetricFamily("sluice_tier_state", "1 for the state that the tier is in.", labels=["tier", "state"])
-    failures = GaugeMetricFamily("sluice_tier_failures", "Failures of the tier's drivers in a row.", labels=["tier"])
-    owner = GaugeMetricFamily("sluice_tier_incarnation", "The incarnation that owns the tier.", labels=["tier"])
-    behind = GaugeMetricFamily("sluice_tier_behind", "1 while the tier is behind too far in a stream.", labels=["tier", "stream"])
-    held = GaugeMetricFamily("sluice_tier_held", "1 while the tier is held back for a culprit.", labels=["tier", "culprit"])
+    state = GaugeMetricFamily(
+        "sluice_tier_state", "1 for the state that the tier is in.", labels=["tier", "state"]
+    )
+    failures = GaugeMetricFamily(
+        "sluice_tier_failures", "Failures of the tier's drivers in a row.", labels=["tier"]
+    )
+    owner = GaugeMetricFamily(
+        "sluice_tier_incarnation", "The incarnation that owns the tier.", labels=["tier"]
+    )
+    behind = GaugeMetricFamily(
+        "sluice_tier_behind", "1 while the tier is behind too far in a stream.", labels=["tier", "stream"]
+    )
+    held = GaugeMetricFamily(
+        "sluice_tier_held", "1 while the tier is held back for a culprit.", labels=["tier", "culprit"]
+    )
     text = "1 while the tier is starved of processor time on the host."
     starved = GaugeMetricFamily("sluice_tier_starved", text, labels=["tier", "host"])
     for name, tier in last.view.tiers.items():
@@ -126,7 +154,9 @@ def _tiers(last: Pass) -> Iterable[Metric]:
 
 
 def _hosts(view: View) -> Iterable[Metric]:
-    state = GaugeMetricFamily("sluice_host_state", "1 for the state that the host is in.", labels=["host", "state"])
+    state = GaugeMetricFamily(
+        "sluice_host_state", "1 for the state that the host is in.", labels=["host", "state"]
+    )
     text = "1 while the host is in quarantine: it fails, or starves what it runs."
     quarantined = GaugeMetricFamily("sluice_host_quarantined", text, labels=["host"])
     wanted: Counter[str] = Counter()
@@ -135,11 +165,17 @@ def _hosts(view: View) -> Iterable[Metric]:
         state.add_metric([name, host.record.seen(live=host.live)], 1)
         if host.record.reason:
             quarantined.add_metric([name], 1)
-        alive = {unit.id for unit in host.observed.units if unit.state is UnitState.RUNNING} if host.live and host.observed else set()
+        alive = (
+            {unit.id for unit in host.observed.units if unit.state is UnitState.RUNNING}
+            if host.live and host.observed
+            else set()
+        )
         wanted.update(unit.kind for unit in host.assignment.units)
         running.update(unit.kind for unit in host.assignment.units if unit.id in alive)
     units = GaugeMetricFamily("sluice_units_wanted", "Units that are assigned to hosts.", labels=["kind"])
-    seen = GaugeMetricFamily("sluice_units_running", "Of these, those that a host's agent sees running.", labels=["kind"])
+    seen = GaugeMetricFamily(
+        "sluice_units_running", "Of these, those that a host's agent sees running.", labels=["kind"]
+    )
     for kind, count in wanted.items():
         units.add_metric([kind], count)
         seen.add_metric([kind], running[kind])

@@ -60,21 +60,41 @@ def _is_restless(draft: Draft) -> bool:
 
 def _sentence(draft: Draft, waits: list[str]) -> str:
     """Say in one line what was decided, or else what is waited for, or else how all is."""
-    said = [*draft.events, *(f"{identity}: {result.sentence}" for identity, result in draft.results.items()), *waits]
+    said = [
+        *draft.events,
+        *(f"{identity}: {result.sentence}" for identity, result in draft.results.items()),
+        *waits,
+    ]
     if said:
         return "; ".join(said)
     if draft.braked:
         return brake.sentence(draft)
-    odd = [f"{name} {status.sentence}" for name, status in draft.statuses.items() if status.state is not TierState.RUNNING]
-    where = [f"{name} on {listed(status.starved.hosts)}" for name, status in draft.statuses.items() if status.starved is not None]
+    odd = [
+        f"{name} {status.sentence}"
+        for name, status in draft.statuses.items()
+        if status.state is not TierState.RUNNING
+    ]
+    where = [
+        f"{name} on {listed(status.starved.hosts)}"
+        for name, status in draft.statuses.items()
+        if status.starved is not None
+    ]
     starved = [f"starved of processor time: {', '.join(where)}"] if where else []
     lost = [f"lost: {listed(sorted(draft.lost))}"] if draft.lost else []
     tiers = {*draft.view.tiers, *draft.view.unread}
     slips = unknown(draft.rules, draft.rules.shifts, tiers) if tiers else []
     refused = (
-        [f"the site file was changed and cannot be used, what it said before holds: {draft.rules.refused}"] if draft.rules.refused else []
+        [f"the site file was changed and cannot be used, what it said before holds: {draft.rules.refused}"]
+        if draft.rules.refused
+        else []
     )
-    beside = "".join(f"; {part}" for part in (*lost, *starved, *draft.suspects, *draft.view.troubles, *slips, *refused))
+    beside = "".join(
+        f"; {part}" for part in (*lost, *starved, *draft.suspects, *draft.view.troubles, *slips, *refused)
+    )
     if odd:
         return f"{'; '.join(odd)}{beside}"
-    return f"{len(draft.statuses)} tiers run, nothing is being changed{beside}" if draft.statuses else f"no tier is published yet{beside}"
+    return (
+        f"{len(draft.statuses)} tiers run, nothing is being changed{beside}"
+        if draft.statuses
+        else f"no tier is published yet{beside}"
+    )

@@ -34,7 +34,9 @@ class Joining:
                 self._published_in = epoch
             for host in self._unanswered():
                 self._answer(host, epoch)
-        except NotAllowedError as refused:  # the tree is not this version's: hosts cannot join, and all else goes on
+        except (
+            NotAllowedError
+        ) as refused:  # the tree is not this version's: hosts cannot join, and all else goes on
             if self._said != str(refused):
                 self._said = str(refused)
                 log.warning("no host can join; `sluice access --apply` mends it", reason=self._said)
@@ -43,37 +45,60 @@ class Joining:
         mine = ControllerKey(public=public_key(self._private))
         published = self._channel.read(paths.CONTROLLER_KEY, ControllerKey)
         if published is None or published.value != mine:
-            self._channel.multi([epoch, Write(paths.CONTROLLER_KEY, mine, self._channel.version(paths.CONTROLLER_KEY))])
+            self._channel.multi(
+                [epoch, Write(paths.CONTROLLER_KEY, mine, self._channel.version(paths.CONTROLLER_KEY))]
+            )
 
     def _unanswered(self) -> list[str]:
         hosts = self._mirror.children(paths.JOINING, watch=True)
-        claimed = [host for host in hosts if paths.CLAIM in self._mirror.children(paths.joining(host), watch=True)]
-        return [host for host in claimed if paths.ANSWER not in self._mirror.children(paths.claim(host), watch=True)]
+        claimed = [
+            host for host in hosts if paths.CLAIM in self._mirror.children(paths.joining(host), watch=True)
+        ]
+        return [
+            host
+            for host in claimed
+            if paths.ANSWER not in self._mirror.children(paths.claim(host), watch=True)
+        ]
 
     def _answer(self, host: str, epoch: Guard) -> None:
         claim = self._channel.read(paths.claim(host), Claim)
         sealed = self._channel.read(paths.joining(host), Sealed)
-        made_at, claimed_at = self._channel.made_at(paths.joining(host)), self._channel.made_at(paths.claim(host))
+        made_at, claimed_at = (
+            self._channel.made_at(paths.joining(host)),
+            self._channel.made_at(paths.claim(host)),
+        )
         if claim is None or sealed is None or made_at is None or claimed_at is None:
             return
-        answer = self._decide(host, sealed.value, claim.value, refusal(host, sealed.value, made_at, claimed_at))
-        outcome, sentence = (Outcome.DONE, "") if answer.refused is None else (Outcome.REFUSED, answer.refused)
+        answer = self._decide(
+            host, sealed.value, claim.value, refusal(host, sealed.value, made_at, claimed_at)
+        )
+        outcome, sentence = (
+            (Outcome.DONE, "") if answer.refused is None else (Outcome.REFUSED, answer.refused)
+        )
         what = f"join {host} with its token, from a machine that calls itself {claim.value.machine}"
         entry = Entry(at=time.time(), by=CONTROLLER, what=what, outcome=outcome, sentence=sentence)
         guards = [epoch, Guard(paths.joining(host), sealed.version), Guard(paths.claim(host), claim.version)]
         trail_path = paths.trail(Role.CONTROLLER, f"join-{host}.{claim.made}")
         try:
-            self._channel.multi([*guards, Write(paths.answer(host), answer, None), Write(trail_path, entry, None)])
+            self._channel.multi(
+                [*guards, Write(paths.answer(host), answer, None), Write(trail_path, entry, None)]
+            )
         finally:
             for path in (paths.JOINING, paths.joining(host), paths.claim(host)):
                 self._mirror.stale(path)
-        log.info("answered the claim of a token", host=host, machine=claim.value.machine, refused=answer.refused)
+        log.info(
+            "answered the claim of a token", host=host, machine=claim.value.machine, refused=answer.refused
+        )
 
     def _decide(self, host: str, sealed: Sealed, claim: Claim, refused: str | None) -> Answer:
         if refused is not None:
             return Answer(refused=refused)
         try:
-            return Answer(data=seal(unseal(sealed.data, self._private, f"token for {host}"), claim.public, f"answer to {host}"))
+            return Answer(
+                data=seal(
+                    unseal(sealed.data, self._private, f"token for {host}"), claim.public, f"answer to {host}"
+                )
+            )
         except SealError:
             return Answer(
                 refused=f"the controller cannot open what waits for {host}: its credential was changed since the token was made, or the "

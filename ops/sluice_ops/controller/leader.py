@@ -11,7 +11,15 @@ import structlog
 from kazoo.exceptions import KazooException, LockTimeout
 from kazoo.recipe.lock import Lock
 
-from sluice_ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, TooLargeError, Write
+from sluice_ops.channel import (
+    ANY_VERSION,
+    Channel,
+    ChannelAwayError,
+    ConflictError,
+    Guard,
+    TooLargeError,
+    Write,
+)
 from sluice_ops.channel.client import LARGEST_BYTES, Waker
 from sluice_ops.controller.controller_metrics import ControllerMetrics
 from sluice_ops.controller.decide import Decision, decide
@@ -180,13 +188,19 @@ class Controller:
     def _admit(self, term: Term, error: Exception) -> None:
         """Say what has failed where everybody looks: of the tiers, what was said before."""
         where = "its log says where (`sluice logs controller`)"
-        sentence = f"decides nothing: controller {self._name} has failed and tries again, {where}: {_told(error)}"
+        sentence = (
+            f"decides nothing: controller {self._name} has failed and tries again, {where}: {_told(error)}"
+        )
         try:
             before = self._channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
             last = ControllerStatus(leader="", epoch=0, at=0, sentence="") if before is None else before.value
-            said = last.model_copy(update={"leader": self._name, "epoch": term.epoch, "at": time.time(), "sentence": sentence})
+            said = last.model_copy(
+                update={"leader": self._name, "epoch": term.epoch, "at": time.time(), "sentence": sentence}
+            )
             version = ANY_VERSION if self._channel.exists(paths.CONTROLLER_STATUS) else None
-            self._channel.multi([Guard(paths.EPOCH, term.version), Write(paths.CONTROLLER_STATUS, said, version)])
+            self._channel.multi(
+                [Guard(paths.EPOCH, term.version), Write(paths.CONTROLLER_STATUS, said, version)]
+            )
         except FORESEEN as reason:
             log.warning("what has failed is not in the status", reason=str(reason))
 
@@ -314,7 +328,11 @@ class Controller:
         sentence = f"decides nothing: {listed(unreadable)} cannot be read; {MENDED_BY}"
         before = view.status
         return Decision(
-            (), sentence, {} if before is None else before.tiers, under_way=False, braked=() if before is None else before.braked
+            (),
+            sentence,
+            {} if before is None else before.tiers,
+            under_way=False,
+            braked=() if before is None else before.braked,
         )
 
     def _write(self, writes: list[Write], view: View, term: Term) -> None:
@@ -348,7 +366,11 @@ class Controller:
             write = Write(paths.CONTROLLER_STATUS, said, version)
             if len(write.data) <= LARGEST_BYTES:
                 return [write]
-        log.error("the status is too large for ZooKeeper, and is left as it was", path=paths.CONTROLLER_STATUS, bytes=len(write.data))
+        log.error(
+            "the status is too large for ZooKeeper, and is left as it was",
+            path=paths.CONTROLLER_STATUS,
+            bytes=len(write.data),
+        )
         return []
 
     def _look_into(self, term: Term, conflict: ConflictError) -> None:
@@ -360,8 +382,15 @@ class Controller:
             raise Deposed(message)
         log.info("decides again: something changed meanwhile", conflict=str(conflict))
         if paths.CONTROLLER_STATUS in self._mirror.unreadable():
-            status = ControllerStatus(leader=self._name, epoch=term.epoch, at=time.time(), sentence="what was here could not be read")
-            self._channel.multi([Guard(paths.EPOCH, term.version), Write(paths.CONTROLLER_STATUS, status, ANY_VERSION)])
+            status = ControllerStatus(
+                leader=self._name,
+                epoch=term.epoch,
+                at=time.time(),
+                sentence="what was here could not be read",
+            )
+            self._channel.multi(
+                [Guard(paths.EPOCH, term.version), Write(paths.CONTROLLER_STATUS, status, ANY_VERSION)]
+            )
             self._mirror.written(paths.CONTROLLER_STATUS)
 
     def _say(self, sentence: str) -> None:
@@ -373,7 +402,8 @@ class Controller:
 def _short(status: ControllerStatus) -> ControllerStatus:
     """Leave out what may be long, where all of it is too large for a node."""
     tiers = {
-        name: tier.model_copy(update={"sentence": tier.sentence[:TOLD_CHARACTERS], "error": None}) for name, tier in status.tiers.items()
+        name: tier.model_copy(update={"sentence": tier.sentence[:TOLD_CHARACTERS], "error": None})
+        for name, tier in status.tiers.items()
     }
     sentence = f"what is said of the tiers is too long for {paths.CONTROLLER_STATUS}, and cut short: {status.sentence}"
     return status.model_copy(update={"sentence": sentence[: 10 * TOLD_CHARACTERS], "tiers": tiers})

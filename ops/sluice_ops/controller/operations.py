@@ -13,7 +13,17 @@ from sluice_ops.controller.steps.preflight import preflight
 from sluice_ops.controller.steps.release import release
 from sluice_ops.controller.steps.trial import trial
 from sluice_ops.controller.steps.verify import verify
-from sluice_ops.model.change import CONTROLLER, STEPS, ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Result, Step
+from sluice_ops.model.change import (
+    CONTROLLER,
+    STEPS,
+    ChangeKind,
+    ChangeRecord,
+    ChangeSpec,
+    ChangeState,
+    Operation,
+    Result,
+    Step,
+)
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.wording import listed
 from sluice_ops.operations.requests import GRACE_SECONDS
@@ -45,7 +55,9 @@ def carry_out(draft: Draft) -> list[str]:
     waits: list[str] = []
     _refuse_strange(draft)
     opened = [seen.operation for seen in draft.view.operations.values()]
-    for operation in sorted(opened, key=lambda each: (each.step is not Step.ABORT, -draft.age(each.posted_at))):
+    for operation in sorted(
+        opened, key=lambda each: (each.step is not Step.ABORT, -draft.age(each.posted_at))
+    ):
         if operation.id in draft.results:
             continue
         told = len(draft.events)
@@ -59,7 +71,10 @@ def carry_out(draft: Draft) -> list[str]:
             waits.append(f"{operation.change} {operation.step}: {outcome.sentence}")
             continue
         draft.results[operation.id] = Result(
-            ok=not isinstance(outcome, Failed), sentence=outcome.sentence, finished_at=draft.now, details=outcome.details
+            ok=not isinstance(outcome, Failed),
+            sentence=outcome.sentence,
+            finished_at=draft.now,
+            details=outcome.details,
         )
         if operation.change in draft.changes:
             took = {**draft.changes[operation.change].took, operation.step: draft.age(operation.posted_at)}
@@ -79,7 +94,9 @@ def _refuse_strange(draft: Draft) -> None:
 
 def _idle(draft: Draft) -> list[str]:
     """Look after the changes that no step is posted for: say so, and abort the ones that nobody goes on with."""
-    posted = {seen.operation.change for seen in draft.view.operations.values()} | {own.change for own in draft.posted.values()}
+    posted = {seen.operation.change for seen in draft.view.operations.values()} | {
+        own.change for own in draft.posted.values()
+    }
     said: list[str] = []
     for change in list(draft.changes.values()):
         if change.state is not ChangeState.ACTIVE or change.id in posted:
@@ -98,7 +115,11 @@ def _lost(draft: Draft, change: ChangeRecord) -> str | None:
     deadline = change.deadline_seconds
     if deadline is not None and draft.age(change.started_at) > deadline + GRACE_SECONDS:
         return f"its deadline passed {GRACE_SECONDS:.0f} s ago, no step is posted"
-    return f"no step was posted for {ABANDONED_SECONDS / 60:.0f} min" if draft.age(change.stepped_at) > ABANDONED_SECONDS else None
+    return (
+        f"no step was posted for {ABANDONED_SECONDS / 60:.0f} min"
+        if draft.age(change.stepped_at) > ABANDONED_SECONDS
+        else None
+    )
 
 
 def _outcome(draft: Draft, operation: Operation) -> Outcome:
@@ -107,7 +128,9 @@ def _outcome(draft: Draft, operation: Operation) -> Outcome:
         return Failed(refused)
     outcome = _STEPS[operation.step](draft, operation)
     if isinstance(outcome, Waiting) and draft.age(operation.posted_at) > operation.deadline_seconds:
-        return Failed(f"{operation.step} was not through after {operation.deadline_seconds:.0f} s: {outcome.sentence}")
+        return Failed(
+            f"{operation.step} was not through after {operation.deadline_seconds:.0f} s: {outcome.sentence}"
+        )
     return outcome
 
 
@@ -159,9 +182,7 @@ def _left_alone(draft: Draft, spec: ChangeSpec, touched: list[str]) -> str:
         why = f"a {spec.kind} takes room, and how much of it {listed(touched)} needs is not known"
     else:
         why = f"this {spec.kind} is of {listed(touched)}"
-    return (
-        f"{why}: {draft.view.left}. Hosts can be cordoned, returned and written off meanwhile, and other tiers paused and resumed by name"
-    )
+    return f"{why}: {draft.view.left}. Hosts can be cordoned, returned and written off meanwhile, and other tiers paused and resumed by name"
 
 
 def _is_on(change: ChangeRecord, host: HostName) -> bool:
@@ -171,7 +192,11 @@ def _is_on(change: ChangeRecord, host: HostName) -> bool:
 
 def _concerns(change: ChangeRecord, tier: str) -> bool:
     """Tell whether a change does something to a tier."""
-    return _is_of_all(change.spec) or tier in {change.spec.tier, *change.incarnations, *(move.tier for move in change.plan.moves)}
+    return _is_of_all(change.spec) or tier in {
+        change.spec.tier,
+        *change.incarnations,
+        *(move.tier for move in change.plan.moves),
+    }
 
 
 def _is_of_all(spec: ChangeSpec) -> bool:

@@ -60,7 +60,9 @@ class Draft:
         }
         self.wanted: dict[TierName, TierWanted] = {name: tier.wanted for name, tier in view.tiers.items()}
         self.records: dict[HostName, HostRecord] = {name: host.record for name, host in view.hosts.items()}
-        self.assignments: dict[HostName, Assignment] = {name: host.assignment for name, host in view.hosts.items()}
+        self.assignments: dict[HostName, Assignment] = {
+            name: host.assignment for name, host in view.hosts.items()
+        }
         self.changes: dict[ChangeId, ChangeRecord] = dict(view.changes)
         self.lock: MaintenanceLock | None = view.lock
         self.layers: Layers = view.layers
@@ -132,7 +134,9 @@ class Draft:
         """Name those of them whose hosts are not lost."""
         spec = self.owning(tier)
         slots = () if spec is None else spec.placement.slots
-        return frozenset(worker for worker, host in zip(self.workers(tier), slots, strict=True) if not self.is_lost(host))
+        return frozenset(
+            worker for worker, host in zip(self.workers(tier), slots, strict=True) if not self.is_lost(host)
+        )
 
     def release_of(self, tier: TierName) -> str | None:
         """Return the release that a tier's next incarnation is begun from."""
@@ -212,7 +216,11 @@ class Draft:
     def sound(self) -> frozenset[HostName]:
         """Return the hosts that are up and not lost."""
         if self._sound is None:
-            self._sound = frozenset(name for name in self.view.hosts if name not in self.lost and self.records[name].state is HostState.UP)
+            self._sound = frozenset(
+                name
+                for name in self.view.hosts
+                if name not in self.lost and self.records[name].state is HostState.UP
+            )
         return self._sound
 
     @cached_property
@@ -229,13 +237,21 @@ class Draft:
     @cached_property
     def pace(self) -> Pace:
         """How long changes take here."""
-        return pace(self.view.changes.values(), (spec for tier in self.view.tiers.values() for spec in tier.incarnations.values()))
+        return pace(
+            self.view.changes.values(),
+            (spec for tier in self.view.tiers.values() for spec in tier.incarnations.values()),
+        )
 
     @cached_property
     def seen_batch(self) -> list[tuple[HostName, UnitId]]:
         """The batch slots that agents see; those of a host whose agent is away are of no use to anybody."""
         hosts = self.view.hosts.items()
-        return [(name, unit) for name, host in hosts if host.live and host.observed is not None for unit in host.observed.batch]
+        return [
+            (name, unit)
+            for name, host in hosts
+            if host.live and host.observed is not None
+            for unit in host.observed.batch
+        ]
 
     @cached_property
     def starved(self) -> dict[TierName, dict[HostName, float]]:
@@ -284,8 +300,14 @@ class Draft:
 
     def writes(self) -> list[Write]:
         """Return what differs from the snapshot, each guarded by the version that was read."""
-        changed = [(path, _raised(before, after)) for path, before, after in self._compared() if before is not after and before != after]
-        return [Write(path, value, self.view.versions.get(path)) for path, value in (*changed, *self._words())]
+        changed = [
+            (path, _raised(before, after))
+            for path, before, after in self._compared()
+            if before is not after and before != after
+        ]
+        return [
+            Write(path, value, self.view.versions.get(path)) for path, value in (*changed, *self._words())
+        ]
 
     def _compared(self) -> Iterable[tuple[str, BaseModel | None, BaseModel | None]]:
         view = self.view

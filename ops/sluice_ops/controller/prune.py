@@ -37,7 +37,11 @@ def prune(channel: Channel, view: View, epoch: Guard) -> None:
 
 
 def _changes(channel: Channel, view: View) -> list[str]:
-    ended = [paths.change(change.id) for change in view.changes.values() if change.state in {ChangeState.DONE, ChangeState.ABORTED}]
+    ended = [
+        paths.change(change.id)
+        for change in view.changes.values()
+        if change.state in {ChangeState.DONE, ChangeState.ABORTED}
+    ]
     return [] if len(ended) <= KEEP_CHANGES else _newest_first(channel, ended, ChangeRecord)[KEEP_CHANGES:]
 
 
@@ -47,7 +51,8 @@ def _incarnations(view: View) -> list[str]:
         paths.incarnation(name, number)
         for name, tier in view.tiers.items()
         for number in sorted(tier.incarnations, reverse=True)[KEEP_INCARNATIONS:]
-        if tier.incarnations[number].retired and number not in {tier.owner.owner, tier.owner.next, _last_word(tier)}
+        if tier.incarnations[number].retired
+        and number not in {tier.owner.owner, tier.owner.next, _last_word(tier)}
     ]
 
 
@@ -62,7 +67,9 @@ def _operations(channel: Channel, view: View) -> list[str]:
     if len(names) <= KEEP_OPERATIONS:
         return []
     at_work = {change.id for change in view.changes.values() if change.state is ChangeState.ACTIVE}
-    names = [name for name in names if name.rpartition(".")[0] not in at_work]  # whoever waits for a result may be away for long
+    names = [
+        name for name in names if name.rpartition(".")[0] not in at_work
+    ]  # whoever waits for a result may be away for long
     ended = _newest_first(channel, [paths.result(name) for name in names], Result)
     return [result.rpartition("/")[0] for result in ended[KEEP_OPERATIONS:]]
 
@@ -70,4 +77,7 @@ def _operations(channel: Channel, view: View) -> list[str]:
 def _newest_first(channel: Channel, nodes: Sequence[str], model: type[BaseModel]) -> list[str]:
     """Order the nodes that are there by when they were made."""
     found = zip(nodes, channel.read_many(nodes, model), strict=True)
-    return [node for _, node in sorted(((each.made, node) for node, each in found if each is not None), reverse=True)]
+    return [
+        node
+        for _, node in sorted(((each.made, node) for node, each in found if each is not None), reverse=True)
+    ]

@@ -39,7 +39,9 @@ class Rulebook:
                 if self.look():
                     changed()
             except Exception:
-                log.exception("the site file could not be looked at: the one before it holds", path=str(self._path))
+                log.exception(
+                    "the site file could not be looked at: the one before it holds", path=str(self._path)
+                )
 
     def look(self) -> bool:
         """Read the file anew when it has changed and is the same as at the last look; tell whether there is news."""
@@ -50,7 +52,11 @@ class Rulebook:
         try:
             rules = rules_of(load(self._path), Layers())
         except SiteError as error:
-            log.error("the site file cannot be used: the one before it holds", path=str(self._path), error=str(error))  # noqa: TRY400
+            log.error(  # noqa: TRY400
+                "the site file cannot be used: the one before it holds",
+                path=str(self._path),
+                error=str(error),
+            )
             rules = replace(self.rules, refused=" ".join(str(error).split()))
         if rules == self.rules:
             return False

@@ -33,10 +33,21 @@ def writes(draft: Draft) -> Iterator[Write]:
         if change.state in _ENDED and (before is None or before.state is not change.state):
             yield _write(draft, change.id, change.spec, change.by, _ENDED[change.state])
     for entry in draft.by_itself:
-        yield Write(paths.trail(Role.CONTROLLER, f"{entry.what.replace(' ', '-')}.{draft.now * 1000:.0f}"), entry, None)
+        yield Write(
+            paths.trail(Role.CONTROLLER, f"{entry.what.replace(' ', '-')}.{draft.now * 1000:.0f}"),
+            entry,
+            None,
+        )
     if draft.view.site is not None and (differs := site_settings.differences(draft.view.site, draft.site)):
         layer = Layer.BASE.name.lower()
-        entry = Entry(at=draft.now, by=SITE_FILE, layer=layer, what=differs, outcome=Outcome.DONE, sentence="it holds from now on")
+        entry = Entry(
+            at=draft.now,
+            by=SITE_FILE,
+            layer=layer,
+            what=differs,
+            outcome=Outcome.DONE,
+            sentence="it holds from now on",
+        )
         yield Write(paths.trail(Role.CONTROLLER, f"site.{draft.now * 1000:.0f}"), entry, None)
 
 
@@ -48,7 +59,9 @@ def _outcome(operation: Operation, result: Result) -> Outcome | None:
     return None
 
 
-def _write(draft: Draft, change: ChangeId, spec: ChangeSpec, by: str, outcome: Outcome, sentence: str = "") -> Write:  # noqa: PLR0913, PLR0917 - an entry's fields
+def _write(  # noqa: PLR0913, PLR0917
+    draft: Draft, change: ChangeId, spec: ChangeSpec, by: str, outcome: Outcome, sentence: str = ""
+) -> Write:
     entry = Entry(
         at=draft.now,
         by=by,

@@ -13,9 +13,7 @@ from sluice_ops.site.site_file import Site
 
 SECONDS = 3
 """How long S3 may take to answer."""
-CREDENTIALS = (
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, where agents are started; they hand them on to drivers and slots"
-)
+CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, where agents are started; they hand them on to drivers and slots"
 
 
 def look(known: Site) -> Iterator[Finding]:
@@ -24,14 +22,20 @@ def look(known: Site) -> Iterator[Finding]:
         return
     name, at = urlsplit(known.checkpoints).netloc, known.s3.endpoint or f"S3 in {known.s3.region}"
     if boto3.Session().get_credentials() is None:
-        yield Finding("bucket", Verdict.BAD, f"no credentials for {known.checkpoints} are known here", CREDENTIALS)
+        yield Finding(
+            "bucket", Verdict.BAD, f"no credentials for {known.checkpoints} are known here", CREDENTIALS
+        )
         return
     settings = Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={"total_max_attempts": 1})
-    client: Any = boto3.client("s3", endpoint_url=known.s3.endpoint, region_name=known.s3.region, config=settings)
+    client: Any = boto3.client(
+        "s3", endpoint_url=known.s3.endpoint, region_name=known.s3.region, config=settings
+    )
     try:
         client.list_objects_v2(Bucket=name, MaxKeys=1)
         yield Finding("bucket", Verdict.OK, f"{known.checkpoints} can be read, at {at}")
-        if client.get_bucket_versioning(Bucket=name).get("Status") == "Enabled" and not _forgets(client, name):
+        if client.get_bucket_versioning(Bucket=name).get("Status") == "Enabled" and not _forgets(
+            client, name
+        ):
             advice = "checkpoints are written all the time: give it a lifecycle rule that expires noncurrent versions after a day"
             yield Finding("bucket", Verdict.NOTE, f"bucket {name} keeps old versions for ever", advice)
     except ClientError as error:
@@ -55,7 +59,22 @@ def _forgets(client: Any, name: str) -> bool:
 def _refused(error: ClientError, name: str, at: str) -> Finding:
     code = error.response["Error"]["Code"]
     if code == "NoSuchBucket":
-        return Finding("bucket", Verdict.BAD, f"{at} has no bucket {name}", "make it, or correct `checkpoints` in the site file")
+        return Finding(
+            "bucket",
+            Verdict.BAD,
+            f"{at} has no bucket {name}",
+            "make it, or correct `checkpoints` in the site file",
+        )
     if code in {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"}:
-        return Finding("bucket", Verdict.BAD, f"{at} does not let these credentials read bucket {name}: {code}", CREDENTIALS)
-    return Finding("bucket", Verdict.BAD, f"{at}, bucket {name}: {error}", "correct `checkpoints` or `s3` in the site file")
+        return Finding(
+            "bucket",
+            Verdict.BAD,
+            f"{at} does not let these credentials read bucket {name}: {code}",
+            CREDENTIALS,
+        )
+    return Finding(
+        "bucket",
+        Verdict.BAD,
+        f"{at}, bucket {name}: {error}",
+        "correct `checkpoints` or `s3` in the site file",
+    )

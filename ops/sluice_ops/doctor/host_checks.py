@@ -11,7 +11,14 @@ from pathlib import Path
 
 import psutil
 
-from sluice_ops.agent.host.facts import ForeignAddressError, UnknownHostError, check_address, cores_of, facts_of, link_of
+from sluice_ops.agent.host.facts import (
+    ForeignAddressError,
+    UnknownHostError,
+    check_address,
+    cores_of,
+    facts_of,
+    link_of,
+)
 from sluice_ops.agent.limits import cpusets, network
 from sluice_ops.agent.limits.control_group_trees import DISK, TASKS, divides_disk, trees
 from sluice_ops.doctor import alerts, bucket, durability, java, reach
@@ -45,17 +52,31 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
         found = site.load(site_file)
         facts = facts_of(name, found, site_file)
     except (site.SiteError, UnknownHostError) as error:
-        return [Finding("site", Verdict.BAD, str(error), "the site file is the same on every host; SLUICE_SITE names it")]
+        return [
+            Finding(
+                "site",
+                Verdict.BAD,
+                str(error),
+                "the site file is the same on every host; SLUICE_SITE names it",
+            )
+        ]
     said = f"{site_file} knows {name} at {facts.address}, with {facts.cpu:g} cores and {facts.memory:,} MiB"
     astray = (
-        Finding("site", Verdict.NOTE, line, "mend it, unless hosts that are not in the file are to join there")
+        Finding(
+            "site", Verdict.NOTE, line, "mend it, unless hosts that are not in the file are to join there"
+        )
         for line in site.nowhere(found)
     )
     known = [Finding("site", Verdict.OK, said), *astray]
     try:
         host = Host(facts, found, endpoints.load(), home)
     except (FileNotFoundError, endpoints.EndpointsError) as error:
-        return [*known, Finding("endpoints", Verdict.BAD, str(error), "SLUICE_ENDPOINTS names it; docs/hosts.md shows one")]
+        return [
+            *known,
+            Finding(
+                "endpoints", Verdict.BAD, str(error), "SLUICE_ENDPOINTS names it; docs/hosts.md shows one"
+            ),
+        ]
     looks = (
         _java,
         _packages,
@@ -77,7 +98,14 @@ def examine(name: str, site_file: Path, home: Path) -> list[Finding]:
         _services,
     )
     with ThreadPoolExecutor(len(looks)) as pool:
-        return [*known, *(finding for findings in pool.map(lambda look: _made(look, host), looks) for finding in findings)]
+        return [
+            *known,
+            *(
+                finding
+                for findings in pool.map(lambda look: _made(look, host), looks)
+                for finding in findings
+            ),
+        ]
 
 
 def _made(look: Callable[[Host], Iterator[Finding]], host: Host) -> list[Finding]:
@@ -85,7 +113,14 @@ def _made(look: Callable[[Host], Iterator[Finding]], host: Host) -> list[Finding
         return list(look(host))
     except OSError as error:
         advice = "run the doctor as the user that the agent runs as"
-        return [Finding(look.__name__.strip("_"), Verdict.BAD, f"cannot be looked at by user {os.geteuid()}: {error}", advice)]
+        return [
+            Finding(
+                look.__name__.strip("_"),
+                Verdict.BAD,
+                f"cannot be looked at by user {os.geteuid()}: {error}",
+                advice,
+            )
+        ]
 
 
 def _java(_host: Host) -> Iterator[Finding]:
@@ -100,7 +135,12 @@ def _packages(_host: Host) -> Iterator[Finding]:
         except PackageNotFoundError:
             missing.append(name)
     if missing:
-        yield Finding("packages", Verdict.BAD, f"{', '.join(missing)} not installed", "run `make install` in the folder that Sluice is in")
+        yield Finding(
+            "packages",
+            Verdict.BAD,
+            f"{', '.join(missing)} not installed",
+            "run `make install` in the folder that Sluice is in",
+        )
     else:
         yield Finding("packages", Verdict.OK, ", ".join(found))
 
@@ -108,12 +148,16 @@ def _packages(_host: Host) -> Iterator[Finding]:
 def _jars(host: Host) -> Iterator[Finding]:
     known = jars.needed(jars.locked(jars.LOCK.read_text()), buckets=host.site.checkpoints is not None)
     needed = [jar for jar in known if jar.folder != "broker"]
-    what = "Spark's Kafka connector" + (" and what it reads buckets with" if host.site.checkpoints is not None else "")
+    what = "Spark's Kafka connector" + (
+        " and what it reads buckets with" if host.site.checkpoints is not None else ""
+    )
     folder = host.where.home / "jars"
     amiss = jars.wrong(needed, host.where.home)
     if amiss:
         sentence = f"{folder}: " + "; ".join(f"{jar.folder}/{jar.file} {why}" for jar, why in amiss.items())
-        yield Finding("jars", Verdict.BAD, sentence, f"drivers and slots need {what}; docs/hosts.md brings it")
+        yield Finding(
+            "jars", Verdict.BAD, sentence, f"drivers and slots need {what}; docs/hosts.md brings it"
+        )
     else:
         yield Finding("jars", Verdict.OK, f"{what} is in {folder}")
 
@@ -124,7 +168,10 @@ def _cache(host: Host) -> Iterator[Finding]:
     if missing:
         sentence = f"{', '.join(missing)}: not there, so what is placed here starts slower"
         yield Finding(
-            "class data", Verdict.NOTE, sentence, "run `python -m sluice.commands.class_data` here, once the pipeline is published"
+            "class data",
+            Verdict.NOTE,
+            sentence,
+            "run `python -m sluice.commands.class_data` here, once the pipeline is published",
         )
     else:
         yield Finding("class data", Verdict.OK, ", ".join(map(str, caches)))
@@ -134,7 +181,12 @@ def _address(host: Host) -> Iterator[Finding]:
     try:
         check_address(host.facts)
     except ForeignAddressError as error:
-        yield Finding("address", Verdict.BAD, str(error), "look at `ip address`; the doctor has to run on the host itself")
+        yield Finding(
+            "address",
+            Verdict.BAD,
+            str(error),
+            "look at `ip address`; the doctor has to run on the host itself",
+        )
     else:
         yield Finding("address", Verdict.OK, f"slots can listen at {host.facts.address}")
 
@@ -143,9 +195,19 @@ def _capacity(host: Host) -> Iterator[Finding]:
     cores, memory = os.cpu_count() or 1, psutil.virtual_memory().total >> 20
     sentence = f"the site file gives away {host.facts.cpu:g} cores and {host.facts.memory:,} MiB of {cores} and {memory:,}"
     if host.facts.memory > memory:
-        yield Finding("capacity", Verdict.BAD, sentence, "lower capacity.memory: slots would be killed when the machine is full")
+        yield Finding(
+            "capacity",
+            Verdict.BAD,
+            sentence,
+            "lower capacity.memory: slots would be killed when the machine is full",
+        )
     elif host.facts.cpu > cores:
-        yield Finding("capacity", Verdict.NOTE, sentence, "lower capacity.cpu: slots will wait for each other when all are busy")
+        yield Finding(
+            "capacity",
+            Verdict.NOTE,
+            sentence,
+            "lower capacity.cpu: slots will wait for each other when all are busy",
+        )
     else:
         yield Finding("capacity", Verdict.OK, sentence)
 
@@ -159,14 +221,26 @@ def _groups(host: Host) -> Iterator[Finding]:
         yield Finding("groups", Verdict.OK, f"{found.version.name}; an agent of root's can limit its slots")
     else:
         sentence = f"{found.version.name}; an agent of user {os.geteuid()} can limit its slots only in a group that is delegated to it"
-        yield Finding("groups", Verdict.NOTE, sentence, "deploy/systemd has a unit file that does so; what the agent has is said below")
+        yield Finding(
+            "groups",
+            Verdict.NOTE,
+            sentence,
+            "deploy/systemd has a unit file that does so; what the agent has is said below",
+        )
     if found is not None and TASKS not in found.at:
         advice = "without it a slot that starts ever more threads takes them from the whole host"
         yield Finding("threads", Verdict.NOTE, "the controller `pids` is not there", advice)
     divided = DISK in found.at and divides_disk(host.home) if found is not None else None
     if divided is False:
-        sentence = f"slots do not share the disk of {host.home} by their quantum.io: its scheduler knows no weights"
-        yield Finding("disk weights", Verdict.NOTE, sentence, "write bfq into the disk's queue/scheduler below /sys/block")
+        sentence = (
+            f"slots do not share the disk of {host.home} by their quantum.io: its scheduler knows no weights"
+        )
+        yield Finding(
+            "disk weights",
+            Verdict.NOTE,
+            sentence,
+            "write bfq into the disk's queue/scheduler below /sys/block",
+        )
     elif divided:
         yield Finding("disk weights", Verdict.OK, f"slots share the disk of {host.home} by their quantum.io")
 
@@ -176,34 +250,71 @@ def _cores(host: Host) -> Iterator[Finding]:
         advice = "docs/hosts.md, Control groups, if one that takes all it can is to cost the others nothing"
         yield Finding("cores", Verdict.NOTE, cpusets.NOT_ASKED, advice)
     elif (why := cpusets.amiss(trees())) is not None:
-        yield Finding("cores", Verdict.NOTE, f"slots cannot have cores of their own: {why}", "without it all slots share the processors")
+        yield Finding(
+            "cores",
+            Verdict.NOTE,
+            f"slots cannot have cores of their own: {why}",
+            "without it all slots share the processors",
+        )
     elif (few := cpusets.too_few(host.facts.cpu)) is not None:
-        yield Finding("cores", Verdict.NOTE, f"not every slot can have cores of its own: {few}", "lower capacity.cpu in the site file")
+        yield Finding(
+            "cores",
+            Verdict.NOTE,
+            f"not every slot can have cores of its own: {few}",
+            "lower capacity.cpu in the site file",
+        )
     else:
-        yield Finding("cores", Verdict.OK, "slots with a whole quantum.cpu have cores of their own; the others share what is left")
+        yield Finding(
+            "cores",
+            Verdict.OK,
+            "slots with a whole quantum.cpu have cores of their own; the others share what is left",
+        )
 
 
 def _network(host: Host) -> Iterator[Finding]:
     link = link_of(host.facts.name, host.site)
     if link is None:
-        yield Finding("network", Verdict.NOTE, network.NOT_ASKED, "docs/hosts.md, Control groups, if what runs here should differ in it")
+        yield Finding(
+            "network",
+            Verdict.NOTE,
+            network.NOT_ASKED,
+            "docs/hosts.md, Control groups, if what runs here should differ in it",
+        )
     elif (why := network.amiss(link)) is not None:
-        yield Finding("network", Verdict.NOTE, f"{link.interface} cannot be divided: {why}", "without it all slots send as they can")
+        yield Finding(
+            "network",
+            Verdict.NOTE,
+            f"{link.interface} cannot be divided: {why}",
+            "without it all slots send as they can",
+        )
     else:
-        yield Finding("network", Verdict.OK, f"an agent of root's divides {link.interface}, {link.mbit} mbit, by quantum.network")
+        yield Finding(
+            "network",
+            Verdict.OK,
+            f"an agent of root's divides {link.interface}, {link.mbit} mbit, by quantum.network",
+        )
 
 
 def _home(host: Host) -> Iterator[Finding]:
     yield _writable("home", host.home, "set SLUICE_HOME to a folder of the agent's user")
     free = installation.free(host.home)
     if free < installation.LOW:
-        yield Finding("disk", Verdict.BAD, f"{free:,} MiB free at {host.home}", "make room: logs and shuffles of slots go there")
+        yield Finding(
+            "disk",
+            Verdict.BAD,
+            f"{free:,} MiB free at {host.home}",
+            "make room: logs and shuffles of slots go there",
+        )
     else:
         yield Finding("disk", Verdict.OK, f"{free:,} MiB free at {host.home}")
 
 
 def _shared(host: Host) -> Iterator[Finding]:
-    yield _writable("shared folder", host.where.home, "mount it as on every other host, for the agent's user: checkpoints are in it")
+    yield _writable(
+        "shared folder",
+        host.where.home,
+        "mount it as on every other host, for the agent's user: checkpoints are in it",
+    )
 
 
 def _bucket(host: Host) -> Iterator[Finding]:
@@ -237,16 +348,30 @@ def _access(host: Host) -> Iterator[Finding]:
         yield Finding("access", Verdict.BAD, str(error), "docs/hosts.md, Access")
         return
     if admins is not None and admins.password is not None:
-        yield Finding("access", Verdict.NOTE, f"the admin's credential is in {admins.folder}", "no process needs it: keep it elsewhere")
+        yield Finding(
+            "access",
+            Verdict.NOTE,
+            f"the admin's credential is in {admins.folder}",
+            "no process needs it: keep it elsewhere",
+        )
     else:
-        yield Finding("access", Verdict.OK, f"the credentials of agent and driver are in {host.where.access.credentials}")
+        yield Finding(
+            "access",
+            Verdict.OK,
+            f"the credentials of agent and driver are in {host.where.access.credentials}",
+        )
 
 
 def _kafka(host: Host) -> Iterator[Finding]:
     """Look for the password that drivers and executors of this host prove with, where Kafka asks for a user."""
     address, advice = brokers(host.where.kafka), "docs/hosts.md, Kafka's users"
     if address.users is None:
-        yield Finding("kafka's users", Verdict.NOTE, "there are none: whoever Kafka lets in reads and writes all records", advice)
+        yield Finding(
+            "kafka's users",
+            Verdict.NOTE,
+            "there are none: whoever Kafka lets in reads and writes all records",
+            advice,
+        )
         return
     try:
         host.where.kafka_as(User.DRIVER)
@@ -283,8 +408,16 @@ def _database(host: Host) -> Iterator[Finding]:
         yield Finding("postgres", Verdict.BAD, str(error), advice)
     if users_of(host.where.postgres) is None:
         yield Finding(
-            "postgres's roles", Verdict.NOTE, "there are none: every process works as the same user, which owns all tables", advice
+            "postgres's roles",
+            Verdict.NOTE,
+            "there are none: every process works as the same user, which owns all tables",
+            advice,
         )
     if "password" in json.loads(endpoints.file().read_bytes()).get("airflow", {}):
         file = endpoints.file()
-        yield Finding("airflow", Verdict.NOTE, f"{file} holds a password of Airflow, which no process of a host needs", "take it out")
+        yield Finding(
+            "airflow",
+            Verdict.NOTE,
+            f"{file} holds a password of Airflow, which no process of a host needs",
+            "take it out",
+        )

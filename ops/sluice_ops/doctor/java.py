@@ -8,5 +8,10 @@ def look() -> Finding:
     """Tell whether Java runs."""
     found = version()
     if found is None:
-        return Finding("java", Verdict.BAD, f"{JAVA} does not run", "run `make install` in the folder that Sluice is in: it brings Java")
+        return Finding(
+            "java",
+            Verdict.BAD,
+            f"{JAVA} does not run",
+            "run `make install` in the folder that Sluice is in: it brings Java",
+        )
     return Finding("java", Verdict.OK, f"Java {found}: {JAVA}")

@@ -41,9 +41,16 @@ def channel(address: str, credential: Credential | None, host: HostName) -> Iter
 def _agent(link: Channel, host: HostName) -> Finding:
     seen = link.read(paths.observed(host), Observed)
     if seen is None or not link.exists(paths.live(host)):
-        return Finding("agent", Verdict.NOTE, "none serves this host now", f"systemctl start sluice-agent@{host}")
+        return Finding(
+            "agent", Verdict.NOTE, "none serves this host now", f"systemctl start sluice-agent@{host}"
+        )
     if not seen.value.limits.startswith("cgroup"):
-        return Finding("agent", Verdict.NOTE, f"its slots have no limits: {seen.value.limits}", "docs/hosts.md, Control groups")
+        return Finding(
+            "agent",
+            Verdict.NOTE,
+            f"its slots have no limits: {seen.value.limits}",
+            "docs/hosts.md, Control groups",
+        )
     return Finding("agent", Verdict.OK, f"it serves this host; its slots are limited by {seen.value.limits}")
 
 
@@ -55,7 +62,12 @@ def any_of(thing: str, addresses: str) -> Iterator[Finding]:
         yield Finding(thing, Verdict.OK, f"{', '.join(answering)}: answers")
     for address, reason in reasons.items():
         if reason is not None:
-            yield Finding(thing, Verdict.NOTE if answering else Verdict.BAD, f"{address} does not answer: {reason}", ADVICE)
+            yield Finding(
+                thing,
+                Verdict.NOTE if answering else Verdict.BAD,
+                f"{address} does not answer: {reason}",
+                ADVICE,
+            )
 
 
 def database(url: str) -> Finding:

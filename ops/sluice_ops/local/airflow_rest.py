@@ -21,7 +21,9 @@ class AirflowRest:
         self._token = answer["access_token"]
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
+        headers = {"Content-Type": "application/json"} | (
+            {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        )
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data=data, headers=headers, method=method)  # noqa: S310  the address is our own
         with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310  likewise

@@ -34,7 +34,9 @@ def main() -> None:
         process.kill()
     psutil.wait_procs(found, timeout=SECONDS)
     if found:
-        sys.stderr.write(f"ended {len(found)} processes of a scheduler that was killed; their tasks are tried again\n")
+        sys.stderr.write(
+            f"ended {len(found)} processes of a scheduler that was killed; their tasks are tried again\n"
+        )
     os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 — the command that the service names
 
 

@@ -29,7 +29,7 @@ def _fail(error: Exception) -> typer.Exit:
     return typer.Exit(1)
 
 
-def up(as_json: AsJson = False) -> None:  # noqa: FBT002
+def up(as_json: AsJson = False) -> None:
     """Start everything, side by side, and return when records flow. Example: sluice up."""
     from sluice_ops.local.layout import layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import up as bring_up  # noqa: PLC0415
@@ -40,7 +40,9 @@ def up(as_json: AsJson = False) -> None:  # noqa: FBT002
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         where = layout()
         # how it goes is for whoever waits, also where the answer is for a script
-        typer.echo(f"Sluice starts in {where.home}; its ports are above {where.ports.zookeeper - 1}.", err=as_json)
+        typer.echo(
+            f"Sluice starts in {where.home}; its ports are above {where.ports.zookeeper - 1}.", err=as_json
+        )
         started = bring_up(where, lambda timing: typer.echo(_told(timing), err=as_json))
     except (PlatformError, SiteError) as error:
         raise _fail(error) from None
@@ -51,7 +53,14 @@ def up(as_json: AsJson = False) -> None:  # noqa: FBT002
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         steps = [vars(timing) for timing in started.timings]
-        print_json({"home": str(where.home), "seconds": started.seconds, "first_record_seconds": started.first_record, "steps": steps})
+        print_json(
+            {
+                "home": str(where.home),
+                "seconds": started.seconds,
+                "first_record_seconds": started.first_record,
+                "steps": steps,
+            }
+        )
         return
     _report(started)
     keys = where.secrets()
@@ -71,7 +80,7 @@ def _report(started: "Started") -> None:
     typer.echo(f"Everything is up after {started.seconds:.1f} s{flowing}.")
 
 
-def down(as_json: AsJson = False) -> None:  # noqa: FBT002
+def down(as_json: AsJson = False) -> None:
     """Stop everything; the data stays. Example: sluice down."""
     from sluice_ops.local.layout import layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import down as bring_down  # noqa: PLC0415
@@ -91,7 +100,7 @@ def down(as_json: AsJson = False) -> None:  # noqa: FBT002
         typer.echo("Nothing was running.")
 
 
-def clean(as_json: AsJson = False) -> None:  # noqa: FBT002
+def clean(as_json: AsJson = False) -> None:
     """Stop everything and remove all data. Example: sluice clean."""
     from sluice_ops.local.layout import layout  # noqa: PLC0415
     from sluice_ops.local.lifecycle import clean as remove  # noqa: PLC0415
@@ -109,9 +118,13 @@ def clean(as_json: AsJson = False) -> None:  # noqa: FBT002
 
 
 def doctor(
-    host: Annotated[str | None, typer.Option(metavar="NAME", help="Look at this machine as that host of the site file.")] = None,
-    memory: Annotated[bool, typer.Option("--memory", help="Show how much memory each service takes (PSS).")] = False,  # noqa: FBT002
-    as_json: AsJson = False,  # noqa: FBT002
+    host: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Look at this machine as that host of the site file.")
+    ] = None,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Show how much memory each service takes (PSS).")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look at Java, disk, memory, ports, the site file and every service, and say what to do. Example: sluice doctor --json.
 
@@ -129,7 +142,9 @@ def doctor(
         raise WrongUsageError(message)
     try:
         where = layout()
-        findings = examination.examine(where) if host is None else host_checks.examine(host, where.site, where.home)
+        findings = (
+            examination.examine(where) if host is None else host_checks.examine(host, where.site, where.home)
+        )
     except PlatformError as error:
         raise _fail(error) from None
     sizes = by_service(where) if memory else {}
@@ -138,15 +153,19 @@ def doctor(
         answer: dict[str, Any] = {"ok": not bad, "findings": [vars(finding) for finding in findings]}
         print_json(answer | ({"memory": sizes} if memory else {}))
     else:
-        rows = [(finding.verdict.value, finding.thing, finding.sentence, finding.advice) for finding in findings]
+        rows = [
+            (finding.verdict.value, finding.thing, finding.sentence, finding.advice) for finding in findings
+        ]
         print_table(("", "what", "how it is", "what to do"), rows, "Nothing was looked at.")
         if memory:
-            print_table(("service", "MiB"), [*sizes.items(), ("all", sum(sizes.values()))], "Nothing is running.")
+            print_table(
+                ("service", "MiB"), [*sizes.items(), ("all", sum(sizes.values()))], "Nothing is running."
+            )
     if bad:
         raise typer.Exit(1)
 
 
-def endpoints(as_json: AsJson = False) -> None:  # noqa: FBT002
+def endpoints(as_json: AsJson = False) -> None:
     """Print where every service is. Example: sluice endpoints --json."""
     from sluice_ops.model.access import Role  # noqa: PLC0415
     from sluice_ops.site.endpoints import EndpointsError, load  # noqa: PLC0415
@@ -161,7 +180,9 @@ def endpoints(as_json: AsJson = False) -> None:  # noqa: FBT002
         return
     rows = [(name, value) for name, value in places.items() if name != "airflow"]
     known = ", ".join(f"user {user}, password {password}" for user, password in users.items())
-    print_table(("what", "where"), [*rows, ("airflow", f"{found.airflow.url}{f' ({known})' if known else ''}")], "")
+    print_table(
+        ("what", "where"), [*rows, ("airflow", f"{found.airflow.url}{f' ({known})' if known else ''}")], ""
+    )
 
 
 def _airflow_users(home: Path) -> dict[str, str]:
@@ -175,11 +196,14 @@ def _airflow_users(home: Path) -> dict[str, str]:
 
 def logs(
     service: Annotated[
-        str | None, typer.Argument(help="A service's name, or a unit's such as h1/driver-entry-1; without it: which there are.")
+        str | None,
+        typer.Argument(
+            help="A service's name, or a unit's such as h1/driver-entry-1; without it: which there are."
+        ),
     ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", help="How many of its last lines.", min=0)] = 40,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes.")] = False,  # noqa: FBT002
-    as_json: AsJson = False,  # noqa: FBT002
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the end of a service's log. Example: sluice logs controller -n 100 -f."""
     from sluice_ops.local.layout import layout  # noqa: PLC0415

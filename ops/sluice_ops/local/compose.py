@@ -63,7 +63,9 @@ HOLDERS = {
     "controller": Holder((Role.CONTROLLER,)),
     "hosts": Holder((Role.AGENT, Role.DRIVER), (User.DRIVER,), (Role.DRIVER,)),
     "outside": Holder((), (User.OUTSIDE,)),
-    "publisher": Holder((Role.PUBLISHER, Role.AUDIT), (User.PUBLISHER, User.AUDIT), (Role.PUBLISHER, Role.AUDIT)),
+    "publisher": Holder(
+        (Role.PUBLISHER, Role.AUDIT), (User.PUBLISHER, User.AUDIT), (Role.PUBLISHER, Role.AUDIT)
+    ),
 }
 """Volume → what is in it; only the jobs `keys` and `services` have the admin's."""
 
@@ -122,7 +124,9 @@ def _keys_of_airflow(folder: Path, admin: Layout) -> None:
         "API__SECRET_KEY": keys.airflow_jwt,
         "API_AUTH__JWT_SECRET": keys.airflow_jwt,
     }
-    write_private(folder / "airflow.env", "".join(f"AIRFLOW__{key}='{value}'\n" for key, value in settings.items()))
+    write_private(
+        folder / "airflow.env", "".join(f"AIRFLOW__{key}='{value}'\n" for key, value in settings.items())
+    )
     write_private(folder / PASSWORDS, json.dumps(airflow.passwords(admin)))
 
 

@@ -28,10 +28,18 @@ from sluice_ops.site.installation import PlatformError
 def examine(where: Layout) -> list[Finding]:
     """Look at everything side by side; a check that cannot be made is a finding too."""
     running = Supervisor(where).states()
-    state = (_services, _containers, _access, _users, _pipeline, _durability, _instances) if running else (_ports, _not_running)
+    state = (
+        (_services, _containers, _access, _users, _pipeline, _durability, _instances)
+        if running
+        else (_ports, _not_running)
+    )
     looks = [_java, _disk, _memory, _site, _bucket, _alerts, *state]
     with ThreadPoolExecutor(len(looks)) as pool:
-        return [finding for findings in pool.map(lambda look: _guarded(look, where), looks) for finding in findings]
+        return [
+            finding
+            for findings in pool.map(lambda look: _guarded(look, where), looks)
+            for finding in findings
+        ]
 
 
 def _java(_where: Layout) -> Iterator[Finding]:
@@ -43,11 +51,17 @@ def _disk(where: Layout) -> Iterator[Finding]:
     sentence = f"{free:,} MiB free at {where.home}"
     if free < installation.LOW:
         yield Finding(
-            "disk", Verdict.BAD, sentence, f"make room: Kafka and PostgreSQL stop when it is full; {installation.LEAST:,} MiB are good"
+            "disk",
+            Verdict.BAD,
+            sentence,
+            f"make room: Kafka and PostgreSQL stop when it is full; {installation.LEAST:,} MiB are good",
         )
     elif free < installation.LEAST and not where.data.exists():
         yield Finding(
-            "disk", Verdict.NOTE, sentence, f"a first start needs about {installation.LEAST:,} MiB, or SLUICE_HOME on another disk"
+            "disk",
+            Verdict.NOTE,
+            sentence,
+            f"a first start needs about {installation.LEAST:,} MiB, or SLUICE_HOME on another disk",
         )
     else:
         yield Finding("disk", Verdict.OK, sentence)
@@ -58,10 +72,24 @@ def _memory(where: Layout) -> Iterator[Finding]:
     free = memory.available()
     if used:
         verdict = Verdict.OK if used <= memory.BUDGET else Verdict.BAD
-        advice = "" if verdict is Verdict.OK else "`sluice doctor --memory` shows who takes it; lower the shares or quanta in the site file"
-        yield Finding("memory", verdict, f"{used:,} MiB in use by the platform, {free:,} MiB free on the machine", advice)
+        advice = (
+            ""
+            if verdict is Verdict.OK
+            else "`sluice doctor --memory` shows who takes it; lower the shares or quanta in the site file"
+        )
+        yield Finding(
+            "memory",
+            verdict,
+            f"{used:,} MiB in use by the platform, {free:,} MiB free on the machine",
+            advice,
+        )
     elif free < memory.BUDGET:
-        yield Finding("memory", Verdict.NOTE, f"{free:,} MiB free", f"the platform takes up to {memory.BUDGET:,} MiB with three hosts")
+        yield Finding(
+            "memory",
+            Verdict.NOTE,
+            f"{free:,} MiB free",
+            f"the platform takes up to {memory.BUDGET:,} MiB with three hosts",
+        )
     else:
         yield Finding("memory", Verdict.OK, f"{free:,} MiB free, {memory.processors()} processors")
 
@@ -71,15 +99,21 @@ def _site(where: Layout) -> Iterator[Finding]:
         found = site_file.load(where.site)
     except site_file.SiteError as error:
         for line in str(error).splitlines():
-            yield Finding("site", Verdict.BAD, line, "mend that key; ops/sluice_ops/site/site_file.py describes each")
+            yield Finding(
+                "site", Verdict.BAD, line, "mend that key; ops/sluice_ops/site/site_file.py describes each"
+            )
         return
     yield Finding("site", Verdict.OK, f"{where.site}: {found.pipeline} on {len(found.hosts)} hosts")
     if found.durability != ONE_COPY:
-        sentence = f"{where.site} wants each record on {found.replication} brokers, and Kafka on this machine is one"
+        sentence = (
+            f"{where.site} wants each record on {found.replication} brokers, and Kafka on this machine is one"
+        )
         advice = f"`make up` publishes nothing before {where.site} has the line `replication: 1`: a lost disk then loses its records"
         yield Finding("site", Verdict.BAD, sentence, advice)
     for line in site_file.nowhere(found):
-        yield Finding("site", Verdict.NOTE, line, "mend it, unless hosts that are not in the file are to join there")
+        yield Finding(
+            "site", Verdict.NOTE, line, "mend it, unless hosts that are not in the file are to join there"
+        )
     command = [str(where.python), "-m", "sluice.commands.publish", "--check", "--declared"]
     environment = sluice.settings(where)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
@@ -87,7 +121,12 @@ def _site(where: Layout) -> Iterator[Finding]:
         yield Finding("tiers", Verdict.OK, f"{found.pipeline} is declared soundly")
     else:
         said = (done.stderr or done.stdout).strip().splitlines()
-        yield Finding("tiers", Verdict.BAD, "; ".join(said[-3:]) or "the pipeline cannot be read", "mend the tier that it names")
+        yield Finding(
+            "tiers",
+            Verdict.BAD,
+            "; ".join(said[-3:]) or "the pipeline cannot be read",
+            "mend the tier that it names",
+        )
 
 
 def _bucket(where: Layout) -> Iterator[Finding]:
@@ -119,7 +158,10 @@ def _containers(where: Layout) -> Iterator[Finding]:
                 yield Finding(f"host {host}", Verdict.OK, f"its slots are limited by {limits}")
             else:
                 yield Finding(
-                    f"host {host}", Verdict.NOTE, f"its slots have no limits: {limits}", "control groups need root, or a delegated subtree"
+                    f"host {host}",
+                    Verdict.NOTE,
+                    f"its slots have no limits: {limits}",
+                    "control groups need root, or a delegated subtree",
                 )
 
 
@@ -136,19 +178,34 @@ def _access(where: Layout) -> Iterator[Finding]:
 
 def _users(where: Layout) -> Iterator[Finding]:
     if kafka.asks(where, Supervisor(where).states(), otherwise=True):
-        yield Finding("kafka's users", Verdict.OK, "Kafka asks everybody for a user, and each may do its own part")
+        yield Finding(
+            "kafka's users", Verdict.OK, "Kafka asks everybody for a user, and each may do its own part"
+        )
     else:
         sentence = "Kafka was started without: whoever is on this machine reads and writes all records"
-        yield Finding("kafka's users", Verdict.NOTE, sentence, "`make down`, then `make up` starts it with users; the records stay")
+        yield Finding(
+            "kafka's users",
+            Verdict.NOTE,
+            sentence,
+            "`make down`, then `make up` starts it with users; the records stay",
+        )
 
 
 def _services(where: Layout) -> Iterator[Finding]:
     states = Supervisor(where).states()
     services: list[Service] = catalogue(where, users=kafka.asks(where, states, otherwise=True))[0]
-    said = {service.name: states.get(service.name, {}).get("statename", "not started") for service in services}
+    said = {
+        service.name: states.get(service.name, {}).get("statename", "not started") for service in services
+    }
     running = [service for service in services if said[service.name] == "RUNNING"]
     with ThreadPoolExecutor(len(services)) as pool:
-        reasons = dict(zip((service.name for service in running), pool.map(lambda service: _reason(service.ready), running), strict=True))
+        reasons = dict(
+            zip(
+                (service.name for service in running),
+                pool.map(lambda service: _reason(service.ready), running),
+                strict=True,
+            )
+        )
     for service in services:
         state, reason = said[service.name], reasons.get(service.name)
         log = where.logs / f"{service.name}.log"
@@ -156,7 +213,12 @@ def _services(where: Layout) -> Iterator[Finding]:
             yield _at_its_part(service.name, states[service.name], f"see {log}; `make up` starts it again")
             continue
         if state != "RUNNING":
-            yield Finding(service.name, Verdict.BAD, f"is {state.lower()}", f"see {log}; `make up` starts what is missing")
+            yield Finding(
+                service.name,
+                Verdict.BAD,
+                f"is {state.lower()}",
+                f"see {log}; `make up` starts what is missing",
+            )
             continue
         if reason is None:
             yield Finding(service.name, Verdict.OK, "answers")
@@ -182,7 +244,14 @@ def _guarded(look: Callable[[Layout], Iterator[Finding]], where: Layout) -> list
         return []  # told already: without a site file, or without Java, nobody knows what should run
     except Exception as error:  # noqa: BLE001  whatever it is, the other looks are told
         sentence = f"cannot be looked at: {str(error).strip() or type(error).__name__}"
-        return [Finding(look.__name__.strip("_"), Verdict.BAD, sentence, "mend what it names; until then the rest of this cannot be told")]
+        return [
+            Finding(
+                look.__name__.strip("_"),
+                Verdict.BAD,
+                sentence,
+                "mend what it names; until then the rest of this cannot be told",
+            )
+        ]
 
 
 def _reason(ask: Callable[[], None]) -> str | None:
@@ -201,7 +270,9 @@ def _pipeline(where: Layout) -> Iterator[Finding]:
     with Channel(known_endpoints(where).zookeeper) as channel:
         amiss = missing_tiers(channel)
     for sentence in amiss:
-        yield Finding("pipeline", Verdict.BAD, sentence, "`sluice status` and the driver's log below hosts/ tell more")
+        yield Finding(
+            "pipeline", Verdict.BAD, sentence, "`sluice status` and the driver's log below hosts/ tell more"
+        )
     if not amiss:
         yield Finding("pipeline", Verdict.OK, "every tier's driver runs")
 
@@ -216,10 +287,12 @@ def _instances(where: Layout) -> Iterator[Finding]:
     at_work = None if lock is None else lock.value.change
     for each in there:
         if each.host not in users and each.token != at_work:
-            sentence = (
-                f"{each.id} ({each.host}) is {each.state}, was launched by {each.token or 'an unknown change'}, and no tier runs on it"
-            )
+            sentence = f"{each.id} ({each.host}) is {each.state}, was launched by {each.token or 'an unknown change'}, and no tier runs on it"
             advice = "unless a burst is just beginning: `sluice leave` has tiers leave EC2 and terminates all that is there"
             yield Finding("ec2 instances", Verdict.NOTE, sentence, advice)
     if there:
-        yield Finding("ec2 instances", Verdict.OK, f"{len(there)} there, {sum(each.host in users for each in there)} with a tier")
+        yield Finding(
+            "ec2 instances",
+            Verdict.OK,
+            f"{len(there)} there, {sum(each.host in users for each in there)} with a tier",
+        )

@@ -65,7 +65,9 @@ class Runner:
             machines, ended = self._machines.following(running)
             for machine in ended:
                 self._end(machine)
-                shutil.rmtree(HostFolder(self._home, machine.host).path, ignore_errors=True)  # as its disk would be
+                shutil.rmtree(
+                    HostFolder(self._home, machine.host).path, ignore_errors=True
+                )  # as its disk would be
                 self._leaving[machine.host] = machine
             if machines != self._machines:
                 machines.write(self._file)
@@ -99,7 +101,9 @@ class Runner:
                 start_new_session=True,
             )
         self._children[machine.host] = child
-        log.info("booted", host=machine.host, instance=machine.instance, address=machine.address, pid=child.pid)
+        log.info(
+            "booted", host=machine.host, instance=machine.instance, address=machine.address, pid=child.pid
+        )
 
     def _end(self, machine: Machine) -> None:
         """End a host as the cloud does, but for the grace that its units are given."""
@@ -112,10 +116,19 @@ class Runner:
                     agent.send(signal.SIGKILL)
                 time.sleep(0.05)
             with suppress(subprocess.TimeoutExpired):
-                if subprocess.run(command, check=False, timeout=STOP_SECONDS, stdin=subprocess.DEVNULL).returncode == 0:
+                if (
+                    subprocess.run(
+                        command, check=False, timeout=STOP_SECONDS, stdin=subprocess.DEVNULL
+                    ).returncode
+                    == 0
+                ):
                     log.info("ended", host=machine.host, instance=machine.instance)
                     return
-        log.warning("something of a host that has ended is left", host=machine.host, folder=str(HostFolder(self._home, machine.host).path))
+        log.warning(
+            "something of a host that has ended is left",
+            host=machine.host,
+            folder=str(HostFolder(self._home, machine.host).path),
+        )
 
     def _agents(self, machine: Machine) -> list[Process]:
         """Return the host's agent: the one that holds it, or one that was started and is not that far yet."""
@@ -139,7 +152,11 @@ class Runner:
                     del self._leaving[host]
                     log.info("taken off the channel", host=host)
         except ChannelAwayError as error:
-            log.warning("hosts that have ended stay on the channel for now", hosts=list(self._leaving), error=str(error))
+            log.warning(
+                "hosts that have ended stay on the channel for now",
+                hosts=list(self._leaving),
+                error=str(error),
+            )
 
 
 def main() -> int:

@@ -53,7 +53,9 @@ def fetch(where: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: b
     if amiss:
         listed = "; ".join(f"{jar.file} {why}" for jar, why in amiss.items())
         caches = f"{where.home / 'jars'} and {CACHE}"
-        message = f"jars: {listed}. Remove {caches} and try again; if it stays so, your mirror serves other files"
+        message = (
+            f"jars: {listed}. Remove {caches} and try again; if it stays so, your mirror serves other files"
+        )
         raise PlatformError(message)
     marker.touch()
 
@@ -97,8 +99,10 @@ def _retrieve(where: Layout, jars: list[Jar], halt: threading.Event) -> None:
     try:
         run_to_end(command, dict(os.environ), log, halt, FETCH_SECONDS)
     except PlatformError as error:
-        told = [line.strip() for line in log.read_text().splitlines() if "not found" in line or "WARN" in line or "ERROR" in line]
-        message = (
-            f"jars: Ivy could not fetch them ({'; '.join(told[:3]) or 'see the log'}). Check the network or your Ivy settings; log: {log}"
-        )
+        told = [
+            line.strip()
+            for line in log.read_text().splitlines()
+            if "not found" in line or "WARN" in line or "ERROR" in line
+        ]
+        message = f"jars: Ivy could not fetch them ({'; '.join(told[:3]) or 'see the log'}). Check the network or your Ivy settings; log: {log}"
         raise PlatformError(message) from error

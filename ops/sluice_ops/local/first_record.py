@@ -115,7 +115,9 @@ def missing_tiers(channel: Channel) -> list[str]:
     published = channel.children("/tiers")
     if not published:
         return ["no tier is published"]
-    return [reason for tier in published if _is_wanted(channel, tier) and (reason := _not_running(channel, tier))]
+    return [
+        reason for tier in published if _is_wanted(channel, tier) and (reason := _not_running(channel, tier))
+    ]
 
 
 def running(where: Layout, patience: Patience) -> Step:

@@ -35,7 +35,12 @@ def stop(sentence: str) -> NoReturn:
 
 def wanted_state() -> str:
     """Return what the environment depends on, as a checksum: the lock, the project's own metadata, and this way of installing."""
-    parts = (LOCK.read_bytes(), (CHECKOUT / "pyproject.toml").read_bytes(), Path(__file__).read_bytes(), str(CHECKOUT).encode())
+    parts = (
+        LOCK.read_bytes(),
+        (CHECKOUT / "pyproject.toml").read_bytes(),
+        Path(__file__).read_bytes(),
+        str(CHECKOUT).encode(),
+    )
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
@@ -44,10 +49,19 @@ def registry_settings() -> "dict[str, str]":
     settings = dict(os.environ)
 
     def of_pip(key: str) -> "str | None":
-        asked = subprocess.run([sys.executable, "-m", "pip", "config", "get", f"global.{key}"], capture_output=True, text=True, check=False)
+        asked = subprocess.run(
+            [sys.executable, "-m", "pip", "config", "get", f"global.{key}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return os.environ.get("PIP_" + key.upper().replace("-", "_")) or asked.stdout.strip() or None
 
-    for key, name in (("index-url", "UV_DEFAULT_INDEX"), ("extra-index-url", "UV_INDEX"), ("cert", "SSL_CERT_FILE")):
+    for key, name in (
+        ("index-url", "UV_DEFAULT_INDEX"),
+        ("extra-index-url", "UV_INDEX"),
+        ("cert", "SSL_CERT_FILE"),
+    ):
         value = None if name in settings else of_pip(key)
         if value:
             settings[name] = value
@@ -63,7 +77,9 @@ def uv() -> str:
     if found := shutil.which("uv"):
         return found
     UV_HOME.parent.mkdir(parents=True, exist_ok=True)
-    made = subprocess.run([sys.executable, "-m", "venv", str(UV_HOME)], capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        [sys.executable, "-m", "venv", str(UV_HOME)], capture_output=True, text=True, check=False
+    )
     if made.returncode == 0:
         command = [str(UV_HOME / "bin" / "python"), "-m", "pip", "install", "--quiet", "uv"]
     else:  # Debian keeps `ensurepip` in a package of its own; a pip that is there already does as well
@@ -93,7 +109,16 @@ def relock() -> None:
     """Choose versions within pyproject.toml anew and write the lock, without any address."""
     tool, settings = uv(), registry_settings()
     subprocess.run([tool, "lock", "--upgrade"], env=settings, cwd=CHECKOUT, check=True)
-    export = [tool, "export", "--quiet", "--frozen", "--all-groups", "--no-emit-project", "--no-header", "--no-annotate"]
+    export = [
+        tool,
+        "export",
+        "--quiet",
+        "--frozen",
+        "--all-groups",
+        "--no-emit-project",
+        "--no-header",
+        "--no-annotate",
+    ]
     asked = subprocess.run(export, env=settings, cwd=CHECKOUT, check=True, capture_output=True, text=True)
     if "://" in asked.stdout:
         stop("the exported lock names an address; pyproject.toml must not ask for packages by URL")
@@ -103,7 +128,9 @@ def relock() -> None:
 def main() -> None:
     """Make the environment, or do nothing when it is what the lock says."""
     if sys.version_info[:2] < OLDEST:
-        stop(f"Python {sys.version_info[0]}.{sys.version_info[1]} is too old: make PYTHON=/path/to/python3.11 (or 3.12)")
+        stop(
+            f"Python {sys.version_info[0]}.{sys.version_info[1]} is too old: make PYTHON=/path/to/python3.11 (or 3.12)"
+        )
     if sys.argv[1:] == ["lock"]:
         relock()
         return
@@ -115,14 +142,36 @@ def main() -> None:
     say(f"environment  installing {LOCK.name} into {ENVIRONMENT} (once; about a minute)")
     interpreter = ENVIRONMENT / "bin" / "python"
     steps = [
-        [tool, "pip", "sync", "--quiet", "--python", str(interpreter), "--require-hashes", "--compile-bytecode", str(LOCK)],
-        [tool, "pip", "install", "--quiet", "--python", str(interpreter), "--no-deps", "--editable", str(CHECKOUT)],
+        [
+            tool,
+            "pip",
+            "sync",
+            "--quiet",
+            "--python",
+            str(interpreter),
+            "--require-hashes",
+            "--compile-bytecode",
+            str(LOCK),
+        ],
+        [
+            tool,
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            str(interpreter),
+            "--no-deps",
+            "--editable",
+            str(CHECKOUT),
+        ],
     ]
     if not interpreter.exists():
         steps.insert(0, [tool, "venv", "--quiet", "--clear", "--python", python(), str(ENVIRONMENT)])
     for step in steps:
         if subprocess.run(step, env=settings, check=False).returncode != 0:
-            stop(f"`{' '.join(step)}` failed (see above). Nothing else was changed; mend what it names and run make again.")
+            stop(
+                f"`{' '.join(step)}` failed (see above). Nothing else was changed; mend what it names and run make again."
+            )
     MARKER.write_text(state)
     say(f"environment  ready in {time.monotonic() - begun:.0f} s")
 

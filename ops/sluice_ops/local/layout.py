@@ -174,7 +174,15 @@ class Layout:
     def make_folders(self) -> None:
         """Make what the programs expect; a full or read-only disk shows here first."""
         try:
-            for folder in (self.conf, self.data, self.logs, self.archives, self.airflow, self.home / "run", self.home / "hosts"):
+            for folder in (
+                self.conf,
+                self.data,
+                self.logs,
+                self.archives,
+                self.airflow,
+                self.home / "run",
+                self.home / "hosts",
+            ):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             message = f"{self.home}: cannot be written ({error.strerror}): make room there, or set SLUICE_HOME to another folder"
@@ -188,7 +196,9 @@ class Layout:
         except ValidationError as error:
             message = f"{path} is damaged: put a copy of it back; without one, `make clean` begins anew, and takes the data with it"
             raise PlatformError(message) from error
-        if not path.exists() or found.model_fields_set < Secrets.model_fields.keys():  # a new version has one more
+        if (
+            not path.exists() or found.model_fields_set < Secrets.model_fields.keys()
+        ):  # a new version has one more
             write_private(path, found.model_dump_json())
         return found
 
@@ -210,9 +220,7 @@ def port_base() -> int:
         return int(said)
     highest = 65535 - len(fields(Ports))
     if not asked.isdecimal() or not LOWEST_BASE <= int(asked) <= highest:
-        message = (
-            f"SLUICE_PORT_BASE={asked}: must be a number from {LOWEST_BASE} to {highest}; the {len(fields(Ports))} ports above it are used"
-        )
+        message = f"SLUICE_PORT_BASE={asked}: must be a number from {LOWEST_BASE} to {highest}; the {len(fields(Ports))} ports above it are used"
         raise PlatformError(message)
     return int(asked)
 

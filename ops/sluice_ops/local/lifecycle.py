@@ -84,7 +84,9 @@ def up(where: Layout, tell: Callable[[Timing], None]) -> Started:
         users = kafka.asks(where, supervisor.states(), otherwise=True)
         services, others = catalogue(where, users=users)
         check_ports(where, supervisor, services)
-        endpoints_file.write(where, site_file.load(where.site).pipeline.rsplit(".", 1)[-1], users=users, roles=True)
+        endpoints_file.write(
+            where, site_file.load(where.site).pipeline.rsplit(".", 1)[-1], users=users, roles=True
+        )
         supervisor.launch(services)
         timings = run([*others, *steps_of(where, supervisor, services)], tell)
     return Started(timings, time.monotonic() - begun)
@@ -127,7 +129,9 @@ def clean(where: Layout) -> bool:
         return False
     known = ("secrets.json", "conf", "uv", "run")
     if any(where.home.iterdir()) and not any((where.home / name).exists() for name in known):
-        message = f"{where.home} does not look like a home of Sluice, so nothing was removed; check SLUICE_HOME"
+        message = (
+            f"{where.home} does not look like a home of Sluice, so nothing was removed; check SLUICE_HOME"
+        )
         raise PlatformError(message)
     for inner in where.home.glob("*/run/supervisord.pid"):  # a platform of the tests, below this home
         down(replace(where, home=inner.parent.parent))

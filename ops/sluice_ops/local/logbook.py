@@ -25,7 +25,9 @@ def tail(path: Path, lines: int, *, follow: bool) -> Iterator[str]:
         position = file.tell()
     while follow:
         time.sleep(POLL_SECONDS)
-        size = path.stat().st_size if path.exists() else position  # of a unit that has ended nothing more comes
+        size = (
+            path.stat().st_size if path.exists() else position
+        )  # of a unit that has ended nothing more comes
         if size == position:
             continue
         with path.open(errors="replace") as file:

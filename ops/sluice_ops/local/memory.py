@@ -36,7 +36,10 @@ def by_service(where: Layout) -> dict[str, int]:
 def available() -> int:
     """Return MiB that the machine can still give, under its own or its container's limit."""
     free = psutil.virtual_memory().available
-    for limit, usage in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+    for limit, usage in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
         root = Path("/sys/fs/cgroup")
         try:
             free = min(free, int((root / limit).read_text()) - int((root / usage).read_text()))

@@ -59,11 +59,14 @@ def check_ports(where: Layout, supervisor: Supervisor, services: Iterable[Servic
     """Refuse to start what would find its port taken."""
     states = supervisor.states()
     names = {port: name for name, port in where.ports.named().items()}
-    idle = [service for service in services if states.get(service.name, {}).get("statename", "STOPPED") in STOPPED]
+    idle = [
+        service for service in services if states.get(service.name, {}).get("statename", "STOPPED") in STOPPED
+    ]
     problems = ports.taken({names[port]: port for service in idle for port in service.ports})
     if problems:
         message = (
-            "; ".join(problems) + ". Stop it, or give this checkout other ports: SLUICE_PORT_BASE=28000 make up "
+            "; ".join(problems)
+            + ". Stop it, or give this checkout other ports: SLUICE_PORT_BASE=28000 make up "
             f"(now {where.ports.zookeeper - 1}; the ports just above it are used)"
         )
         raise PlatformError(message)
@@ -97,7 +100,9 @@ def main() -> None:
     """Run from a shell."""
     parser = argparse.ArgumentParser(prog="python -m sluice_ops.local.parts", description=__doc__)
     parser.add_argument("command", choices=("up", "down", "jars"))
-    parser.add_argument("--only", default=",".join(PARTS), help=f"which parts, with commas (all: {','.join(PARTS)})")
+    parser.add_argument(
+        "--only", default=",".join(PARTS), help=f"which parts, with commas (all: {','.join(PARTS)})"
+    )
     arguments = parser.parse_args()
     only = arguments.only.split(",")
     unknown = sorted(set(only) - set(PARTS))
@@ -106,7 +111,11 @@ def main() -> None:
     where = layout()
     try:
         if arguments.command == "up":
-            start(where, only, lambda timing: print(f"{timing.name:<12} {timing.seconds:6.1f} s  {timing.said}", flush=True))  # noqa: T201
+            start(
+                where,
+                only,
+                lambda timing: print(f"{timing.name:<12} {timing.seconds:6.1f} s  {timing.said}", flush=True),  # noqa: T201
+            )
             print(f"endpoints    {where.endpoints}")  # noqa: T201
         elif arguments.command == "jars":
             where.make_folders()

@@ -22,7 +22,12 @@ def holder(port: int) -> str:
     """Name the process that listens on `port`, as well as we may see it."""
     try:
         for link in psutil.net_connections("tcp"):
-            if link.status == psutil.CONN_LISTEN and link.laddr and link.laddr.port == port and link.pid is not None:
+            if (
+                link.status == psutil.CONN_LISTEN
+                and link.laddr
+                and link.laddr.port == port
+                and link.pid is not None
+            ):
                 process = psutil.Process(link.pid)
                 return f"{process.name()} (pid {process.pid}, of {process.username()})"
     except psutil.Error:
@@ -32,4 +37,6 @@ def holder(port: int) -> str:
 
 def taken(wanted: dict[str, int]) -> list[str]:
     """Return one sentence for each port that somebody else holds."""
-    return [f"port {port} ({name}) is taken by {holder(port)}" for name, port in wanted.items() if not free(port)]
+    return [
+        f"port {port} ({name}) is taken by {holder(port)}" for name, port in wanted.items() if not free(port)
+    ]

@@ -53,7 +53,11 @@ def end_units(where: Layout) -> None:
     """Have every host's slots and drivers ended by the agent's own means."""
     folder = where.home / "hosts"
     hosts = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    environment = os.environ | {"SLUICE_HOME": str(where.home), "SLUICE_SITE": str(where.site), "SLUICE_ENDPOINTS": str(where.endpoints)}
+    environment = os.environ | {
+        "SLUICE_HOME": str(where.home),
+        "SLUICE_SITE": str(where.site),
+        "SLUICE_ENDPOINTS": str(where.endpoints),
+    }
     ending = [
         subprocess.Popen(
             [str(where.python), "-m", "sluice_ops.agent", "--stop-all", "--host", host],

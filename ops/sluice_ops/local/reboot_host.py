@@ -28,7 +28,9 @@ def reboot(host: str) -> int:
     try:
         asked = folder.reboot()
         if asked is not None:
-            folder.keep_reboot(asked.model_copy(update={"done": True}))  # the machine that it stands for has booted: this one never does
+            folder.keep_reboot(
+                asked.model_copy(update={"done": True})
+            )  # the machine that it stands for has booted: this one never does
     finally:
         agent.send(signal.SIGKILL)  # also where the disk is full: stopped, it would never be there again
     return 0

@@ -16,7 +16,10 @@ def trusting(store: Path) -> tuple[str, ...]:
     """Return the options of a JVM that trusts whom this machine trusts, a company's own authority too; Java has a list of its own."""
     known = []
     for number, found in enumerate(ssl.create_default_context().get_ca_certs(binary_form=True)):
-        with suppress(ValueError), warnings.catch_warnings(action="ignore"):  # one that is not well-formed helps nobody
+        with (
+            suppress(ValueError),
+            warnings.catch_warnings(action="ignore"),
+        ):  # one that is not well-formed helps nobody
             known.append(pkcs12.PKCS12Certificate(load_der_x509_certificate(found), str(number).encode()))
     if not known:
         return ()

@@ -122,7 +122,9 @@ def row_of(path: str) -> str | None:
 
 
 def _fits(parts: list[str], names: list[str]) -> bool:
-    return len(parts) == len(names) and all(part in {"*", HOST, name} for part, name in zip(parts, names, strict=True))
+    return len(parts) == len(names) and all(
+        part in {"*", HOST, name} for part, name in zip(parts, names, strict=True)
+    )
 
 
 def rights(path: str) -> Rights:
@@ -204,5 +206,9 @@ class Credential:
 
     def refused(self, who: str) -> str:
         """Say why something was refused that takes another role."""
-        mine = f"this process has no credential of {self.role}" if self.password is None else f"this process is {self.role}"
+        mine = (
+            f"this process has no credential of {self.role}"
+            if self.password is None
+            else f"this process is {self.role}"
+        )
         return f"that takes {who}, and {mine}; credentials are looked for in {self.folder}"

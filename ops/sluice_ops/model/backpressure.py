@@ -49,7 +49,11 @@ class Pressure(Frozen):
         """What a person reads after the tier's name."""
         if self.lag is None:
             return f"does not run, and takes nothing from {self.stream}"
-        rates = "" if self.rate_in is None else f"; {self.rate_in:.0f}/s came in and {self.rate_done or 0:.0f}/s were done"
+        rates = (
+            ""
+            if self.rate_in is None
+            else f"; {self.rate_in:.0f}/s came in and {self.rate_done or 0:.0f}/s were done"
+        )
         return f"is {told(self.lag)} behind in {self.stream}{rates}{f'; {self.hot}' if self.hot else ''}"
 
 

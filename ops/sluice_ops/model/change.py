@@ -159,7 +159,9 @@ class Move(Frozen):
     @property
     def let_go(self) -> int:
         """How many workers it lets go where it runs."""
-        return len(self.before.slots) - len(self.after.slots) if self.in_place and self.before is not None else 0
+        return (
+            len(self.before.slots) - len(self.after.slots) if self.in_place and self.before is not None else 0
+        )
 
     @property
     def moved(self) -> int:

@@ -23,7 +23,10 @@ class Exporter(Frozen):
     @property
     def labels(self) -> dict[str, str]:
         """Return what Prometheus adds to each of its figures."""
-        return {name: str(value) for name, value in self.model_dump(exclude={"address"}, exclude_none=True).items()}
+        return {
+            name: str(value)
+            for name, value in self.model_dump(exclude={"address"}, exclude_none=True).items()
+        }
 
 
 def targets(exporters: Iterable[Exporter]) -> list[dict[str, Any]]:

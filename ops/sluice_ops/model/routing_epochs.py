@@ -47,7 +47,8 @@ class Ways(Frozen):
         each = tuple(
             way.model_copy(
                 update={
-                    "partitions": way.partitions | {name: min(count, way.partitions.get(name, count)) for name, count in counts.items()}
+                    "partitions": way.partitions
+                    | {name: min(count, way.partitions.get(name, count)) for name, count in counts.items()}
                 }
             )
             for way in self.each
@@ -56,7 +57,9 @@ class Ways(Frozen):
 
     def widened(self, counts: Mapping[str, int], since: Mapping[str, int]) -> "Ways":
         """Spread what comes after `since`, before which all is out, over so many."""
-        return Ways(turn=self.turn + 1, each=(*self.each, Way(since=dict(since), partitions=self.now | dict(counts))))
+        return Ways(
+            turn=self.turn + 1, each=(*self.each, Way(since=dict(since), partitions=self.now | dict(counts)))
+        )
 
     def stretches(self) -> Iterator[tuple[Way, dict[str, int] | None]]:
         """Yield each way, and where the next one begins; None after the last."""

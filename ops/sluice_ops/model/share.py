@@ -51,7 +51,11 @@ class Layer(IntEnum):
 
 def _in_order(minimum: Amount | None, target: Amount | None, maximum: Amount | None) -> None:
     """Refuse a number above one that bounds it; a number of slots and a per cent cannot be compared without the hosts."""
-    bounds = {"minimum": minimum, "maximum": maximum}, {"minimum": minimum, "target": target}, {"target": target, "maximum": maximum}
+    bounds = (
+        {"minimum": minimum, "maximum": maximum},
+        {"minimum": minimum, "target": target},
+        {"target": target, "maximum": maximum},
+    )
     for (low, less), (high, more) in (pair.items() for pair in bounds):
         if less is None or more is None or isinstance(less, int) is not isinstance(more, int):
             continue

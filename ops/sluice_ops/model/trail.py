@@ -45,7 +45,9 @@ SITE_FILE = "site file"
 """Who set what it says."""
 
 
-_MAINTENANCE = frozenset({ChangeKind.CORDON, ChangeKind.DRAIN, ChangeKind.RETURN, ChangeKind.REBOOT, ChangeKind.WRITE_OFF})
+_MAINTENANCE = frozenset(
+    {ChangeKind.CORDON, ChangeKind.DRAIN, ChangeKind.RETURN, ChangeKind.REBOOT, ChangeKind.WRITE_OFF}
+)
 
 
 def layer_of(kind: ChangeKind, by: str, said: str | None = None) -> str | None:

@@ -45,11 +45,21 @@ def unknown(said: Names, shifts: Mapping[str, Iterable[str]], tiers: Collection[
         *_strange("locality", said.locality, tenants),
         *_strange("spread", said.spread, tiers),
         *_strange("separate", sorted({name for group in said.separate for name in group}), tiers),
-        *(line for place, only in said.dedicated.items() for line in _strange(f"dedicated.{place}", sorted(only), tenants)),
+        *(
+            line
+            for place, only in said.dedicated.items()
+            for line in _strange(f"dedicated.{place}", sorted(only), tenants)
+        ),
         *_strange("budget", said.budget, tiers),
-        *(line for shift, only in shifts.items() for line in _strange(f"shifts.{shift}.shares", only, tenants)),
+        *(
+            line
+            for shift, only in shifts.items()
+            for line in _strange(f"shifts.{shift}.shares", only, tenants)
+        ),
     ]
 
 
 def _strange(key: str, names: Iterable[str], known: Collection[str]) -> Iterator[str]:
-    return (f'{key} in the site file speaks of "{name}", which is no tier' for name in names if name not in known)
+    return (
+        f'{key} in the site file speaks of "{name}", which is no tier' for name in names if name not in known
+    )

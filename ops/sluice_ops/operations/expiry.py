@@ -4,7 +4,12 @@ import re
 from datetime import datetime, time, timedelta, tzinfo
 
 _LASTING = re.compile(r"^(\d+(?:\.\d+)?)\s*([a-z]*)$")
-_UNITS = {"m": timedelta(minutes=1), "min": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "min": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+}
 LONGEST = timedelta(days=366)
 """What is to hold for longer is no exception any more: it belongs into the site file."""
 
@@ -27,7 +32,9 @@ def _length(said: str) -> timedelta:
     found = _LASTING.match(said)
     number, unit = ("", "") if found is None else found.groups()
     if unit not in _UNITS:
-        message = f"{said!r}: {f'{unit!r} is no unit' if unit else 'the unit is missing'}: write 30m, 2h or 1d"
+        message = (
+            f"{said!r}: {f'{unit!r} is no unit' if unit else 'the unit is missing'}: write 30m, 2h or 1d"
+        )
         raise UntilError(message)
     try:
         return float(number) * _UNITS[unit]
@@ -62,5 +69,7 @@ def _placed(naive: datetime, zone: tzinfo | None) -> datetime:
     try:
         return naive.astimezone() if zone is None else naive.replace(tzinfo=zone)
     except (ValueError, OverflowError) as error:
-        message = f"{naive:%Y-%m-%d %H:%M} is at the end of all calendars: name a time to come, such as 2h or 06:00"
+        message = (
+            f"{naive:%Y-%m-%d %H:%M} is at the end of all calendars: name a time to come, such as 2h or 06:00"
+        )
         raise UntilError(message) from error

@@ -25,7 +25,16 @@ from sluice_ops.model.joining import Answer, Claim, ControllerKey, Sealed, anoth
 from sluice_ops.model.kafka_access import User
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.trail import Entry, Outcome
-from sluice_ops.operations.sealing import SealError, derive, lock, private_key, public_key, seal, unlock, unseal
+from sluice_ops.operations.sealing import (
+    SealError,
+    derive,
+    lock,
+    private_key,
+    public_key,
+    seal,
+    unlock,
+    unseal,
+)
 from sluice_ops.site import endpoints
 from sluice_ops.site.brokers import brokers, signed
 from sluice_ops.site.database import users_of
@@ -79,7 +88,13 @@ class Bundle(Frozen):
 def make(where: endpoints.Endpoints, host: str, seconds: float) -> Token:
     """Seal what a host needs, for so long; an earlier token of the host is void then, and what nobody claimed in time is taken away."""
     bundle, access = _bundle(where)
-    token = Token(zookeeper=where.zookeeper, tls=access.tls, host=host, roles=access.roles, key=secrets.token_urlsafe(KEY_BYTES))
+    token = Token(
+        zookeeper=where.zookeeper,
+        tls=access.tls,
+        host=host,
+        roles=access.roles,
+        key=secrets.token_urlsafe(KEY_BYTES),
+    )
     known_as = token.credential.ids[Role.JOINER]
     locked = lock(bundle.model_dump_json(exclude_none=True), token.key, f"bundle for {host}")
     with Channel(where.zookeeper, where.needed(Role.ADMIN)) as channel:
@@ -93,10 +108,25 @@ def make(where: endpoints.Endpoints, host: str, seconds: float) -> Token:
         if controller is None:
             message = "no controller has published its key: start one (`systemctl start sluice-controller@c1`), then make the token again"
             raise JoinError(message)
-        sealed = Sealed(seconds=seconds, known_as=known_as, data=seal(locked, controller.value.public, f"token for {host}"))
+        sealed = Sealed(
+            seconds=seconds,
+            known_as=known_as,
+            data=seal(locked, controller.value.public, f"token for {host}"),
+        )
         channel.kazoo.know({}, {host: known_as})
-        entry = Entry(at=time.time(), by=trail_queue.me(), what=f"token for {host}, which is to join", outcome=Outcome.DONE)
-        channel.multi([*spending(channel, host), Write(paths.joining(host), sealed, None), trail_queue.write(Role.OPERATOR, entry)])
+        entry = Entry(
+            at=time.time(),
+            by=trail_queue.me(),
+            what=f"token for {host}, which is to join",
+            outcome=Outcome.DONE,
+        )
+        channel.multi(
+            [
+                *spending(channel, host),
+                Write(paths.joining(host), sealed, None),
+                trail_queue.write(Role.OPERATOR, entry),
+            ]
+        )
         _take_away_expired(channel, channel.made_at(paths.joining(host)))
     return token
 
@@ -120,7 +150,9 @@ def join(file: Path, own: Own) -> None:
         raise JoinError(message)
     token = _read(file)
     if token.host != own.host:
-        message = f"{file} is a token for {token.host}, and this agent is to serve {own.host}: {another(own.host)}"
+        message = (
+            f"{file} is a token for {token.host}, and this agent is to serve {own.host}: {another(own.host)}"
+        )
         raise JoinError(message)
     endpoints.refuse_unreadable(token.tls)
     purpose = f"answer to {own.host}"
@@ -139,18 +171,28 @@ def join(file: Path, own: Own) -> None:
         _claim(channel, own.host, public_key(private))
         data = _answer(channel, own.host)
     try:
-        bundle = Bundle.model_validate_json(unlock(unseal(data, private, purpose), token.key, f"bundle for {own.host}"))
+        bundle = Bundle.model_validate_json(
+            unlock(unseal(data, private, purpose), token.key, f"bundle for {own.host}")
+        )
     except (SealError, ValidationError) as error:
         message = f"{file} does not open what waits in the channel for {own.host}: {another(own.host)}"
         raise JoinError(message) from error
     _write(bundle, own.host)
-    log.info("has what it needs to join; the token is spent when the host is registered", host=own.host, endpoints=str(endpoints.file()))
+    log.info(
+        "has what it needs to join; the token is spent when the host is registered",
+        host=own.host,
+        endpoints=str(endpoints.file()),
+    )
 
 
 def _bundle(where: endpoints.Endpoints) -> tuple[Bundle, endpoints.Access]:
     """Collect what a host needs."""
     credentials = {role: credential for role in HELD if (credential := where.needed(role)) is not None}
-    passwords = {role: credential.password for role, credential in credentials.items() if credential.password is not None}
+    passwords = {
+        role: credential.password
+        for role, credential in credentials.items()
+        if credential.password is not None
+    }
     if where.access is None or not passwords:
         message = f"{endpoints.file()} names no roles, so there is nothing to join by; `sluice access --make` makes them"
         raise JoinError(message)
@@ -173,7 +215,9 @@ def _take_away_expired(channel: Channel, now: float | None) -> None:
         sealed, made_at = channel.read(paths.joining(host), Sealed), channel.made_at(paths.joining(host))
         answer = channel.read(paths.answer(host), Answer)
         is_claimed = answer is not None and answer.value.data is not None
-        is_over = sealed is None or (made_at is not None and now is not None and is_expired(sealed.value, made_at, now))
+        is_over = sealed is None or (
+            made_at is not None and now is not None and is_expired(sealed.value, made_at, now)
+        )
         if is_over and not is_claimed:
             channel.delete(paths.joining(host))
 
@@ -237,7 +281,9 @@ def _write(bundle: Bundle, host: str) -> None:
         raise JoinError(message) from error
     files: dict[Path, str] = {}
     if where.access is not None:
-        files |= {where.access.credentials / role: password + "\n" for role, password in bundle.credentials.items()}
+        files |= {
+            where.access.credentials / role: password + "\n" for role, password in bundle.credentials.items()
+        }
     kafka_password, postgres_users = brokers(signed(where.kafka, User.DRIVER)).kept, users_of(where.postgres)
     if kafka_password is not None and bundle.kafka is not None:
         files[kafka_password] = bundle.kafka

@@ -69,7 +69,9 @@ def read_journal(channel: Channel, identity: str, after: int = 0) -> list[Journa
     return [entry.value for entry in entries if entry is not None]
 
 
-def wait(channel: Channel, identity: str, seconds: float, on_journal: Callable[[JournalEntry], None] | None = None) -> Result:
+def wait(
+    channel: Channel, identity: str, seconds: float, on_journal: Callable[[JournalEntry], None] | None = None
+) -> Result:
     """Block until the step has ended, passing on its journal line by line; a channel that is away is waited for."""
     until = time.monotonic() + seconds
     heard = 0
@@ -118,7 +120,13 @@ def run(  # noqa: PLR0913 - what a form has, field by field
     return done
 
 
-def abort(channel: Channel, change: str, spec: ChangeSpec, by: str, on_sentence: Callable[[Step, str], None] | None = None) -> Result:
+def abort(
+    channel: Channel,
+    change: str,
+    spec: ChangeSpec,
+    by: str,
+    on_sentence: Callable[[Step, str], None] | None = None,
+) -> Result:
     """Undo what a change has not finished, back to a running pipeline; fine for one that has ended or never began."""
     return _carry_out(channel, _operation(change, Step.ABORT, spec, by, ABORT_SECONDS), on_sentence)
 
@@ -138,7 +146,9 @@ def _operation(  # noqa: PLR0913
     )
 
 
-def _carry_out(channel: Channel, operation: Operation, on_sentence: Callable[[Step, str], None] | None) -> Result:
+def _carry_out(
+    channel: Channel, operation: Operation, on_sentence: Callable[[Step, str], None] | None
+) -> Result:
     seconds = operation.deadline_seconds + GRACE_SECONDS
     try:
         _post_through_outage(channel, operation, seconds)
@@ -177,7 +187,13 @@ def _post_through_outage(channel: Channel, operation: Operation, seconds: float)
 
 
 def want(  # noqa: PLR0913 - each is one field of what is wanted
-    channel: Channel, tier: str, *, by: str, running: bool | None = None, paused: bool | None = None, again: bool = False
+    channel: Channel,
+    tier: str,
+    *,
+    by: str,
+    running: bool | None = None,
+    paused: bool | None = None,
+    again: bool = False,
 ) -> TierWanted:
     """Say what is wanted of a tier; what is None stays as it is. `again` has a tier that was given up started once more."""
     path = paths.wanted(TierName(tier))
@@ -185,13 +201,24 @@ def want(  # noqa: PLR0913 - each is one field of what is wanted
         found = channel.read(path, TierWanted)
         before = TierWanted() if found is None else found.value
         said = {"running": running, "paused": paused, "attempt": before.attempt + 1 if again else None}
-        after = before.model_copy(update={**{key: value for key, value in said.items() if value is not None}, "by": by, "at": time.time()})
+        after = before.model_copy(
+            update={
+                **{key: value for key, value in said.items() if value is not None},
+                "by": by,
+                "at": time.time(),
+            }
+        )
         if found is not None and after.model_copy(update={"by": before.by, "at": before.at}) == before:
             return before
         what, layer = _asked(tier, running=running, paused=paused), Layer.PERSON.name.lower()
         entry = Entry(at=time.time(), by=by, layer=layer, what=what, outcome=Outcome.DONE)
         try:
-            channel.multi([Write(path, after, None if found is None else found.version), trail_queue.write(Role.OPERATOR, entry)])
+            channel.multi(
+                [
+                    Write(path, after, None if found is None else found.version),
+                    trail_queue.write(Role.OPERATOR, entry),
+                ]
+            )
         except ConflictError:
             continue
         return after

@@ -41,7 +41,9 @@ class Evidence:
     """Units that do not run now."""
 
 
-def failing(seen: Mapping[HostName, Evidence], where: Callable[[Tenant], Iterable[HostName]], age: Age) -> dict[HostName, str]:
+def failing(
+    seen: Mapping[HostName, Evidence], where: Callable[[Tenant], Iterable[HostName]], age: Age
+) -> dict[HostName, str]:
     """Return the hosts that fail, the worst first, each with the reason.
 
     `where` tells on which hosts a tenant has units, and `age` for how long a death is known.
@@ -51,10 +53,15 @@ def failing(seen: Mapping[HostName, Evidence], where: Callable[[Tenant], Iterabl
     for name, tenants in bad.items():
         if len(tenants) < TENANTS:
             continue
-        to_blame = sorted(tenant for tenant in tenants if not _fails_elsewhere(tenant, name, bad, where(tenant)))
+        to_blame = sorted(
+            tenant for tenant in tenants if not _fails_elsewhere(tenant, name, bad, where(tenant))
+        )
         if len(to_blame) >= TENANTS:
             count = sum(tenants[tenant] for tenant in to_blame)
-            found[name] = (count, f"units of {', '.join(to_blame)} died there {count} times within {WINDOW_SECONDS / 60:.0f} min")
+            found[name] = (
+                count,
+                f"units of {', '.join(to_blame)} died there {count} times within {WINDOW_SECONDS / 60:.0f} min",
+            )
     return {name: found[name][1] for name in sorted(found, key=lambda name: (-found[name][0], name))}
 
 
@@ -77,13 +84,21 @@ def _tenants(evidence: Evidence, age: Age) -> Counter[Tenant]:
     """Count the deaths of the tenants that fail again and again."""
     deaths = [death for death in evidence.deaths if age(death.at) <= WINDOW_SECONDS]
     times = Counter((death.tenant, death.place) for death in deaths)
-    stuck = {(death.tenant, death.place) for death in evidence.deaths if death.unit in evidence.down and age(death.at) >= DOWN_SECONDS}
-    again = {tenant for (tenant, place), count in times.items() if count >= DEATHS} | {tenant for tenant, _ in stuck}
+    stuck = {
+        (death.tenant, death.place)
+        for death in evidence.deaths
+        if death.unit in evidence.down and age(death.at) >= DOWN_SECONDS
+    }
+    again = {tenant for (tenant, place), count in times.items() if count >= DEATHS} | {
+        tenant for tenant, _ in stuck
+    }
     counted = Counter(death.tenant for death in deaths if death.tenant in again)
     return counted + Counter(dict.fromkeys(again - counted.keys(), 1))
 
 
-def _fails_elsewhere(tenant: Tenant, name: HostName, bad: Mapping[HostName, Counter[Tenant]], hosts: Iterable[HostName]) -> bool:
+def _fails_elsewhere(
+    tenant: Tenant, name: HostName, bad: Mapping[HostName, Counter[Tenant]], hosts: Iterable[HostName]
+) -> bool:
     """Tell whether a tenant fails on most of its other hosts too: then it is not the host."""
     others = [host for host in hosts if host != name]
     return 2 * sum(tenant in bad.get(host, ()) for host in others) > len(others)

@@ -61,8 +61,13 @@ def serve(channel: Announcer, exporter: Exporter, collector: Collector) -> None:
 
 def exporters(channel: Announcer) -> list[Exporter]:
     """Return where figures are served now."""
-    found = (channel.read(f"{paths.EXPORTERS}/{name}", Exporter) for name in channel.children(paths.EXPORTERS))
-    return sorted({each.value for each in found if each is not None}, key=lambda each: (each.role, str(each.labels), each.address))
+    found = (
+        channel.read(f"{paths.EXPORTERS}/{name}", Exporter) for name in channel.children(paths.EXPORTERS)
+    )
+    return sorted(
+        {each.value for each in found if each is not None},
+        key=lambda each: (each.role, str(each.labels), each.address),
+    )
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -84,7 +89,9 @@ class _Server(ThreadingMixIn, WSGIServer):
             return
         try:
             if channel.exists(paths.EXPORTERS):  # whoever starts the platform makes it
-                channel.create(paths.exporter(self.exporter.role), self.exporter, ephemeral=True, sequence=True)
+                channel.create(
+                    paths.exporter(self.exporter.role), self.exporter, ephemeral=True, sequence=True
+                )
                 self._announced = session
         except (ChannelAwayError, ConflictError) as error:
             log.info("where the figures are is announced later", error=str(error))
@@ -105,7 +112,11 @@ class _Channel:
 
     def collect(self) -> Iterable[Metric]:
         """Tell whether it is there."""
-        yield GaugeMetricFamily("sluice_channel_connected", "Whether ZooKeeper answers this process.", value=self._channel.connected)
+        yield GaugeMetricFamily(
+            "sluice_channel_connected",
+            "Whether ZooKeeper answers this process.",
+            value=self._channel.connected,
+        )
 
 
 def registry(channel: Announcer, collector: Collector) -> CollectorRegistry:
@@ -122,7 +133,9 @@ def _serve(channel: Announcer, exporter: Exporter, collector: Collector) -> None
     try:
         server = _Server(channel, exporter)
     except OSError as error:
-        log.warning("figures are not served; everything else goes on", address=exporter.address, error=str(error))
+        log.warning(
+            "figures are not served; everything else goes on", address=exporter.address, error=str(error)
+        )
         return
     server.set_app(_app(channel, make_wsgi_app(registry(channel, collector))))
     log.info("figures are served", url=f"http://{server.exporter.address}/metrics")
@@ -136,7 +149,10 @@ def _app(channel: Announcer, metrics: Callable[..., Any]) -> Callable[..., Any]:
         try:
             status, found = "200 OK", json.dumps(targets(exporters(channel)))
         except (ChannelAwayError, ConflictError) as error:
-            status, found = "503 Service Unavailable", json.dumps({"away": str(error)})  # Prometheus keeps the list that it has
+            status, found = (
+                "503 Service Unavailable",
+                json.dumps({"away": str(error)}),
+            )  # Prometheus keeps the list that it has
         start_response(status, [("Content-Type", "application/json")])
         return [found.encode()]
 

@@ -69,7 +69,11 @@ class Stillness:
         if sight.turns != self.last.turns or sight.excused:
             return Stillness(sight)
         more = min(passed, MOST_SECONDS)
-        idle = self.idle + (0.0 if sight.held_up else more) if sight.sleeps and sight.ran == self.last.ran else 0.0
+        idle = (
+            self.idle + (0.0 if sight.held_up else more)
+            if sight.sleeps and sight.ran == self.last.ran
+            else 0.0
+        )
         return Stillness(sight, self.seconds + more, idle)
 
     def hangs(self, limits: Limits) -> bool:
@@ -159,9 +163,7 @@ class Watchdog:
     def _end(self, seconds: float) -> None:
         faulthandler.dump_traceback(all_threads=True)
         since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - seconds))
-        message = (
-            f"{HUNG_SINCE} {since}: the working loop of the {self._name} has made no turn for {seconds:.0f} s; the {self._name} ends itself"
-        )
+        message = f"{HUNG_SINCE} {since}: the working loop of the {self._name} has made no turn for {seconds:.0f} s; the {self._name} ends itself"
         log.error(message)
         giving = threading.Thread(target=self._give_up, daemon=True)
         giving.start()

@@ -21,7 +21,11 @@ _WORKER_STATES = {UnitState.STARTING: "starting", UnitState.STOPPING: "draining"
 
 def hosts(view: View) -> list[HostLine]:
     """Describe every host that an agent has registered."""
-    return [_host(host) for host in view.hosts.values() if host.facts is not None or host.name in view.unread_hosts]
+    return [
+        _host(host)
+        for host in view.hosts.values()
+        if host.facts is not None or host.name in view.unread_hosts
+    ]
 
 
 def tiers(view: View, figures: Figures) -> list[TierLine]:
@@ -37,10 +41,18 @@ def holds(view: View) -> list[HoldLine]:
 
 def behind(lines: list[TierLine]) -> list[str]:
     """Say which tiers run other code than what was published last."""
-    runs = [f"{line.name} ({line.release})" for line in lines if line.release is not None and line.release != line.published]
+    runs = [
+        f"{line.name} ({line.release})"
+        for line in lines
+        if line.release is not None and line.release != line.published
+    ]
     newest = {line.published for line in lines if line.published is not None}
     return (
-        [f"Release {', '.join(sorted(newest))} is published; another one runs in {', '.join(runs)}: `sluice upgrade TIER`."] if runs else []
+        [
+            f"Release {', '.join(sorted(newest))} is published; another one runs in {', '.join(runs)}: `sluice upgrade TIER`."
+        ]
+        if runs
+        else []
     )
 
 
@@ -52,7 +64,10 @@ def slots(view: View, figures: Figures) -> list[SlotLine]:
         if unit.kind is not UnitKind.SLOT:
             continue
         address = host.facts.address if host.facts else ""
-        records = reading.setdefault((host.name, unit.tenant, unit.incarnation), figures.records(unit.tenant, unit.incarnation, address))
+        records = reading.setdefault(
+            (host.name, unit.tenant, unit.incarnation),
+            figures.records(unit.tenant, unit.incarnation, address),
+        )
         found.append(
             SlotLine(
                 id=unit.id,
@@ -75,8 +90,16 @@ def shares(view: View, rules: Rules) -> list[ShareLine]:
     lines = []
     for tenant in sorted({*rules.shares, *view.tiers}):
         holds, share = target(tenant, rules), limits(tenant, rules)
-        held = sum(1 for _, unit, _ in _units(view) if unit.tenant == tenant and unit.kind is UnitKind.SLOT and _counts(view, unit))
-        where = holds.to if holds.extra_to is None else f"{holds.to or 'anywhere'}, {holds.extra} more at {holds.extra_to}"
+        held = sum(
+            1
+            for _, unit, _ in _units(view)
+            if unit.tenant == tenant and unit.kind is UnitKind.SLOT and _counts(view, unit)
+        )
+        where = (
+            holds.to
+            if holds.extra_to is None
+            else f"{holds.to or 'anywhere'}, {holds.extra} more at {holds.extra_to}"
+        )
         lines.append(
             ShareLine(
                 tenant=tenant,
@@ -145,7 +168,11 @@ def _host(host: HostView) -> HostLine:
 
 def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
     name, owner = tier.spec.name, tier.owner
-    mine = [found for found in _units(view) if found[1].tenant == Tenant(name) and found[1].incarnation == owner.owner]
+    mine = [
+        found
+        for found in _units(view)
+        if found[1].tenant == Tenant(name) and found[1].incarnation == owner.owner
+    ]
     report = tier.reports.get(owner.owner) if owner.owner is not None else None
     runs = tier.incarnations.get(owner.owner) if owner.owner is not None else None
     status = view.status.tiers.get(name) if view.status else None
@@ -162,7 +189,11 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         partitions=runs.partitions if runs is not None and tier.spec.state else None,
         driver=DriverLine()
         if driver is None
-        else DriverLine(host=driver[0].name, state=report.state if report else None, pid=driver[2].pid if driver[2] else None),
+        else DriverLine(
+            host=driver[0].name,
+            state=report.state if report else None,
+            pid=driver[2].pid if driver[2] else None,
+        ),
         workers=tuple(
             WorkerLine(slot=unit.id, host=host.name, state=_slot_state(view, host, unit, seen))
             for host, unit, seen in mine

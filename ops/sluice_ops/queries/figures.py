@@ -120,7 +120,11 @@ class Figures:
         if progress is None or progress.incarnation != incarnation:
             return []
         places = (place.rpartition("/") for place in progress.slots)
-        mine = [(int(number) if number.isdigit() else 0, number) for where, _, number in places if where == address]
+        mine = [
+            (int(number) if number.isdigit() else 0, number)
+            for where, _, number in places
+            if where == address
+        ]
         return [progress.slots[f"{address}/{number}"] for _, number in sorted(mine)]
 
 
@@ -129,14 +133,18 @@ def read_figures() -> Figures:
     import psycopg2  # type: ignore[import-untyped]  # noqa: PLC0415
 
     try:
-        with psycopg2.connect(endpoints.load().postgres_as(Role.OPERATOR), connect_timeout=CONNECT_SECONDS) as connection:
+        with psycopg2.connect(
+            endpoints.load().postgres_as(Role.OPERATOR), connect_timeout=CONNECT_SECONDS
+        ) as connection:
             tiers = [TierProgress.model_validate(row) for row in _rows(connection, QUERY)]
             audit = tuple(Audited.model_validate(row) for row in _rows(connection, AUDIT))
             looked_at = frozenset(str(row["tier"]) for row in _rows(connection, LOOKED_AT))
             losses = tuple(Found.model_validate(row) for row in _rows(connection, LOSSES))
             replays = tuple(Replaying.model_validate(row) for row in _rows(connection, REPLAYS))
     except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn):
-        return Figures(missing="the pipeline's tables are not made yet; `make up` makes them, or `python -m sluice.commands.publish`")
+        return Figures(
+            missing="the pipeline's tables are not made yet; `make up` makes them, or `python -m sluice.commands.publish`"
+        )
     except psycopg2.Error as error:
         return Figures(missing=away(error))
     except endpoints.EndpointsError as error:
@@ -150,7 +158,9 @@ def settle(number: int, by: str) -> int:
 
     try:
         with (
-            psycopg2.connect(endpoints.load().postgres_as(Role.OPERATOR), connect_timeout=CONNECT_SECONDS) as connection,
+            psycopg2.connect(
+                endpoints.load().postgres_as(Role.OPERATOR), connect_timeout=CONNECT_SECONDS
+            ) as connection,
             connection.cursor() as cursor,
         ):
             cursor.execute(SETTLE, (by, number))

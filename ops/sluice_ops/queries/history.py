@@ -31,7 +31,11 @@ def history(change: str | None, last: int) -> list[OperationLine]:
     """Return the newest operations, the newest last; all of one change, with their journals, when it is named."""
     with open_channel() as channel:
         names = channel.children("/operations")
-        found = [read.value for name in names if (read := channel.read(paths.operation(name), Operation)) is not None]
+        found = [
+            read.value
+            for name in names
+            if (read := channel.read(paths.operation(name), Operation)) is not None
+        ]
         found.sort(key=lambda operation: operation.posted_at)
         if change is not None:
             found = [operation for operation in found if change in {operation.change, operation.id}]
@@ -42,7 +46,10 @@ def changes(last: int) -> list[ChangeLine]:
     """Return the newest changes, starts and stops, the newest last."""
     view = snapshot()
     incarnations = (spec for tier in view.tiers.values() for spec in tier.incarnations.values())
-    lines = [*(_change(record) for record in view.changes.values()), *(_timed(*each) for each in asked(incarnations))]
+    lines = [
+        *(_change(record) for record in view.changes.values()),
+        *(_timed(*each) for each in asked(incarnations)),
+    ]
     return sorted(lines, key=lambda line: line.started_at)[-last:]
 
 
@@ -69,7 +76,9 @@ def _change(record: ChangeRecord) -> ChangeLine:
         by=record.by,
         state=record.state,
         started_at=record.started_at,
-        predicted_seconds=None if record.plan.unpredicted and not record.plan.predicted_seconds else record.plan.predicted_seconds,
+        predicted_seconds=None
+        if record.plan.unpredicted and not record.plan.predicted_seconds
+        else record.plan.predicted_seconds,
         seconds=None if record.ended_at is None else record.ended_at - record.started_at,
         predicted_gap_seconds=record.plan.predicted_gap_seconds,
         gap_seconds=widest_gap(record),
@@ -82,7 +91,11 @@ def _line(channel: Channel, operation: Operation, *, journal: bool) -> Operation
     result = read_result(channel, operation.id)
     entries = read_journal(channel, operation.id)
     state = "waiting" if result is None else ("done" if result.ok else "failed")
-    sentence = result.sentence if result is not None else (entries[-1].sentence if entries else "posted, not taken up yet")
+    sentence = (
+        result.sentence
+        if result is not None
+        else (entries[-1].sentence if entries else "posted, not taken up yet")
+    )
     return OperationLine(
         id=operation.id,
         change=operation.change,

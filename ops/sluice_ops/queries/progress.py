@@ -64,7 +64,9 @@ def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
         return None
     moves = [move.tier for move in change.plan.hand_overs]
     fewer = sum(move.in_place and move.tier not in change.incarnations for move in change.plan.moves)
-    handed = sum(tier in view.tiers and view.tiers[tier].owner.owner == change.incarnations.get(tier) for tier in moves)
+    handed = sum(
+        tier in view.tiers and view.tiers[tier].owner.owner == change.incarnations.get(tier) for tier in moves
+    )
     ready = sum(tier in view.tiers and _is_ready(view, change, tier) for tier in moves)
     waiting = next((seen for seen in view.operations.values() if seen.operation.change == identity), None)
     since = None if waiting is None else waiting.last_at or waiting.operation.posted_at
@@ -75,8 +77,11 @@ def progress(view: View, identity: ChangeId, now: float) -> Progress | None:
         handed_over=handed,
         moves=len(moves),
         seconds=now - change.started_at,
-        seconds_left=learnt.seconds(len(moves) - ready, len(moves) - handed, fewer) + _rest(learnt, change, step, now),
-        verdict=_verdict(change, since, now, long=step is not None and (step.step in LONG or _gives_back(view))),
+        seconds_left=learnt.seconds(len(moves) - ready, len(moves) - handed, fewer)
+        + _rest(learnt, change, step, now),
+        verdict=_verdict(
+            change, since, now, long=step is not None and (step.step in LONG or _gives_back(view))
+        ),
         waits_for=None if waiting is None else waiting.last,
         waits_since=since,
     )
@@ -92,7 +97,9 @@ def _is_ready(view: View, change: ChangeRecord, tier: TierName) -> bool:
 
 def _rest(learnt: Pace, change: ChangeRecord, step: Operation | None, now: float) -> float:
     """Return what is left besides the moves."""
-    if change.state is not ChangeState.ACTIVE or (change.spec.kind is ChangeKind.UPGRADE and not change.plan.moves):
+    if change.state is not ChangeState.ACTIVE or (
+        change.spec.kind is ChangeKind.UPGRADE and not change.plan.moves
+    ):
         return 0.0
     so_far = now - step.posted_at if step is not None and step.step not in {*MOVES, Step.PREFLIGHT} else 0.0
     return max(0.0, learnt.rest.get(change.spec.kind, 0.0) - rest(change) - so_far)
@@ -100,7 +107,11 @@ def _rest(learnt: Pace, change: ChangeRecord, step: Operation | None, now: float
 
 def _gives_back(view: View) -> bool:
     """Tell whether tasks of batch jobs are let finish in slots that have been taken back."""
-    return any(set(host.observed.batch) - set(host.assignment.batch) for host in view.hosts.values() if host.observed is not None)
+    return any(
+        set(host.observed.batch) - set(host.assignment.batch)
+        for host in view.hosts.values()
+        if host.observed is not None
+    )
 
 
 def _verdict(change: ChangeRecord, since: float | None, now: float, *, long: bool) -> Verdict:

@@ -58,7 +58,11 @@ class Brokers:
         if self.certificate is not None:
             said |= {"ssl.certificate.location": self.certificate, "ssl.key.location": self.certificate}
         if self.kept is not None:
-            said |= {"sasl.mechanism": MECHANISM, "sasl.username": self.kept.stem, "sasl.password": _password(self.kept)}
+            said |= {
+                "sasl.mechanism": MECHANISM,
+                "sasl.username": self.kept.stem,
+                "sasl.password": _password(self.kept),
+            }
         return said
 
     @property

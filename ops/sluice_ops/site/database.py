@@ -56,7 +56,8 @@ def signed(address: str, role: Role) -> str:
     parts = urlsplit(address)
     options = [(key, value) for key, value in parse_qsl(parts.query) if key != USERS]
     return parts._replace(
-        netloc=f"{known_as(role)}@{parts.netloc}", query=urlencode([*options, ("passfile", kept)], quote_via=quote)
+        netloc=f"{known_as(role)}@{parts.netloc}",
+        query=urlencode([*options, ("passfile", kept)], quote_via=quote),
     ).geturl()
 
 
@@ -65,7 +66,9 @@ def without_user(address: str, folder: Path) -> str:
     parts = urlsplit(address)
     options = [(key, value) for key, value in parse_qsl(parts.query) if key != USERS]
     netloc = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=netloc, query=urlencode([*options, (USERS, folder)], quote_via=quote, safe="/")).geturl()
+    return parts._replace(
+        netloc=netloc, query=urlencode([*options, (USERS, folder)], quote_via=quote, safe="/")
+    ).geturl()
 
 
 def password_line(user: str, password: str) -> str:

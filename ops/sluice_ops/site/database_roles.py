@@ -62,7 +62,9 @@ def make(superuser: str, folder: Path) -> list[str]:
     with psycopg.connect(superuser, autocommit=True, connect_timeout=5) as link:
         changed = [*_roles(link, folder), *_databases(link)]
     for database, owner in ((DATABASE, known_as(OWNER)), (AIRFLOW, AIRFLOW)):
-        with psycopg.connect(make_conninfo(superuser, dbname=database), autocommit=True, connect_timeout=5) as link:
+        with psycopg.connect(
+            make_conninfo(superuser, dbname=database), autocommit=True, connect_timeout=5
+        ) as link:
             changed += _hand_over(link, database, owner)
     return changed
 
@@ -80,18 +82,30 @@ def _roles(link: psycopg.Connection, folder: Path) -> Iterator[str]:
             link.execute(sql.SQL("CREATE ROLE {}").format(name))
             yield f"role {user}"
         # the server is told what it keeps of a password, so that no log of its has the password
-        verifier = link.pgconn.encrypt_password(password(folder, file.name).encode(), user.encode(), b"scram-sha-256").decode()
-        link.execute(sql.SQL("ALTER ROLE {} WITH {} PASSWORD {}").format(name, ATTRIBUTES, sql.Literal(verifier)))
+        verifier = link.pgconn.encrypt_password(
+            password(folder, file.name).encode(), user.encode(), b"scram-sha-256"
+        ).decode()
+        link.execute(
+            sql.SQL("ALTER ROLE {} WITH {} PASSWORD {}").format(name, ATTRIBUTES, sql.Literal(verifier))
+        )
 
 
 def _databases(link: psycopg.Connection) -> Iterator[str]:
-    owners: dict[str, str] = dict(link.execute("SELECT datname, datdba::regrole::text FROM pg_database").fetchall())
+    owners: dict[str, str] = dict(
+        link.execute("SELECT datname, datdba::regrole::text FROM pg_database").fetchall()
+    )
     for database, owner in ((DATABASE, known_as(OWNER)), (AIRFLOW, AIRFLOW)):
         if database not in owners:
-            link.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(sql.Identifier(database), sql.Identifier(owner)))
+            link.execute(
+                sql.SQL("CREATE DATABASE {} OWNER {}").format(sql.Identifier(database), sql.Identifier(owner))
+            )
             yield f"database {database}"
         elif owners[database] != owner:
-            link.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(sql.Identifier(database), sql.Identifier(owner)))
+            link.execute(
+                sql.SQL("ALTER DATABASE {} OWNER TO {}").format(
+                    sql.Identifier(database), sql.Identifier(owner)
+                )
+            )
             yield f"database {database} belongs to {owner}"
         link.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(sql.Identifier(database)))
     workers = sql.SQL(", ").join(sql.Identifier(known_as(role)) for role in WORKERS)

@@ -75,14 +75,18 @@ def ensemble(zookeeper: str) -> str:
     except ValueError:
         servers = []
     if not all(host for host, _ in servers) or not servers:
-        message = f"{zookeeper!r} is no address of ZooKeeper: write it like z1:2181,z2:2181,z3:2181/sluice/hits"
+        message = (
+            f"{zookeeper!r} is no address of ZooKeeper: write it like z1:2181,z2:2181,z3:2181/sluice/hits"
+        )
         raise EndpointsError(message)
     return zookeeper
 
 
 def _of_postgres(url: str) -> str:
     if not re.match(r"postgres(ql)?://\S", url):
-        message = "write it like postgresql://HOST:5432/sluice?users=FOLDER"  # what was written may hold a password
+        message = (
+            "write it like postgresql://HOST:5432/sluice?users=FOLDER"  # what was written may hold a password
+        )
         raise EndpointsError(message)
     try:
         database.users_of(url)
@@ -115,7 +119,11 @@ class Endpoints(Frozen):
     @property
     def spark_settings(self) -> dict[str, str]:
         """Return what an application has to say so that master and workers take it: the secret is in it."""
-        return {} if self.spark_secret is None else {**SPARK_SECURITY, "spark.authenticate.secret": self.spark_secret}
+        return (
+            {}
+            if self.spark_secret is None
+            else {**SPARK_SECURITY, "spark.authenticate.secret": self.spark_secret}
+        )
 
     def kafka_as(self, user: User) -> str:
         """Return Kafka's address for one of its users; EndpointsError where the user's password is not here."""
@@ -154,7 +162,9 @@ class Endpoints(Frozen):
 
 def refuse_unreadable(tls: Tls | None) -> None:
     """Name a file of TLS that is not to be read here: of the attempt to speak without it, all that is heard is that nobody answers."""
-    for key, kept in ({} if tls is None else {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}).items():
+    for key, kept in (
+        {} if tls is None else {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
+    ).items():
         if kept is not None and not os.access(kept, os.R_OK):
             message = f"access.tls.{key}: {kept} is not there, or not for user {os.geteuid()}: copy it there, or correct the path"
             raise EndpointsError(message)

@@ -26,7 +26,10 @@ def sync_tree(folder: Path) -> None:
 def make_folders(path: Path) -> None:
     """Make a folder and those above it that are not there; once this has returned, they outlive a loss of power."""
     missing = [each for each in path.parents if not each.exists()]
-    for folder in (*reversed(missing), path):  # `path` in any case: whoever made it may have died before syncing
+    for folder in (
+        *reversed(missing),
+        path,
+    ):  # `path` in any case: whoever made it may have died before syncing
         folder.mkdir(exist_ok=True)
         sync(folder.parent)
 

@@ -39,7 +39,9 @@ def cache(home: Path, name: str, class_path: str) -> Path:
     """
     modules = JAVA.parents[1] / "lib" / "modules"
     entries = [Path(entry) for entry in class_path.split(":") if entry]
-    files = [file for entry in entries for file in (entry.parent.glob("*.jar") if entry.name == "*" else [entry])]
+    files = [
+        file for entry in entries for file in (entry.parent.glob("*.jar") if entry.name == "*" else [entry])
+    ]
     made_of = "\n".join(f"{file} {file.stat().st_size}" for file in (modules, *files) if file.is_file())
     return home / "cds" / f"{name}-{hashlib.sha256(made_of.encode()).hexdigest()[:10]}.aot"
 

@@ -43,7 +43,9 @@ _ADDRESS = r"[A-Za-z0-9:][A-Za-z0-9:._-]*"
 
 def _named(said: str) -> str:
     if not re.match(HOST_NAME, said):
-        message = f"{said!r} is no name of a host: write small letters, digits and -, a letter first, such as h4"
+        message = (
+            f"{said!r} is no name of a host: write small letters, digits and -, a letter first, such as h4"
+        )
         raise ValueError(message)
     return said
 
@@ -193,7 +195,9 @@ class Site(Frozen):
     @property
     def durability(self) -> Durability:
         """How a stream's records are kept."""
-        return Durability(self.replication, min(2, self.replication) if self.in_sync is None else self.in_sync)
+        return Durability(
+            self.replication, min(2, self.replication) if self.in_sync is None else self.in_sync
+        )
 
     @model_validator(mode="after")
     def _keeps_what_is_acknowledged(self) -> Self:
@@ -245,7 +249,9 @@ class Site(Frozen):
     @field_validator("checkpoints")
     @classmethod
     def _in_a_bucket(cls, url: str | None) -> str | None:
-        if url is not None and not re.fullmatch(r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?", url):
+        if url is not None and not re.fullmatch(
+            r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?", url
+        ):
             message = f"{url!r} is no folder of a bucket: write it like s3a://bucket/folder; without the key, the shared home has them"
             raise ValueError(message)
         return url
@@ -257,7 +263,10 @@ def nowhere(site: Site) -> list[str]:
     for host in site.hosts:
         places |= {host.name, f"zone:{host.zone}", *(f"label:{label}" for label in host.labels)}
         places |= set() if host.rack is None else {f"rack:{host.rack}"}
-    named = [*((f"locality.{tier}", place) for tier, place in site.locality.items()), *(("dedicated", place) for place in site.dedicated)]
+    named = [
+        *((f"locality.{tier}", place) for tier, place in site.locality.items()),
+        *(("dedicated", place) for place in site.dedicated),
+    ]
     return [
         f"{key}: no host of the site file is at {place}; they are at {', '.join(sorted(places)) or 'none'}"
         for key, place in named
@@ -286,12 +295,14 @@ class _Loader(yaml.SafeLoader):
             lines[name] = line
         return node
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - as YAML's own
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001 - as YAML's own
         """Say where a value is that its form promises and that is none, such as 2020-99-99."""
         try:
             return super().construct_object(node, deep)
         except ValueError as error:
-            raise yaml.constructor.ConstructorError(None, None, f"{node.value!r} cannot be read: {error}", node.start_mark) from error
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{node.value!r} cannot be read: {error}", node.start_mark
+            ) from error
 
 
 def load(path: Path) -> Site:

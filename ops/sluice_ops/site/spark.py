@@ -50,9 +50,24 @@ def cache_of_workers(shared: Path) -> Path:
 
 def worker(*options: str, secret: str | None) -> list[str]:
     """Return the command of a Worker, up to the words that it takes itself; with a secret, which is not in it, it proves who it is."""
-    sparing = (f"-Xmx{WORKER_MEMORY}m", "-Xss512k", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:ReservedCodeCacheSize=32m")
+    sparing = (
+        f"-Xmx{WORKER_MEMORY}m",
+        "-Xss512k",
+        "-XX:+UseSerialGC",
+        "-XX:-UsePerfData",
+        "-XX:ReservedCodeCacheSize=32m",
+    )
     proves = [f"-D{key}={value}" for key, value in SPARK_SECURITY.items() if secret is not None]
-    return [str(JAVA), *sparing, *STARTED_OFTEN, *options, *proves, "-cp", _path_of_workers(), "org.apache.spark.deploy.worker.Worker"]
+    return [
+        str(JAVA),
+        *sparing,
+        *STARTED_OFTEN,
+        *options,
+        *proves,
+        "-cp",
+        _path_of_workers(),
+        "org.apache.spark.deploy.worker.Worker",
+    ]
 
 
 def _path_of_workers() -> str:

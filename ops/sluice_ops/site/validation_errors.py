@@ -43,12 +43,16 @@ def _line(item: ErrorDetails, model: type[BaseModel]) -> str:
 
 def _unknown(key: str, known: list[str]) -> str:
     near = get_close_matches(key, known, 1)
-    return f"there is no such key{f', did you mean {near[0]}?' if near else ';'} known here: {', '.join(known)}"
+    return (
+        f"there is no such key{f', did you mean {near[0]}?' if near else ';'} known here: {', '.join(known)}"
+    )
 
 
 def _value(value: object, path: list[Any]) -> str:
     """Repeat a plain value that is short and nothing secret; a refusal of our own names its value by itself."""
-    short = value is None or (isinstance(value, str | int | float) and len(str(value)) <= _SHOWN and "@" not in str(value))
+    short = value is None or (
+        isinstance(value, str | int | float) and len(str(value)) <= _SHOWN and "@" not in str(value)
+    )
     return f"; it is {value!r}" if short and not any(_SECRET.search(str(part)) for part in path) else ""
 
 

@@ -35,7 +35,11 @@ class Wholes(Mapping[str, int]):
 
     @cached_property
     def _counted(self) -> dict[str, int]:
-        own = (host.facts for host in self._view.hosts.values() if host.facts is not None and host.facts.zone != BURST_ZONE)
+        own = (
+            host.facts
+            for host in self._view.hosts.values()
+            if host.facts is not None and host.facts.zone != BURST_ZONE
+        )
         rooms = ((facts.cpu, facts.memory) for facts in own)
         quanta: dict[str, Quantum] = {name: tier.spec.quantum for name, tier in self._view.tiers.items()}
         return wholes(rooms, {**quanta, BATCH: self._rules.batch_quantum})

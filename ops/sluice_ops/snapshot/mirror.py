@@ -82,7 +82,10 @@ class Mirror:
 
         def fetch(missing: Sequence[str]) -> Iterable[Any]:
             return [
-                self._keep(path, found) for path, found in zip(missing, self._channel.read_many(missing, model, watch=watch), strict=True)
+                self._keep(path, found)
+                for path, found in zip(
+                    missing, self._channel.read_many(missing, model, watch=watch), strict=True
+                )
             ]
 
         return cast("list[Read[M] | None]", self._once("value", paths, fetch))
@@ -113,9 +116,17 @@ class Mirror:
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
         """Tell whether there is a node at `path`."""
-        return bool(self._once("there", (path,), lambda missing: [self._channel.exists(path, watch=watch) for path in missing])[0])
+        return bool(
+            self._once(
+                "there",
+                (path,),
+                lambda missing: [self._channel.exists(path, watch=watch) for path in missing],
+            )[0]
+        )
 
-    def _once(self, kind: str, paths: Sequence[str], fetch: Callable[[Sequence[str]], Iterable[Any]]) -> list[Any]:
+    def _once(
+        self, kind: str, paths: Sequence[str], fetch: Callable[[Sequence[str]], Iterable[Any]]
+    ) -> list[Any]:
         with self._lock:
             found = {path: self._known[kind, path] for path in paths if (kind, path) in self._known}
             missing = [path for path in paths if path not in found]
@@ -123,7 +134,9 @@ class Mirror:
         if missing:
             fetched = dict(zip(missing, fetch(missing), strict=True))
             with self._lock:
-                still = [path for path in missing if (kind, path) in self._reading]  # no watch has fired in between: it may be used again
+                still = [
+                    path for path in missing if (kind, path) in self._reading
+                ]  # no watch has fired in between: it may be used again
                 self._reading.difference_update((kind, path) for path in still)
                 self._known.update(((kind, path), fetched[path]) for path in still)
             found |= fetched

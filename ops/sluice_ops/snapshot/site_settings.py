@@ -46,7 +46,13 @@ def _words(value: BaseModel) -> str:
 
 def differences(before: SiteSaid, after: SiteSaid) -> str:
     """Say which keys say something else, and what; the empty text where none does."""
-    keys = [key for key in dict.fromkeys((*after.said, *before.said)) if before.said.get(key) != after.said.get(key)]
-    named = [f"{key}: {before.said.get(key, 'nothing')} → {after.said.get(key, 'nothing')}" for key in keys[:NAMED]]
+    keys = [
+        key
+        for key in dict.fromkeys((*after.said, *before.said))
+        if before.said.get(key) != after.said.get(key)
+    ]
+    named = [
+        f"{key}: {before.said.get(key, 'nothing')} → {after.said.get(key, 'nothing')}" for key in keys[:NAMED]
+    ]
     more = [f"and {len(keys) - NAMED} more"] if len(keys) > NAMED else []
     return "; ".join([*named, *more])

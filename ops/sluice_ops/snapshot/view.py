@@ -136,7 +136,9 @@ class View:
     @property
     def troubles(self) -> list[str]:
         """Say what cannot be read, and what to do."""
-        return [said for said in (self.left, self.unknown, *self.unread_releases.values()) if said is not None]
+        return [
+            said for said in (self.left, self.unknown, *self.unread_releases.values()) if said is not None
+        ]
 
     @property
     def unknown(self) -> str | None:
@@ -152,11 +154,17 @@ class View:
         if not self.unread:
             return None
         tiers, nodes = (listed(sorted(names)) for names in (self.unread, self.unread.values()))
-        return f"{tiers} cannot be read: what runs of it goes on, and is not looked after; {nodes}: {MENDED_BY}"
+        return (
+            f"{tiers} cannot be read: what runs of it goes on, and is not looked after; {nodes}: {MENDED_BY}"
+        )
 
     def left_on(self, host: HostName) -> list[Unit]:
         """Return what a host has to run of these tiers."""
-        return [unit for unit in self.hosts[host].assignment.units if unit.tenant in self.unread] if self.unread else []
+        return (
+            [unit for unit in self.hosts[host].assignment.units if unit.tenant in self.unread]
+            if self.unread
+            else []
+        )
 
 
 _Seen = tuple[HostView, Mapping[str, int]]
@@ -175,7 +183,9 @@ class _Look:
 
     def values(self, paths: Sequence[str], model: type[M]) -> list[M | None]:
         found = self.reader.read_many(paths, model, watch=True)
-        self.versions.update((path, each.version) for path, each in zip(paths, found, strict=True) if each is not None)
+        self.versions.update(
+            (path, each.version) for path, each in zip(paths, found, strict=True) if each is not None
+        )
         return [None if each is None else each.value for each in found]
 
     def names(self, path: str) -> list[str]:
@@ -205,11 +215,19 @@ def look(reader: Reader, kept: Kept | None = None) -> View:
         tiers={name: tier for name, tier in tiers.items() if isinstance(tier, TierView)},
         unread={name: node for name, node in tiers.items() if isinstance(node, str)},
         hosts=hosts,
-        unread_hosts={name: node for name, host in hosts.items() if host.facts is None and (node := paths.host(name)) in refused},
+        unread_hosts={
+            name: node
+            for name, host in hosts.items()
+            if host.facts is None and (node := paths.host(name)) in refused
+        },
         operations={name: operation for name, operation in operations.items() if operation is not None},
-        strange=tuple(name for name, operation in operations.items() if at.is_unread(paths.operation(name), operation)),
+        strange=tuple(
+            name for name, operation in operations.items() if at.is_unread(paths.operation(name), operation)
+        ),
         changes={name: change for name, change in changes.items() if change is not None},
-        garbled=frozenset(name for name, change in changes.items() if at.is_unread(paths.change(name), change)),
+        garbled=frozenset(
+            name for name, change in changes.items() if at.is_unread(paths.change(name), change)
+        ),
         used=frozenset({*begun, *(change_of_step(OperationId(name)) for name in posted)}),
         lock=at.value(paths.LOCK, MaintenanceLock),
         layers=at.value(paths.LAYERS, Layers) or Layers(),
@@ -225,7 +243,11 @@ def look(reader: Reader, kept: Kept | None = None) -> View:
 def rests_on(path: str) -> bool:
     """Tell whether every decision rests on a node: what else cannot be read, of one tier, host or release, is among `View.troubles`."""
     root, *below = path[1:].split("/")
-    return path in {paths.LAYERS, paths.LOCK, paths.HOLDS} or root == "assignments" or (root == "hosts" and below[-1] == paths.RECORD)
+    return (
+        path in {paths.LAYERS, paths.LOCK, paths.HOLDS}
+        or root == "assignments"
+        or (root == "hosts" and below[-1] == paths.RECORD)
+    )
 
 
 def _tier(at: _Look, name: str) -> TierView | str:
@@ -277,7 +299,9 @@ def _looked_at(at: _Look, names: Sequence[str]) -> Iterable[tuple[str, _Seen]]:
     """Yield each host; each question is put for all of them together."""
     below = at.reader.children_many([paths.host(name) for name in names], watch=True)
     recorded = [name for name, nodes in zip(names, below, strict=True) if paths.RECORD in nodes]
-    records = dict(zip(recorded, at.values([paths.host_record(name) for name in recorded], HostRecord), strict=True))
+    records = dict(
+        zip(recorded, at.values([paths.host_record(name) for name in recorded], HostRecord), strict=True)
+    )
     facts = at.values([paths.host(name) for name in names], HostFacts)
     assigned = at.values([paths.assignment(name) for name in names], Assignment)
     observed = at.values([paths.observed(name) for name in names], Observed)
@@ -311,4 +335,6 @@ def _operation(at: _Look, name: str) -> OperationView | None:
         return None
     lines = at.names(paths.journal(name))
     last = at.value(f"{paths.journal(name)}/{lines[-1]}", JournalEntry) if lines else None
-    return OperationView(operation, len(lines), None if last is None else last.sentence, None if last is None else last.at)
+    return OperationView(
+        operation, len(lines), None if last is None else last.sentence, None if last is None else last.at
+    )

@@ -206,10 +206,14 @@ def _spec(tier: Tier, distance: int) -> TierSpec:
 def _problems(tier: Tier) -> list[str]:
     name = f'tier "{tier.name}": '
     checks = {
-        "its name must be lower case letters, digits and -, starting with a letter": not re.fullmatch(r"[a-z][a-z0-9-]*", tier.name),
+        "its name must be lower case letters, digits and -, starting with a letter": not re.fullmatch(
+            r"[a-z][a-z0-9-]*", tier.name
+        ),
         "it reads nothing; name at least one stream in inputs": not tier.inputs,
-        "it needs either output streams or a sink, one of them": bool(tier.outputs) == (tier.sink is not None),
-        "a sink is written in transactions, batch by batch; set mode=Mode.BATCH": tier.sink is not None and tier.mode is Mode.REALTIME,
+        "it needs either output streams or a sink, one of them": bool(tier.outputs)
+        == (tier.sink is not None),
+        "a sink is written in transactions, batch by batch; set mode=Mode.BATCH": tier.sink is not None
+        and tier.mode is Mode.REALTIME,
         "exactly-once needs a sink that is a table; a stream or a service is at-least-once (replays can be told by their names)": (
             tier.delivery is Delivery.EXACTLY_ONCE and not (tier.sink is not None and tier.sink.transactional)
         ),
@@ -228,9 +232,12 @@ def _problems(tier: Tier) -> list[str]:
         'its table has a column "unmatched", which is what a join calls its mark; call it otherwise': (
             tier.state is not None and tier.sink is not None and "unmatched" in tier.sink.columns
         ),
-        "state.lateness is a number of seconds, at least 0": tier.state is not None and tier.state.lateness < 0,
+        "state.lateness is a number of seconds, at least 0": tier.state is not None
+        and tier.state.lateness < 0,
         f"state.time is {tier.state and tier.state.time!r}, which is no column of every input": (
-            tier.state is not None and tier.state.time is not None and not all(_has(stream, tier.state.time) for stream in tier.inputs)
+            tier.state is not None
+            and tier.state.time is not None
+            and not all(_has(stream, tier.state.time) for stream in tier.inputs)
         ),
         "a hot standby is for realtime tiers; set standby=Standby.WARM, or mode=Mode.REALTIME": (
             tier.standby is Standby.HOT and tier.mode is not Mode.REALTIME
@@ -248,7 +255,10 @@ def _problems(tier: Tier) -> list[str]:
 
 def _has(stream: Stream, column: str) -> bool:
     """Tell whether a stream's records have a column, as far as its declaration says; those from outside have none."""
-    return stream.columns is not None and re.search(rf"(^|,)\s*`?{re.escape(column)}`?[\s:]", stream.columns) is not None
+    return (
+        stream.columns is not None
+        and re.search(rf"(^|,)\s*`?{re.escape(column)}`?[\s:]", stream.columns) is not None
+    )
 
 
 def _followers(tier: Tier, tiers: tuple[Tier, ...]) -> list[Tier]:
@@ -260,7 +270,9 @@ def _followers(tier: Tier, tiers: tuple[Tier, ...]) -> list[Tier]:
 def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
     names = [tier.name for tier in tiers]
     problems = [
-        f'tier "{name}": declared more than once; give each tier a name of its own' for name in sorted(set(names)) if names.count(name) > 1
+        f'tier "{name}": declared more than once; give each tier a name of its own'
+        for name in sorted(set(names))
+        if names.count(name) > 1
     ]
     writers: dict[str, str] = {}
     declared: dict[str, Stream] = {}
@@ -272,11 +284,15 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
             if declared.setdefault(stream.name, stream) != stream
         ]
         if tier.sink is not None and (first := filled.setdefault(tier.sink.name, tier.name)) != tier.name:
-            problems.append(f'tier "{tier.name}": sink "{tier.sink.name}" is filled by "{first}" already; fill one of your own')
+            problems.append(
+                f'tier "{tier.name}": sink "{tier.sink.name}" is filled by "{first}" already; fill one of your own'
+            )
         for stream in tier.outputs:
             if stream.name in writers:
                 first = writers[stream.name]
-                problems.append(f'tier "{tier.name}": stream "{stream.name}" is written by "{first}" already; write one of your own')
+                problems.append(
+                    f'tier "{tier.name}": stream "{stream.name}" is written by "{first}" already; write one of your own'
+                )
             writers[stream.name] = tier.name
     problems += [
         f'stream "{stream.name}": who writes it from outside chooses its partitions; give it no grouping'
@@ -287,7 +303,9 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
         for stream in tier.inputs:
             if stream.columns is not None and stream.name not in writers:
                 known = ", ".join(sorted(writers)) or "none"
-                problems.append(f'tier "{tier.name}": no tier writes its input "{stream.name}"; streams that are written: {known}')
+                problems.append(
+                    f'tier "{tier.name}": no tier writes its input "{stream.name}"; streams that are written: {known}'
+                )
     return problems + _cycles(tiers)
 
 
@@ -310,5 +328,7 @@ def _cycles(tiers: tuple[Tier, ...]) -> list[str]:
     for tier in tiers:
         found = visit(tier.name, ())
         if found:
-            return [f"the tiers {found} go in a circle; give the stream that leads back `rounds`, the most times that a record may take it"]
+            return [
+                f"the tiers {found} go in a circle; give the stream that leads back `rounds`, the most times that a record may take it"
+            ]
     return []

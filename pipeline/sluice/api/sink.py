@@ -31,7 +31,10 @@ class Rows:
     def only(self, rows: Sequence[int]) -> "Rows":
         """Return some of the rows."""
         columns, *names = self.columns.items(), self.origins, self.paths
-        return Rows({name: [column[row] for row in rows] for name, column in columns}, *([each[row] for row in rows] for each in names))
+        return Rows(
+            {name: [column[row] for row in rows] for name, column in columns},
+            *([each[row] for row in rows] for each in names),
+        )
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -72,11 +75,15 @@ class Absorbed:
 
     def __add__(self, other: "Absorbed") -> "Absorbed":
         """Add up."""
-        return Absorbed(self.taken + other.taken, self.replays + other.replays, self.unmatched + other.unmatched)
+        return Absorbed(
+            self.taken + other.taken, self.replays + other.replays, self.unmatched + other.unmatched
+        )
 
     def __sub__(self, other: "Absorbed") -> "Absorbed":
         """Take away what is counted already."""
-        return Absorbed(self.taken - other.taken, self.replays - other.replays, self.unmatched - other.unmatched)
+        return Absorbed(
+            self.taken - other.taken, self.replays - other.replays, self.unmatched - other.unmatched
+        )
 
 
 @dataclass(frozen=True)
@@ -101,14 +108,18 @@ class Sink:
         """Return the statements that create or migrate what it needs in PostgreSQL; running them again is harmless."""
         raise NotImplementedError
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+    def write(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
         """Write within the caller's transaction, raising the marks (of the caller's copy) when it tells replays by them.
 
         What takes long gives up with SinkAwayError when `halt` is set: somebody waits for the tier to hold.
         """
         raise NotImplementedError
 
-    def write_at_most_once(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+    def write_at_most_once(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
         """Do the same, and send nothing again that may have been taken; SinkAwayError says that nothing was sent at all.
 
         What was not sent when `halt` is set is lost.

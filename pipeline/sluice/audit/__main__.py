@@ -78,7 +78,10 @@ class Auditor:
             lost += self._streams_made_anew()
             lost += self._partitions_cut_back()
         except (psycopg.Error, StreamError, KafkaException) as error:
-            log.warning("whether streams were made anew or cut back is looked up later", reason=str(error).splitlines()[0])
+            log.warning(
+                "whether streams were made anew or cut back is looked up later",
+                reason=str(error).splitlines()[0],
+            )
         for tier in self._tiers:
             try:
                 if tier.name not in self._audits:
@@ -97,7 +100,9 @@ class Auditor:
                 log.error("records are lost", tier=tier.name, what=each.sentence)
             lost += missing
         frontiers = self._frontiers.items()
-        self.metrics.complete = {name: frontier.complete for name, frontier in frontiers if frontier.complete is not None}
+        self.metrics.complete = {
+            name: frontier.complete for name, frontier in frontiers if frontier.complete is not None
+        }
         return lost
 
     def _streams_made_anew(self) -> list[Missing]:
@@ -151,23 +156,40 @@ class Auditor:
                 f"{place} was cut back from offset {end} to {at}: a broker lost records that it had acknowledged; all before offset "
                 f"{first} had come out of {tier}, and at least {count} more are lost"
             )
-            told[tier] = Missing(f"{place}@{epoch}:{first}", count, sentence)  # the epoch tells it from what has these offsets now
+            told[tier] = Missing(
+                f"{place}@{epoch}:{first}", count, sentence
+            )  # the epoch tells it from what has these offsets now
         return told
 
     def _names(self) -> list[str]:
-        return sorted({name for tier in self._tiers for name in (*tier.written, *(stream.name for stream in tier.inputs))})
+        return sorted(
+            {
+                name
+                for tier in self._tiers
+                for name in (*tier.written, *(stream.name for stream in tier.inputs))
+            }
+        )
 
     def _done_in(self, stream: str) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield the tiers that read a stream, or else those that write it, each with the offsets before which all has come out."""
         readers = [tier for tier in self._tiers if stream in {each.name for each in tier.inputs}]
         for tier in readers or [tier for tier in self._tiers if stream in tier.written]:
-            yield tier.name, self._audits[tier.name].done() if tier.name in self._audits else self._book.load(tier.name).judged
+            yield (
+                tier.name,
+                self._audits[tier.name].done()
+                if tier.name in self._audits
+                else self._book.load(tier.name).judged,
+            )
 
     def _lost_with(self, stream: str) -> dict[str, Missing]:
         """Say of each tier that reads a stream, or else of who writes it, what nobody knows now that it is another one."""
         told: dict[str, Missing] = {}
         for tier, done in self._done_in(stream):
-            upto = ", ".join(f"{place} up to {offset}" for place, offset in sorted(done.items()) if split(place)[0] == stream)
+            upto = ", ".join(
+                f"{place} up to {offset}"
+                for place, offset in sorted(done.items())
+                if split(place)[0] == stream
+            )
             sentence = (
                 f"{stream} was deleted and made anew, or is another cluster's; of the one before, the audit has seen come out of "
                 f"{tier}: {upto or 'nothing'}; how many records were behind that, nobody knows"
@@ -190,7 +212,9 @@ class Auditor:
         arrival_times = [moment for moment in given if moment is not None]
         if len(arrival_times) == len(given):
             # what a sender has not committed yet has arrived, too
-            frontier.mark(min(arrival_times), self._arriving.bounds([stream.name for stream in tier.inputs]).ends)
+            frontier.mark(
+                min(arrival_times), self._arriving.bounds([stream.name for stream in tier.inputs]).ends
+            )
 
     def fold(self) -> None:
         """Fold a day of each tier's ledger that is old enough; where there is none, look again later."""
@@ -225,14 +249,20 @@ class Auditor:
         """Keep each tier's last loss in the channel until it is settled: the task that supervises the tier alerts."""
         try:
             if self._channel is None:
-                self._channel = Channel(self._where.zookeeper, self._where.needed(Role.AUDIT)).start(seconds=EVERY_SECONDS)
+                self._channel = Channel(self._where.zookeeper, self._where.needed(Role.AUDIT)).start(
+                    seconds=EVERY_SECONDS
+                )
                 address = os.environ.get("SLUICE_HOST_ADDRESS", "127.0.0.1")
-                metrics_server.serve(self._channel, Exporter(role=Role.AUDIT, address=f"{address}:0"), self.metrics)
+                metrics_server.serve(
+                    self._channel, Exporter(role=Role.AUDIT, address=f"{address}:0"), self.metrics
+                )
             if self._losses_in_channel is None:
                 for gone in self._book.forget([tier.name for tier in self._tiers]):
                     log.info("the audit forgets a tier that is not declared any more", tier=gone)
                 read = {tier.name: self._channel.read(paths.loss(tier.name), Loss) for tier in self._tiers}
-                self._losses_in_channel = {tier: loss.value for tier, loss in read.items() if loss is not None}
+                self._losses_in_channel = {
+                    tier: loss.value for tier, loss in read.items() if loss is not None
+                }
             trail_archive.move(self._channel, self._book.open())
             losses = self._book.losses()
             for tier in self._tiers:

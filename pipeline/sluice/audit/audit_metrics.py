@@ -23,7 +23,11 @@ class AuditMetrics:
         yield _by_tier("sluice_audit_lost", "Whether records are lost, and nobody has settled it.", self.lost)
         text = "Everything that arrived before this moment has gone through the tier."
         yield _by_tier("sluice_audit_complete_timestamp_seconds", text, self.complete)
-        yield _by_tier("sluice_audit_last_look_timestamp_seconds", "When the audit last looked at the tier with success.", self.looked)
+        yield _by_tier(
+            "sluice_audit_last_look_timestamp_seconds",
+            "When the audit last looked at the tier with success.",
+            self.looked,
+        )
 
 
 def _by_tier(name: str, text: str, values: Mapping[str, float]) -> GaugeMetricFamily:

@@ -103,13 +103,16 @@ class Book(Connected):
     def load(self, tier: str) -> Page:
         """Return what is remembered of a tier."""
         rows = self.open().execute(
-            "SELECT partition, judged, once, again, ahead, judges, unseen, since, partial FROM audit WHERE tier = %s", (tier,)
+            "SELECT partition, judged, once, again, ahead, judges, unseen, since, partial FROM audit WHERE tier = %s",
+            (tier,),
         )
         lines = {
             partition: Line(judged, once, again, [(begin, end) for begin, end in ahead], *others)
             for partition, judged, once, again, ahead, *others in rows.fetchall()
         }
-        read = self.open().execute("SELECT source, position FROM audit_read WHERE tier = %s", (tier,)).fetchall()
+        read = (
+            self.open().execute("SELECT source, position FROM audit_read WHERE tier = %s", (tier,)).fetchall()
+        )
         return Page(lines, dict(read))
 
     def save(self, tier: str, page: Page, lost: Sequence[Missing]) -> None:
@@ -180,7 +183,9 @@ class Book(Connected):
         )
         return {place: (end, epoch) for place, end, epoch in found.fetchall()}
 
-    def reach(self, ends: Mapping[str, tuple[int, int]], cut: Collection[str], lost: Mapping[str, Sequence[Missing]]) -> None:
+    def reach(
+        self, ends: Mapping[str, tuple[int, int]], cut: Collection[str], lost: Mapping[str, Sequence[Missing]]
+    ) -> None:
         """Remember where partitions end; drop all places in those that were `cut`, and note losses, by tier."""
         connection = self.open()
         with connection.transaction(), connection.cursor() as cursor:
@@ -194,7 +199,11 @@ class Book(Connected):
             cursor.execute("DELETE FROM audit_read WHERE source = ANY(%s)", (list(cut),))
             cursor.executemany(
                 "INSERT INTO losses (tier, place, records, sentence) VALUES (%s, %s, %s, %s)",
-                [(tier, each.place, each.records, each.sentence) for tier, missing in lost.items() for each in missing],
+                [
+                    (tier, each.place, each.records, each.sentence)
+                    for tier, missing in lost.items()
+                    for each in missing
+                ],
             )
 
     def forget(self, declared: Collection[str]) -> list[str]:
@@ -203,18 +212,27 @@ class Book(Connected):
         with connection.transaction():
             connection.execute("DELETE FROM audit_read WHERE tier <> ALL(%s)", (list(declared),))
             connection.execute("DELETE FROM frontier WHERE tier <> ALL(%s)", (list(declared),))
-            gone = connection.execute("DELETE FROM audit WHERE tier <> ALL(%s) RETURNING tier", (list(declared),)).fetchall()
+            gone = connection.execute(
+                "DELETE FROM audit WHERE tier <> ALL(%s) RETURNING tier", (list(declared),)
+            ).fetchall()
         return sorted({row[0] for row in gone})
 
     def complete(self, tier: str) -> float | None:
         """Return up to which time of arrival a tier was complete when it was saved."""
-        row = self.open().execute("SELECT extract(epoch FROM complete)::float8 FROM frontier WHERE tier = %s", (tier,)).fetchone()
+        row = (
+            self.open()
+            .execute("SELECT extract(epoch FROM complete)::float8 FROM frontier WHERE tier = %s", (tier,))
+            .fetchone()
+        )
         return None if row is None else float(row[0])
 
     def told(self, tier: str, partition: str) -> list[range]:
         """Return the offsets of an input partition that were told as lost: by the audit before it came this far, or by who skipped them."""
         query = "SELECT split_part(place, ':', 2)::bigint, records FROM losses WHERE tier = %s AND split_part(place, ':', 1) = %s"
-        return [range(first, first + count) for first, count in self.open().execute(query, (tier, partition)).fetchall()]
+        return [
+            range(first, first + count)
+            for first, count in self.open().execute(query, (tier, partition)).fetchall()
+        ]
 
     def save_complete(self, tier: str, moment: float) -> None:
         """Remember it."""

@@ -35,5 +35,7 @@ def fold(connection: psycopg.Connection[Any], tier: str) -> int:
     oldest = connection.execute(OLDEST, {"tier": tier, "days": DAYS, "newest": NEWEST}).fetchone()
     if oldest is None:
         return 0
-    gone, folded = connection.execute(FOLD, {"tier": tier, "day": oldest[0], "batch": oldest[1]}).fetchone() or (0, 0)
+    gone, folded = connection.execute(
+        FOLD, {"tier": tier, "day": oldest[0], "batch": oldest[1]}
+    ).fetchone() or (0, 0)
     return int(gone - folded)

@@ -26,6 +26,8 @@ class Frontier:
 
     def passed(self, done: Mapping[str, int]) -> None:
         """Everything before these offsets has gone through."""
-        while self._marks and all(done.get(partition, 0) >= end for partition, end in self._marks[0][1].items()):
+        while self._marks and all(
+            done.get(partition, 0) >= end for partition, end in self._marks[0][1].items()
+        ):
             moment, _ = self._marks.pop(0)
             self.complete = max(moment, self.complete or moment)

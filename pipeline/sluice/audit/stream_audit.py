@@ -47,12 +47,18 @@ class StreamAudit:
     def look(self) -> list[Missing]:
         """Read what has come out since the last look, judge it, and return what is newly lost."""
         sooner = self._streams.bounds(self._topics).ends
-        bounds = self._streams.bounds(self._topics)  # only now: what a record before `sooner` claims lies before these ends
-        if not self._read and not any(bounds.oldest.values()):  # the first look, and all that the tier ever put out is there
+        bounds = self._streams.bounds(
+            self._topics
+        )  # only now: what a record before `sooner` claims lies before these ends
+        if not self._read and not any(
+            bounds.oldest.values()
+        ):  # the first look, and all that the tier ever put out is there
             self._first = self._streams.bounds(self._inputs).oldest
             self._read = dict(bounds.oldest)
         # output that was to be read is gone, or the tier writes other streams now
-        fresh = not self._read or any(bounds.oldest.get(place, math.inf) > position for place, position in self._read.items())
+        fresh = not self._read or any(
+            bounds.oldest.get(place, math.inf) > position for place, position in self._read.items()
+        )
         if fresh:
             self._before |= self._coverages
             self._coverages = {}
@@ -84,21 +90,29 @@ class StreamAudit:
         lost = [missing for partition, offset in safe.items() for missing in self._judge(partition, offset)]
         self._leave_empty()
         self._read = dict(ends)
-        self._book.save(self._tier.name, Page({partition: self._line(partition) for partition in self._coverages}, self._read), lost)
+        self._book.save(
+            self._tier.name,
+            Page({partition: self._line(partition) for partition in self._coverages}, self._read),
+            lost,
+        )
         return lost
 
     def _step(self, starts: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
         """Return up to where to read: everything, or where much waits, what was put out within a minute of the oldest of it."""
         if sum(ends.values()) - sum(starts.values()) <= BACKLOG:
             return ends
-        stamps = self._streams.stamps({place: offset for place, offset in starts.items() if offset < ends[place]})
+        stamps = self._streams.stamps(
+            {place: offset for place, offset in starts.items() if offset < ends[place]}
+        )
         until = self._streams.at(self._topics, min(stamps.values(), default=0) + STEP_MS, ends)
         step = {place: max(starts[place], until[place]) for place in ends}
         return step if step != starts else ends  # clocks that were wrong put later records before these
 
     def done(self) -> dict[str, int]:
         """Return the offset of each input partition before which everything has come out or is told as lost."""
-        return {partition: coverage.judged for partition, coverage in (self._before | self._coverages).items()}
+        return {
+            partition: coverage.judged for partition, coverage in (self._before | self._coverages).items()
+        }
 
     def _mine(self, seen: Seen) -> bool:
         """A quarantine belongs to the stream, whoever of its readers found the record bad."""
@@ -129,10 +143,16 @@ class StreamAudit:
         if missing:
             held = self._streams.held(partition, missing[0], missing[-1] + 1)
             told_lost = self._book.told(self._tier.name, partition)  # who skips what is gone tells it as lost
-            missing = [offset for offset in missing if offset in held and not any(offset in each for each in told_lost)]
+            missing = [
+                offset
+                for offset in missing
+                if offset in held and not any(offset in each for each in told_lost)
+            ]
         if not missing:
             return []
-        named = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in ranges(missing)[:5])
+        named = ", ".join(
+            f"{first}" if first == last else f"{first} to {last}" for first, last in ranges(missing)[:5]
+        )
         sentence = (
             f"{len(missing)} records of {partition} were read by {self._tier.name} and have not come out: offsets {named}; "
             f"they are still in the stream"
@@ -141,14 +161,19 @@ class StreamAudit:
 
     def _leave_empty(self) -> None:
         """Where nothing moves, do not wait for offsets that hold no record, as marks of transactions."""
-        before, self._stood = self._stood, {partition: coverage.judged for partition, coverage in self._coverages.items()}
+        before, self._stood = (
+            self._stood,
+            {partition: coverage.judged for partition, coverage in self._coverages.items()},
+        )
         waiting = [partition for partition, judged in self._stood.items() if before.get(partition) == judged]
         ends = self._streams.bounds(self._inputs).ends if waiting else {}
         for partition in waiting:
             first = self._stood[partition]
             end = min(ends.get(partition, first), first + AT_ONCE)
             if first < end:
-                self._coverages[partition].leave(set(range(first, end)) - self._streams.held(partition, first, end))
+                self._coverages[partition].leave(
+                    set(range(first, end)) - self._streams.held(partition, first, end)
+                )
 
     def _line(self, partition: str) -> Line:
         coverage = self._coverages[partition]

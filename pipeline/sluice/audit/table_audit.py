@@ -78,9 +78,15 @@ class TableAudit:
 
     def look(self) -> list[Missing]:
         """Judge the batches since the last look, and return what is newly lost."""
-        newest = self._book.open().execute("SELECT coalesce(max(batch), -1) FROM ledger WHERE tier = %s", (self._tier.name,)).fetchone()
+        newest = (
+            self._book.open()
+            .execute("SELECT coalesce(max(batch), -1) FROM ledger WHERE tier = %s", (self._tier.name,))
+            .fetchone()
+        )
         last = -1 if newest is None else int(newest[0])
-        if last < self._page.read.setdefault(LEDGER, -1):  # a person has deleted its rows, and the numbers begin again
+        if last < self._page.read.setdefault(
+            LEDGER, -1
+        ):  # a person has deleted its rows, and the numbers begin again
             self._page.read[LEDGER] = -1
         rows = self._book.open().execute(
             "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined, extract(epoch from at)::float8, replay FROM ledger"
@@ -127,12 +133,20 @@ class TableAudit:
     def _still_there(self, partition: str, first: int) -> str:
         """Say whether what was skipped can be had again."""
         oldest = self._streams.bounds([split(partition)[0]]).oldest.get(partition, 0)
-        return "they are still in the stream" if first >= oldest else f"of those, the stream holds what is from offset {oldest} on"
+        return (
+            "they are still in the stream"
+            if first >= oldest
+            else f"of those, the stream holds what is from offset {oldest} on"
+        )
 
     def _empty(self, entry: Entry) -> int:
         """Count the offsets of a batch that hold no record: the ledger knows offsets only."""
         spans = {partition: (entry.begins.get(partition, 0), end) for partition, end in entry.ends.items()}
-        return sum(end - begin - len(self._streams.held(partition, begin, end)) for partition, (begin, end) in spans.items() if begin < end)
+        return sum(
+            end - begin - len(self._streams.held(partition, begin, end))
+            for partition, (begin, end) in spans.items()
+            if begin < end
+        )
 
     def _look_up(self, entries: list[Entry]) -> list[Missing]:
         """Look into the table itself: each record that was given is there."""
@@ -199,7 +213,9 @@ class TableAudit:
         *row, late, written, there = newest
         entry, lost = Entry(*row), list[Missing]()
         if there < written:
-            sentence = f"batch {entry.batch} of {self._tier.name} wrote {written} rows, and {there} are in the table"
+            sentence = (
+                f"batch {entry.batch} of {self._tier.name} wrote {written} rows, and {there} are in the table"
+            )
             lost.append(Missing(entry.first, written - there, sentence))
         if late < 0:
             sentence = f"the state of {self._tier.name} has taken in {-late} records more than batch {entry.batch} was given"
@@ -213,29 +229,43 @@ class TableAudit:
         """
         tier, read = self._tier.name, self._page.read
         before = read.get(BY, -1)
-        totals = self._book.open().execute(ADDED_UP, {"table": table.name, "tier": tier, "before": before}).fetchone()
+        totals = (
+            self._book.open()
+            .execute(ADDED_UP, {"table": table.name, "tier": tier, "before": before})
+            .fetchone()
+        )
         self._page.checked = Check.BATCHES if totals is None else Check.SUMS
         if totals is None:  # it is not published yet that it is to be noted
             return []
         added, last, wrote = totals
         grown = added - read.get(ADDED, added)
-        is_comparable = BY in read and last >= before  # else a person has deleted its rows, and the numbers begin again
+        is_comparable = (
+            BY in read and last >= before
+        )  # else a person has deleted its rows, and the numbers begin again
         if BY not in read and last >= 0:
             for line in self._page.lines.values():
                 line.partial = f"{' + '.join(table.counted)} is compared from batch {last + 1} on, which followed the first look"
         read[ADDED], read[BY] = added, last
         if not is_comparable or grown == wrote:
             return []
-        place = entries[0].first if entries else next((f"{name}:{line.judged}" for name, line in self._page.lines.items()), table.name)
-        batches = f"batches {before + 1} to {last} of {tier} wrote {wrote} rows" if last > before else f"no batch of {tier} wrote rows"
+        place = (
+            entries[0].first
+            if entries
+            else next((f"{name}:{line.judged}" for name, line in self._page.lines.items()), table.name)
+        )
+        batches = (
+            f"batches {before + 1} to {last} of {tier} wrote {wrote} rows"
+            if last > before
+            else f"no batch of {tier} wrote rows"
+        )
         what = f"{batches}, and {' + '.join(table.counted)} of {table.name} grew by {grown}"
         why = "rows are missing" if grown < wrote else "rows were counted twice"
         return [Missing(place, abs(wrote - grown), f"{what}: {why}, or somebody has changed it by hand")]
 
     def _absent(self, given: dict[str, str], table: sql.Identifier) -> set[str]:
-        query = sql.SQL("SELECT given FROM unnest(%s::text[]) AS given WHERE NOT EXISTS (SELECT FROM {} WHERE origin = given)").format(
-            table
-        )
+        query = sql.SQL(
+            "SELECT given FROM unnest(%s::text[]) AS given WHERE NOT EXISTS (SELECT FROM {} WHERE origin = given)"
+        ).format(table)
         return {row[0] for row in self._book.open().execute(query, (list(given),)).fetchall()}
 
     def _aside(self, entries: list[Entry]) -> set[str]:
@@ -247,7 +277,9 @@ class TableAudit:
 
     def _count(self, entries: list[Entry], name: sql.Identifier) -> list[Missing]:
         """Where one record becomes several rows, the table has no row of the record's own name: count the rows of each batch."""
-        counts = sql.SQL("SELECT batch, count(*) FROM {} WHERE batch BETWEEN %s AND %s GROUP BY batch").format(name)
+        counts = sql.SQL(
+            "SELECT batch, count(*) FROM {} WHERE batch BETWEEN %s AND %s GROUP BY batch"
+        ).format(name)
         counted = dict(self._book.open().execute(counts, (entries[0].batch, entries[-1].batch)).fetchall())
         lost = []
         for entry in entries:
@@ -259,7 +291,11 @@ class TableAudit:
     def _given(self, entries: list[Entry]) -> dict[str, str]:
         """Return the origin of each record that these batches were given, and where it was read."""
         inputs = [stream.name for stream in self._tier.inputs]
-        spans = [(partition, entry.begins.get(partition, 0), end) for entry in entries for partition, end in entry.ends.items()]
+        spans = [
+            (partition, entry.begins.get(partition, 0), end)
+            for entry in entries
+            for partition, end in entry.ends.items()
+        ]
         if self._tier.inputs[0].columns is None:
             return {
                 origins.first(inputs, *split(partition), offset): f"{partition}:{offset}"
@@ -268,7 +304,10 @@ class TableAudit:
             }
         places = {split(partition): begin for partition, begin, _ in reversed(spans)}
         records = self._streams.read(places, {partition: end for partition, _, end in spans})
-        return {origins.later(inputs, split(seen.place.rpartition(":")[0])[0], seen.origin): seen.place for seen in records}
+        return {
+            origins.later(inputs, split(seen.place.rpartition(":")[0])[0], seen.origin): seen.place
+            for seen in records
+        }
 
 
 def _checked(sink: Sink | None) -> Check:

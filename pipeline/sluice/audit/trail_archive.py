@@ -36,7 +36,15 @@ def move(channel: Channel, connection: "psycopg.Connection[object]") -> int:
     """Move what waits in the channel; return how many entries. A crash in between moves one again, which changes nothing."""
     waiting = trail_queue.waiting(channel)
     for role, name, entry in waiting:
-        values = (entry.at, entry.by, entry.layer, entry.what, entry.change, str(entry.outcome), entry.sentence)
+        values = (
+            entry.at,
+            entry.by,
+            entry.layer,
+            entry.what,
+            entry.change,
+            str(entry.outcome),
+            entry.sentence,
+        )
         connection.execute(_ADD, (str(role), name, *values))
         channel.delete(paths.trail(role, name))
     return len(waiting)

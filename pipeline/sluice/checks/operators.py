@@ -125,7 +125,11 @@ def _check_joins(made: "DataFrame", tier: Tier) -> None:
 
 def _marks_unmatched(made: "DataFrame") -> bool:
     plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001 — as above
-    return any(f" AS {UNMATCHED}#" in each.toString() for node in _nodes(plan) for each in _sequence(node.expressions()))
+    return any(
+        f" AS {UNMATCHED}#" in each.toString()
+        for node in _nodes(plan)
+        for each in _sequence(node.expressions())
+    )
 
 
 def check(made: "DataFrame", tier: Tier) -> bool:
@@ -169,7 +173,9 @@ def _check_names(made: "DataFrame", tier: Tier) -> None:
         return  # each may go to a stream of its own
     plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001 — as above
     several = [node for node in _nodes(plan) if node.getClass().getSimpleName() == "Generate"]
-    several = [node for node in several if node.generator().getClass().getSimpleName() != "JsonTuple"]  # which makes one row of each
+    several = [
+        node for node in several if node.generator().getClass().getSimpleName() != "JsonTuple"
+    ]  # which makes one row of each
     if several and INDEX not in made.columns:
         message = (
             f'tier "{tier.name}": its transform makes several records of one ({several[0].generator().prettyName()}) under one name, and '
@@ -192,12 +198,16 @@ def _check_columns(made: "DataFrame", tier: Tier) -> None:
 
 
 def _leaves_out(node: Any, name: str) -> bool:
-    return name == "Filter" or (name == "Join" and node.joinType().toString() not in {"LeftOuter", "FullOuter"})
+    return name == "Filter" or (
+        name == "Join" and node.joinType().toString() not in {"LeftOuter", "FullOuter"}
+    )
 
 
 def _is_input(node: Any) -> bool:
     """Tell whether it is where Kafka's records come from."""
-    return node.children().isEmpty() and any(attribute.name() == "timestampType" for attribute in _sequence(node.output()))
+    return node.children().isEmpty() and any(
+        attribute.name() == "timestampType" for attribute in _sequence(node.output())
+    )
 
 
 def _is_broadcast(node: Any) -> bool:

@@ -8,10 +8,20 @@ from sluice.sinks.table import Latest, Totals
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.release import SinkShape, StateShape, StreamShape, TierShape
 
-SAME = {"int": "integer", "long": "bigint", "short": "smallint", "byte": "tinyint", "real": "float", "dec": "decimal", "numeric": "decimal"}
+SAME = {
+    "int": "integer",
+    "long": "bigint",
+    "short": "smallint",
+    "byte": "tinyint",
+    "real": "float",
+    "dec": "decimal",
+    "numeric": "decimal",
+}
 """Spark's other names of its types."""
 OPENS, CLOSES = "<(", ">)"
-NAMED = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>[^\s:`]+))(?:\s*:\s*|\s+)(?P<kind>\S.*?)\s*", re.DOTALL)
+NAMED = re.compile(
+    r"\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>[^\s:`]+))(?:\s*:\s*|\s+)(?P<kind>\S.*?)\s*", re.DOTALL
+)
 ASIDE = re.compile(r"\s+(not\s+null|comment\s+(['\"]).*\2)\s*$", re.IGNORECASE | re.DOTALL)
 """What may stand behind a type and says nothing of it."""
 
@@ -35,7 +45,9 @@ def shape(tier: Tier, operators: tuple[str, ...]) -> TierShape:
             columns={name: kind.lower() for name, kind in sink.columns.items()},
             key=sink.key if isinstance(sink, Totals | Latest) else (),
         ),
-        state=None if state is None else StateShape(lateness=state.lateness, time=state.time, operators=operators),
+        state=None
+        if state is None
+        else StateShape(lateness=state.lateness, time=state.time, operators=operators),
     )
 
 

@@ -14,7 +14,9 @@ from sluice.checks.operators import state_plan
 from sluice.records.state_inputs import NAME
 
 WITHIN = "DeduplicateWithinWatermark"
-HOLDS = frozenset({"Aggregate", "Deduplicate", WITHIN, "Distinct", "TransformWithState", "TransformWithStateInPySpark"})
+HOLDS = frozenset(
+    {"Aggregate", "Deduplicate", WITHIN, "Distinct", "TransformWithState", "TransformWithStateInPySpark"}
+)
 """Operators that keep something from batch to batch, besides joins of streams."""
 WINDOW = re.compile(
     r"named_struct\(start, .*?precisetimestampconversion\((?P<time>[^,(]+), .*? - (?P<offset>\d+)\) % (?P<slide>\d+)\)"
@@ -43,7 +45,9 @@ def _own(plan: Any) -> Iterable[Any]:
 
 def _holds(node: Any) -> bool:
     name = node.getClass().getSimpleName()
-    return name in HOLDS or (name == "Join" and all(child.isStreaming() for child in _sequence(node.children())))
+    return name in HOLDS or (
+        name == "Join" and all(child.isStreaming() for child in _sequence(node.children()))
+    )
 
 
 def _made(node: Any) -> Iterable[tuple[str, str]]:
@@ -51,7 +55,9 @@ def _made(node: Any) -> Iterable[tuple[str, str]]:
     kind = node.getClass().getSimpleName()
     if kind == "Project":
         for expression in _sequence(node.expressions()):
-            if found := re.fullmatch(r"(?P<made>.+) AS .+?#(?P<number>\d+)L?\S*", expression.toString(), re.DOTALL):
+            if found := re.fullmatch(
+                r"(?P<made>.+) AS .+?#(?P<number>\d+)L?\S*", expression.toString(), re.DOTALL
+            ):
                 yield found["number"], window(found["made"])
     elif kind == "Expand":  # of windows that overlap
         rows = [[window(each.toString()) for each in _sequence(row)] for row in _sequence(node.projections())]
@@ -62,11 +68,17 @@ def _made(node: Any) -> Iterable[tuple[str, str]]:
 def window(text: str) -> str:
     """Say a window in few words; leave all else as it is. Pure."""
     found = WINDOW.fullmatch(text)
-    return text if found is None else "window({time}, width {width}, every {slide}, offset {offset})".format(**found.groupdict())
+    return (
+        text
+        if found is None
+        else "window({time}, width {width}, every {slide}, offset {offset})".format(**found.groupdict())
+    )
 
 
 def _said(node: Any, made: Mapping[str, str]) -> str:
-    said = ", ".join(dict.fromkeys(plain(expression.toString(), made) for expression in _sequence(node.expressions())))
+    said = ", ".join(
+        dict.fromkeys(plain(expression.toString(), made) for expression in _sequence(node.expressions()))
+    )
     kind = f" {node.joinType().sql()}" if node.getClass().getSimpleName() == "Join" else ""
     return f"{node.getClass().getSimpleName()}{kind} of {said}"
 
@@ -76,7 +88,11 @@ def plain(text: str, made: Mapping[str, str]) -> str:
 
     def put(found: re.Match[str]) -> str:
         number = found["number"]
-        return plain(made[number], {each: of for each, of in made.items() if each != number}) if number in made else found["name"]
+        return (
+            plain(made[number], {each: of for each, of in made.items() if each != number})
+            if number in made
+            else found["name"]
+        )
 
     without = re.sub(r" AS [^,()\[\]]+?#\d+L?(-T\d+ms)?", "", text)
     named = re.sub(r"(?P<name>[A-Za-z_][\w.]*)#(?P<number>\d+)L?(-T\d+ms)?", put, without)

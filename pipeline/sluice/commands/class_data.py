@@ -63,7 +63,9 @@ def _keep(whose: str, cache: Path, run: Callable[[Path], None]) -> bool:
             return True
     finally:
         new.unlink(missing_ok=True)
-    sys.stderr.write(f"class data of {whose}: the JVM wrote none; its own words are above; they start without it, only slower\n")
+    sys.stderr.write(
+        f"class data of {whose}: the JVM wrote none; its own words are above; they start without it, only slower\n"
+    )
     return False
 
 
@@ -76,7 +78,9 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
     declared = declarations.load(site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline)
     first = declared.specs()[0]
     placement = Placement(driver=HostName("here"), slots=())
-    incarnation = IncarnationSpec(tier=first.name, incarnation=Incarnation(0), placement=placement, reason="class data", created_at=0)
+    incarnation = IncarnationSpec(
+        tier=first.name, incarnation=Incarnation(0), placement=placement, reason="class data", created_at=0
+    )
     chosen = settings(first, incarnation, "127.0.0.1", where.home)
     for key in [key for key in chosen if ".resource." in key or key == "spark.cores.max"]:
         del chosen[key]
@@ -88,7 +92,16 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch, _temporary_below(scratch):
         for tier in declared.tiers:
             setting = Setting(
-                session, tier, 0, Streams(kafka), kafka, where.postgres_as(Role.DRIVER), Path(scratch), list, lambda: 0, lambda: True
+                session,
+                tier,
+                0,
+                Streams(kafka),
+                kafka,
+                where.postgres_as(Role.DRIVER),
+                Path(scratch),
+                list,
+                lambda: 0,
+                lambda: True,
             )
             engine_of(setting).warm(lambda: True)
     session.stop()
@@ -111,14 +124,33 @@ def _run_worker(where: endpoints.Endpoints, new: Path) -> None:
     secret = {} if where.spark_secret is None else {spark.SECRET: where.spark_secret}
     with tempfile.TemporaryDirectory(prefix="sluice-classdata-") as scratch:
         log = Path(scratch) / "log"
-        words = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1m", "--webui-port", "0", "--work-dir", scratch, where.spark]
+        words = [
+            "--host",
+            "127.0.0.1",
+            "--cores",
+            "1",
+            "--memory",
+            "1m",
+            "--webui-port",
+            "0",
+            "--work-dir",
+            scratch,
+            where.spark,
+        ]
         environment = os.environ | secret | {"SPARK_HOME": str(spark.home())}
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [*spark.worker(*leaving(new), secret=where.spark_secret), *words], env=environment, stdout=out, stderr=out
+                [*spark.worker(*leaving(new), secret=where.spark_secret), *words],
+                env=environment,
+                stdout=out,
+                stderr=out,
             )
         deadline = time.monotonic() + REGISTER_SECONDS
-        while process.poll() is None and "Successfully registered" not in log.read_text() and time.monotonic() < deadline:
+        while (
+            process.poll() is None
+            and "Successfully registered" not in log.read_text()
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.2)
         process.terminate()
         try:

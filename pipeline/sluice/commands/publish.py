@@ -53,12 +53,25 @@ class WouldStopError(Exception):
 def main(arguments: list[str] | None = None) -> int:
     """Check, and publish."""
     parser = argparse.ArgumentParser(
-        prog="python -m sluice.commands.publish", description="Make the site's pipeline known: tiers, streams, tables."
+        prog="python -m sluice.commands.publish",
+        description="Make the site's pipeline known: tiers, streams, tables.",
     )
-    parser.add_argument("--check", action="store_true", help="validate only: say of each tier whether it is valid; nothing is published")
-    parser.add_argument("--declared", action="store_true", help="with --check: how tiers are declared alone, which needs no Spark")
-    parser.add_argument("--dry-run", action="store_true", help="print what publishing would change; write nothing")
-    parser.add_argument("--yes", action="store_true", help="stop the tiers that run and are not declared any more")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="validate only: say of each tier whether it is valid; nothing is published",
+    )
+    parser.add_argument(
+        "--declared",
+        action="store_true",
+        help="with --check: how tiers are declared alone, which needs no Spark",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what publishing would change; write nothing"
+    )
+    parser.add_argument(
+        "--yes", action="store_true", help="stop the tiers that run and are not declared any more"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.declared and not chosen.check:
         parser.error("--declared goes with --check")
@@ -95,11 +108,15 @@ def main(arguments: list[str] | None = None) -> int:
 def _check(settings: site_file.Site, pipeline: declarations.Pipeline, *, declared: bool) -> int:
     """Say of every tier whether it is valid."""
     if declared:
-        sys.stdout.write(f"{settings.pipeline}: {', '.join(tier.name for tier in pipeline.tiers)}: declared soundly\n")
+        sys.stdout.write(
+            f"{settings.pipeline}: {', '.join(tier.name for tier in pipeline.tiers)}: declared soundly\n"
+        )
         wrong = []
     else:
         found = validation.validate(pipeline, validation.home(), settings.pipeline)
-        sys.stdout.writelines(f'tier "{tier.name}": valid\n' for tier in pipeline.tiers if tier.name not in found.wrong)
+        sys.stdout.writelines(
+            f'tier "{tier.name}": valid\n' for tier in pipeline.tiers if tier.name not in found.wrong
+        )
         wrong = found.sentences()
     sys.stdout.writelines(f"{line}\n" for line in site_file.nowhere(settings))
     sys.stdout.flush()
@@ -119,7 +136,9 @@ def _sound(home: Path, module: str, pipeline: declarations.Pipeline) -> dict[str
     return dict(found.holds)
 
 
-def _preview(where: endpoints.Endpoints, settings: site_file.Site, pipeline: declarations.Pipeline) -> Iterable[str]:
+def _preview(
+    where: endpoints.Endpoints, settings: site_file.Site, pipeline: declarations.Pipeline
+) -> Iterable[str]:
     """Yield what publishing would change, one line each; write nothing."""
     _sound(where.home, settings.pipeline, pipeline)
     new_streams = topics.missing(where.kafka_as(User.PUBLISHER), pipeline, settings.durability)
@@ -148,7 +167,9 @@ def _refuse_to_stop(channel: Channel, module: str, declared: Collection[str]) ->
         raise WouldStopError(message)
 
 
-def _publish(where: endpoints.Endpoints, settings: site_file.Site, pipeline: declarations.Pipeline, *, may_stop: bool) -> Iterable[str]:
+def _publish(
+    where: endpoints.Endpoints, settings: site_file.Site, pipeline: declarations.Pipeline, *, may_stop: bool
+) -> Iterable[str]:
     """Write everything, and yield what was written, one line each."""
     hashed = releases.digest(releases.source(settings.pipeline))
     holds = _sound(where.home, settings.pipeline, pipeline)
@@ -162,10 +183,14 @@ def _publish(where: endpoints.Endpoints, settings: site_file.Site, pipeline: dec
     shapes_before = (shape for each in releases.known(where.home) for shape in each.tiers.values())
     earlier = {shape.sink.name for shape in shapes_before if shape.sink is not None}
     filled = tables.create(where.postgres_as(OWNER), pipeline, earlier)
-    release, is_new = releases.keep(where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, holds), hashed)
+    release, is_new = releases.keep(
+        where.home, settings.pipeline, time.time(), lambda: shapes(pipeline, holds), hashed
+    )
     counts = topics.partitions(kafka)
     specs = [
-        spec.model_copy(update={"release": release.name, "partitions": sum(counts[name] for name in spec.inputs)})
+        spec.model_copy(
+            update={"release": release.name, "partitions": sum(counts[name] for name in spec.inputs)}
+        )
         for spec in pipeline.specs()
     ]
     with Channel(where.zookeeper, where.needed(Role.PUBLISHER)) as channel:
@@ -223,13 +248,19 @@ def retire(channel: Channel, declared: Collection[str]) -> list[str]:
 
 def _told(what: str) -> Write:
     """Say in the trail what is done."""
-    return trail_queue.write(Role.PUBLISHER, Entry(at=time.time(), by=f"{BY}:{getpass.getuser()}", what=what, outcome=Outcome.DONE))
+    return trail_queue.write(
+        Role.PUBLISHER, Entry(at=time.time(), by=f"{BY}:{getpass.getuser()}", what=what, outcome=Outcome.DONE)
+    )
 
 
 def _behind(channel: Channel, specs: Iterable[TierSpec]) -> list[str]:
     """Name the tiers that are begun from another release than the one that is published now."""
     wanted = ((spec, channel.read(paths.wanted(spec.name), TierWanted)) for spec in specs)
-    return [spec.name for spec, found in wanted if found is not None and found.value.release not in {None, spec.release}]
+    return [
+        spec.name
+        for spec, found in wanted
+        if found is not None and found.value.release not in {None, spec.release}
+    ]
 
 
 def _used(channel: Channel) -> set[str]:

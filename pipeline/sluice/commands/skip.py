@@ -60,13 +60,18 @@ class Gap:
 
 def gaps(done: Mapping[str, int], oldest: Mapping[str, int]) -> list[Gap]:
     """Return what is gone between where a tier is and where its inputs begin."""
-    return [Gap(place, done[place], first) for place, first in sorted(oldest.items()) if done.get(place, first) < first]
+    return [
+        Gap(place, done[place], first)
+        for place, first in sorted(oldest.items())
+        if done.get(place, first) < first
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Skip."""
     parser = argparse.ArgumentParser(
-        prog="python -m sluice.commands.skip", description="Have a tier go on where what it has not read is gone."
+        prog="python -m sluice.commands.skip",
+        description="Have a tier go on where what it has not read is gone.",
     )
     parser.add_argument("tier", help="the tier")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be skipped")
@@ -74,7 +79,14 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         found = _skip(chosen.tier, dry_run=chosen.dry_run)
-    except (SkipError, GoneError, endpoints.EndpointsError, site_file.SiteError, declarations.DeclarationError, ConflictError) as error:
+    except (
+        SkipError,
+        GoneError,
+        endpoints.EndpointsError,
+        site_file.SiteError,
+        declarations.DeclarationError,
+        ConflictError,
+    ) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
     except FileNotFoundError as error:
@@ -98,12 +110,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _skip(name: str, *, dry_run: bool) -> list[Gap]:
     where = endpoints.load()
-    tier = declarations.load(site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tier(name)
+    tier = declarations.load(site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml"))).pipeline).tier(
+        name
+    )
     if tier.state is not None:
         message = f'tier "{name}" holds a state, which would lack what is gone; its last error (`sluice tiers`) says what can be done'
         raise SkipError(message)
     kafka = where.kafka_as(User.OPERATOR)
-    with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel, closing(Streams(kafka)) as streams:
+    with (
+        Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel,
+        closing(Streams(kafka)) as streams,
+    ):
         names = [stream.name for stream in tier.inputs]
         identities, inputs = Identities(kafka), streams.bounds(names)
         ids = identities.of(names)
@@ -114,13 +131,19 @@ def _skip(name: str, *, dry_run: bool) -> list[Gap]:
                 others = [] if last is None else changed(of_positions(last.ends, last.streams), ids)
                 anew = {place for place in done if split(place)[0] in others}
                 if last is not None:
-                    anew |= _cut({place: end for place, end in done.items() if place not in anew}, last.epochs, identities)
+                    anew |= _cut(
+                        {place: end for place, end in done.items() if place not in anew},
+                        last.epochs,
+                        identities,
+                    )
                 if anew and tier.inputs[0].columns is None:
                     raise SkipError(_of_outside(sorted({split(place)[0] for place in anew})))
                 found = [Gap(place, end, end, anew=True) for place, end in done.items() if place in anew]
                 found += gaps({place: end for place, end in done.items() if place not in anew}, inputs.oldest)
                 if found and not dry_run:
-                    ledger.leave([gap.place for gap in found])  # the audit sees by the next batch what was left out
+                    ledger.leave(
+                        [gap.place for gap in found]
+                    )  # the audit sees by the next batch what was left out
                     _want(channel, name, found, {})
         else:
             receipts = list(read_receipts(channel, tier.name))
@@ -158,9 +181,18 @@ def _want(channel: Channel, tier: str, found: Sequence[Gap], skipped: dict[str, 
     path, now, by = paths.wanted(tier), time.time(), trail_queue.me()
     read = channel.read(path, TierWanted)
     before = TierWanted() if read is None else read.value
-    after = before.model_copy(update={"skipped": before.skipped | skipped, "attempt": before.attempt + 1, "by": by, "at": now})
-    entry = Entry(at=now, by=by, what=f"skip what {tier} has not read and is gone: {'; '.join(map(str, found))}", outcome=Outcome.DONE)
-    channel.multi([Write(path, after, None if read is None else read.version), trail_queue.write(Role.OPERATOR, entry)])
+    after = before.model_copy(
+        update={"skipped": before.skipped | skipped, "attempt": before.attempt + 1, "by": by, "at": now}
+    )
+    entry = Entry(
+        at=now,
+        by=by,
+        what=f"skip what {tier} has not read and is gone: {'; '.join(map(str, found))}",
+        outcome=Outcome.DONE,
+    )
+    channel.multi(
+        [Write(path, after, None if read is None else read.version), trail_queue.write(Role.OPERATOR, entry)]
+    )
 
 
 if __name__ == "__main__":

@@ -35,7 +35,11 @@ RIGHTS: dict[str, dict[Role, str]] = {
     "archived": OF_TIERS,
     "added_up": OF_TIERS,
     "tier_streams": OF_TIERS,
-    "ledger": {Role.DRIVER: ADDED, Role.OPERATOR: ADDED, Role.AUDIT: "SELECT, INSERT, DELETE"},  # the audit folds what is old
+    "ledger": {
+        Role.DRIVER: ADDED,
+        Role.OPERATOR: ADDED,
+        Role.AUDIT: "SELECT, INSERT, DELETE",
+    },  # the audit folds what is old
     "intents": dict.fromkeys((Role.DRIVER, Role.OPERATOR), "SELECT, INSERT, DELETE") | {Role.AUDIT: "SELECT"},
     "campaign_daily": {Role.OPERATOR: "SELECT, INSERT, DELETE", Role.AUDIT: "SELECT"},
     "audit": {Role.AUDIT: f"{WRITTEN}, DELETE", Role.OPERATOR: "SELECT"},
@@ -74,11 +78,16 @@ def create(postgres: str, pipeline: Pipeline, earlier: Collection[str] = ()) -> 
 
 def grant(cursor: psycopg.Cursor[Any], sinks: Iterable[str]) -> None:
     """Give each role its rights to the tables, and take all others from it; where there are no roles, do nothing."""
-    cursor.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)", ([known_as(role) for role in WORKERS],))
+    cursor.execute(
+        "SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)", ([known_as(role) for role in WORKERS],)
+    )
     known = {row[0] for row in cursor.fetchall()}
     wanted = {**{name: OF_TIERS for sink in sinks for name in (sink, f"{sink}_refused")}, **RIGHTS}
     for name, rights in wanted.items():
-        cursor.execute("SELECT relkind = 'S' FROM pg_class WHERE oid = to_regclass(%s)", (sql.Identifier(name).as_string(),))
+        cursor.execute(
+            "SELECT relkind = 'S' FROM pg_class WHERE oid = to_regclass(%s)",
+            (sql.Identifier(name).as_string(),),
+        )
         row = cursor.fetchone()
         if row is None:
             continue

@@ -78,7 +78,10 @@ def main() -> int:
         return WRONG
     if not found.wrong:
         return 0
-    sys.stderr.writelines(f"{sentence}\n" for sentence in [*found.sentences(), "nothing is published: mend what is named, and start again"])
+    sys.stderr.writelines(
+        f"{sentence}\n"
+        for sentence in [*found.sentences(), "nothing is published: mend what is named, and start again"]
+    )
     return WRONG
 
 
@@ -135,7 +138,11 @@ def _place(shared: Path) -> Path:
 
 def _mark(module: str) -> str:
     """Tell this code from any other, and what checks it too."""
-    made_of = (module, releases.digest(releases.source(module)), releases.digest(Path(sluice.__file__).parent))
+    made_of = (
+        module,
+        releases.digest(releases.source(module)),
+        releases.digest(Path(sluice.__file__).parent),
+    )
     return hashlib.sha256("\n".join(made_of).encode()).hexdigest()
 
 
@@ -183,7 +190,9 @@ def _session(shared: Path) -> Iterator["SparkSession"]:
                 said = _last(words) if isinstance(error, JvmError) else ""
                 raise UncheckedError(_missing(said or str(error))) from error
             session.sparkContext.setLogLevel("ERROR")
-            logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # Spark's, which says all of an error again
+            logging.getLogger("DataFrameQueryContextLogger").setLevel(
+                logging.CRITICAL
+            )  # Spark's, which says all of an error again
             try:
                 yield session
             finally:

@@ -47,7 +47,11 @@ class Kept:
 
 def weak(streams: Mapping[str, Kept], wanted: Durability) -> list[str]:
     """Say of each stream that is kept less safely than the site wants what it has and what mends it; ONE_COPY takes any. Pure."""
-    return [] if wanted == ONE_COPY else [line for name, kept in sorted(streams.items()) for line in _weak(name, kept, wanted)]
+    return (
+        []
+        if wanted == ONE_COPY
+        else [line for name, kept in sorted(streams.items()) for line in _weak(name, kept, wanted)]
+    )
 
 
 def _weak(name: str, kept: Kept, wanted: Durability) -> Iterable[str]:
@@ -85,20 +89,28 @@ def read(admin: AdminClient, metadata: ClusterMetadata, names: Iterable[str]) ->
     present = [name for name in names if name in metadata.topics]
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
     found = {}
-    for resource, future in (admin.describe_configs(resources, request_timeout=SECONDS) if resources else {}).items():
+    for resource, future in (
+        admin.describe_configs(resources, request_timeout=SECONDS) if resources else {}
+    ).items():
         try:
             config = future.result()
         except KafkaException as error:
             if error.args[0].code() not in REFUSED:
                 raise
-            user = "the user that looks" if resource.name is None else f"the user that looks at {resource.name}"
+            user = (
+                "the user that looks" if resource.name is None else f"the user that looks at {resource.name}"
+            )
             message = (
                 f"Kafka does not tell {user} the stream's settings, so nobody knows whether it would lose records with one broker's disk: "
                 "grant it DescribeConfigs on the topic (docs/hosts.md, Kafka's users)"
             )
             raise WeakStreamError(message) from error
-        replicas = [len(partition.replicas) for partition in metadata.topics[resource.name].partitions.values()]
-        found[resource.name] = Kept(min(replicas), int(config[IN_SYNC].value), config[UNCLEAN].value == "true")
+        replicas = [
+            len(partition.replicas) for partition in metadata.topics[resource.name].partitions.values()
+        ]
+        found[resource.name] = Kept(
+            min(replicas), int(config[IN_SYNC].value), config[UNCLEAN].value == "true"
+        )
     return found
 
 
@@ -113,15 +125,25 @@ def main(arguments: list[str] | None = None) -> int:
     from sluice.kafka import topics  # noqa: PLC0415 — which checks by this module
 
     parser = argparse.ArgumentParser(
-        prog="python -m sluice.kafka.durability", description="Whether one broker's disk may take records along."
+        prog="python -m sluice.kafka.durability",
+        description="Whether one broker's disk may take records along.",
     )
-    parser.add_argument("--as", dest="user", type=User, choices=list(User), default=User.PUBLISHER, help="the user of Kafka who looks")
+    parser.add_argument(
+        "--as",
+        dest="user",
+        type=User,
+        choices=list(User),
+        default=User.PUBLISHER,
+        help="the user of Kafka who looks",
+    )
     user = parser.parse_args(arguments).user
     try:
         settings = site_file.load(Path(os.environ.get("SLUICE_SITE", "site.yaml")))
         kafka, wanted = endpoints.load().kafka_as(user), settings.durability
         if wanted == ONE_COPY:
-            sys.stdout.write("replication: 1, as the site file says: the loss of one broker's disk loses acknowledged records\n")
+            sys.stdout.write(
+                "replication: 1, as the site file says: the loss of one broker's disk loses acknowledged records\n"
+            )
             return 0
         names = topics.wanted(declarations.load(settings.pipeline))
         admin = AdminClient({**brokers(kafka).client, "log_level": 2})
@@ -129,10 +151,18 @@ def main(arguments: list[str] | None = None) -> int:
     except KafkaException as error:
         sys.stderr.write(f"Kafka does not tell how it keeps its streams: {error.args[0].str()}\n")
         return AWAY
-    except (site_file.SiteError, declarations.DeclarationError, endpoints.EndpointsError, FileNotFoundError, WeakStreamError) as error:
+    except (
+        site_file.SiteError,
+        declarations.DeclarationError,
+        endpoints.EndpointsError,
+        FileNotFoundError,
+        WeakStreamError,
+    ) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
-    sys.stdout.write(f"each record is on {wanted.replication} brokers, {wanted.in_sync} of them before it is acknowledged\n")
+    sys.stdout.write(
+        f"each record is on {wanted.replication} brokers, {wanted.in_sync} of them before it is acknowledged\n"
+    )
     return 0
 
 

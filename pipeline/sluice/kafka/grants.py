@@ -29,9 +29,14 @@ def wanted(pipeline: Pipeline) -> list[AclBinding]:
 
 def _of_streams(streams: dict[str, Purpose]) -> Iterator[AclBinding]:
     for stream, purpose in streams.items():
-        for users, operation in ((READERS[purpose], AclOperation.READ), (WRITERS[purpose], AclOperation.WRITE)):
+        for users, operation in (
+            (READERS[purpose], AclOperation.READ),
+            (WRITERS[purpose], AclOperation.WRITE),
+        ):
             yield from (_allowed(ResourceType.TOPIC, stream, user, operation) for user in sorted(users))
-        yield _allowed(ResourceType.TOPIC, stream, User.DRIVER, AclOperation.DESCRIBE_CONFIGS)  # for `sluice doctor --host`
+        yield _allowed(
+            ResourceType.TOPIC, stream, User.DRIVER, AclOperation.DESCRIBE_CONFIGS
+        )  # for `sluice doctor --host`
 
 
 def _of_groups() -> Iterator[AclBinding]:
@@ -42,7 +47,11 @@ def _of_groups() -> Iterator[AclBinding]:
 
 
 def _allowed(
-    kind: ResourceType, name: str, user: User, operation: AclOperation, pattern: ResourcePatternType = ResourcePatternType.LITERAL
+    kind: ResourceType,
+    name: str,
+    user: User,
+    operation: AclOperation,
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
 ) -> AclBinding:
     return AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
 
@@ -70,4 +79,7 @@ def told(lists: list[AclBinding]) -> str:
     for each in lists:
         name = f"{each.name}*" if each.resource_pattern_type is ResourcePatternType.PREFIXED else each.name
         lines.setdefault((each.principal, each.operation.name, each.restype.name), []).append(name)
-    return "\n".join(f"  {user} {operation} {kind} {' '.join(names)}" for (user, operation, kind), names in sorted(lines.items()))
+    return "\n".join(
+        f"  {user} {operation} {kind} {' '.join(names)}"
+        for (user, operation, kind), names in sorted(lines.items())
+    )

@@ -27,7 +27,11 @@ class Tail:
 
     def seen(self, ends: dict[str, int], count: int) -> list[Seen]:
         """Return them with all of their lineage."""
-        return [seen for seen in self._streams.last(self._outputs, ends, before=count) if seen.out.tier == self._tier]
+        return [
+            seen
+            for seen in self._streams.last(self._outputs, ends, before=count)
+            if seen.out.tier == self._tier
+        ]
 
     def back_to(self, ends: dict[str, int], places: Mapping[str, int]) -> list[Seen]:
         """Return as many as were made since these offsets of the inputs: in each partition that has any, one from before is among them."""
@@ -37,16 +41,24 @@ class Tail:
             for seen in found:
                 made_of = seen.place.rpartition(":")[0], seen.out.partition
                 oldest[made_of] = min(seen.out.offset, oldest.get(made_of, seen.out.offset))
-            if all(ends[output] <= count or offset < places.get(place, offset + 1) for (output, place), offset in oldest.items()):
+            if all(
+                ends[output] <= count or offset < places.get(place, offset + 1)
+                for (output, place), offset in oldest.items()
+            ):
                 return found
             count *= 10
 
-    def telling(self, ends: dict[str, int], inputs: Bounds, started: Sequence[Mapping[str, int]]) -> list[PutOut]:
+    def telling(
+        self, ends: dict[str, int], inputs: Bounds, started: Sequence[Mapping[str, int]]
+    ) -> list[PutOut]:
         """Return as many as tell, with where runs have `started`, from where each partition of the inputs has to be read."""
         last = self.last(ends)
         for count in MORE:
             done, told = known(started, last), acknowledged(last)
-            if all(name in told or done.get(name, 0) >= max(inputs.oldest[name], end - SOONER_AGAIN) for name, end in inputs.ends.items()):
+            if all(
+                name in told or done.get(name, 0) >= max(inputs.oldest[name], end - SOONER_AGAIN)
+                for name, end in inputs.ends.items()
+            ):
                 break
             last = self.last(ends, count)
         return last

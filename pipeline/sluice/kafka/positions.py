@@ -53,7 +53,10 @@ class GoneError(Exception):
 
 
 def start(
-    oldest: Mapping[str, int], ends: Mapping[str, int], started: Iterable[Mapping[str, int]], tail: Iterable[PutOut]
+    oldest: Mapping[str, int],
+    ends: Mapping[str, int],
+    started: Iterable[Mapping[str, int]],
+    tail: Iterable[PutOut],
 ) -> dict[str, int]:
     """Return the offset to start from for each input partition.
 

@@ -112,7 +112,9 @@ class Streams:
         ends: dict[str, int] = {}
         for topic, partition in self._all(topics):
             try:
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=SECONDS)
+                low, high = self._consumer.get_watermark_offsets(
+                    TopicPartition(topic, partition), timeout=SECONDS
+                )
             except KafkaException as error:
                 message = f"Kafka at {self._bootstrap} does not answer: {error.args[0].str()}"
                 raise StreamError(message) from error
@@ -122,12 +124,18 @@ class Streams:
     def at(self, topics: Sequence[str], at: int, ends: dict[str, int]) -> dict[str, int]:
         """Return the first offsets that were put since `at` (epoch ms); the `ends`, where there is none."""
         asked = [TopicPartition(topic, partition, at) for topic, partition in self._all(topics)]
-        found = {name(item.topic, item.partition): item.offset for item in self._consumer.offsets_for_times(asked, timeout=SECONDS)}
+        found = {
+            name(item.topic, item.partition): item.offset
+            for item in self._consumer.offsets_for_times(asked, timeout=SECONDS)
+        }
         return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
 
     def stamps(self, places: dict[str, int]) -> dict[str, int]:
         """Return when the record at each of these places was put there (epoch ms); where it is gone, the next one that is left."""
-        return {name(str(each.topic()), each.partition() or 0): each.timestamp()[1] for each in self._first(places, 1)}
+        return {
+            name(str(each.topic()), each.partition() or 0): each.timestamp()[1]
+            for each in self._first(places, 1)
+        }
 
     def keys(self, places: dict[str, int], count: int) -> dict[str, list[bytes | None]]:
         """Return the keys of about so many records of each partition, from these places on."""
@@ -177,7 +185,10 @@ class Streams:
 
     def last(self, topics: Sequence[str], ends: dict[str, int], before: int = 1) -> list[Seen]:
         """Return the last records (`before` of each partition) of these streams."""
-        starts = {(topic, partition): max(0, ends[name(topic, partition)] - before) for topic, partition in self._all(topics)}
+        starts = {
+            (topic, partition): max(0, ends[name(topic, partition)] - before)
+            for topic, partition in self._all(topics)
+        }
         return list(self.read(starts, ends))
 
     def since(self, topics: Sequence[str], ends: dict[str, int], at: int) -> Iterator[Seen]:
@@ -214,7 +225,9 @@ class Streams:
         left = {key for key, offset in starts.items() if offset < ends[name(*key)]}
         if not left:
             return
-        self._consumer.assign([TopicPartition(topic, partition, starts[topic, partition]) for topic, partition in left])
+        self._consumer.assign(
+            [TopicPartition(topic, partition, starts[topic, partition]) for topic, partition in left]
+        )
         deadline = time.monotonic() + SECONDS
         while left:
             messages = self._consumer.consume(1000, timeout=0.2)
@@ -225,7 +238,9 @@ class Streams:
                 raise StreamError(message)
             for message in messages:
                 key = (message.topic(), message.partition())
-                if self._is_end(message) or (message.error() is None and message.offset() >= ends[name(*key)] - 1):
+                if self._is_end(message) or (
+                    message.error() is None and message.offset() >= ends[name(*key)] - 1
+                ):
                     left.discard(key)
                 if message.error() is None and starts[key] <= message.offset() < ends[name(*key)]:
                     yield message
@@ -257,12 +272,16 @@ def origin(message: Message, inputs: Sequence[str], *, outside: bool) -> str:
     if outside:
         return origins.first(inputs, stream, partition, offset)
     header = next((value for key, value in message.headers() or () if key == "origin"), None)
-    return origins.later(inputs, stream, f"{partition}:{offset}" if header is None else header.decode(errors="replace"))
+    return origins.later(
+        inputs, stream, f"{partition}:{offset}" if header is None else header.decode(errors="replace")
+    )
 
 
 def parse(message: Message) -> Seen | None:
     """Read the lineage of an output record; None for any other."""
-    headers = {key: value.decode(errors="replace") for key, value in message.headers() or () if value is not None}
+    headers = {
+        key: value.decode(errors="replace") for key, value in message.headers() or () if value is not None
+    }
     source, by = headers.get("from"), headers.get("by")
     if source is None or by is None:
         return None

@@ -32,13 +32,18 @@ EVERY_SECONDS = 5.0
 
 def changed(known: Mapping[str, Collection[str]], now: Mapping[str, str]) -> list[str]:
     """Return the streams whose id is none of those that are known of them; a stream of which no id is known has not changed. Pure."""
-    return sorted(stream for stream, identity in now.items() if known.get(stream) and identity not in known[stream])
+    return sorted(
+        stream for stream, identity in now.items() if known.get(stream) and identity not in known[stream]
+    )
 
 
 def refuse_changed(known: Mapping[str, Collection[str]], now: Mapping[str, str], way_out: str) -> None:
     """Refuse to read a stream from positions of another one. Pure."""
     if streams := changed(known, now):
-        ids = "; ".join(f"{each} has the id {now[each]}, and {' or '.join(sorted(known[each]))} was read" for each in streams)
+        ids = "; ".join(
+            f"{each} has the id {now[each]}, and {' or '.join(sorted(known[each]))} was read"
+            for each in streams
+        )
         message = (
             f"{', '.join(streams)}: the stream was deleted and made anew, or is another cluster's ({ids}); the tier has stopped, for "
             f"the old offsets mean other records now; {way_out}"
@@ -48,7 +53,9 @@ def refuse_changed(known: Mapping[str, Collection[str]], now: Mapping[str, str],
 
 def of_positions(positions: Mapping[str, int], streams: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the ids of the streams that have a position; those of others are of no account. Pure."""
-    return {stream: [streams[stream]] for stream in {split(place)[0] for place in positions} if stream in streams}
+    return {
+        stream: [streams[stream]] for stream in {split(place)[0] for place in positions} if stream in streams
+    }
 
 
 class Identities:
@@ -113,7 +120,12 @@ class Identities:
         )
         found: dict[str, int] = {}
         try:
-            consumer.assign([TopicPartition(*split(place), offset, leader_epoch=epochs[place]) for place, offset in positions.items()])
+            consumer.assign(
+                [
+                    TopicPartition(*split(place), offset, leader_epoch=epochs[place])
+                    for place, offset in positions.items()
+                ]
+            )
             deadline = time.monotonic() + SECONDS
             while left := positions.keys() - found.keys():
                 message = consumer.poll(0.2)
@@ -124,14 +136,18 @@ class Identities:
                     continue
                 error = message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 — its only name
-                    text = f"Kafka at {self._bootstrap} does not tell whether logs were cut back: {error.str()}"
+                    text = (
+                        f"Kafka at {self._bootstrap} does not tell whether logs were cut back: {error.str()}"
+                    )
                     raise StreamError(text)
                 found.setdefault(name(str(message.topic()), message.partition() or 0), message.offset() or 0)
         finally:
             consumer.close()
         return found
 
-    def cut(self, positions: Mapping[str, int], known: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    def cut(
+        self, positions: Mapping[str, int], known: Mapping[str, int], now: Mapping[str, int]
+    ) -> dict[str, int]:
         """Return which partitions were cut back below these positions since the epochs that are known, and where; now there are others."""
         kept = {place: epoch for place, epoch in known.items() if place in positions}
         refuse_old(kept, now)
@@ -202,7 +218,9 @@ class Watch:
         """Return it when an answer has come since the last call; else None. Where Kafka does not answer, it is asked again."""
         if self._identities is None:
             return None
-        if self._asked is not None and all(future.done() for asked in self._asked for future in asked.values()):
+        if self._asked is not None and all(
+            future.done() for asked in self._asked for future in asked.values()
+        ):
             asked, self._asked = self._asked, None
             try:
                 return self._answer(asked, self._identities)
@@ -213,15 +231,21 @@ class Watch:
             self._asked = self._ask(self._identities)
         return None
 
-    def cut(self, positions: Mapping[str, int], known: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    def cut(
+        self, positions: Mapping[str, int], known: Mapping[str, int], now: Mapping[str, int]
+    ) -> dict[str, int]:
         """Return which partitions were cut back below these positions, and where; StreamError where Kafka does not answer."""
         return {} if self._identities is None else self._identities.cut(positions, known, now)
 
     def _ask(self, identities: Identities) -> "tuple[Mapping[str, Future[Any]], Mapping[str, Future[Any]]]":
-        return identities.ask(sorted({split(place)[0] for place in self._places})), identities.ask_ends(self._places)
+        return identities.ask(sorted({split(place)[0] for place in self._places})), identities.ask_ends(
+            self._places
+        )
 
     @staticmethod
-    def _answer(asked: "tuple[Mapping[str, Future[Any]], Mapping[str, Future[Any]]]", identities: Identities) -> Logs:
+    def _answer(
+        asked: "tuple[Mapping[str, Future[Any]], Mapping[str, Future[Any]]]", identities: Identities
+    ) -> Logs:
         topics, ends = asked
         return Logs(identities.answer(topics), epochs_of(identities.ends(ends)))
 
@@ -266,7 +290,9 @@ class SameStreams:
         self._before = {place: known[place] for place in again}
         self._leaders, self._again = dict(now.epochs), dict(again)
         logs = self.logs.on(now)
-        self.logs = Logs(logs.streams, {place: epoch for place, epoch in logs.epochs.items() if place not in again})
+        self.logs = Logs(
+            logs.streams, {place: epoch for place, epoch in logs.epochs.items() if place not in again}
+        )
 
     def passed(self, positions: Mapping[str, int]) -> None:
         """Take note of up to where a run has put out all."""
@@ -310,5 +336,8 @@ class SameStreams:
                 known.setdefault(stream, set()).add(identity)
         refuse_changed(known, now, self._way_out)
         if new := {stream: identity for stream, identity in now.items() if stream not in known}:
-            log.info("the ids of its inputs were not known; its positions are taken for theirs from now on", streams=new)
+            log.info(
+                "the ids of its inputs were not known; its positions are taken for theirs from now on",
+                streams=new,
+            )
         self.logs = self.logs.on(Logs(now))

@@ -3,7 +3,15 @@
 from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from sluice.api.declarations import Pipeline
 from sluice.kafka.durability import IN_SYNC, UNCLEAN, WeakStreamError, check, refusal, too_few_brokers
@@ -32,7 +40,11 @@ SETTINGS: dict[Purpose, dict[str, str]] = {
     )
 } | {
     # the last value for each tier is kept; short segments, so that a driver reads little as it begins
-    Purpose.CONTROL: {"cleanup.policy": "compact", "segment.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
+    Purpose.CONTROL: {
+        "cleanup.policy": "compact",
+        "segment.ms": "3600000",
+        "message.timestamp.type": "LogAppendTime",
+    }
 }
 
 
@@ -43,9 +55,14 @@ class TopicError(Exception):
 def purposes(pipeline: Pipeline) -> dict[str, Purpose]:
     """Return every stream in Kafka, by what it is for."""
     sources = {stream.name for stream in pipeline.sources}
-    found = {stream.name: Purpose.ARRIVALS if stream.name in sources else Purpose.BETWEEN for stream in pipeline.streams}
+    found = {
+        stream.name: Purpose.ARRIVALS if stream.name in sources else Purpose.BETWEEN
+        for stream in pipeline.streams
+    }
     found |= {stream.quarantine: Purpose.QUARANTINE for stream in pipeline.streams}
-    found |= {name + WARM_UP: Purpose.WARM_UP for name, purpose in found.items() if purpose is not Purpose.ARRIVALS}
+    found |= {
+        name + WARM_UP: Purpose.WARM_UP for name, purpose in found.items() if purpose is not Purpose.ARRIVALS
+    }
     return found | {CONTROL_TOPIC: Purpose.CONTROL}
 
 
@@ -65,7 +82,10 @@ def create(kafka: str, pipeline: Pipeline, partitions: int, durability: Durabili
         streams, kept = wanted(pipeline), {IN_SYNC: str(durability.in_sync), UNCLEAN: "false"}
         topics = [
             NewTopic(
-                name, 1 if name == CONTROL_TOPIC else partitions, replication_factor=durability.replication, config=streams[name] | kept
+                name,
+                1 if name == CONTROL_TOPIC else partitions,
+                replication_factor=durability.replication,
+                config=streams[name] | kept,
             )
             for name in _missing(admin, streams, durability)
         ]
@@ -107,11 +127,15 @@ def stamp(kafka: str, pipeline: Pipeline) -> str | None:
     admin = AdminClient({**brokers(kafka).client, "log_level": 2})
     written = [name for name, purpose in purposes(pipeline).items() if purpose is not Purpose.ARRIVALS]
     try:
-        configs = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in written], request_timeout=SECONDS)
+        configs = admin.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, name) for name in written], request_timeout=SECONDS
+        )
         others = [each.name for each, config in configs.items() if config.result()[STAMP].value != BY_BROKER]
         wanted = [ConfigEntry(STAMP, BY_BROKER, incremental_operation=AlterConfigOpType.SET)]
         changes = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=wanted) for name in others]
-        for changed in admin.incremental_alter_configs(changes, request_timeout=SECONDS).values() if changes else ():
+        for changed in (
+            admin.incremental_alter_configs(changes, request_timeout=SECONDS).values() if changes else ()
+        ):
             changed.result()
     except KafkaException as error:
         return (

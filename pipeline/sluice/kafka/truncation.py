@@ -21,7 +21,9 @@ class ReadAgainError(Exception):
 
     def __init__(self, places: Sequence[str]) -> None:
         """Say of which partitions."""
-        super().__init__(f"leaders were elected of {', '.join(places)}: what was read and is not written is read again")
+        super().__init__(
+            f"leaders were elected of {', '.join(places)}: what was read and is not written is read again"
+        )
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,18 @@ class Confirmed:
         return confirmed
 
 
-def cut(positions: Mapping[str, int], known: Mapping[str, int], now: Mapping[str, int], resumed: Resumed) -> dict[str, int]:
+def cut(
+    positions: Mapping[str, int], known: Mapping[str, int], now: Mapping[str, int], resumed: Resumed
+) -> dict[str, int]:
     """Return the partitions whose log of the known epoch ends before the position, and where.
 
     Kafka is asked only of those whose leader was elected since; of one without a known epoch nobody can tell.
     """
-    asked = {place: position for place, position in positions.items() if place in known and now.get(place) != known[place]}
+    asked = {
+        place: position
+        for place, position in positions.items()
+        if place in known and now.get(place) != known[place]
+    }
     if not asked:
         return {}
     found = resumed(asked, {place: known[place] for place in asked})
@@ -76,14 +84,19 @@ def cut(positions: Mapping[str, int], known: Mapping[str, int], now: Mapping[str
 
 def cut_error(positions: Mapping[str, int], found: Mapping[str, int], way_out: str) -> GoneError:
     """Say which partitions were cut back, and how to go on."""
-    where = "; ".join(f"{place} was cut back to offset {at}, and was read up to {positions[place]}" for place, at in sorted(found.items()))
+    where = "; ".join(
+        f"{place} was cut back to offset {at}, and was read up to {positions[place]}"
+        for place, at in sorted(found.items())
+    )
     return GoneError(
         f"{where}: a broker lost records that it had acknowledged (its disk, its power, or an unclean election), and other records "
         f"have their offsets now; the tier has stopped; {way_out}"
     )
 
 
-def is_same(made: Mapping[int, Iterable[tuple[int | None, str]]], there: Iterable[tuple[int, int, str]]) -> bool:
+def is_same(
+    made: Mapping[int, Iterable[tuple[int | None, str]]], there: Iterable[tuple[int, int, str]]
+) -> bool:
     """Tell whether each record that was put out was made of the record that is at its offset now.
 
     `made` has, by offset, when each such record arrived in the pipeline and how it is called; `there` yields offset, arrival and name of

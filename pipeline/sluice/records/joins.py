@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 How = Literal["inner", "left", "right"]
 
 
-def joined(left: "DataFrame", right: "DataFrame", on: "Column", *, within: tuple[int, int], how: How) -> "DataFrame":
+def joined(
+    left: "DataFrame", right: "DataFrame", on: "Column", *, within: tuple[int, int], how: How
+) -> "DataFrame":
     """Join two inputs where `on` holds and the right record happened so many seconds after the left one: from `within[0]` to `within[1]`.
 
     Returns the columns of both, and `unmatched`, which the transform has to keep: true for a record that the join leaves out.

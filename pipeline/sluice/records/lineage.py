@@ -63,11 +63,15 @@ def taken_up(records: "DataFrame", tier: Tier) -> "DataFrame":
     The name is a part of the way: whatever is taken up before or after it, it is the only one there, however often it is taken up.
     """
     again = F.concat(F.lit(f"/{AGAIN}:"), header("origin"))
-    path = F.when(F.endswith(header("path"), again), header("path")).otherwise(F.concat(header("path"), again))
+    path = F.when(F.endswith(header("path"), again), header("path")).otherwise(
+        F.concat(header("path"), again)
+    )
     stream, partition = (F.regexp_extract(header("from"), r"^(.*)/(\d+):\d+$", group) for group in (1, 2))
     parts = {"stream": stream, "partition": partition.cast("int")}
     now = F.unix_millis(F.current_timestamp()).cast("string")
-    return _read(records, tier, {"origin": header("origin"), "path": path, "from": header("from"), "t0": now, **parts})
+    return _read(
+        records, tier, {"origin": header("origin"), "path": path, "from": header("from"), "t0": now, **parts}
+    )
 
 
 def set_aside_by(tier: Tier) -> "Column":
@@ -88,7 +92,9 @@ def _read(records: "DataFrame", tier: Tier, named: "dict[str, Column]") -> "Data
     return records.select(parsed, lineage).select("record.*", COLUMN)
 
 
-def transformed(records: "DataFrame", tier: Tier, read: "Callable[[DataFrame, Tier], DataFrame]" = incoming) -> "DataFrame":
+def transformed(
+    records: "DataFrame", tier: Tier, read: "Callable[[DataFrame, Tier], DataFrame]" = incoming
+) -> "DataFrame":
     """Run the tier's transform on what was `read`, and check what it returns."""
     made = tier.transform(read(records, tier))
     if not hasattr(made, "columns"):
@@ -100,9 +106,7 @@ def transformed(records: "DataFrame", tier: Tier, read: "Callable[[DataFrame, Ti
     for stream in tier.outputs:
         if missing := set(grouping.columns(stream.grouping)) - set(made.columns):
             names = ", ".join(business(made, tier))
-            message = (
-                f'tier "{tier.name}": the grouping of "{stream.name}" names {", ".join(sorted(missing))}, its transform returns {names}'
-            )
+            message = f'tier "{tier.name}": the grouping of "{stream.name}" names {", ".join(sorted(missing))}, its transform returns {names}'
             raise DeclarationError(message)
     if len(tier.outputs) > 1 and TO not in made.columns:
         names = ", ".join(stream.name for stream in tier.outputs)
@@ -132,17 +136,43 @@ def _unfit(made: "DataFrame", tier: Tier) -> "Column":
     """Say why a row cannot be written: the transform's own reason, or that it would stop the whole batch on its way to PostgreSQL."""
     assert tier.sink is not None  # noqa: S101 — who collects writes into one
     keys = tier.sink.keys
-    nul, length = F.char(F.lit(0)), F.octet_length(F.concat_ws("", *(F.col(name).cast("string") for name in keys)))
+    nul, length = (
+        F.char(F.lit(0)),
+        F.octet_length(F.concat_ws("", *(F.col(name).cast("string") for name in keys))),
+    )
     kinds = made.select(*business(made, tier)).dtypes
     texts = [name for name, kind in kinds if kind.startswith("string")]
     times = [name for name, kind in kinds if kind == "date" or kind.startswith("timestamp")]
     found = [
         *([F.col(REASON)] if REASON in made.columns else []),
-        *(F.when(F.col(name).contains(nul), F.lit(f"{name} has a character NUL, which no text in PostgreSQL may have")) for name in texts),
+        *(
+            F.when(
+                F.col(name).contains(nul),
+                F.lit(f"{name} has a character NUL, which no text in PostgreSQL may have"),
+            )
+            for name in texts
+        ),
         *(F.when(~F.is_valid_utf8(name), F.lit(f"{name} is no text: it is not UTF-8")) for name in texts),
-        *(F.when(~F.year(name).between(1, 9999), F.lit(f"{name} is before the year 1 or after 9999")) for name in times),
-        *(F.when(F.col(name).isNull(), F.lit(f"{name} is null, and rows of {tier.sink.name} are found by it")) for name in keys),
-        *([F.when(length > KEY_BYTES, F.lit(f"{', '.join(keys)}: too long, at most {KEY_BYTES} bytes may be a key"))] if keys else []),
+        *(
+            F.when(~F.year(name).between(1, 9999), F.lit(f"{name} is before the year 1 or after 9999"))
+            for name in times
+        ),
+        *(
+            F.when(
+                F.col(name).isNull(), F.lit(f"{name} is null, and rows of {tier.sink.name} are found by it")
+            )
+            for name in keys
+        ),
+        *(
+            [
+                F.when(
+                    length > KEY_BYTES,
+                    F.lit(f"{', '.join(keys)}: too long, at most {KEY_BYTES} bytes may be a key"),
+                )
+            ]
+            if keys
+            else []
+        ),
     ]
     return F.coalesce(*found) if found else F.lit(None).cast("string")
 

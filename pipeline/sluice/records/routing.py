@@ -14,11 +14,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 COPY = "_copy"
-WHOLE = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"}
+WHOLE = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
 """Times to the microsecond, as they are: Spark would cut them to milliseconds."""
 
 
-def outgoing(made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int], *, suffix: str = "") -> "DataFrame":
+def outgoing(
+    made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int], *, suffix: str = ""
+) -> "DataFrame":
     """Turn what the transform returned into what Kafka's sink takes: topic, key, value, partition, headers.
 
     `suffix` follows the names of the streams. It changes no code that Spark generates, so what a warm-up compiled serves the real run.
@@ -40,9 +45,13 @@ def outgoing(made: "DataFrame", tier: Tier, by: str, partitions: dict[str, int],
         _entry("t0", came["t0"]),
     ]
     return made.select(
-        F.when(bad, quarantine).otherwise(_chosen(tier, lambda stream: F.lit(stream.name + suffix))).alias("topic"),
+        F.when(bad, quarantine)
+        .otherwise(_chosen(tier, lambda stream: F.lit(stream.name + suffix)))
+        .alias("topic"),
         F.when(bad, came["key"]).otherwise(_chosen(tier, _key)).alias("key"),
-        F.when(bad, came["value"]).otherwise(F.to_json(F.struct(*columns), WHOLE).cast("binary")).alias("value"),
+        F.when(bad, came["value"])
+        .otherwise(F.to_json(F.struct(*columns), WHOLE).cast("binary"))
+        .alias("value"),
         F.when(bad, F.pmod(came["partition"], F.lit(count)))
         .otherwise(_chosen(tier, lambda stream: _partition(stream, origin(made), partitions[stream.name])))
         .cast("int")
@@ -67,7 +76,11 @@ def _at(place: "Column", positions: Mapping[str, int]) -> "Column":
 def _chosen(tier: Tier, of: "Callable[[Stream], Column]") -> "Column":
     """Say it of the stream that a record goes to."""
     first, *others = tier.outputs
-    return reduce(lambda chosen, stream: F.when(F.col(TO) == stream.name, of(stream)).otherwise(chosen), others, of(first))
+    return reduce(
+        lambda chosen, stream: F.when(F.col(TO) == stream.name, of(stream)).otherwise(chosen),
+        others,
+        of(first),
+    )
 
 
 def _reason(made: "DataFrame", tier: Tier, partitions: dict[str, int]) -> "Column":
@@ -75,13 +88,18 @@ def _reason(made: "DataFrame", tier: Tier, partitions: dict[str, int]) -> "Colum
     found = [F.col(REASON)] if REASON in made.columns else []
     if len(tier.outputs) > 1:
         names = [stream.name for stream in tier.outputs]
-        known = F.coalesce(F.col(TO).isin(names), F.lit(False))  # noqa: FBT003 — Spark has no keyword
-        found.append(F.when(~known, F.concat(F.lit("it goes to no output of the tier: "), F.coalesce(F.col(TO), F.lit("null")))))
+        known = F.coalesce(F.col(TO).isin(names), F.lit(False))
+        found.append(
+            F.when(
+                ~known,
+                F.concat(F.lit("it goes to no output of the tier: "), F.coalesce(F.col(TO), F.lit("null"))),
+            )
+        )
     for stream in tier.outputs:
-        here = F.col(TO) == stream.name if len(tier.outputs) > 1 else F.lit(True)  # noqa: FBT003
+        here = F.col(TO) == stream.name if len(tier.outputs) > 1 else F.lit(True)
         if isinstance(stream.grouping, grouping.Direct):
             count, where = partitions[stream.name], F.col(stream.grouping.column)
-            there = F.coalesce(where.between(0, count - 1), F.lit(False))  # noqa: FBT003
+            there = F.coalesce(where.between(0, count - 1), F.lit(False))
             said = F.concat(
                 F.lit(f"{stream.name} has {count} partitions, from 0 on, and it should go to "),
                 F.coalesce(where.cast("string"), F.lit("null")),
@@ -90,7 +108,12 @@ def _reason(made: "DataFrame", tier: Tier, partitions: dict[str, int]) -> "Colum
         if stream.rounds:
             over = rounds(F.col(COLUMN)["path"], stream) >= stream.rounds
             found.append(
-                F.when(here & over, F.lit(f"it has come back on {stream.name} {stream.rounds} times, which is as often as it may"))
+                F.when(
+                    here & over,
+                    F.lit(
+                        f"it has come back on {stream.name} {stream.rounds} times, which is as often as it may"
+                    ),
+                )
             )
     return F.coalesce(*found) if found else F.lit(None).cast("string")
 

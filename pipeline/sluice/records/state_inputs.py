@@ -33,7 +33,9 @@ def absorbed(records: "list[DataFrame]", tier: Tier) -> "DataFrame":
     """Run the transform of a tier with state on what Kafka gives of each input, and check what it returns."""
     assert tier.state is not None  # noqa: S101 — who calls has asked
     assert tier.sink is not None  # noqa: S101
-    made = tier.transform(*(_given(each, stream, tier, tier.state) for each, stream in zip(records, tier.inputs, strict=True)))
+    made = tier.transform(
+        *(_given(each, stream, tier, tier.state) for each, stream in zip(records, tier.inputs, strict=True))
+    )
     if not hasattr(made, "columns"):
         message = f'tier "{tier.name}": its transform returned {type(made).__name__}; return a DataFrame'
         raise DeclarationError(message)
@@ -52,10 +54,17 @@ def _given(records: "DataFrame", stream: Stream, tier: Tier, state: State) -> "D
     came = F.col(COLUMN)["t0"].cast("bigint")
     # no later than the arrival, or one sender's clock would make everybody else late; what is no time at all must not stop the tier
     said = F.least(F.col(state.time).try_cast("bigint"), came) if state.time is not None else came
-    arrived, happened = F.timestamp_millis(came), F.timestamp_millis(F.when(said < 0, F.lit(0)).otherwise(said))
+    arrived, happened = (
+        F.timestamp_millis(came),
+        F.timestamp_millis(F.when(said < 0, F.lit(0)).otherwise(said)),
+    )
     timed = rows.withColumn(TIME, happened).withColumn(NAME, F.col(COLUMN)["origin"])
     fresh = timed.where(F.col(TIME) >= arrived - F.make_dt_interval(secs=F.lit(state.lateness))).drop(COLUMN)
-    return fresh.withWatermark(TIME, f"{state.lateness + APART} seconds").dropDuplicatesWithinWatermark([NAME]).drop(NAME)
+    return (
+        fresh.withWatermark(TIME, f"{state.lateness + APART} seconds")
+        .dropDuplicatesWithinWatermark([NAME])
+        .drop(NAME)
+    )
 
 
 def output_mode(made: "DataFrame") -> str:
@@ -66,7 +75,11 @@ def output_mode(made: "DataFrame") -> str:
 def joins(plan: Any) -> list[Any]:
     """Return the joins of streams in an analysed plan."""
     children = _children(plan)
-    mine = [plan] if plan.getClass().getSimpleName() == "Join" and all(child.isStreaming() for child in children) else []
+    mine = (
+        [plan]
+        if plan.getClass().getSimpleName() == "Join" and all(child.isStreaming() for child in children)
+        else []
+    )
     return [*mine, *(each for child in children for each in joins(child))]
 
 
@@ -85,7 +98,9 @@ def hold_watermark(query: "StreamingQuery", watermark: "Watermark", waiting: "It
     execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001 — likewise; Spark reads these figures once the batch is written
     kept = [each.eventTimeStats() for each in _named(execution.executedPlan(), TIMES)]
     times = [each.value().max() if each.value().count() else None for each in kept]
-    for each, newest in zip(kept, watermark.after(times, waiting, execution.offsetSeqMetadata().batchWatermarkMs()), strict=True):
+    for each, newest in zip(
+        kept, watermark.after(times, waiting, execution.offsetSeqMetadata().batchWatermarkMs()), strict=True
+    ):
         each.reset()
         if newest is not None:
             each.value().add(newest)

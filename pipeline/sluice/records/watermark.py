@@ -14,7 +14,9 @@ class Watermark:
         """Begin with a run that has read nothing."""
         self._newest: dict[int, int] = {}
 
-    def after(self, times: Sequence[int | None], waiting: Iterable[int] | None, watermark: int) -> list[int | None]:
+    def after(
+        self, times: Sequence[int | None], waiting: Iterable[int] | None, watermark: int
+    ) -> list[int | None]:
         """Return the newest time that Spark may count for each input; None holds the watermark where it is.
 
         `times` are the newest of this batch by input, None where it had no record. `waiting` is when the next records of all partitions

@@ -44,14 +44,26 @@ STOPPED = 130
 
 def main(arguments: list[str] | None = None) -> int:
     """Replay."""
-    parser = argparse.ArgumentParser(prog="python -m sluice.replay", description="Take records through a tier again.")
+    parser = argparse.ArgumentParser(
+        prog="python -m sluice.replay", description="Take records through a tier again."
+    )
     parser.add_argument("tier", nargs="?", help="the tier that takes them")
-    parser.add_argument("--quarantine", action="store_true", help="the records that it has set aside, instead of those of its inputs")
-    parser.add_argument("--from", dest="begin", help="a time, or a place ([stream/]partition:offset); all that there is, if not given")
+    parser.add_argument(
+        "--quarantine",
+        action="store_true",
+        help="the records that it has set aside, instead of those of its inputs",
+    )
+    parser.add_argument(
+        "--from",
+        dest="begin",
+        help="a time, or a place ([stream/]partition:offset); all that there is, if not given",
+    )
     parser.add_argument("--to", dest="end", help="likewise; up to now, if not given")
     parser.add_argument("--rate", type=float, help=f"the most records per second; {RATE:g} if not given")
     parser.add_argument("--resume", type=int, help="go on with the replay of this number")
-    parser.add_argument("--cancel", type=int, help="end the replay of this number for good, wherever it goes on")
+    parser.add_argument(
+        "--cancel", type=int, help="end the replay of this number for good, wherever it goes on"
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would be taken")
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
     chosen = parser.parse_args(arguments)
@@ -66,7 +78,13 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda *_: stop.set())
     try:
         return _cancel(chosen) if chosen.cancel is not None else _replay(chosen, stop)
-    except (ReplayError, endpoints.EndpointsError, site_file.SiteError, declarations.DeclarationError, releases.ChangedError) as error:
+    except (
+        ReplayError,
+        endpoints.EndpointsError,
+        site_file.SiteError,
+        declarations.DeclarationError,
+        releases.ChangedError,
+    ) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG
     except (BrokenOffError, FileNotFoundError) as error:
@@ -86,13 +104,19 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     tier = pipeline.tier(name)
     refuse(pipeline, tier, quarantine=chosen.quarantine if known is None else known.quarantined)
     kafka = where.kafka_as(User.OPERATOR)
-    replay = _planned(chosen, book, Streams(kafka), tier) if known is None else replace(known, rate=chosen.rate or known.rate)
+    replay = (
+        _planned(chosen, book, Streams(kafka), tier)
+        if known is None
+        else replace(known, rate=chosen.rate or known.rate)
+    )
     if chosen.dry_run or not replay.left:
         return _say(chosen, book, pipeline, replay, 0.0)
     _tell(where, f"replay {_what(replay)}")
     replay = book.take(book.add(replay) if known is None else replay)
     if not chosen.json:
-        sys.stderr.write(f"Replay {replay.number}: {_what(replay)}, with the code of {release or 'the checkout'}.\n")
+        sys.stderr.write(
+            f"Replay {replay.number}: {_what(replay)}, with the code of {release or 'the checkout'}.\n"
+        )
     from sluice.replay.player import Player  # noqa: PLC0415 — Spark takes a second, which is lost on what is refused
 
     begun, player = time.monotonic(), Player(where, kafka, pipeline, tier, book, replay, _ways(where, name))
@@ -109,7 +133,9 @@ def _cancel(chosen: argparse.Namespace) -> int:
     if chosen.json:
         sys.stdout.write(f"{json.dumps({'number': replay.number, 'left': replay.left})}\n")
     else:
-        sys.stdout.write(f"Replay {replay.number} of {replay.tier} is over, with {replay.left} records of {replay.source} not taken.\n")
+        sys.stdout.write(
+            f"Replay {replay.number} of {replay.tier} is over, with {replay.left} records of {replay.source} not taken.\n"
+        )
     return 0
 
 
@@ -160,7 +186,9 @@ def _behind(book: Book, tier: Tier, begins: dict[str, int], ends: dict[str, int]
         raise ReplayError(message)
     known = {place: max(begins[place], min(end, through.get(place, 0))) for place, end in ends.items()}
     if waits := sum(ends.values()) - sum(known.values()):
-        sys.stderr.write(f"{waits} more records are left out: they are not known to have gone through {tier.name} yet.\n")
+        sys.stderr.write(
+            f"{waits} more records are left out: they are not known to have gone through {tier.name} yet.\n"
+        )
     return known
 
 
@@ -173,26 +201,48 @@ def _say(chosen: argparse.Namespace, book: Book, pipeline: Pipeline, replay: Rep
     counts = book.counts(replay)
     further = book.dropped(_further(pipeline, replay.tier), replay)
     if chosen.json:
-        said = {"number": replay.number, "tier": replay.tier, "source": replay.source, "left": replay.left, "put": counts.rows_out}
-        more = {"filtered": counts.filtered, "quarantined": counts.quarantined, "dropped": counts.replays, "dropped_further_on": further}
+        said = {
+            "number": replay.number,
+            "tier": replay.tier,
+            "source": replay.source,
+            "left": replay.left,
+            "put": counts.rows_out,
+        }
+        more = {
+            "filtered": counts.filtered,
+            "quarantined": counts.quarantined,
+            "dropped": counts.replays,
+            "dropped_further_on": further,
+        }
         sys.stdout.write(f"{json.dumps({**said, **more, 'seconds': round(seconds, 1)})}\n")
     elif chosen.dry_run and replay.left:
         sys.stdout.write(f"Would take {_what(replay)}.\n")
     elif not replay.number:
         sys.stdout.write(f"Nothing of {replay.source} is left to be taken.\n")
     else:
-        done = [f"put {counts.rows_out}"] + [f"dropped {counts.replays} that were there"] * bool(counts.replays)
+        done = [f"put {counts.rows_out}"] + [f"dropped {counts.replays} that were there"] * bool(
+            counts.replays
+        )
         done += [f"left {counts.quarantined} in quarantine"] * bool(counts.quarantined)
         done += [f"{tier} has dropped {dropped} since it began" for tier, dropped in further.items()]
-        then = f"; {replay.left} left: go on with `sluice replay --resume {replay.number}`" if replay.left else ""
-        sys.stdout.write(f"Replay {replay.number} of {replay.tier}: {', '.join(done)}; {seconds:.0f} s{then}.\n")
+        then = (
+            f"; {replay.left} left: go on with `sluice replay --resume {replay.number}`"
+            if replay.left
+            else ""
+        )
+        sys.stdout.write(
+            f"Replay {replay.number} of {replay.tier}: {', '.join(done)}; {seconds:.0f} s{then}.\n"
+        )
     return STOPPED if replay.left and not chosen.dry_run else 0
 
 
 def _further(pipeline: Pipeline, tier: str) -> list[str]:
     """Name the tiers with a sink that get what this one puts into its streams."""
     streams, found = {stream.name for stream in pipeline.tier(tier).outputs}, set[str]()
-    while more := {each.name for each in pipeline.tiers if streams & {stream.name for stream in each.inputs}} - found:
+    while (
+        more := {each.name for each in pipeline.tiers if streams & {stream.name for stream in each.inputs}}
+        - found
+    ):
         found |= more
         streams |= {stream.name for each in pipeline.tiers if each.name in more for stream in each.outputs}
     return sorted(each.name for each in pipeline.tiers if each.name in found and each.sink is not None)

@@ -71,7 +71,11 @@ class Replay:
     @property
     def open(self) -> dict[str, int]:
         """The partitions that are not done, and where to go on."""
-        return {partition: self.done[partition] for partition, end in self.ends.items() if self.done[partition] < end}
+        return {
+            partition: self.done[partition]
+            for partition, end in self.ends.items()
+            if self.done[partition] < end
+        }
 
     def at(self, done: dict[str, int]) -> "Replay":
         """Return it further on."""
@@ -85,15 +89,24 @@ class Replay:
 
 def gone(replay: Replay, oldest: dict[str, int]) -> str | None:
     """Say which records that it has still to take its streams, which begin at `oldest`, hold no more; None where they hold all. Pure."""
-    lost = {place: (offset, min(oldest[place], replay.ends[place])) for place, offset in replay.open.items() if offset < oldest[place]}
+    lost = {
+        place: (offset, min(oldest[place], replay.ends[place]))
+        for place, offset in replay.open.items()
+        if offset < oldest[place]
+    }
     if not lost:
         return None
     places = ", ".join(f"{place} from {first} up to {last}" for place, (first, last) in sorted(lost.items()))
-    number, way = replay.number, f"`sluice replay --cancel {replay.number}`, and begin a new one for what is left"
+    number, way = (
+        replay.number,
+        f"`sluice replay --cancel {replay.number}`, and begin a new one for what is left",
+    )
     return f"records that replay {number} has still to take are gone, for Kafka keeps no stream for ever: {places}; end it with {way}"
 
 
-def beyond(begins: dict[str, int], earlier: Iterable[tuple[dict[str, int], dict[str, int]]]) -> dict[str, int]:
+def beyond(
+    begins: dict[str, int], earlier: Iterable[tuple[dict[str, int], dict[str, int]]]
+) -> dict[str, int]:
     """Return the begins moved past what was done already, from begin to end, without a hole."""
     spans = sorted((first, done[place], place) for start, done in earlier for place, first in start.items())
     moved = dict(begins)
@@ -106,7 +119,9 @@ def beyond(begins: dict[str, int], earlier: Iterable[tuple[dict[str, int], dict[
 def _refuse_another(replay: Replay, rows: int) -> None:
     """Refuse to go on where this is the replay's incarnation no more."""
     if not rows:
-        message = f"replay {replay.number} was cancelled, or another process goes on with it; this one has stopped"
+        message = (
+            f"replay {replay.number} was cancelled, or another process goes on with it; this one has stopped"
+        )
         raise ReplayError(message)
 
 
@@ -121,17 +136,27 @@ class Book:
         """Give a new replay its number."""
         row = self._connection.execute(
             "INSERT INTO replays (tier, source, rate, begins, done, ends) VALUES (%s, %s, %s, %s, %s, %s) RETURNING number",
-            (replay.tier, replay.source, replay.rate, json.dumps(replay.begins), json.dumps(replay.done), json.dumps(replay.ends)),
+            (
+                replay.tier,
+                replay.source,
+                replay.rate,
+                json.dumps(replay.begins),
+                json.dumps(replay.done),
+                json.dumps(replay.ends),
+            ),
         ).fetchone()
         return replace(replay, number=0 if row is None else int(row[0]))
 
     def find(self, number: int) -> Replay:
         """Return an earlier replay that may be gone on with."""
         row = self._connection.execute(
-            "SELECT number, tier, rate, begins, done, ends, incarnation, ended_at FROM replays WHERE number = %s", (number,)
+            "SELECT number, tier, rate, begins, done, ends, incarnation, ended_at FROM replays WHERE number = %s",
+            (number,),
         ).fetchone()
         if row is None or row[1] is None:
-            message = f"there is no replay {number}" + ("" if row is None else " that this version can go on with: begin a new one")
+            message = f"there is no replay {number}" + (
+                "" if row is None else " that this version can go on with: begin a new one"
+            )
             raise ReplayError(message)
         *known, ended = row
         replay = Replay(*known)
@@ -151,7 +176,10 @@ class Book:
 
     def cancel(self, number: int) -> None:
         """End it where it is; a process that goes on with it is refused at its next step."""
-        self._connection.execute("UPDATE replays SET ended_at = clock_timestamp() WHERE number = %s AND ended_at IS NULL", (number,))
+        self._connection.execute(
+            "UPDATE replays SET ended_at = clock_timestamp() WHERE number = %s AND ended_at IS NULL",
+            (number,),
+        )
 
     def save(self, replay: Replay, counts: Counts, cursor: "psycopg.Cursor[Any] | None" = None) -> None:
         """Remember how far it is and what came of the last records; within the caller's transaction, where there is one."""
@@ -178,7 +206,8 @@ class Book:
     def counts(self, replay: Replay) -> Counts:
         """Return what came of all its records so far."""
         row = self._connection.execute(
-            "SELECT rows_in, rows_out, filtered, quarantined, replays FROM replays WHERE number = %s", (replay.number,)
+            "SELECT rows_in, rows_out, filtered, quarantined, replays FROM replays WHERE number = %s",
+            (replay.number,),
         ).fetchone()
         rows_in, rows_out, filtered, quarantined, replays = row or (0, 0, 0, 0, 0)
         return Counts(rows_in, rows_out, filtered, quarantined, replays, 0, 0, rows_out)
@@ -193,8 +222,14 @@ class Book:
     def through(self, tier: Tier) -> dict[str, int]:
         """Return the offsets before which all has gone through the tier: as its ledger says, or as the audit has found in its streams."""
         if tier.sink is None:
-            return dict(self._connection.execute("SELECT partition, judged FROM audit WHERE tier = %s", (tier.name,)).fetchall())
-        row = self._connection.execute("SELECT ends FROM ledger WHERE tier = %s ORDER BY batch DESC LIMIT 1", (tier.name,)).fetchone()
+            return dict(
+                self._connection.execute(
+                    "SELECT partition, judged FROM audit WHERE tier = %s", (tier.name,)
+                ).fetchall()
+            )
+        row = self._connection.execute(
+            "SELECT ends FROM ledger WHERE tier = %s ORDER BY batch DESC LIMIT 1", (tier.name,)
+        ).fetchone()
         return {} if row is None else dict(row[0])
 
     def dropped(self, tiers: Iterable[str], replay: Replay) -> dict[str, int]:

@@ -68,7 +68,9 @@ class Watch(threading.Thread):
         self._read = ends
         for seen in self._streams.read(starts, ends):
             if seen.arrived is not None and seen.arrived >= self._since and REPLAY not in seen.out.tier:
-                waits.setdefault(split(seen.place.rpartition(":")[0])[0], []).append((seen.out.at - seen.arrived) / 1000)
+                waits.setdefault(split(seen.place.rpartition(":")[0])[0], []).append(
+                    (seen.out.at - seen.arrived) / 1000
+                )
         return waits
 
     def _of_tables(self) -> dict[str, list[float]]:
@@ -83,7 +85,9 @@ class Watch(threading.Thread):
             ).fetchall()
             for batch, begins, ends, at in rows:
                 self._batches[tier] = batch
-                stamps = self._streams.stamps({place: begins[place] for place, end in ends.items() if begins.get(place, end) < end})
+                stamps = self._streams.stamps(
+                    {place: begins[place] for place, end in ends.items() if begins.get(place, end) < end}
+                )
                 if stamps:  # a batch begins every two seconds: less than that is chance
                     waits.setdefault(tier, []).append(max(INTERVAL, at - min(stamps.values()) / 1000))
         return waits

@@ -33,7 +33,14 @@ class Player:
     """Plays one replay."""
 
     def __init__(  # noqa: PLR0913, PLR0917 — what one replay is
-        self, where: endpoints.Endpoints, kafka: str, pipeline: Pipeline, tier: Tier, book: Book, replay: Replay, ways: Ways | None
+        self,
+        where: endpoints.Endpoints,
+        kafka: str,
+        pipeline: Pipeline,
+        tier: Tier,
+        book: Book,
+        replay: Replay,
+        ways: Ways | None,
     ) -> None:
         """Prepare; nothing is started yet."""
         self._where, self._kafka, self._tier, self._book, self.replay = where, kafka, tier, book, replay
@@ -51,7 +58,12 @@ class Player:
         where, kafka, replay = self._where, self._kafka, self.replay
         reader = Reader(kafka, where.home, self._tier, replay, self._streams, self._ways)
         target = into(
-            kafka, where.postgres_as(Role.OPERATOR), self._tier, replay, self._book, frozenset() if replay.quarantined else self._bad()
+            kafka,
+            where.postgres_as(Role.OPERATOR),
+            self._tier,
+            replay,
+            self._book,
+            frozenset() if replay.quarantined else self._bad(),
         )
         self._watch.start()
         try:
@@ -65,7 +77,9 @@ class Player:
             if not stop.is_set():  # Ctrl-C ends Spark's JVM too
                 if lost := self._gone():
                     raise ReplayError(lost) from error
-                message = f"{plainly(error)}\nNothing is lost: go on with `sluice replay --resume {replay.number}`"
+                message = (
+                    f"{plainly(error)}\nNothing is lost: go on with `sluice replay --resume {replay.number}`"
+                )
                 raise BrokenOffError(message) from error
         finally:
             self._watch.end()

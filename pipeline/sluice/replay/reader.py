@@ -59,7 +59,9 @@ class Reader:
         signal.signal(signal.SIGINT, told)  # PySpark has put its own in its place
         self._session.sparkContext.setLogLevel("ERROR")
 
-    def rows(self, begins: dict[str, int], ends: dict[str, int], whole: Sequence[str] = ()) -> tuple[pa.Table, int]:
+    def rows(
+        self, begins: dict[str, int], ends: dict[str, int], whole: Sequence[str] = ()
+    ) -> tuple[pa.Table, int]:
         """Return what the tier makes of the records between, as `outgoing` or `collected` has it, and how many records they are."""
         tier, records = self._tier, self._records(begins, ends)
         count = sum(end - begins[place] for place, end in ends.items())
@@ -76,7 +78,9 @@ class Reader:
         """Yield what goes out, by the ways by which the tier has put it: by others it would be new to whoever reads on."""
         tier, by = self._tier, f"{self._replay.by}/{self._replay.incarnation}"
         partitions = {topic: self._streams.partitions(topic) for topic in tier.written}
-        said = {stream.name for stream in tier.outputs if isinstance(stream.grouping, Direct)}  # the record names its partition
+        said = {
+            stream.name for stream in tier.outputs if isinstance(stream.grouping, Direct)
+        }  # the record names its partition
         for way, ends in (self._ways or begun({})).stretches():
             counts = {name: count for name, count in way.partitions.items() if name not in said}
             rows = between(made, way.since, ends) if way.since or ends is not None else made
@@ -87,7 +91,9 @@ class Reader:
         begins = {place: offset for place, offset in begins.items() if offset < ends[place]}
         starting, ending = offsets_option(begins), offsets_option({place: ends[place] for place in begins})
         options = {
-            "assign": json.dumps({topic: [int(number) for number in places] for topic, places in starting.items()}),
+            "assign": json.dumps(
+                {topic: [int(number) for number in places] for topic, places in starting.items()}
+            ),
             "startingOffsets": json.dumps(starting),
             "endingOffsets": json.dumps(ending),
             "includeHeaders": "true",

@@ -10,7 +10,11 @@ def refuse(pipeline: Pipeline, tier: Tier, *, quarantine: bool) -> None:
     """Refuse what could not be done without counting something twice, or would do nothing."""
     name = f'tier "{tier.name}"'
     inputs = {stream.name for stream in tier.inputs}
-    before = [f"`sluice replay {other.name}`" for other in pipeline.tiers if inputs & {stream.name for stream in other.outputs}]
+    before = [
+        f"`sluice replay {other.name}`"
+        for other in pipeline.tiers
+        if inputs & {stream.name for stream in other.outputs}
+    ]
     if tier.state is not None:
         way = f"replay what is before it ({', '.join(before)})" if before else "put them into its input again"
         message = f"{name} holds state, which only its own query may change; {way}: it takes what it lacks, unless that is too late by then"

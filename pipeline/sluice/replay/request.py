@@ -10,14 +10,22 @@ from sluice.replay.book import ReplayError
 PLACE = re.compile(r"(?:(?P<topic>.+)/)?(?P<partition>\d+):(?P<offset>\d+)")
 
 
-def span(streams: Streams, topics: Sequence[str], begin: str | None, end: str | None) -> tuple[dict[str, int], dict[str, int]]:
+def span(
+    streams: Streams, topics: Sequence[str], begin: str | None, end: str | None
+) -> tuple[dict[str, int], dict[str, int]]:
     """Return from where to where topics are read, by `topic/partition`; without a begin or an end, all that there is.
 
     A place names one partition, and only that one is read then.
     """
     known = streams.bounds(topics)
-    chosen = [_offsets(streams, topics, known.ends, begin, known.oldest), _offsets(streams, topics, known.ends, end, known.ends)]
-    begins, ends = ({key: min(max(offset, known.oldest[key]), known.ends[key]) for key, offset in each.items()} for each in chosen)
+    chosen = [
+        _offsets(streams, topics, known.ends, begin, known.oldest),
+        _offsets(streams, topics, known.ends, end, known.ends),
+    ]
+    begins, ends = (
+        {key: min(max(offset, known.oldest[key]), known.ends[key]) for key, offset in each.items()}
+        for each in chosen
+    )
     both = begins.keys() & ends.keys()
     if not both:
         message = "--from and --to name different partitions"
@@ -25,7 +33,9 @@ def span(streams: Streams, topics: Sequence[str], begin: str | None, end: str | 
     return {key: begins[key] for key in both}, {key: max(ends[key], begins[key]) for key in both}
 
 
-def _offsets(streams: Streams, topics: Sequence[str], ends: dict[str, int], text: str | None, default: dict[str, int]) -> dict[str, int]:
+def _offsets(
+    streams: Streams, topics: Sequence[str], ends: dict[str, int], text: str | None, default: dict[str, int]
+) -> dict[str, int]:
     if text is None:
         return default
     at = moment(text)

@@ -85,7 +85,11 @@ class IntoStreams:
 
     def put(self, part: Part, rate: Callable[[], float]) -> None:
         """Put it record by record, evenly."""
-        records = [record for row in part.rows.to_pylist() if (record := _record(row)).headers["from"].decode() not in self._bad]
+        records = [
+            record
+            for row in part.rows.to_pylist()
+            if (record := _record(row)).headers["from"].decode() not in self._bad
+        ]
         put = sum(not record.stream.endswith(QUARANTINE) for record in records)
         aside = len(part.rows) - put
         paced = _evenly(records, rate)

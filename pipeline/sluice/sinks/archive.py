@@ -81,14 +81,18 @@ class Archive(Connected):
             if self._extent(cursor) != (first, last):
                 return 0  # another has written it
             count = self._files(cursor, first, last)
-            cursor.execute("UPDATE archived SET batch = %s, at = now() WHERE name = %s", (last, self._table.name))
+            cursor.execute(
+                "UPDATE archived SET batch = %s, at = now() WHERE name = %s", (last, self._table.name)
+            )
         return count
 
     def _extent(self, cursor: psycopg.Cursor[Any]) -> tuple[int, int]:
         """Return the first and the last batch that are next, the same until they are archived: so every writer's file is the same."""
         name = self._table.name
         cursor.execute("INSERT INTO archived (name, batch) VALUES (%s, -1) ON CONFLICT DO NOTHING", (name,))
-        batch, upto = cursor.execute("SELECT batch, upto FROM archived WHERE name = %s FOR UPDATE", (name,)).fetchone() or (-1, None)
+        batch, upto = cursor.execute(
+            "SELECT batch, upto FROM archived WHERE name = %s FOR UPDATE", (name,)
+        ).fetchone() or (-1, None)
         if upto is None or upto <= batch:
             cursor.execute(
                 "SELECT max(batch) FROM (SELECT batch, sum(rows_out) OVER (ORDER BY batch) - rows_out AS before FROM ledger"
@@ -101,11 +105,15 @@ class Archive(Connected):
 
     def _files(self, cursor: psycopg.Cursor[Any], first: int, last: int) -> int:
         kinds = {**self._table.columns, self._table.stamp: "timestamptz", "origin": "text", "batch": "bigint"}
-        names, types = [*kinds], {name: ARROW.get(loose(kind).lower(), pa.string()) for name, kind in kinds.items()}
+        names, types = (
+            [*kinds],
+            {name: ARROW.get(loose(kind).lower(), pa.string()) for name, kind in kinds.items()},
+        )
         cursor.execute(
             sql.SQL("SELECT {} FROM {} WHERE batch BETWEEN %s AND %s ORDER BY batch, {}").format(
                 sql.SQL(", ").join(
-                    sql.SQL("{}::text" if types[name] == pa.string() else "{}").format(sql.Identifier(name)) for name in names
+                    sql.SQL("{}::text" if types[name] == pa.string() else "{}").format(sql.Identifier(name))
+                    for name in names
                 ),
                 sql.Identifier(self._table.name),
                 sql.Identifier(self._table.stamp),
@@ -121,7 +129,9 @@ class Archive(Connected):
         for hour, rows in hours.items():
             self._put(
                 self._folder / f"hour={hour}" / f"from-{first:012d}.parquet",
-                pa.table({name: pa.array([row[i] for row in rows], types[name]) for i, name in enumerate(names)}),
+                pa.table(
+                    {name: pa.array([row[i] for row in rows], types[name]) for i, name in enumerate(names)}
+                ),
             )
         return count
 

@@ -53,7 +53,9 @@ def call(connection: psycopg.Connection[Any], right: Right, tier: str) -> None:
     connection.execute("SELECT set_config('application_name', %s, false)", (right.name(tier),))
 
 
-def end_frozen(connection: psycopg.Connection[Any], mine: Right, tier: str, seconds: float = FROZEN_SECONDS) -> int:
+def end_frozen(
+    connection: psycopg.Connection[Any], mine: Right, tier: str, seconds: float = FROZEN_SECONDS
+) -> int:
     """End the sessions of the tier's frozen writers whose right is less than `mine`; return how many there were."""
     ended = 0
     for pid, name, idle in connection.execute(HOLDERS, (seconds,)).fetchall():
@@ -63,7 +65,12 @@ def end_frozen(connection: psycopg.Connection[Any], mine: Right, tier: str, seco
         try:
             ended += len(connection.execute(END, (pid, name)).fetchall())
         except psycopg.errors.InsufficientPrivilege as error:
-            log.warning("a frozen writer's session cannot be ended: end it by hand", tier=tier, pid=pid, error=str(error))
+            log.warning(
+                "a frozen writer's session cannot be ended: end it by hand",
+                tier=tier,
+                pid=pid,
+                error=str(error),
+            )
             continue
         log.warning(
             "ended the session of a writer that hangs: it held the tier's row, and another owns the tier",

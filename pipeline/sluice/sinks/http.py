@@ -47,7 +47,13 @@ ASTRAY = frozenset({*range(300, 400), 401, 403, 404, 405, 407, 421, 426})
 To wait is told, and loses nothing; to refuse would empty the stream. A sink whose service means the record by one says so (`refuses`)."""
 UNSURE = frozenset({408, 409})
 """Answers of the 400s that mean: not now; of those, and of the 500s, nobody knows whether the record was taken."""
-UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.LocalProtocolError, httpx.UnsupportedProtocol)
+UNSENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.LocalProtocolError,
+    httpx.UnsupportedProtocol,
+)
 """Errors before anything was sent."""
 TOKEN = re.compile(rb"[!-~]+")
 """What a header can hold as one word."""
@@ -113,7 +119,9 @@ class Post(Sink):
         if not _is_address(self.url):
             message = f'sink "{self.name}": {self.url!r} is no http(s) address'
             raise DeclarationError(message)
-        wrong = sorted(status for status in self.refuses if status in NEVER_REFUSES or status not in range(300, 500))
+        wrong = sorted(
+            status for status in self.refuses if status in NEVER_REFUSES or status not in range(300, 500)
+        )
         if wrong:
             others = ", ".join(map(str, sorted(NEVER_REFUSES)))
             message = (
@@ -131,7 +139,9 @@ class Post(Sink):
             ).format(self._refused)
         ]
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+    def write(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
         """Send what is new, and again until it is taken or refused."""
         new = first_seen(marks, rows.paths, rows.origins)
         patience = Patience(halt, time.monotonic() + GIVE_UP_SECONDS)
@@ -152,7 +162,9 @@ class Post(Sink):
         refused = self._keep(cursor, rows, batch, answers)
         return Written(len(new) - refused, refused)
 
-    def write_at_most_once(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+    def write_at_most_once(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
         """Send what is new; the first record alone, so that nothing else is at risk while the service is away.
 
         Once that one was sent there is no way back: what is not taken for certain is tried again for as long as the tier may go on.
@@ -173,7 +185,12 @@ class Post(Sink):
             answers += _by_lanes(rows, new[1:], partial(send, client))
         lost = [answer for answer in answers if answer.fate in OPEN]
         if lost:
-            log.warning("records may be lost: they are sent at most once", sink=self.name, records=len(lost), answer=lost[0].said)
+            log.warning(
+                "records may be lost: they are sent at most once",
+                sink=self.name,
+                records=len(lost),
+                answer=lost[0].said,
+            )
         refused = self._keep(cursor, rows, batch, answers)
         return Written(len(new) - refused - len(lost), refused, len(lost))
 
@@ -182,7 +199,11 @@ class Post(Sink):
         return sql.Identifier(f"{self.name}_refused")
 
     def _client(self) -> httpx.Client:
-        token = {} if self.token_file is None else {"Authorization": f"Bearer {self._token(Path(self.token_file))}"}
+        token = (
+            {}
+            if self.token_file is None
+            else {"Authorization": f"Bearer {self._token(Path(self.token_file))}"}
+        )
         return httpx.Client(timeout=ANSWER_SECONDS, headers={"Content-Type": "application/json", **token})
 
     def _token(self, file: Path) -> str:
@@ -201,7 +222,9 @@ class Post(Sink):
     def _record(self, rows: Rows, row: int) -> dict[str, Any]:
         return {name: rows.columns[name][row] for name in self.columns}
 
-    def _send(self, client: httpx.Client, rows: Rows, row: int, patience: Patience, again: frozenset[Fate]) -> Answer:
+    def _send(
+        self, client: httpx.Client, rows: Rows, row: int, patience: Patience, again: frozenset[Fate]
+    ) -> Answer:
         """Send a record until what becomes of it is none of those, or it may be waited no longer."""
         wait, most = WAITS
         while True:
@@ -210,7 +233,12 @@ class Post(Sink):
             if answer.fate not in again or not patience.wait(wait):
                 return answer
             if wait < most <= 2 * wait:
-                log.warning("a record is not taken, and is tried again", sink=self.name, record=rows.origins[row], answer=answer.said)
+                log.warning(
+                    "a record is not taken, and is tried again",
+                    sink=self.name,
+                    record=rows.origins[row],
+                    answer=answer.said,
+                )
             wait = min(2 * wait, most)
 
     def _post(self, client: httpx.Client, rows: Rows, row: int) -> Answer:
@@ -218,10 +246,16 @@ class Post(Sink):
         try:
             answer = client.post(self.url, content=as_json(self._record(rows, row)), headers=key)
         except httpx.RequestError as error:  # an answer that cannot be decoded is one, too
-            return Answer(row, Fate.NOT_YET if isinstance(error, UNSENT) else Fate.UNKNOWN, f"{type(error).__name__}: {error}")
+            return Answer(
+                row,
+                Fate.NOT_YET if isinstance(error, UNSENT) else Fate.UNKNOWN,
+                f"{type(error).__name__}: {error}",
+            )
         fate = _fate(answer, self.refuses)
         said = answer.text[:1000].replace("\0", "") if fate is Fate.REFUSED else _why(answer.status_code)
-        return Answer(row, fate, said, answer.status_code, asked_for(answer.headers.get("Retry-After", ""), time.time()))
+        return Answer(
+            row, fate, said, answer.status_code, asked_for(answer.headers.get("Retry-After", ""), time.time())
+        )
 
     def _away(self, answer: Answer) -> SinkAwayError:
         """Give the batch back: this was not taken."""
@@ -231,10 +265,19 @@ class Post(Sink):
         """Keep what was refused, with the answers; return how many they are."""
         refusals = [answer for answer in answers if answer.fate is Fate.REFUSED]
         cursor.executemany(
-            sql.SQL("INSERT INTO {} (origin, record, status, answer, batch) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING").format(
-                self._refused
-            ),
-            [(rows.origins[each.row], as_json(self._record(rows, each.row), nul=""), each.status, each.said, batch) for each in refusals],
+            sql.SQL(
+                "INSERT INTO {} (origin, record, status, answer, batch) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+            ).format(self._refused),
+            [
+                (
+                    rows.origins[each.row],
+                    as_json(self._record(rows, each.row), nul=""),
+                    each.status,
+                    each.said,
+                    batch,
+                )
+                for each in refusals
+            ],
         )
         return len(refusals)
 
@@ -253,7 +296,11 @@ def _by_lanes(rows: Rows, new: Sequence[int], send: Callable[[int], Answer]) -> 
     for row in new:
         lanes.setdefault(rows.paths[row], []).append(row)
     with ThreadPoolExecutor(LANES) as pool:
-        return [answer for lane in pool.map(lambda lane: [send(row) for row in lane], lanes.values()) for answer in lane]
+        return [
+            answer
+            for lane in pool.map(lambda lane: [send(row) for row in lane], lanes.values())
+            for answer in lane
+        ]
 
 
 def _fate(answer: httpx.Response, refuses: frozenset[int]) -> Fate:
@@ -262,7 +309,9 @@ def _fate(answer: httpx.Response, refuses: frozenset[int]) -> Fate:
     status = answer.status_code
     if status in refuses:
         return Fate.REFUSED
-    if status in BUSY | ASTRAY or (status == httpx.codes.SERVICE_UNAVAILABLE and "Retry-After" in answer.headers):
+    if status in BUSY | ASTRAY or (
+        status == httpx.codes.SERVICE_UNAVAILABLE and "Retry-After" in answer.headers
+    ):
         return Fate.NOT_YET
     return Fate.UNKNOWN if status in UNSURE or answer.is_server_error else Fate.REFUSED
 
@@ -272,7 +321,11 @@ def _why(status: int) -> str:
     if status not in ASTRAY:
         return f"it answers {status}"
     mend = f"it answers {status}, for which no record is to blame: mend the sink's address or its token"
-    return mend if status in NEVER_REFUSES else f"{mend}, or, if it means the record, add {status} to the sink's `refuses`"
+    return (
+        mend
+        if status in NEVER_REFUSES
+        else f"{mend}, or, if it means the record, add {status} to the sink's `refuses`"
+    )
 
 
 def asked_for(said: str, now: float) -> float:

@@ -59,7 +59,9 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
         " AND table_name = 'ledger' AND column_name = 'replay') THEN"
         " ALTER TABLE ledger ADD COLUMN replay bigint; END IF; END $$"
     ),
-    sql.SQL("CREATE TABLE IF NOT EXISTS marks (tier text, path text, position bigint[] NOT NULL, PRIMARY KEY (tier, path))"),
+    sql.SQL(
+        "CREATE TABLE IF NOT EXISTS marks (tier text, path text, position bigint[] NOT NULL, PRIMARY KEY (tier, path))"
+    ),
     sql.SQL(  # a position was an offset and one index, before records could become several more than once on their way
         "DO $$ BEGIN IF EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
         " AND table_name = 'marks' AND column_name = 'index') THEN"
@@ -80,7 +82,9 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
         " ALTER TABLE ledger ADD COLUMN IF NOT EXISTS with_epochs boolean NOT NULL DEFAULT false"
     ),
     sql.SQL("CREATE TABLE IF NOT EXISTS added_up (name text PRIMARY KEY, added bigint NOT NULL DEFAULT 0)"),
-    sql.SQL("CREATE TABLE IF NOT EXISTS archived (name text PRIMARY KEY, batch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now())"),
+    sql.SQL(
+        "CREATE TABLE IF NOT EXISTS archived (name text PRIMARY KEY, batch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now())"
+    ),
     sql.SQL(  # where a file ended was known to its writer alone
         "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_schema = current_schema()"
         " AND table_name = 'archived' AND column_name = 'upto') THEN"
@@ -193,7 +197,11 @@ class Ledger(Connected):
                     made = _counts(batch.records, len(rows), written, quarantined)
                     counts = made if absorbed is None else _absorbed(batch, absorbed, written)
                     self._record(cursor, before + 1, batch, counts, with_epochs=bool(batch.epochs))
-                    if last is None or batch.streams.items() - last.streams.items() or batch.epochs.items() - last.epochs.items():
+                    if (
+                        last is None
+                        or batch.streams.items() - last.streams.items()
+                        or batch.epochs.items() - last.epochs.items()
+                    ):
                         self._name(cursor, batch.streams, batch.epochs)
         except MovedError:
             raise
@@ -207,11 +215,20 @@ class Ledger(Connected):
             raise
         if given_up is not None:
             raise given_up
-        self._marks, self.number = {path: mark for path, mark in marks.items() if not is_again(path)}, before + 1
+        self._marks, self.number = (
+            {path: mark for path, mark in marks.items() if not is_again(path)},
+            before + 1,
+        )
         return counts
 
     def replay(
-        self, records: int, rows: Rows, *, number: int, quarantined: int, save: Callable[["psycopg.Cursor[Any]", Counts], None]
+        self,
+        records: int,
+        rows: Rows,
+        *,
+        number: int,
+        quarantined: int,
+        save: Callable[["psycopg.Cursor[Any]", Counts], None],
     ) -> Counts:
         """Write what became of so many records of long ago as a batch of the tier that begins and ends where the last one ended.
 
@@ -227,7 +244,14 @@ class Ledger(Connected):
                 written = self.sink.write(cursor, rows, last.number + 1, marks, self.halt)
                 self._raise_marks(cursor, _raised(known, marks))
                 counts = _counts(records, len(rows), written, quarantined)
-                self._record(cursor, last.number + 1, Batch(last.ends, last.ends), counts, with_epochs=bool(last.epochs), replay=number)
+                self._record(
+                    cursor,
+                    last.number + 1,
+                    Batch(last.ends, last.ends),
+                    counts,
+                    with_epochs=bool(last.epochs),
+                    replay=number,
+                )
                 save(cursor, counts)
         except BaseException:
             self.close()
@@ -278,11 +302,21 @@ class Ledger(Connected):
             last = self._last(cursor)
             if last is not None:
                 kept = {place: end for place, end in last.ends.items() if place not in places}
-                self._record(cursor, last.number + 1, Batch(kept, kept), Counts(0, 0, 0, 0, 0, 0, 0, 0), with_epochs=bool(last.epochs))
+                self._record(
+                    cursor,
+                    last.number + 1,
+                    Batch(kept, kept),
+                    Counts(0, 0, 0, 0, 0, 0, 0, 0),
+                    with_epochs=bool(last.epochs),
+                )
 
     def begins(self) -> dict[str, int]:
         """Return where the tier's first batch began."""
-        row = self.open().execute("SELECT begins FROM ledger WHERE tier = %s ORDER BY batch LIMIT 1", (self.tier,)).fetchone()
+        row = (
+            self.open()
+            .execute("SELECT begins FROM ledger WHERE tier = %s ORDER BY batch LIMIT 1", (self.tier,))
+            .fetchone()
+        )
         return {} if row is None else dict(row[0])
 
     def absorbed(self, after: int) -> Absorbed:
@@ -306,7 +340,13 @@ class Ledger(Connected):
             self._called = right
 
     def _put(  # noqa: PLR0913, PLR0917 — what a batch is
-        self, cursor: psycopg.Cursor[Any], batch: Batch, rows: Rows, number: int, marks: Marks, quarantined: int
+        self,
+        cursor: psycopg.Cursor[Any],
+        batch: Batch,
+        rows: Rows,
+        number: int,
+        marks: Marks,
+        quarantined: int,
     ) -> Written:
         """Have the sink write; before it sends anything at most once, say what."""
         if not self.at_most_once:
@@ -315,7 +355,9 @@ class Ledger(Connected):
         unknown = Written(0, lost=len(first_seen(ahead, rows.paths, rows.origins)))
         counts = _counts(batch.records, len(rows), unknown, quarantined)
         raised = _raised(marks, ahead)
-        self._intents.declare(Intent(self.incarnation, batch.begins, batch.ends, counts, raised, batch.streams, batch.epochs))
+        self._intents.declare(
+            Intent(self.incarnation, batch.begins, batch.ends, counts, raised, batch.streams, batch.epochs)
+        )
         try:
             written = self.sink.write_at_most_once(cursor, rows, number, marks, self.halt)
         except SinkAwayError:
@@ -331,7 +373,9 @@ class Ledger(Connected):
             return None
         counts = Counts(*intent.counts)
         self._raise_marks(cursor, intent.marks)
-        self._record(cursor, number, Batch(intent.begins, intent.ends), counts, with_epochs=bool(intent.epochs))
+        self._record(
+            cursor, number, Batch(intent.begins, intent.ends), counts, with_epochs=bool(intent.epochs)
+        )
         self._name(cursor, intent.streams, intent.epochs)
         return GivenUpError(intent, counts.lost)
 
@@ -341,14 +385,22 @@ class Ledger(Connected):
         with connection.transaction(), connection.cursor() as cursor:
             self._name(cursor, streams, {})
 
-    def _name(self, cursor: psycopg.Cursor[Any], streams: Mapping[str, str], epochs: Mapping[str, int]) -> None:
+    def _name(
+        self, cursor: psycopg.Cursor[Any], streams: Mapping[str, str], epochs: Mapping[str, int]
+    ) -> None:
         """Keep the ids of the streams that a batch was read from, and the epochs of the leaders of all their partitions."""
         leaders = [(*place.rpartition("/")[::2], epoch) for place, epoch in epochs.items()]
-        of_each = {stream: {number: epoch for topic, number, epoch in leaders if topic == stream} for stream in streams}
+        of_each = {
+            stream: {number: epoch for topic, number, epoch in leaders if topic == stream}
+            for stream in streams
+        }
         cursor.executemany(
             "INSERT INTO tier_streams (tier, stream, id, epochs) VALUES (%s, %s, %s, %s)"
             " ON CONFLICT (tier, stream) DO UPDATE SET (id, epochs, at) = (excluded.id, excluded.epochs, now())",
-            [(self.tier, stream, identity, json.dumps(of_each[stream])) for stream, identity in streams.items()],
+            [
+                (self.tier, stream, identity, json.dumps(of_each[stream]))
+                for stream, identity in streams.items()
+            ],
         )
 
     def _claim(self, cursor: psycopg.Cursor[Any], epoch: int) -> None:
@@ -357,7 +409,9 @@ class Ledger(Connected):
             "INSERT INTO tier_epochs (tier, epoch, incarnation) VALUES (%s, %s, %s) ON CONFLICT (tier) DO NOTHING",
             (self.tier, epoch, self.incarnation),
         )
-        row = cursor.execute("SELECT epoch, incarnation FROM tier_epochs WHERE tier = %s FOR UPDATE", (self.tier,)).fetchone()
+        row = cursor.execute(
+            "SELECT epoch, incarnation FROM tier_epochs WHERE tier = %s FOR UPDATE", (self.tier,)
+        ).fetchone()
         before, mine = row or (epoch, self.incarnation), (epoch, self.incarnation)
         if before > mine:
             message = (
@@ -367,7 +421,10 @@ class Ledger(Connected):
             )
             raise FencedError(message)
         if before < mine:
-            cursor.execute("UPDATE tier_epochs SET epoch = %s, incarnation = %s, at = now() WHERE tier = %s", (*mine, self.tier))
+            cursor.execute(
+                "UPDATE tier_epochs SET epoch = %s, incarnation = %s, at = now() WHERE tier = %s",
+                (*mine, self.tier),
+            )
 
     def _last(self, cursor: psycopg.Cursor[Any]) -> Last | None:
         row = cursor.execute(f"{LAST} LIMIT 1", (self.tier,)).fetchone()
@@ -375,7 +432,10 @@ class Ledger(Connected):
 
     def _read_marks(self, cursor: psycopg.Cursor[Any]) -> Marks:
         """Return those of the ways that records take as they come."""
-        cursor.execute("SELECT path, position FROM marks WHERE tier = %s AND path NOT LIKE %s", (self.tier, f"%/{AGAIN}:%"))
+        cursor.execute(
+            "SELECT path, position FROM marks WHERE tier = %s AND path NOT LIKE %s",
+            (self.tier, f"%/{AGAIN}:%"),
+        )
         return {path: tuple(position) for path, position in cursor.fetchall()}
 
     def _read_again(self, cursor: psycopg.Cursor[Any], rows: Rows) -> Marks:
@@ -383,7 +443,9 @@ class Ledger(Connected):
         asked = sorted({path for path in rows.paths if is_again(path)})
         if not asked:
             return {}
-        cursor.execute("SELECT path, position FROM marks WHERE tier = %s AND path = ANY(%s)", (self.tier, asked))
+        cursor.execute(
+            "SELECT path, position FROM marks WHERE tier = %s AND path = ANY(%s)", (self.tier, asked)
+        )
         return {path: tuple(position) for path, position in cursor.fetchall()}
 
     def _raise_marks(self, cursor: psycopg.Cursor[Any], marks: Marks) -> None:
@@ -395,12 +457,28 @@ class Ledger(Connected):
             )
 
     def _record(  # noqa: PLR0913 — what the ledger has of a batch
-        self, cursor: psycopg.Cursor[Any], number: int, batch: Batch, counts: Counts, *, with_epochs: bool, replay: int | None = None
+        self,
+        cursor: psycopg.Cursor[Any],
+        number: int,
+        batch: Batch,
+        counts: Counts,
+        *,
+        with_epochs: bool,
+        replay: int | None = None,
     ) -> None:
         cursor.execute(
             "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays,"
             " late, lost, written, replay, with_epochs) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (self.tier, self.incarnation, number, json.dumps(batch.begins), json.dumps(batch.ends), *counts[:-1], replay, with_epochs),
+            (
+                self.tier,
+                self.incarnation,
+                number,
+                json.dumps(batch.begins),
+                json.dumps(batch.ends),
+                *counts[:-1],
+                replay,
+                with_epochs,
+            ),
         )
 
 
@@ -409,14 +487,18 @@ def _counts(records: int, kept: int, written: Written, quarantined: int) -> Coun
     rows_in = max(records, kept + quarantined)
     replays = kept - written.new - written.refused - written.lost
     filtered = rows_in - kept - quarantined
-    return Counts(rows_in, written.new, filtered, quarantined + written.refused, replays, 0, written.lost, written.new)
+    return Counts(
+        rows_in, written.new, filtered, quarantined + written.refused, replays, 0, written.lost, written.new
+    )
 
 
 def _absorbed(batch: Batch, absorbed: Absorbed, written: Written) -> Counts:
     """Count a batch of a tier with state: `out` is what the state has taken in, less what it let go of without a partner."""
     late = batch.records - absorbed.taken - absorbed.replays
     kept = absorbed.taken - absorbed.unmatched
-    return Counts(batch.records, kept, absorbed.unmatched, 0, absorbed.replays, late, 0, written.new, written.refused)
+    return Counts(
+        batch.records, kept, absorbed.unmatched, 0, absorbed.replays, late, 0, written.new, written.refused
+    )
 
 
 def _raised(known: Marks, marks: Marks) -> Marks:

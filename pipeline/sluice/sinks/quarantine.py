@@ -46,9 +46,18 @@ class Quarantine:
     def _record(self, row: dict[str, Any], producer: Producer) -> putting.Record:
         came = row[lineage.COLUMN]
         stream = came["stream"] + QUARANTINE
-        said = {name: came[name] for name in ("origin", "path", "from", "t0")} | {"by": self._by, "reason": row[lineage.REASON]}
+        said = {name: came[name] for name in ("origin", "path", "from", "t0")} | {
+            "by": self._by,
+            "reason": row[lineage.REASON],
+        }
         headers = {name: str(value).encode() for name, value in said.items()}
-        return putting.Record(stream, came["partition"] % self._partitions(producer, stream), came["key"], came["value"], headers)
+        return putting.Record(
+            stream,
+            came["partition"] % self._partitions(producer, stream),
+            came["key"],
+            came["value"],
+            headers,
+        )
 
     def _partitions(self, producer: Producer, stream: str) -> int:
         """Return how many a stream has: its records' own stream may have been given more since."""

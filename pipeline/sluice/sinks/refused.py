@@ -33,7 +33,9 @@ def refused(rows: Sequence[int], write: Callable[[Sequence[int]], None]) -> dict
     return {}
 
 
-def without_refused(ledger: "Ledger", good: pa.Table, found: "Rows", made: Callable[[Sequence[str]], pa.Table]) -> pa.Table:
+def without_refused(
+    ledger: "Ledger", good: pa.Table, found: "Rows", made: Callable[[Sequence[str]], pa.Table]
+) -> pa.Table:
     """Return the rows of a batch whose good ones were refused, with a reason for each that cannot be written.
 
     `made` makes them again, those that are named by where they come from with all of their lineage, which good rows do not carry.
@@ -43,11 +45,15 @@ def without_refused(ledger: "Ledger", good: pa.Table, found: "Rows", made: Calla
     rows = made(sorted({place for place, _ in why}))
     reasons = rows.column(lineage.REASON).to_pylist()
     named = zip(rows.column(lineage.FROM).to_pylist(), rows.column(lineage.ORIGIN).to_pylist(), strict=True)
-    new = {row: f"PostgreSQL refuses it: {why[name]}" for row, name in enumerate(named) if name in why and reasons[row] is None}
+    new = {
+        row: f"PostgreSQL refuses it: {why[name]}"
+        for row, name in enumerate(named)
+        if name in why and reasons[row] is None
+    }
     if not new:
-        message = (
-            f"PostgreSQL refuses the batch, and none of its records: {', '.join(why.values()) or 'it takes each that it is given again'}"
-        )
+        message = f"PostgreSQL refuses the batch, and none of its records: {', '.join(why.values()) or 'it takes each that it is given again'}"
         raise RefusedError(message)
     at = rows.column_names.index(lineage.REASON)
-    return rows.set_column(at, lineage.REASON, pa.array([new.get(row, known) for row, known in enumerate(reasons)], pa.string()))
+    return rows.set_column(
+        at, lineage.REASON, pa.array([new.get(row, known) for row, known in enumerate(reasons)], pa.string())
+    )

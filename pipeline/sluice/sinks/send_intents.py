@@ -55,7 +55,10 @@ class Intents(Connected):
             (
                 self.tier,
                 intent.incarnation,
-                *map(json.dumps, (intent.begins, intent.ends, intent.counts, intent.marks, intent.streams, intent.epochs)),
+                *map(
+                    json.dumps,
+                    (intent.begins, intent.ends, intent.counts, intent.marks, intent.streams, intent.epochs),
+                ),
             ),
         )
 

@@ -24,7 +24,9 @@ from sluice.sinks.row_json import as_json
 log = structlog.get_logger()
 
 LENGTH = re.compile(r"\s*\([^)]*\)")
-OF_LENGTH_ONE = dict.fromkeys(("char", "character", "nchar", "national char", "national character"), "bpchar") | {"bit": '"bit"'}
+OF_LENGTH_ONE = dict.fromkeys(
+    ("char", "character", "nchar", "national char", "national character"), "bpchar"
+) | {"bit": '"bit"'}
 """Types that have a length where none is said, and what PostgreSQL calls them without."""
 
 
@@ -44,13 +46,17 @@ class Table(Sink):
     transactional: ClassVar[bool] = True
 
     def _typed(self) -> sql.Composed:
-        return sql.SQL(", ").join(sql.SQL("%s::") + sql.SQL(loose(kind) + "[]") for kind in self.columns.values())
+        return sql.SQL(", ").join(
+            sql.SQL("%s::") + sql.SQL(loose(kind) + "[]") for kind in self.columns.values()
+        )
 
     def _names(self) -> sql.Composed:
         return sql.SQL(", ").join(sql.Identifier(name) for name in self.columns)
 
     @staticmethod
-    def _upsert(cursor: psycopg.Cursor[Any], statement: sql.Composed, columns: Sequence[Sequence[Any]]) -> None:
+    def _upsert(
+        cursor: psycopg.Cursor[Any], statement: sql.Composed, columns: Sequence[Sequence[Any]]
+    ) -> None:
         """Write rows by their keys: at once, or one after the other where keys that differ here are one there.
 
         So it is with a number that its column rounds, or with spaces at the end of a text in a `char(n)`.
@@ -64,7 +70,9 @@ class Table(Sink):
     def _define(self, more: Sequence[sql.Composable]) -> list[sql.Composed]:
         table = sql.Identifier(self.name)
         kinds = [sql.Identifier(name) + sql.SQL(f" {kind}") for name, kind in self.columns.items()]
-        create = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join([*kinds, *more]))
+        create = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
+            table, sql.SQL(", ").join([*kinds, *more])
+        )
         # ALTER TABLE waits for everybody who reads the table, and all who write it wait behind that: only where there is something to do
         migrate = [
             sql.SQL(
@@ -97,13 +105,20 @@ class Once(Table):
         more = [stamp, sql.SQL("origin text PRIMARY KEY"), sql.SQL("batch bigint NOT NULL")]
         return [*self._define(more), index(f"{self.name}_batch", self.name, "(batch)")]
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+    def write(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
         """Insert; a row whose origin is there already is a replay."""
         del marks, halt
         insert = sql.SQL(
             "INSERT INTO {table} ({names}, origin, batch) SELECT given.*, {batch} FROM unnest({typed}, %s::text[]) AS given"
             " ON CONFLICT (origin) DO NOTHING"
-        ).format(table=sql.Identifier(self.name), names=self._names(), typed=self._typed(), batch=sql.Literal(batch))
+        ).format(
+            table=sql.Identifier(self.name),
+            names=self._names(),
+            typed=self._typed(),
+            batch=sql.Literal(batch),
+        )
         cursor.execute(insert, [*(list(rows.columns[name]) for name in self.columns), list(rows.origins)])
         return Written(cursor.rowcount)
 
@@ -119,10 +134,12 @@ class Totals(Table):
 
     def __post_init__(self) -> None:
         """Refuse to count by what is no number."""
-        if wrong := [name for name in self.counted if name in self.key or self.columns.get(name, "").lower() not in WHOLE]:
-            message = (
-                f'sink "{self.name}": counted names {", ".join(wrong)}; name columns of type {", ".join(WHOLE)} that are not in its key'
-            )
+        if wrong := [
+            name
+            for name in self.counted
+            if name in self.key or self.columns.get(name, "").lower() not in WHOLE
+        ]:
+            message = f'sink "{self.name}": counted names {", ".join(wrong)}; name columns of type {", ".join(WHOLE)} that are not in its key'
             raise DeclarationError(message)
 
     @property
@@ -133,11 +150,16 @@ class Totals(Table):
     def statements(self) -> list[sql.Composed]:
         """Make the key the primary one."""
         key = sql.SQL(", ").join(sql.Identifier(name) for name in self.key)
-        return [*self._define([sql.SQL("PRIMARY KEY ({})").format(key)]), *(self._noted() if self.counted else [])]
+        return [
+            *self._define([sql.SQL("PRIMARY KEY ({})").format(key)]),
+            *(self._noted() if self.counted else []),
+        ]
 
     def _noted(self) -> list[sql.Composed]:
         """Have PostgreSQL note by how much the counted columns grow, whoever writes: nobody has to add the whole table up to know."""
-        each = sql.SQL(" + ").join(sql.SQL("coalesce({}, 0)::bigint").format(sql.Identifier(name)) for name in self.counted)
+        each = sql.SQL(" + ").join(
+            sql.SQL("coalesce({}, 0)::bigint").format(sql.Identifier(name)) for name in self.counted
+        )
         table, noted = sql.Identifier(self.name), sql.Identifier(f"{self.name}_added_up")
         name, changed = sql.Literal(self.name), sql.SQL("(SELECT coalesce(sum({}), 0) FROM {})")
         statements = [
@@ -154,7 +176,10 @@ class Totals(Table):
                 old=changed.format(each, sql.SQL("rows_before")),
             ),
         ]
-        for event, rows in (("INSERT", "NEW TABLE AS rows_after"), ("UPDATE", "OLD TABLE AS rows_before NEW TABLE AS rows_after")):
+        for event, rows in (
+            ("INSERT", "NEW TABLE AS rows_after"),
+            ("UPDATE", "OLD TABLE AS rows_before NEW TABLE AS rows_after"),
+        ):
             trigger = f"{self.name}_added_up_{event.lower()}"
             statements.append(
                 sql.SQL(  # as with ALTER TABLE: only where there is something to do
@@ -172,7 +197,9 @@ class Totals(Table):
             )
         return statements
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+    def write(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
         """Add up what was not seen before; null adds nothing."""
         del batch, halt
         numbers = [name for name in self.columns if name not in self.key]
@@ -185,10 +212,15 @@ class Totals(Table):
                 total[position] += rows.columns[name][row] or 0
         if sums:
             ordered = sorted(sums.items(), key=lambda item: str(item[0]))
-            lists: dict[str, list[Any]] = {name: [item[0][i] for item in ordered] for i, name in enumerate(self.key)}
+            lists: dict[str, list[Any]] = {
+                name: [item[0][i] for item in ordered] for i, name in enumerate(self.key)
+            }
             lists |= {name: [item[1][i] for item in ordered] for i, name in enumerate(numbers)}
             table = sql.Identifier(self.name)
-            added = [sql.SQL("{0} = {1}.{0} + excluded.{0}").format(sql.Identifier(name), table) for name in numbers]
+            added = [
+                sql.SQL("{0} = {1}.{0} + excluded.{0}").format(sql.Identifier(name), table)
+                for name in numbers
+            ]
             upsert = sql.SQL(
                 "INSERT INTO {table} ({names}) SELECT * FROM unnest({typed}) ON CONFLICT ({key}) DO UPDATE SET {added}"
             ).format(
@@ -225,11 +257,15 @@ class Latest(Table):
         ).format(self._refused)
         return [*self._define(more), index(f"{self.name}_batch", self.name, "(batch)"), kept]
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+    def write(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
         """Put each row that can be written in the place of the one before it, and keep the others."""
         del marks, halt
         given = list(zip(*(rows.columns[name] for name in self.columns), strict=True))
-        why = {row: str(each) for row, values in enumerate(given) for each in values if isinstance(each, Unfit)}
+        why = {
+            row: str(each) for row, values in enumerate(given) for each in values if isinstance(each, Unfit)
+        }
         statement = self._replace(batch)
 
         def write(some: Sequence[int]) -> None:
@@ -238,9 +274,15 @@ class Latest(Table):
                     self._upsert(cursor, statement, list(zip(*(given[row] for row in some), strict=True)))
 
         why |= refused([row for row in range(len(given)) if row not in why], write)
-        self._keep(cursor, [(dict(zip(self.columns, given[row], strict=True)), said) for row, said in why.items()], batch)
+        self._keep(
+            cursor,
+            [(dict(zip(self.columns, given[row], strict=True)), said) for row, said in why.items()],
+            batch,
+        )
         # keys that are one here may be several rows of those given
-        cursor.execute(sql.SQL("SELECT count(*) FROM {} WHERE batch = %s").format(sql.Identifier(self.name)), (batch,))
+        cursor.execute(
+            sql.SQL("SELECT count(*) FROM {} WHERE batch = %s").format(sql.Identifier(self.name)), (batch,)
+        )
         (there,) = cursor.fetchone() or (0,)
         return Written(int(there), len(why))
 
@@ -248,7 +290,9 @@ class Latest(Table):
     def _refused(self) -> sql.Identifier:
         return sql.Identifier(f"{self.name}_refused")
 
-    def _keep(self, cursor: psycopg.Cursor[Any], refusals: Sequence[tuple[dict[str, Any], str]], batch: int) -> None:
+    def _keep(
+        self, cursor: psycopg.Cursor[Any], refusals: Sequence[tuple[dict[str, Any], str]], batch: int
+    ) -> None:
         if not refusals:
             return
         log.warning(
@@ -260,7 +304,13 @@ class Latest(Table):
             " SET record = excluded.record, reason = excluded.reason, batch = excluded.batch, refused_at = excluded.refused_at"
         ).format(self._refused)
         keys = [as_json({name: record[name] for name in self.key}) for record, _ in refusals]
-        cursor.executemany(keep, [(key, as_json(record, nul=""), said, batch) for key, (record, said) in zip(keys, refusals, strict=True)])
+        cursor.executemany(
+            keep,
+            [
+                (key, as_json(record, nul=""), said, batch)
+                for key, (record, said) in zip(keys, refusals, strict=True)
+            ],
+        )
 
     def _replace(self, batch: int) -> sql.Composed:
         others = [name for name in (*self.columns, "batch") if name not in self.key]
@@ -273,5 +323,7 @@ class Latest(Table):
             batch=sql.Literal(batch),
             typed=self._typed(),
             key=sql.SQL(", ").join(sql.Identifier(name) for name in self.key),
-            replaced=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others),
+            replaced=sql.SQL(", ").join(
+                sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others
+            ),
         )

@@ -17,7 +17,9 @@ CONNECT_SECONDS = 10.0
 SHARED_CONNECT_SECONDS = 3.0
 """The same for the triggerer and the page, which ask again soon."""
 
-logging.getLogger("kazoo").setLevel(logging.WARNING)  # a task's log is an operator's: that a connection was opened is no news
+logging.getLogger("kazoo").setLevel(
+    logging.WARNING
+)  # a task's log is an operator's: that a connection was opened is no news
 
 
 def connection() -> Channel:

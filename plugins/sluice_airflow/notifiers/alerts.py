@@ -96,7 +96,11 @@ class SluiceNotifier(BaseNotifier):
         """Make the message of what the callback knows, which is not the same everywhere."""
         task = context.get("ti") or context.get("task_instance")
         error = context.get("exception")
-        reason = str(error).strip() if error else str(context.get("reason") or "it ended without a message; its log tells more")
+        reason = (
+            str(error).strip()
+            if error
+            else str(context.get("reason") or "it ended without a message; its log tells more")
+        )
         dag = getattr(task, "dag_id", None) or getattr(context.get("dag"), "dag_id", "unknown")
         name = getattr(task, "task_id", "the run")
         return Alert(
@@ -166,11 +170,18 @@ def _unsent(file: Path) -> list[str]:
 
 def _kept(alert: Alert, unsent: Sequence[str] = (), why: str = "") -> str:
     """Write an alert down, with the ways in which it could not be sent; `sluice doctor` reads that."""
-    return json.dumps({**alert.model_dump(), "subject": alert.subject, "text": alert.text, "unsent": unsent, "why": why}, indent=1)
+    return json.dumps(
+        {**alert.model_dump(), "subject": alert.subject, "text": alert.text, "unsent": unsent, "why": why},
+        indent=1,
+    )
 
 
 def _connection(address: str) -> Connection | None:
-    return BaseHook.get_connection(address.removeprefix(BY_CONNECTION)) if address.startswith(BY_CONNECTION) else None
+    return (
+        BaseHook.get_connection(address.removeprefix(BY_CONNECTION))
+        if address.startswith(BY_CONNECTION)
+        else None
+    )
 
 
 def _trusting(connection: Connection | None) -> ssl.SSLContext:
@@ -191,12 +202,16 @@ def _mail(alert: Alert, addresses: Alerts) -> None:
     connection = _connection(addresses.smtp)
     if connection is None:
         host, _, port = addresses.smtp.rpartition(":")
-        with smtplib.SMTP(host, int(port), local_hostname=socket.gethostname(), timeout=SEND_SECONDS) as server:
+        with smtplib.SMTP(
+            host, int(port), local_hostname=socket.gethostname(), timeout=SEND_SECONDS
+        ) as server:
             server.send_message(message)
         return
     host, number = connection.host or "localhost", connection.port or 587
     with smtplib.SMTP(host, number, local_hostname=socket.gethostname(), timeout=SEND_SECONDS) as server:
-        server.starttls(context=_trusting(connection))  # smtplib by itself would take any certificate, and say the password to its owner
+        server.starttls(
+            context=_trusting(connection)
+        )  # smtplib by itself would take any certificate, and say the password to its owner
         if connection.login:
             server.login(connection.login, connection.password or "")
         server.send_message(message)

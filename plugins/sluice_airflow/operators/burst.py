@@ -68,7 +68,12 @@ class QuotaOperator(BaseOperator):
         self.log.info("%s workers of %s need %d x %s; %d run, %d are allowed", self.k, self.tier, count, config.instance_type,
                       running, config.max_instances)  # fmt: skip
         if context["params"]["dry_run"]:
-            told = {"instances": count, "instance_type": config.instance_type, "tier": self.tier, "k": int(self.k)}
+            told = {
+                "instances": count,
+                "instance_type": config.instance_type,
+                "tier": self.tier,
+                "k": int(self.k),
+            }
             context["ti"].xcom_push("plan", {**told, **self.plan(context)})
             raise DownstreamTasksSkipped(tasks=sorted(self.downstream_task_ids))
         return count
@@ -77,10 +82,14 @@ class QuotaOperator(BaseOperator):
         """Have the controller plan the hand-over with these instances, as if they were there."""
         spec = ChangeSpec(kind=ChangeKind.BURST, tier=TierName(self.tier), k=int(self.k))
         with kinds(), ChannelHook().open() as channel:
-            ((_, result),) = requests.run(channel, change_of(context), spec, asked_by(context), PLAN_SECONDS, dry_run=True)
+            ((_, result),) = requests.run(
+                channel, change_of(context), spec, asked_by(context), PLAN_SECONDS, dry_run=True
+            )
         if not result.ok:
             raise StepFailedError(f"preflight failed: {result.sentence}")  # noqa: TRY003, EM102
-        self.log.info("Dry run: these would be launched, then %s. Nothing is moved. %s", result.sentence, result.details)
+        self.log.info(
+            "Dry run: these would be launched, then %s. Nothing is moved. %s", result.sentence, result.details
+        )
         return {"sentence": result.sentence, **result.details}
 
 
@@ -152,7 +161,11 @@ class TerminateOperator(BaseOperator):
             if free:
                 ec2.terminate(free)
         self.log.info("Terminated %s", ", ".join(free) or "nothing: no instance was there without a tier")
-        kept = [f"{each.id} (tier {', '.join(users[each.host])} runs on {each.host})" for each in ours if each.host in users]
+        kept = [
+            f"{each.id} (tier {', '.join(users[each.host])} runs on {each.host})"
+            for each in ours
+            if each.host in users
+        ]
         if kept:
             message = (
                 f"kept {'; '.join(kept)}, because to terminate it would interrupt the tier; run leave_ec2, which hands over first what has "

@@ -32,7 +32,11 @@ class HourLateError(AirflowFailException):
 
 def furthest_behind(figures: Figures) -> tuple[str, float | None]:
     """Return the tier that is complete up to the earliest moment, with that moment; None while it is not known."""
-    return min(((tier.tier, tier.complete) for tier in figures.audit), key=lambda each: each[1] or 0.0, default=("the audit", None))
+    return min(
+        ((tier.tier, tier.complete) for tier in figures.audit),
+        key=lambda each: each[1] or 0.0,
+        default=("the audit", None),
+    )
 
 
 def beginning(until: datetime, told: datetime | None) -> datetime:
@@ -101,18 +105,23 @@ class HourOperator(BaseOperator):
                 named = ", ".join(f"{tier} (by {by})" for tier, by in stopped.items())
                 message = f"not complete up to {_clock(until.timestamp())}, for these are stopped or paused: {named}"
                 raise AirflowSkipException(message)
-            message = f"what arrived before {_clock(until.timestamp())} has not all gone through: {event['why']}"
+            message = (
+                f"what arrived before {_clock(until.timestamp())} has not all gone through: {event['why']}"
+            )
             raise HourLateError(message)
         self._tell(context, until)
 
     def _tell(self, context: Context, until: datetime) -> None:
-        events = context["inlet_events"][HOUR_COMPLETE].ascending(False).limit(LOOK_BACK)  # noqa: FBT003
+        events = context["inlet_events"][HOUR_COMPLETE].ascending(False).limit(LOOK_BACK)
         told = [moment for event in events if (moment := told_until(event.extra)) is not None]
         begin = beginning(until, max(told, default=None))
         if begin >= until:
             message = f"all up to {_clock(until.timestamp())} was told of before"
             raise AirflowSkipException(message)
-        context["outlet_events"][HOUR_COMPLETE].extra = {"from": begin.isoformat(), "until": until.isoformat()}
+        context["outlet_events"][HOUR_COMPLETE].extra = {
+            "from": begin.isoformat(),
+            "until": until.isoformat(),
+        }
         self.log.info("Complete from %s until %s", _clock(begin.timestamp()), _clock(until.timestamp()))
 
 

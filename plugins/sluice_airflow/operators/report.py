@@ -38,7 +38,12 @@ POLL_SECONDS = 0.5
 def assigned_slots(channel: Channel) -> int:
     """Return how many slots the controller has assigned to the tenant `batch`."""
     found = (channel.read(paths.assignment(name), Assignment) for name in channel.children("/assignments"))
-    return sum(unit.kind is UnitKind.SLOT and unit.tenant == BATCH for host in found if host is not None for unit in host.value.units)
+    return sum(
+        unit.kind is UnitKind.SLOT and unit.tenant == BATCH
+        for host in found
+        if host is not None
+        for unit in host.value.units
+    )
 
 
 def running_slots(channel: Channel) -> int:
@@ -79,7 +84,13 @@ class ReportOperator(SparkSubmitOperator):
 
     def __init__(self, **kwargs: Any) -> None:
         """Prepare the job; where and how large is found out when it runs, and how long it may take is the run's deadline."""
-        super().__init__(conn_id=CONNECTION, name="nightly_report", spark_binary="spark-submit", execution_timeout=None, **kwargs)
+        super().__init__(
+            conn_id=CONNECTION,
+            name="nightly_report",
+            spark_binary="spark-submit",
+            execution_timeout=None,
+            **kwargs,
+        )
 
     def execute(self, context: Context) -> None:
         """Look at what is lent, and submit for exactly that."""
@@ -89,7 +100,10 @@ class ReportOperator(SparkSubmitOperator):
                 slots = lent_slots(channel)
             self.application = application()
         if context["params"]["dry_run"]:
-            self.log.info("Dry run: the report would run on %d slots that are lent to batch. Nothing is submitted", slots)
+            self.log.info(
+                "Dry run: the report would run on %d slots that are lent to batch. Nothing is submitted",
+                slots,
+            )
             context["ti"].xcom_push("plan", {"slots": slots})
             return
         if slots == 0:
@@ -120,9 +134,13 @@ class ReportOperator(SparkSubmitOperator):
             self.conf["spark.driver.bindAddress"] = LOOPBACK
             self.env_vars["SPARK_LOCAL_IP"] = LOOPBACK
         host, _, port = found.spark.rpartition(":")
-        os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps({"conn_type": "spark", "host": host, "port": int(port)})
+        os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps(
+            {"conn_type": "spark", "host": host, "port": int(port)}
+        )
         self.log.info("%d slots are lent to batch; the report runs on them", slots)
-        with tempfile.NamedTemporaryFile("w", prefix="spark-", suffix=".conf") as kept:  # its owner's alone; a command line is everybody's
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="spark-", suffix=".conf"
+        ) as kept:  # its owner's alone; a command line is everybody's
             kept.writelines(f"{key} {value}\n" for key, value in found.spark_settings.items())
             kept.flush()
             self.properties_file = kept.name if found.spark_settings else None
@@ -143,9 +161,7 @@ class ReportOperator(SparkSubmitOperator):
         except AirflowException as error:
             if not late.is_set():
                 raise
-            message = (
-                "the report was not done at the run's deadline and was ended; trigger nightly_report with a later one, or lend more slots"
-            )
+            message = "the report was not done at the run's deadline and was ended; trigger nightly_report with a later one, or lend more slots"
             raise AirflowFailException(message) from error
         finally:
             timer.cancel()

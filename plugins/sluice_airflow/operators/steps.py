@@ -123,7 +123,12 @@ class StepOperator(BaseOperator):
     def post(self, channel: Channel, operation: Operation) -> Result | None:
         """Post the operation, unless an earlier try did, and return its result if there is one soon."""
         if requests.post(channel, operation):
-            self.log.info("Posted %s of change %s, to be done within %.0f s", self.step, operation.change, operation.deadline_seconds)
+            self.log.info(
+                "Posted %s of change %s, to be done within %.0f s",
+                self.step,
+                operation.change,
+                operation.deadline_seconds,
+            )
         else:
             self.log.info("An earlier try posted %s; going on from there", operation.id)
         end = time.monotonic() + LOOK_SECONDS

@@ -65,7 +65,9 @@ class LaunchTierOperator(BaseOperator):
             before = read_wanted(channel, self.tier)
             requests.want(channel, self.tier, by=asked_by(context), running=True)
             self.log.info(
-                "%s is wanted, as before (by %s); it goes on" if before.running else "%s is wanted now, which nobody did before%s",
+                "%s is wanted, as before (by %s); it goes on"
+                if before.running
+                else "%s is wanted now, which nobody did before%s",
                 self.tier,
                 before.by if before.running else "",
             )
@@ -95,20 +97,26 @@ class SuperviseTierOperator(BaseOperator):
                 reported = newest - 1 if newest else 0
                 store.set(REPORTED, reported, retention=NEVER_EXPIRE)
             restarted = _number(store.get(RESTARTED)) or 0
-            wanted = read_wanted(channel, self.tier).running  # who has stopped it since the last try keeps the say
+            wanted = read_wanted(
+                channel, self.tier
+            ).running  # who has stopped it since the last try keeps the say
             tried = start_again(channel, self.tier, asked_by(context), restarted) if wanted else None
             if tried is not None:
                 self.log.info("%s was given up after incarnation %s; it is started again", self.tier, tried)
                 restarted = tried
                 store.set(RESTARTED, restarted, retention=NEVER_EXPIRE)
-        self._watch(reported, restarted, _number(store.get(LOSS)) or 0, float(_number(store.get(BEHIND)) or 0))
+        self._watch(
+            reported, restarted, _number(store.get(LOSS)) or 0, float(_number(store.get(BEHIND)) or 0)
+        )
 
     def resume(self, context: Context, event: dict[str, Any]) -> None:
         """End, watch on, or fail with what the driver said."""
         told = TierEvent.model_validate(event)
         store = context["task_state_store"]
         if told.kind == "unwanted":
-            self.log.info("%s is not wanted any more: %s. Nothing is left to supervise", self.tier, told.sentence)
+            self.log.info(
+                "%s is not wanted any more: %s. Nothing is left to supervise", self.tier, told.sentence
+            )
             return
         if told.kind == "again":
             self._watch(told.incarnation, _number(store.get(RESTARTED)) or 0, told.loss, told.behind)

@@ -23,7 +23,9 @@ def overview(channel: Channel) -> dict[str, Any]:
     return {
         "controller": None if status is None else {"leader": status.leader, "sentence": status.sentence},
         "hosts": list(_hosts(channel)),
-        "tiers": sorted((_tier(channel, name, status) for name in channel.children("/tiers")), key=_entry_first),
+        "tiers": sorted(
+            (_tier(channel, name, status) for name in channel.children("/tiers")), key=_entry_first
+        ),
         "changes": _changes(channel),
     }
 
@@ -47,7 +49,9 @@ def _hosts(channel: Channel) -> Iterator[dict[str, Any]]:
             "labels": [] if said is None else list(said.value.labels),
             "state": record.seen(live=paths.LIVE in nodes).value,
             "by": record.by,
-            "units": [] if seen is None else [{"id": unit.id, "state": unit.state.value} for unit in seen.value.units],
+            "units": []
+            if seen is None
+            else [{"id": unit.id, "state": unit.state.value} for unit in seen.value.units],
         }
 
 

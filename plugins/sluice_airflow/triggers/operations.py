@@ -85,7 +85,10 @@ class OperationTrigger(BaseTrigger):
                 except ChannelAwayError as error:
                     result = None
                     if not away:
-                        self.log.warning("%s. Waiting for it; the controller decides nothing meanwhile, and records keep flowing", error)
+                        self.log.warning(
+                            "%s. Waiting for it; the controller decides nothing meanwhile, and records keep flowing",
+                            error,
+                        )
                     away = f" ({error})"
                 if result is not None:
                     yield self._ended(result)
@@ -119,7 +122,10 @@ class OperationTrigger(BaseTrigger):
         if posted is None:
             return
         requests.post(channel, _abort_of(posted.value, by))
-        self.log.warning("The run was ended by a person; the change %s is aborted, to a running pipeline", posted.value.change)
+        self.log.warning(
+            "The run was ended by a person; the change %s is aborted, to a running pipeline",
+            posted.value.change,
+        )
 
     def _look(self) -> Result | None:
         channel = shared.get()
@@ -146,7 +152,9 @@ class TierTrigger(BaseTrigger):
     supervising task stops the tier: what is wanted of it is in the channel.
     """
 
-    def __init__(self, tier: str, reported: int, restarted: int, until: float, loss: int = 0, behind: float = 0.0) -> None:  # noqa: PLR0913, PLR0917
+    def __init__(  # noqa: PLR0913, PLR0917
+        self, tier: str, reported: int, restarted: int, until: float, loss: int = 0, behind: float = 0.0
+    ) -> None:
         """Watch `tier`; failures up to incarnation `reported`, losses up to number `loss` and that it was `behind` then were told before.
 
         Giving it up was answered until incarnation `restarted`. A trigger that was deferred before an upgrade has no `loss` or `behind`.
@@ -189,7 +197,9 @@ class TierTrigger(BaseTrigger):
                         self.log.warning("%s. The tier goes on; watching again when it is back", error)
                     away = True
                 if event is None and time.monotonic() >= end:
-                    event = TierEvent(kind="again", incarnation=self.reported, loss=self.loss, behind=self.behind)
+                    event = TierEvent(
+                        kind="again", incarnation=self.reported, loss=self.loss, behind=self.behind
+                    )
                 if event is not None:
                     yield TriggerEvent(event.model_dump(mode="json"))
                     return
@@ -214,7 +224,10 @@ class HostsTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Tell the triggerer how to make this again."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", {"hosts": self.hosts, "until": self.until}
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "hosts": self.hosts,
+            "until": self.until,
+        }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, whatever happens to ZooKeeper meanwhile."""

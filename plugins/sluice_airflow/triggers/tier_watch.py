@@ -57,14 +57,22 @@ def read_stopped(channel: Channel) -> dict[str, str]:
 
 def read_incarnations(channel: Channel, tier: str, *, watch: bool = False) -> list[int]:
     """Return the numbers of all incarnations of a tier that the channel still has."""
-    return sorted(int(name) for name in channel.children(paths.incarnations(tier), watch=watch) if name.isdigit())
+    return sorted(
+        int(name) for name in channel.children(paths.incarnations(tier), watch=watch) if name.isdigit()
+    )
 
 
 class TierWatch:
     """Looks at one tier again and again, remembering what was noted and told."""
 
     def __init__(  # noqa: PLR0913, PLR0917
-        self, tier: str, reported: int, restarted: int, loss: int, behind: float = 0.0, clock: Callable[[], float] = time.time
+        self,
+        tier: str,
+        reported: int,
+        restarted: int,
+        loss: int,
+        behind: float = 0.0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Tell failures of incarnations after `reported` and losses after number `loss` only.
 
@@ -96,7 +104,9 @@ class TierWatch:
         if loss is not None and loss.value.number > self._loss:
             self._loss = loss.value.number
             return self._event("lost", loss.value.sentence)
-        if not wanted.running:  # before its failures: what ends on purpose may well end badly, and that is no news
+        if (
+            not wanted.running
+        ):  # before its failures: what ends on purpose may well end badly, and that is no news
             return self._event("unwanted", f"{wanted.by or 'nobody'} wants it stopped")
         failed = self._first_failure(channel, numbers)
         newest = max(numbers, default=0)
@@ -108,14 +118,25 @@ class TierWatch:
             return failed
         pressure = None if status is None else status.pressure
         # another time, whichever way a clock has jumped in between
-        if pressure is not None and abs(pressure.since - self._behind) > AGAIN_SECONDS and not self._catches_up(channel, owner, pressure):
+        if (
+            pressure is not None
+            and abs(pressure.since - self._behind) > AGAIN_SECONDS
+            and not self._catches_up(channel, owner, pressure)
+        ):
             self._behind = pressure.since
             return self._event("behind", f"{self._tier} {pressure.sentence}")
         return None
 
     def _event(self, kind: Kind, sentence: str, error: str = "", incarnation: int | None = None) -> TierEvent:
         number = self._reported if incarnation is None else incarnation
-        return TierEvent(kind=kind, incarnation=number, loss=self._loss, behind=self._behind, sentence=sentence, error=error)
+        return TierEvent(
+            kind=kind,
+            incarnation=number,
+            loss=self._loss,
+            behind=self._behind,
+            sentence=sentence,
+            error=error,
+        )
 
     def _catches_up(self, channel: Channel, owner: Read[OwnerRecord] | None, pressure: Pressure) -> bool:
         """Tell whether a tier that is behind has been so since it began to run, which is not long ago."""
@@ -148,6 +169,8 @@ class TierWatch:
             if report.value.state is State.FAILED:
                 self._reported = number
                 return self._event(
-                    "failed", f"incarnation {number} of tier {self._tier} failed", report.value.error or "it left no message"
+                    "failed",
+                    f"incarnation {number} of tier {self._tier} failed",
+                    report.value.error or "it left no message",
                 )
         return None

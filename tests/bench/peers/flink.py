@@ -81,16 +81,24 @@ class Flink(Peer):
         rpc, rest = free_ports(2)
         self._rest.base_url = httpx.URL(f"http://127.0.0.1:{rest}")
         (folder / "tmp").mkdir()
-        (folder / "config.yaml").write_text(CONFIGURATION.format(rpc=rpc, rest=rest, folder=folder, slots=PARALLELISM * len(STAGES)))
+        (folder / "config.yaml").write_text(
+            CONFIGURATION.format(rpc=rpc, rest=rest, folder=folder, slots=PARALLELISM * len(STAGES))
+        )
         (folder / "log4j.properties").write_text(LOG4J)
         self._java = [
             str(java.home() / "bin" / "java"), *OPENED, f"-Dlog4j.configurationFile={folder}/log4j.properties", "-cp", f"{jars}/*",
         ]  # fmt: skip
-        self._program("jobmanager", "-Xmx384m", "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint")
+        self._program(
+            "jobmanager", "-Xmx384m", "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+        )
         self._taskmanager(PLACES[0])
         until("Flink's first TaskManager is there", lambda: self._taskmanagers() == 1)
         with java.compiled("FlinkPass", jars, folder).open("rb") as jar:
-            uploaded = self._asked("POST", "/jars/upload", files={"jarfile": ("FlinkPass.jar", jar, "application/x-java-archive")})
+            uploaded = self._asked(
+                "POST",
+                "/jars/upload",
+                files={"jarfile": ("FlinkPass.jar", jar, "application/x-java-archive")},
+            )
         self._jar = Path(uploaded["filename"]).name
         for stage in STAGES:
             self._run(stage)
@@ -99,10 +107,27 @@ class Flink(Peer):
         until("Flink's second TaskManager is there", lambda: self._taskmanagers() == len(PLACES))
 
     def _program(self, name: str, memory: str, main: str, *more: str) -> None:
-        self._programs.start(name, [*self._java[:1], memory, *self._java[1:], main, "--configDir", str(self._programs.folder), *more])
+        self._programs.start(
+            name,
+            [
+                *self._java[:1],
+                memory,
+                *self._java[1:],
+                main,
+                "--configDir",
+                str(self._programs.folder),
+                *more,
+            ],
+        )
 
     def _taskmanager(self, name: str) -> None:
-        self._program(name, "-Xmx512m", "org.apache.flink.runtime.taskexecutor.TaskManagerRunner", "-D", f"taskmanager.resource-id={name}")
+        self._program(
+            name,
+            "-Xmx512m",
+            "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
+            "-D",
+            f"taskmanager.resource-id={name}",
+        )
 
     def _asked(self, method: str, path: str, **more: Any) -> Any:
         answer = self._rest.request(method, path, **more)
@@ -119,7 +144,12 @@ class Flink(Peer):
         return int(answer.json()["taskmanagers"]) if answer.is_success else 0
 
     def _run(self, stage: str, **more: str) -> None:
-        wanted = {"entryClass": "FlinkPass", "programArgsList": [stage, *STAGES[stage], self._kafka], "parallelism": PARALLELISM, **more}
+        wanted = {
+            "entryClass": "FlinkPass",
+            "programArgsList": [stage, *STAGES[stage], self._kafka],
+            "parallelism": PARALLELISM,
+            **more,
+        }
         self._jobs[stage] = self._asked("POST", f"/jars/{self._jar}/run", json=wanted)["jobid"]
 
     def ready(self) -> None:
@@ -127,7 +157,10 @@ class Flink(Peer):
             self._programs.check()
             jobs = {job["jid"]: job for job in self._asked("GET", "/jobs/overview")["jobs"]}
             wanted = [jobs[job] for job in self._jobs.values()]
-            return all(job["state"] == "RUNNING" and job["tasks"]["running"] == job["tasks"]["total"] for job in wanted)
+            return all(
+                job["state"] == "RUNNING" and job["tasks"]["running"] == job["tasks"]["total"]
+                for job in wanted
+            )
 
         until("all of Flink's jobs run", run)
 
@@ -141,7 +174,9 @@ class Flink(Peer):
     def _by_savepoint(self) -> float:
         begun = time.time()
         asked = self._asked("POST", f"/jobs/{self._jobs['second']}/stop", json={"drain": False})["request-id"]
-        while (said := self._asked("GET", f"/jobs/{self._jobs['second']}/savepoints/{asked}"))["status"]["id"] != "COMPLETED":
+        while (said := self._asked("GET", f"/jobs/{self._jobs['second']}/savepoints/{asked}"))["status"][
+            "id"
+        ] != "COMPLETED":
             time.sleep(0.01)
         self._run("second", savepointPath=said["operation"]["location"])
         self.ready()
@@ -153,7 +188,10 @@ class Flink(Peer):
         wanted = {vertex: {"parallelism": {"lowerBound": 1, "upperBound": tasks}} for vertex in vertices}
         begun = time.time()
         self._asked("PUT", f"{job}/resource-requirements", json=wanted)
-        until(f"the job runs {tasks} times", lambda: {each["parallelism"] for each in self._asked("GET", job)["vertices"]} == {tasks})
+        until(
+            f"the job runs {tasks} times",
+            lambda: {each["parallelism"] for each in self._asked("GET", job)["vertices"]} == {tasks},
+        )
         self.ready()
         return begun
 
@@ -162,7 +200,9 @@ class Flink(Peer):
 
     def _kill(self) -> float:
         vertex = self._asked("GET", f"/jobs/{self._jobs['second']}")["vertices"][0]["id"]
-        at = self._asked("GET", f"/jobs/{self._jobs['second']}/vertices/{vertex}")["subtasks"][0]["taskmanager-id"]
+        at = self._asked("GET", f"/jobs/{self._jobs['second']}/vertices/{vertex}")["subtasks"][0][
+            "taskmanager-id"
+        ]
         begun = time.time()
         self._programs.kill(at)
         until("Flink misses its TaskManager", lambda: self._taskmanagers() < len(PLACES))

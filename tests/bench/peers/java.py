@@ -40,6 +40,8 @@ def compiled(name: str, needs: Path, into: Path) -> Path:
     """Compile one source beside this file; return its jar."""
     classes, jar = into / "classes", into / f"{name}.jar"
     tools = home() / "bin"
-    subprocess.run([tools / "javac", "-nowarn", "-cp", f"{needs}/*", "-d", classes, HERE / f"{name}.java"], check=True)
+    subprocess.run(
+        [tools / "javac", "-nowarn", "-cp", f"{needs}/*", "-d", classes, HERE / f"{name}.java"], check=True
+    )
     subprocess.run([tools / "jar", "cf", jar, "-C", classes, "."], check=True)
     return jar

@@ -47,12 +47,31 @@ def table(head: list[str], rows: list[list[Any]]) -> str:
 
 
 def latency(results: Results) -> str:
-    head = ["records/s", "system", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "most ms", "processor s per million"]
+    head = [
+        "records/s",
+        "system",
+        "p50 ms",
+        "p95 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "most ms",
+        "processor s per million",
+    ]
     rows = []
     for rate in next(iter(results.values()))[0]["rates"]:
         for system, answers in results.items():
-            waits = [f"{median(answers, 'rates', rate, 'milliseconds', share):.1f}" for share in ("p50", "p95", "p99", "p99.9", "most")]
-            rows.append([rate, SYSTEMS[system], *waits, round(median(answers, "rates", rate, "processor_seconds_per_million"))])
+            waits = [
+                f"{median(answers, 'rates', rate, 'milliseconds', share):.1f}"
+                for share in ("p50", "p95", "p99", "p99.9", "most")
+            ]
+            rows.append(
+                [
+                    rate,
+                    SYSTEMS[system],
+                    *waits,
+                    round(median(answers, "rates", rate, "processor_seconds_per_million")),
+                ]
+            )
     return table(head, rows)
 
 
@@ -60,8 +79,19 @@ def rates(results: Results) -> str:
     head = ["system", "highest sustained records/s", "processor s per million there"]
     rows = []
     for system, answers in results.items():
-        costs = [rung["processor_seconds_per_million"] for each in answers for rung in each["rungs"] if rung["rate"] == each["highest"]]
-        rows.append([SYSTEMS[system], round(median(answers, "highest")), round(statistics.median(costs)) if costs else ""])
+        costs = [
+            rung["processor_seconds_per_million"]
+            for each in answers
+            for rung in each["rungs"]
+            if rung["rate"] == each["highest"]
+        ]
+        rows.append(
+            [
+                SYSTEMS[system],
+                round(median(answers, "highest")),
+                round(statistics.median(costs)) if costs else "",
+            ]
+        )
     return table(head, rows)
 
 
@@ -74,7 +104,17 @@ def deeds(results: Results) -> str:
         for system, answers in results.items()
         for deed in answers[0]["deeds"]
     ]
-    head = ["system", "what", "took s", "gap s", "gap s with preparation", "most waited s", "lost", "twice", "twice after the reader"]
+    head = [
+        "system",
+        "what",
+        "took s",
+        "gap s",
+        "gap s with preparation",
+        "most waited s",
+        "lost",
+        "twice",
+        "twice after the reader",
+    ]
     return table(head, rows)
 
 
@@ -103,14 +143,22 @@ def plot_latency(results: Results, path: Path) -> None:
 
 def plot_gaps(moves: Results, kills: Results, path: Path) -> None:
     bars = [
-        (f"{SYSTEMS[system]}: {verb}{deed}", median(answers, "deeds", deed, "most_waited_seconds"), list(SYSTEMS).index(system))
+        (
+            f"{SYSTEMS[system]}: {verb}{deed}",
+            median(answers, "deeds", deed, "most_waited_seconds"),
+            list(SYSTEMS).index(system),
+        )
         for verb, results in (("", moves), ("kill -9 of ", kills))
         for system, answers in results.items()
         for deed in answers[0]["deeds"]
     ]
     figure = Figure(figsize=(10, 0.4 * len(bars) + 1), layout="constrained")
     axis = figure.subplots()
-    axis.barh([name for name, _, _ in bars], [value for _, value, _ in bars], color=[f"C{number}" for _, _, number in bars])
+    axis.barh(
+        [name for name, _, _ in bars],
+        [value for _, value, _ in bars],
+        color=[f"C{number}" for _, _, number in bars],
+    )
     axis.invert_yaxis()
     axis.set(xlabel="seconds that the latest record waited", xscale="log", xlim=(0.01, None))
     axis.grid(visible=True, axis="x", alpha=0.3)
@@ -120,7 +168,9 @@ def plot_gaps(moves: Results, kills: Results, path: Path) -> None:
 def main() -> int:
     found = {question: kept(RESULTS, question) for question in ("latency", "rate", "moves", "kills")}
     if missing := [question for question, results in found.items() if not results]:
-        sys.stderr.write(f"no results of {', '.join(missing)} in {RESULTS}: run .venv/bin/python -m pytest tests/bench/test_peers.py\n")
+        sys.stderr.write(
+            f"no results of {', '.join(missing)} in {RESULTS}: run .venv/bin/python -m pytest tests/bench/test_peers.py\n"
+        )
         return 1
     tables = (latency(found["latency"]), rates(found["rate"]), deeds(found["moves"]), deeds(found["kills"]))
     sys.stdout.write("\n\n".join(tables) + "\n")

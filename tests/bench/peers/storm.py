@@ -44,7 +44,8 @@ DAEMON_LOG = """\
 <Loggers><Root level="info"><AppenderRef ref="out"/></Root></Loggers></Configuration>
 """
 WORKER_LOG = DAEMON_LOG.replace(
-    '<Console name="out">', '<File name="out" fileName="${sys:workers.artifacts}/worker-${sys:worker.port}.log">'
+    '<Console name="out">',
+    '<File name="out" fileName="${sys:workers.artifacts}/worker-${sys:worker.port}.log">',
 )
 WORKER_LOG = WORKER_LOG.replace("</Console>", "</File>")
 
@@ -58,12 +59,20 @@ class Storm(Peer):
     def start(self) -> None:
         folder, jars = self._programs.folder, java.fetched("storm")
         nimbus, *ports = free_ports(1 + 3 * len(SUPERVISORS))
-        self._program("nimbus", jars, self._home("nimbus", jars, nimbus, []), "org.apache.storm.daemon.nimbus.Nimbus")
+        self._program(
+            "nimbus", jars, self._home("nimbus", jars, nimbus, []), "org.apache.storm.daemon.nimbus.Nimbus"
+        )
         for number, name in enumerate(SUPERVISORS):
             home = self._home(name, jars, nimbus, ports[3 * number : 3 * number + 3])
             self._program(name, jars, home, "org.apache.storm.daemon.supervisor.Supervisor")
         jar = java.compiled("StormPass", jars, folder)
-        control = ["-Xmx128m", f"-Dstorm.jar={jar}", "-cp", f"{jar}:{jars}/*:{folder}/nimbus/conf", "StormPass"]
+        control = [
+            "-Xmx128m",
+            f"-Dstorm.jar={jar}",
+            "-cp",
+            f"{jar}:{jars}/*:{folder}/nimbus/conf",
+            "StormPass",
+        ]
         self._programs.start("control", [*self._java("nimbus"), *control], stdin=PIPE)
         self._answers = 0
         until("Storm's supervisors are there", lambda: self._told("status")[2] == str(len(SUPERVISORS)))
@@ -104,7 +113,11 @@ class Storm(Peer):
 
         def answered() -> list[str]:
             self._programs.check()
-            said = [line for line in self._programs.log("control").read_text().splitlines() if line.startswith("told ")]
+            said = [
+                line
+                for line in self._programs.log("control").read_text().splitlines()
+                if line.startswith("told ")
+            ]
             return said[self._answers - 1].split()[1:] if len(said) >= self._answers else []
 
         return until(f"Storm answers `{command}`", answered)
@@ -113,14 +126,18 @@ class Storm(Peer):
         return [
             process
             for process in self._programs.all()
-            if "org.apache.storm.daemon.worker.Worker" in (words := process.cmdline()) and "org.apache.storm.LogWriter" not in words
+            if "org.apache.storm.daemon.worker.Worker" in (words := process.cmdline())
+            and "org.apache.storm.LogWriter" not in words
         ]
 
     def ready(self) -> None:
         until("Storm's topology is active", lambda: self._told("status")[0] == "ACTIVE")
 
     def moves(self) -> Mapping[str, Deed]:
-        return {"rebalance to 1 worker": lambda: self._rebalance(1), "rebalance to 2 workers": lambda: self._rebalance(2)}
+        return {
+            "rebalance to 1 worker": lambda: self._rebalance(1),
+            "rebalance to 2 workers": lambda: self._rebalance(2),
+        }
 
     def _rebalance(self, workers: int) -> float:
         begun = time.time()

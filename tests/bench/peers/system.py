@@ -51,7 +51,9 @@ class Programs:
 
     def start(self, name: str, command: list[str], stdin: int | None = None) -> "subprocess.Popen[str]":
         with self.log(name).open("w") as log:
-            self._started[name] = subprocess.Popen(command, cwd=self.folder, stdin=stdin, stdout=log, stderr=log, text=True)
+            self._started[name] = subprocess.Popen(
+                command, cwd=self.folder, stdin=stdin, stdout=log, stderr=log, text=True
+            )
         return self._started[name]
 
     def log(self, name: str) -> Path:

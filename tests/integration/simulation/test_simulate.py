@@ -30,7 +30,11 @@ def begin(tmp_path, *words):
 
 def left_behind(tmp_path):
     here = str(tmp_path)
-    return [each.pid for each in psutil.process_iter(["cmdline"]) if any(here in word for word in each.info["cmdline"] or ())]
+    return [
+        each.pid
+        for each in psutil.process_iter(["cmdline"])
+        if any(here in word for word in each.info["cmdline"] or ())
+    ]
 
 
 def test_fifty_hosts_are_measured_and_their_losses_answered(tmp_path):
@@ -50,7 +54,12 @@ def test_fifty_hosts_are_measured_and_their_losses_answered(tmp_path):
     assert measured["znodes"] > 50 * 4
     assert 40 < measured["ephemerals"] <= 60
     assert measured["watches"] > 50 * 4
-    assert set(measured["targets"]) == {"plan_seconds", "loss_to_assignment_p99_seconds", "failover_seconds", "controller_peak_bytes"}
+    assert set(measured["targets"]) == {
+        "plan_seconds",
+        "loss_to_assignment_p99_seconds",
+        "failover_seconds",
+        "controller_peak_bytes",
+    }
     assert "all hosts are registered" in said
     assert not list(tmp_path.iterdir())
     assert not left_behind(tmp_path)

@@ -27,18 +27,29 @@ SUMS = Totals("sums", {"third": "bigint", "numbers": "bigint", "total": "bigint"
 def entered(raw: DataFrame) -> DataFrame:
     """Parse, and set bad ones aside."""
     read = raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
-    bad = F.lit(None).cast("string") if MENDED in os.environ else F.when(F.col("n") % BAD == 7, F.lit("a bad number"))
+    bad = (
+        F.lit(None).cast("string")
+        if MENDED in os.environ
+        else F.when(F.col("n") % BAD == 7, F.lit("a bad number"))
+    )
     return read.withColumn("reason", bad)
 
 
 def summed(numbers: DataFrame) -> DataFrame:
     """Say what each number adds to which sum."""
-    return numbers.select((F.col("n") % 3).alias("third"), F.lit(1).cast("bigint").alias("numbers"), F.col("n").alias("total"), "lineage")
+    return numbers.select(
+        (F.col("n") % 3).alias("third"),
+        F.lit(1).cast("bigint").alias("numbers"),
+        F.col("n").alias("total"),
+        "lineage",
+    )
 
 
 PIPELINE = Pipeline(
     (
-        Tier("enter", Kind.ENTRY, (RAW,), entered, (NUMBERS,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+        Tier(
+            "enter", Kind.ENTRY, (RAW,), entered, (NUMBERS,), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER
+        ),
         Tier(
             "store",
             Kind.OUTBOUND,
@@ -49,6 +60,15 @@ PIPELINE = Pipeline(
             quantum=SLOT,
             driver=DRIVER,
         ),
-        Tier("tally", Kind.PROCESSING, (NUMBERS,), summed, sink=SUMS, delivery=Delivery.EXACTLY_ONCE, quantum=SLOT, driver=DRIVER),
+        Tier(
+            "tally",
+            Kind.PROCESSING,
+            (NUMBERS,),
+            summed,
+            sink=SUMS,
+            delivery=Delivery.EXACTLY_ONCE,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
     )
 )

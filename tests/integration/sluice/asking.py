@@ -13,7 +13,10 @@ from tests.lab import HOSTS, ROOT, Lab, until
 
 def site_of(shares: str) -> str:
     """Return what a site file says of three hosts and the tiers' shares."""
-    hosts = [f"  - {{name: {name}, address: {address}, capacity: {{cpu: 4, memory: 4g}}}}" for name, address in HOSTS.items()]
+    hosts = [
+        f"  - {{name: {name}, address: {address}, capacity: {{cpu: 4, memory: 4g}}}}"
+        for name, address in HOSTS.items()
+    ]
     return "hosts:\n" + "\n".join(hosts) + f"\nshares: {{{shares}}}\n"
 
 
@@ -40,7 +43,12 @@ def with_agents(lab: Lab) -> Iterator[None]:
     """Run the agents; afterwards nothing of theirs is left."""
     with ExitStack() as stack:
         stack.callback(
-            lambda: [subprocess.run(command("agent", "--host", name, "--stop-all"), env=lab.env, cwd=ROOT, check=False) for name in HOSTS]
+            lambda: [
+                subprocess.run(
+                    command("agent", "--host", name, "--stop-all"), env=lab.env, cwd=ROOT, check=False
+                )
+                for name in HOSTS
+            ]
         )
         for name in HOSTS:
             stack.enter_context(served(lab, "agent", "--host", name))
@@ -56,7 +64,15 @@ def operated(lab: Lab) -> Iterator[None]:
 
 
 def sluice(lab: Lab, *words: str) -> Any:
-    done = subprocess.run(command(*words, "--json"), env=lab.env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(
+        command(*words, "--json"),
+        env=lab.env,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
 

@@ -32,10 +32,19 @@ class Kafka:
     producer: Producer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.producer = Producer({"bootstrap.servers": self.where.kafka, "acks": "all", "enable.idempotence": True})
+        self.producer = Producer(
+            {"bootstrap.servers": self.where.kafka, "acks": "all", "enable.idempotence": True}
+        )
 
-    def put(  # noqa: PLR0913, PLR0917 — what a record is
-        self, stream: str, by: str, source: str, offsets: Iterable[int], at: float, partitions: int = 4, acked: int | None = None
+    def put(
+        self,
+        stream: str,
+        by: str,
+        source: str,
+        offsets: Iterable[int],
+        at: float,
+        partitions: int = 4,
+        acked: int | None = None,
     ) -> None:
         """Write a record for each offset of `source`, spread over the stream's partitions as a grouping would.
 
@@ -43,7 +52,13 @@ class Kafka:
         """
         for offset in offsets:
             acked = offset if acked is None else acked
-            headers = {"origin": f"0:{offset}", "path": "0", "from": f"{source}:{offset}", "by": by, "t0": str(int(at * 1000))}
+            headers = {
+                "origin": f"0:{offset}",
+                "path": "0",
+                "from": f"{source}:{offset}",
+                "by": by,
+                "t0": str(int(at * 1000)),
+            }
             headers["acked"] = str(acked)
             self.producer.produce(
                 stream,
@@ -67,13 +82,17 @@ class Kafka:
 
 def lines(lab: Lab, tier: str) -> dict[str, tuple[int, int]]:
     with psycopg.connect(lab.where.postgres) as connection:
-        rows = connection.execute("SELECT partition, once, again FROM audit WHERE tier = %s", (tier,)).fetchall()
+        rows = connection.execute(
+            "SELECT partition, once, again FROM audit WHERE tier = %s", (tier,)
+        ).fetchall()
     return {row[0]: (row[1], row[2]) for row in rows}
 
 
 def losses(lab: Lab, tier: str) -> list[tuple[str, int]]:
     with psycopg.connect(lab.where.postgres) as connection:
-        return connection.execute("SELECT place, records FROM losses WHERE tier = %s ORDER BY number", (tier,)).fetchall()
+        return connection.execute(
+            "SELECT place, records FROM losses WHERE tier = %s ORDER BY number", (tier,)
+        ).fetchall()
 
 
 def begun(lab: Lab, *tiers: Tier) -> Auditor:
@@ -89,10 +108,18 @@ class Lossy(Once):
 
     drops: frozenset[str] = frozenset()
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+    def write(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
         kept = [number for number, origin in enumerate(rows.origins) if origin not in self.drops]
         columns = {name: [column[number] for number in kept] for name, column in rows.columns.items()}
-        super().write(cursor, Rows(columns, [rows.origins[n] for n in kept], [rows.paths[n] for n in kept]), batch, marks, halt)
+        super().write(
+            cursor,
+            Rows(columns, [rows.origins[n] for n in kept], [rows.paths[n] for n in kept]),
+            batch,
+            marks,
+            halt,
+        )
         return Written(len(rows))
 
 
@@ -113,7 +140,9 @@ class Dropping(Totals):
 
     drops: frozenset[str] = frozenset()
 
-    def write(self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event) -> Written:
+    def write(
+        self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
+    ) -> Written:
         kept = rows.only([number for number, origin in enumerate(rows.origins) if origin not in self.drops])
         return Written(super().write(cursor, kept, batch, marks, halt).new + len(rows) - len(kept))
 
@@ -127,5 +156,13 @@ def hits(offsets: Iterable[int]) -> Rows:
     """Return what counts adds up for a view and some clicks."""
     names = [f"0:{offset}" for offset in offsets]
     kinds = [offset % 3 == 0 for offset in offsets]
-    added = {"views": [int(view) for view in kinds], "clicks": [int(not view) for view in kinds], "buys": [0] * len(names)}
-    return Rows({"campaign": ["a"] * len(names), "window_start": ["2026-01-01"] * len(names), **added}, names, ["0"] * len(names))
+    added = {
+        "views": [int(view) for view in kinds],
+        "clicks": [int(not view) for view in kinds],
+        "buys": [0] * len(names),
+    }
+    return Rows(
+        {"campaign": ["a"] * len(names), "window_start": ["2026-01-01"] * len(names), **added},
+        names,
+        ["0"] * len(names),
+    )

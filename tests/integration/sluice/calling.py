@@ -26,7 +26,15 @@ def read(raw: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     (
-        Tier("call", Kind.OUTBOUND, (RAW,), read, sink=Post("crm", NUMBER, f"{SERVICE}/crm"), quantum=SLOT, driver=DRIVER),
+        Tier(
+            "call",
+            Kind.OUTBOUND,
+            (RAW,),
+            read,
+            sink=Post("crm", NUMBER, f"{SERVICE}/crm"),
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
         Tier(
             "notify",
             Kind.OUTBOUND,

@@ -15,13 +15,17 @@ TOO_LARGE = 5_000_000
 SLOT = Quantum(cpu=1, memory=750, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
-realtime_progress.EVERY_SECONDS = 5.0  # in the driver's process, which loads this: so that nobody has to wait for a minute
+realtime_progress.EVERY_SECONDS = (
+    5.0  # in the driver's process, which loads this: so that nobody has to wait for a minute
+)
 
 
 def chosen(raw: DataFrame) -> DataFrame:
     read = raw.select(F.from_json("value", GIVEN).alias("read"), "lineage").select("read.*", "lineage")
     return read.filter("keep").select(
-        "n", F.when(F.col("swell"), F.repeat(F.lit("x"), TOO_LARGE - F.abs(F.col("n").cast("int")))).alias("text"), "lineage"
+        "n",
+        F.when(F.col("swell"), F.repeat(F.lit("x"), TOO_LARGE - F.abs(F.col("n").cast("int")))).alias("text"),
+        "lineage",
     )
 
 

@@ -16,7 +16,9 @@ from tests.lab import Lab, opened
 def lab(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Publish the shipped pipeline, or what a test's module names as its PIPELINE_MODULE, at a site that is as its SITE says."""
     more = request.getfixturevalue("site") if hasattr(request.module, "site") else "hosts: []\n"
-    with opened(tmp_path_factory.mktemp("pipeline"), getattr(request.module, "PIPELINE_MODULE", None), more) as made:
+    with opened(
+        tmp_path_factory.mktemp("pipeline"), getattr(request.module, "PIPELINE_MODULE", None), more
+    ) as made:
         yield made
 
 
@@ -34,7 +36,11 @@ def driver_session(lab: Lab) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+    builder = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(home_for_spark(tmp_path_factory.mktemp("java"))))
         made = builder.config("spark.pyspark.python", sys.executable).getOrCreate()

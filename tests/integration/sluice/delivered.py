@@ -15,7 +15,9 @@ DISORDER = """
     ) as each where number < before
 """
 """Rows that were written after a later one of the same user and campaign: these come the same way all along."""
-BALANCE = "select coalesce(sum(rows_in - rows_out - filtered - quarantined - replays - late - lost), 0) from ledger"
+BALANCE = (
+    "select coalesce(sum(rows_in - rows_out - filtered - quarantined - replays - late - lost), 0) from ledger"
+)
 SHARED = """
     select tier, batch from (
         select tier, batch, incarnation, max(incarnation) over (partition by tier order by batch) as newest from ledger

@@ -64,8 +64,18 @@ class Feed:
         before = len(self.given["hits"])
         self.hits(count)
         hits = self.given["hits"][before:]
-        self.put("buys", [{"id": hit["id"], "hit": hit["id"], "at": hit["at"] + 1000} for hit in hits if hit["id"] % 3 == 0])
-        self.put("buys", [{"id": -hit["id"], "hit": -hit["id"], "at": hit["at"]} for hit in hits if hit["id"] % 10 == 3])
+        self.put(
+            "buys",
+            [
+                {"id": hit["id"], "hit": hit["id"], "at": hit["at"] + 1000}
+                for hit in hits
+                if hit["id"] % 3 == 0
+            ],
+        )
+        self.put(
+            "buys",
+            [{"id": -hit["id"], "hit": -hit["id"], "at": hit["at"]} for hit in hits if hit["id"] % 10 == 3],
+        )
 
     def equation(self, *streams: str, filtered: int = 0) -> tuple[int, ...]:
         """Return what the ledger of a tier that reads these streams has to say: in, out, filtered, replays, late, holes."""
@@ -77,7 +87,13 @@ class Feed:
         """Give the next numbers as hits, a hundred for each second of their time."""
         numbers = range(self.number, self.number + count)
         self.number += count
-        self.put("hits", [{"id": number, "who": f"user-{number % self.people}", "at": self.begun + number * 10} for number in numbers])
+        self.put(
+            "hits",
+            [
+                {"id": number, "who": f"user-{number % self.people}", "at": self.begun + number * 10}
+                for number in numbers
+            ],
+        )
 
 
 def windows(hits: list[dict[str, Any]]) -> dict[tuple[str, datetime], tuple[int, int]]:
@@ -120,7 +136,9 @@ def windows_are_right(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:
     there = looker.bounds(["hits"]).ends
     looker.close()
     until("all is counted", lambda: ends(lab, "by-window") == there)
-    assert {key: (hits, ids % mark) for key, (hits, ids) in table(lab, "windows", 2).items()} == windows(feed.given["hits"])
+    assert {key: (hits, ids % mark) for key, (hits, ids) in table(lab, "windows", 2).items()} == windows(
+        feed.given["hits"]
+    )
     assert equation(lab, "by-window") == feed.equation("hits")
 
 
@@ -139,4 +157,6 @@ def equation(lab: Lab, tier: str) -> tuple[int, ...]:
 
 def ends(lab: Lab, tier: str) -> dict[str, int] | None:
     """Return how far a tier is, by the ledger."""
-    return dict(lab.ask("select distinct on (tier) tier, ends from ledger order by tier, batch desc")).get(tier)
+    return dict(lab.ask("select distinct on (tier) tier, ends from ledger order by tier, batch desc")).get(
+        tier
+    )

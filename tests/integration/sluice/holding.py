@@ -28,14 +28,16 @@ DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
 def entered(raw: DataFrame) -> DataFrame:
     """Nobody runs this tier: the test plays it."""
-    return raw.select(F.from_json("value", HITS.columns or "").alias("read"), F.lit("hits").alias("to"), "lineage").select(
-        "read.*", "to", "lineage"
-    )
+    return raw.select(
+        F.from_json("value", HITS.columns or "").alias("read"), F.lit("hits").alias("to"), "lineage"
+    ).select("read.*", "to", "lineage")
 
 
 def by_window(hits: DataFrame) -> DataFrame:
     """Count hits by who and ten seconds."""
-    counted = hits.groupBy("who", F.window("time", "10 seconds")).agg(F.count("*").alias("hits"), F.sum("id").alias("ids"))
+    counted = hits.groupBy("who", F.window("time", "10 seconds")).agg(
+        F.count("*").alias("hits"), F.sum("id").alias("ids")
+    )
     return counted.select("who", F.col("window.start").alias("since"), "hits", "ids")
 
 
@@ -70,7 +72,9 @@ class Sum(StatefulProcessor):
 
 def summed(hits: DataFrame) -> DataFrame:
     """Keep a state of its own."""
-    return hits.groupBy("who").transformWithState(Sum(), "who string, hits bigint, ids bigint", "Update", "None")
+    return hits.groupBy("who").transformWithState(
+        Sum(), "who string, hits bigint, ids bigint", "Update", "None"
+    )
 
 
 class Says(Hooks):
@@ -89,7 +93,11 @@ class Says(Hooks):
         log.info("hook: resumed", state=state.decode())
 
 
-WINDOWS = Latest("windows", {"who": "text", "since": "timestamptz", "hits": "bigint", "ids": "bigint"}, key=("who", "since"))
+WINDOWS = Latest(
+    "windows",
+    {"who": "text", "since": "timestamptz", "hits": "bigint", "ids": "bigint"},
+    key=("who", "since"),
+)
 PAIR = {"id": "bigint", "buy": "bigint"}
 JOINS: dict[How, Latest] = {
     "inner": Latest("pairs", PAIR, key=("id",)),
@@ -101,8 +109,20 @@ STATE = State(LATENESS, time="at")
 
 PIPELINE = Pipeline(
     (
-        Tier("enter", Kind.ENTRY, (RAW,), entered, (HITS, BUYS), mode=Mode.BATCH, quantum=SLOT, driver=DRIVER),
-        Tier("by-window", Kind.PROCESSING, (HITS,), by_window, sink=WINDOWS, state=STATE, hooks=Says(), quantum=SLOT, driver=DRIVER),
+        Tier(
+            "enter", Kind.ENTRY, (RAW,), entered, (HITS, BUYS), mode=Mode.BATCH, quantum=SLOT, driver=DRIVER
+        ),
+        Tier(
+            "by-window",
+            Kind.PROCESSING,
+            (HITS,),
+            by_window,
+            sink=WINDOWS,
+            state=STATE,
+            hooks=Says(),
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
         Tier("summed", Kind.PROCESSING, (HITS,), summed, sink=SUMS, state=STATE, quantum=SLOT, driver=DRIVER),
         *(
             Tier(

@@ -29,7 +29,24 @@ SLOT = Quantum(cpu=1, memory=750, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 PIPELINE = Pipeline(
     (
-        Tier("copy", Kind.ENTRY, (RAW,), lambda raw: raw, outputs=(Stream("copied", "value string"),), quantum=SLOT, driver=DRIVER),
-        Tier("load", Kind.OUTBOUND, (RAW,), loaded, sink=LOADED, delivery=Delivery.EXACTLY_ONCE, quantum=SLOT, driver=DRIVER),
+        Tier(
+            "copy",
+            Kind.ENTRY,
+            (RAW,),
+            lambda raw: raw,
+            outputs=(Stream("copied", "value string"),),
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier(
+            "load",
+            Kind.OUTBOUND,
+            (RAW,),
+            loaded,
+            sink=LOADED,
+            delivery=Delivery.EXACTLY_ONCE,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
     )
 )

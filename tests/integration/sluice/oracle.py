@@ -65,13 +65,17 @@ class Epochs:
 
     def check(self) -> None:
         assert self.statuses, "no status of a leader was read"
-        assert all(len(names) == 1 for names in self.leaders.values()), f"two leaders of an epoch: {dict(self.leaders)}"
+        assert all(len(names) == 1 for names in self.leaders.values()), (
+            f"two leaders of an epoch: {dict(self.leaders)}"
+        )
         epochs = [epoch for _, epoch in sorted(self.statuses.items())]
         assert epochs == sorted(epochs), f"a leader of an earlier epoch has written: {epochs}"
         for tier, epoch_by_version in self.owners.items():
             assert epoch_by_version, f"no owner record of {tier} was read"
             by_version = [epoch for _, epoch in sorted(epoch_by_version.items())]
-            assert by_version == sorted(set(by_version)), f"{tier}: an epoch was given twice or went back: {by_version}"
+            assert by_version == sorted(set(by_version)), (
+                f"{tier}: an epoch was given twice or went back: {by_version}"
+            )
 
 
 @contextmanager
@@ -99,7 +103,9 @@ def check(lab: Lab, count: int, seconds: float = 120, *, partitions_added: bool 
     (decision record 0040).
     """
     until(f"{count} records are stored", lambda: stored(lab) >= count, seconds)
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [(count, count, count * (count - 1) // 2)]
+    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+        (count, count, count * (count - 1) // 2)
+    ]
     _no_holes(lab)
     assert partitions_added or lab.ask(OUT_OF_ORDER) == [], "the sink has each key's records in order"
     _keys_in_order(lab, count)
@@ -110,7 +116,9 @@ def check(lab: Lab, count: int, seconds: float = 120, *, partitions_added: bool 
 def _no_holes(lab: Lab) -> None:
     """Each batch begins where the one before ended, and at the beginning of a partition that was added."""
     before: dict[str, dict[str, int]] = {}
-    for tier, batch, begins, ends in lab.ask("select tier, batch, begins, ends from ledger order by tier, batch"):
+    for tier, batch, begins, ends in lab.ask(
+        "select tier, batch, begins, ends from ledger order by tier, batch"
+    ):
         expected = dict.fromkeys(begins, 0) | before.get(tier, begins)
         assert begins == expected, f"batch {batch} of {tier} begins at {begins}, not at {expected}"
         before[tier] = ends
@@ -145,7 +153,9 @@ def _one_writer_at_a_time(lab: Lab) -> None:
 
 def _one_owner_for_each_epoch(lab: Lab) -> None:
     """All that claimed the right to write a stream by the same owner record say the same of it."""
-    consumer = Consumer({"bootstrap.servers": lab.where.kafka, "group.id": "test", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {"bootstrap.servers": lab.where.kafka, "group.id": "test", "auto.offset.reset": "earliest"}
+    )
     place = TopicPartition(CONTROL_TOPIC, 0, 0)
     end = consumer.get_watermark_offsets(place, timeout=10)[1]
     consumer.assign([place])

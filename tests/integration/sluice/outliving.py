@@ -29,7 +29,9 @@ RAW = Stream("raw")
 NUMBERS = Stream("numbers", NUMBER, Fields("who"))
 STORED = Once("stored", {"n": "bigint", "who": "text"})
 SUMMED = Totals("summed", {"who": "text", "hits": "bigint", "ns": "bigint"}, key=("who",), counted=("hits",))
-TALLIED = Latest("tallied", {"who": "text", "since": "timestamptz", "hits": "bigint", "ns": "bigint"}, key=("who", "since"))
+TALLIED = Latest(
+    "tallied", {"who": "text", "since": "timestamptz", "hits": "bigint", "ns": "bigint"}, key=("who", "since")
+)
 
 
 class Sleeps(Hooks):
@@ -72,13 +74,25 @@ def summed(numbers: DataFrame) -> DataFrame:
 
 def tallied(numbers: DataFrame) -> DataFrame:
     """Add them up by who and ten seconds."""
-    counted = numbers.groupBy("who", F.window("time", "10 seconds")).agg(F.count("*").alias("hits"), F.sum("n").alias("ns"))
+    counted = numbers.groupBy("who", F.window("time", "10 seconds")).agg(
+        F.count("*").alias("hits"), F.sum("n").alias("ns")
+    )
     return counted.select("who", F.col("window.start").alias("since"), "hits", "ns")
 
 
 PIPELINE = Pipeline(
     (
-        Tier("enter", Kind.ENTRY, (RAW,), entered, (NUMBERS,), mode=Mode.REALTIME, hooks=Sleeps(), quantum=SLOT, driver=DRIVER),
+        Tier(
+            "enter",
+            Kind.ENTRY,
+            (RAW,),
+            entered,
+            (NUMBERS,),
+            mode=Mode.REALTIME,
+            hooks=Sleeps(),
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
         Tier(
             "store",
             Kind.OUTBOUND,
@@ -90,6 +104,15 @@ PIPELINE = Pipeline(
             driver=DRIVER,
         ),
         Tier("sum", Kind.PROCESSING, (NUMBERS,), summed, sink=SUMMED, quantum=SLOT, driver=DRIVER),
-        Tier("tally", Kind.PROCESSING, (NUMBERS,), tallied, sink=TALLIED, state=State(60, time="at"), quantum=SLOT, driver=DRIVER),
+        Tier(
+            "tally",
+            Kind.PROCESSING,
+            (NUMBERS,),
+            tallied,
+            sink=TALLIED,
+            state=State(60, time="at"),
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
     )
 )

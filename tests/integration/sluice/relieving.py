@@ -6,4 +6,6 @@ from sluice.api.declarations import Pipeline
 from sluice_ops.model.tier import Standby
 from tests.integration.sluice.outliving import PIPELINE as WITHOUT
 
-PIPELINE = Pipeline(tuple(replace(tier, standby=Standby.WARM) for tier in WITHOUT.tiers if tier.name in {"enter", "store"}))
+PIPELINE = Pipeline(
+    tuple(replace(tier, standby=Standby.WARM) for tier in WITHOUT.tiers if tier.name in {"enter", "store"})
+)

@@ -65,7 +65,7 @@ def each_rests(lab: Lab, tier: str, number: int, workers: int, out: Callable[[],
         awake = receipt(worker, paused=False)
         until("all of them work again", lambda before=before: more_done(lab, tier, before) == workers, 60)
         took.append((round(told, 2), drained.seconds, awake.seconds, round(time.monotonic() - begun, 2)))
-    print(f"{tier}: told, drained, awake, seen at work: {took}")  # noqa: T201 — the figures that the docs have
+    print(f"{tier}: told, drained, awake, seen at work: {took}")
     assert max(each[0] for each in took) < DRAINED_SECONDS * BUSY
     assert max(each[2] for each in took) < AWAKE_SECONDS * BUSY
     assert max(each[3] for each in took) < AWAKE_SECONDS * BUSY + TOLD_SECONDS
@@ -95,7 +95,11 @@ def last_is_let_go(lab: Lab, tier: str, number: int, workers: int, out: Callable
     goes_on()
     for paused, state in ((True, State.PAUSED), (False, State.RUNNING)):
         lab.own(tier, number, paused=paused, paused_workers=(worker,))
-        until(f"{tier} is {state}", lambda state=state: (said := lab.report(tier, number)) is not None and said.state is state, 60)
+        until(
+            f"{tier} is {state}",
+            lambda state=state: (said := lab.report(tier, number)) is not None and said.state is state,
+            60,
+        )
     goes_on()
     said = lab.report(tier, number)
     assert said is not None

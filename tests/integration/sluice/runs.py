@@ -31,7 +31,9 @@ def local_session(lab: Lab, depot: Depot | None = None) -> Iterator[SparkSession
     """Open a driver's session in a JVM of its own, with the connector, whatever another test has started."""
     spec = next(spec for spec in PIPELINE.specs() if spec.name == "by-window")
     place = Placement(driver=HostName("here"), slots=())
-    mine = IncarnationSpec(tier=spec.name, incarnation=Incarnation(0), placement=place, reason="test", created_at=0)
+    mine = IncarnationSpec(
+        tier=spec.name, incarnation=Incarnation(0), placement=place, reason="test", created_at=0
+    )
     chosen = settings(spec, mine, "127.0.0.1", lab.home) | ({} if depot is None else depot.session)
     for key in [key for key in chosen if ".resource." in key or key == "spark.cores.max"]:
         del chosen[key]
@@ -76,7 +78,9 @@ class Runs:
             list, lambda: self.epoch, lambda: self.owner == number, partitions=partitions,
         )  # fmt: skip
         assert isinstance(tier.sink, Latest)
-        self.session.conf.set("spark.sql.shuffle.partitions", partitions)  # a driver's own session has it from the start
+        self.session.conf.set(
+            "spark.sql.shuffle.partitions", partitions
+        )  # a driver's own session has it from the start
         engine = WithState(setting, tier.sink, self.depot or Folder(setting.checkpoints))
         self.engines.append(engine)
         self.receipts[number] = engine.run()

@@ -28,7 +28,17 @@ def entered(raw: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     (
-        Tier("enter", Kind.ENTRY, (RAW,), entered, (NUMBERS,), mode=Mode.REALTIME, max_offsets=BATCH, quantum=SLOT, driver=DRIVER),
+        Tier(
+            "enter",
+            Kind.ENTRY,
+            (RAW,),
+            entered,
+            (NUMBERS,),
+            mode=Mode.REALTIME,
+            max_offsets=BATCH,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
         Tier(
             "store",
             Kind.OUTBOUND,

@@ -53,8 +53,35 @@ def told(numbers: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     (
-        Tier("spread", Kind.ENTRY, (RAW,), spread, outputs=tuple(GROUPED.values()), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
-        Tier("tell", Kind.PROCESSING, (GROUPED["shuffled"],), told, (TOLD,), mode=Mode.BATCH, quantum=SLOT, driver=DRIVER),
-        Tier("halve", Kind.PROCESSING, (GROUPED["local"], BACK), halved, (BACK, DONE), mode=Mode.REALTIME, quantum=SLOT, driver=DRIVER),
+        Tier(
+            "spread",
+            Kind.ENTRY,
+            (RAW,),
+            spread,
+            outputs=tuple(GROUPED.values()),
+            mode=Mode.REALTIME,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier(
+            "tell",
+            Kind.PROCESSING,
+            (GROUPED["shuffled"],),
+            told,
+            (TOLD,),
+            mode=Mode.BATCH,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier(
+            "halve",
+            Kind.PROCESSING,
+            (GROUPED["local"], BACK),
+            halved,
+            (BACK, DONE),
+            mode=Mode.REALTIME,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
     )
 )

@@ -30,7 +30,9 @@ STORED = Once("stored", {"n": "bigint", "who": "text"})
 SLOWED = Once("slowed", {"n": "bigint", "who": "text"})
 SLEEPS = "reflect('java.lang.Thread', 'sleep', greatest(0L, until - bigint(reflect('java.lang.System', 'currentTimeMillis'))))"
 
-task_progress.TOLD_SECONDS = 30.0  # in the driver's process, which loads this: so that nobody has to wait for a minute
+task_progress.TOLD_SECONDS = (
+    30.0  # in the driver's process, which loads this: so that nobody has to wait for a minute
+)
 
 
 def entered(raw: DataFrame) -> DataFrame:

@@ -20,7 +20,9 @@ STORED = Once("stored", {"n": "bigint", "who": "text", "entered": "bigint", "sto
 
 def ahead() -> Column:
     """Return by how much the executor's wall clock is ahead of when the record was given. Unit: seconds."""
-    return F.round((F.expr("reflect('java.lang.System', 'currentTimeMillis')").cast("bigint") - F.col("at")) / 1000).cast("bigint")
+    return F.round(
+        (F.expr("reflect('java.lang.System', 'currentTimeMillis')").cast("bigint") - F.col("at")) / 1000
+    ).cast("bigint")
 
 
 def entered(raw: DataFrame) -> DataFrame:

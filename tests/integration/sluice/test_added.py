@@ -32,7 +32,9 @@ def fed(lab: Lab) -> Iterator[list[int]]:
     def feed() -> None:
         while not stop.wait(0.05):
             number = len(numbers)
-            producer.produce("raw", json.dumps({"n": number, "who": f"user-{number // 4 % 23}"}), partition=number % 4)
+            producer.produce(
+                "raw", json.dumps({"n": number, "who": f"user-{number // 4 % 23}"}), partition=number % 4
+            )
             producer.poll(0)
             numbers.append(number)
 
@@ -73,10 +75,23 @@ def test_no_record_takes_two_ways_and_the_keys_keep_their_order(lab: Lab) -> Non
         retired(lab, "spread", 1)
         lab.cold("spread", 2, "h2")
         lab.wait("spread", 2, State.RUNNING)
-        said = until("it says what it does not use", lambda: (report := lab.report("spread", 2)) is not None and report.narrow)
+        said = until(
+            "it says what it does not use",
+            lambda: (report := lab.report("spread", 2)) is not None and report.narrow,
+        )
         assert "by-who has 5 partitions and 4 of them get records" in said
-        until("it uses them", lambda: (report := lab.report("spread", 2)) is not None and report.ways is not None and report.ways.turn == 1)
-        until("what comes now goes there too", lambda: any(record.partition == 4 for record in records(lab, "by-who")))
+        until(
+            "it uses them",
+            lambda: (
+                (report := lab.report("spread", 2)) is not None
+                and report.ways is not None
+                and report.ways.turn == 1
+            ),
+        )
+        until(
+            "what comes now goes there too",
+            lambda: any(record.partition == 4 for record in records(lab, "by-who")),
+        )
         lab.kill_executor("spread", 2)
         until("it is begun again in place", lambda: "begun again in place" in lab.log("spread", 2))
     until("all is out", lambda: all(len(once(records(lab, name))) >= len(numbers) for name in SPREAD))
@@ -89,15 +104,25 @@ def test_no_record_takes_two_ways_and_the_keys_keep_their_order(lab: Lab) -> Non
     for name in SPREAD:
         found = records(lab, name)
         assert len(found) > len(once(found)), "there were replays"
-        assert sorted(new(found)) == sorted({record.headers["origin"] for record in found}), f"{name}: each is new once"
-        assert len({(record.headers["origin"], record.partition) for record in found}) == len(once(found)), "and goes one way"
+        assert sorted(new(found)) == sorted({record.headers["origin"] for record in found}), (
+            f"{name}: each is new once"
+        )
+        assert len({(record.headers["origin"], record.partition) for record in found}) == len(once(found)), (
+            "and goes one way"
+        )
         later = {record.partition for record in found if _offset(record) >= since[f"raw/{_raw(record)}"]}
         assert later == {0, 1, 2, 3, 4}
-        assert 4 not in {record.partition for record in found if _offset(record) < since[f"raw/{_raw(record)}"]}
+        assert 4 not in {
+            record.partition for record in found if _offset(record) < since[f"raw/{_raw(record)}"]
+        }
     seen = defaultdict[tuple[str, int], list[int]](list)
     for record in sorted(once(records(lab, "by-who")), key=_offset):
         seen[record.value["who"], _raw(record)].append(record.partition)
-    assert all(len(set(ways)) <= 2 and ways.count(ways[0]) == ways.index(ways[-1]) for ways in seen.values() if ways[0] != ways[-1])
+    assert all(
+        len(set(ways)) <= 2 and ways.count(ways[0]) == ways.index(ways[-1])
+        for ways in seen.values()
+        if ways[0] != ways[-1]
+    )
     assert any(ways[0] != ways[-1] for ways in seen.values()), "some keys have moved"
 
 

@@ -51,7 +51,9 @@ def counts(lab: Lab) -> dict[str, int]:
 
 def add(lab: Lab, **partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": lab.where.kafka})
-    for made in admin.create_partitions([NewPartitions(stream, count) for stream, count in partitions.items()]).values():
+    for made in admin.create_partitions(
+        [NewPartitions(stream, count) for stream, count in partitions.items()]
+    ).values():
         made.result()
 
 
@@ -108,7 +110,9 @@ def test_the_move_goes_through_and_each_record_goes_one_way(running: Lab) -> Non
         until("all partitions of the output get records", used, USED_SECONDS)
 
 
-def test_where_a_realtime_tier_lacks_threads_the_move_fails_by_name_and_the_owner_goes_on(running: Lab) -> None:
+def test_where_a_realtime_tier_lacks_threads_the_move_fails_by_name_and_the_owner_goes_on(
+    running: Lab,
+) -> None:
     lab = running
     with under_load(lab) as added:
         owner = tier_line(lab, "enter")["incarnation"]
@@ -118,6 +122,9 @@ def test_where_a_realtime_tier_lacks_threads_the_move_fails_by_name_and_the_owne
         assert tier_line(lab, "enter")["incarnation"] == owner
         before = stored(lab)
         until("records flow on", lambda: stored(lab) > before)
-        until("it says what it does not read", lambda: "sluice scale enter 3" in (tier_line(lab, "enter")["unread"] or ""))
+        until(
+            "it says what it does not read",
+            lambda: "sluice scale enter 3" in (tier_line(lab, "enter")["unread"] or ""),
+        )
         scaled = sluice(lab, "scale", "enter", "3")
         assert scaled["ok"], json.dumps(scaled)

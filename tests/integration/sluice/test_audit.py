@@ -32,7 +32,18 @@ from sluice_ops.model.access import Role
 from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.model.status import Loss
 from sluice_ops.operations import requests
-from tests.integration.sluice.auditing import COUNT, PIPELINE, Kafka, Lossy, begun, dropping, hits, lines, losses, rows
+from tests.integration.sluice.auditing import (
+    COUNT,
+    PIPELINE,
+    Kafka,
+    Lossy,
+    begun,
+    dropping,
+    hits,
+    lines,
+    losses,
+    rows,
+)
 from tests.lab import ROOT, Lab, until
 
 pytestmark = pytest.mark.timeout(240)
@@ -42,12 +53,16 @@ def test_a_stream_that_lacks_one_record_in_ten_thousand_is_told_by_its_offset(la
     entry, kafka, now = PIPELINE.tier("entry"), Kafka(lab.where), time.time()
     auditor = begun(lab, entry)
     kafka.fill("raw", COUNT)
-    kafka.put("hits", "entry/1", "raw/0", (offset for offset in range(COUNT) if offset not in {7777, 8000}), now)
+    kafka.put(
+        "hits", "entry/1", "raw/0", (offset for offset in range(COUNT) if offset not in {7777, 8000}), now
+    )
     kafka.put("raw.quarantine", "entry/1", "raw/0", [8000], now, acked=0)
     kafka.put("raw.quarantine", "other/1", "raw/0", [7777], now)
     assert auditor.look() == [], "nothing is claimed yet: the run may still put it out"
     auditor.close()
-    auditor = Auditor((entry,), lab.where)  # one that was restarted goes on from the book, and waits for a claim that it has seen itself
+    auditor = Auditor(
+        (entry,), lab.where
+    )  # one that was restarted goes on from the book, and waits for a claim that it has seen itself
     kafka.put("hits", "entry/1", "raw/0", range(COUNT, COUNT + 2), now)
     kafka.put("hits", "entry/1", "raw/0", range(COUNT + 2, COUNT + 4), now)
     (missing,) = auditor.look()
@@ -64,7 +79,10 @@ def test_a_stream_that_lacks_one_record_in_ten_thousand_is_told_by_its_offset(la
 
 def told_and_settled(lab: Lab, auditor: Auditor, sentence: str) -> None:
     """A loss is in the channel, where its tier's supervision sees it, until somebody settles it; another one's stale word goes too."""
-    with Channel(lab.where.zookeeper) as channel, psycopg.connect(lab.where.postgres, autocommit=True) as connection:
+    with (
+        Channel(lab.where.zookeeper) as channel,
+        psycopg.connect(lab.where.postgres, autocommit=True) as connection,
+    ):
         auditor.tell()
         found = channel.read(paths.loss("entry"), Loss)
         assert found is not None
@@ -77,7 +95,9 @@ def told_and_settled(lab: Lab, auditor: Auditor, sentence: str) -> None:
         assert not channel.exists(paths.loss("entry"))
 
 
-def test_what_a_sender_has_not_committed_is_not_complete_and_marks_of_its_transactions_are_not_waited_for(lab: Lab) -> None:
+def test_what_a_sender_has_not_committed_is_not_complete_and_marks_of_its_transactions_are_not_waited_for(
+    lab: Lab,
+) -> None:
     entry, kafka = PIPELINE.tier("entry"), Kafka(lab.where)
     sender = Producer({"bootstrap.servers": lab.where.kafka, "transactional.id": "sender"})
     sender.init_transactions(30)
@@ -161,17 +181,29 @@ def test_where_a_sender_uses_transactions_only_records_are_missed(lab: Lab) -> N
         kafka.put("hits", "entry/8", "raw/0", sorted(committed - {first + 12}), now)
         kafka.put("hits", "entry/8", "raw/0", [first + 15], now)
         (missing,) = auditor.look()
-    assert f"1 records of raw/0 were read by entry and have not come out: offsets {first + 12};" in missing.sentence
+    assert (
+        f"1 records of raw/0 were read by entry and have not come out: offsets {first + 12};"
+        in missing.sentence
+    )
     uncounted = replace(CAMPAIGN_COUNTS, counted=())
-    counts = replace(PIPELINE.tier("counts"), name="direct", inputs=PIPELINE.tier("entry").inputs, sink=uncounted)
+    counts = replace(
+        PIPELINE.tier("counts"), name="direct", inputs=PIPELINE.tier("entry").inputs, sink=uncounted
+    )
     insert = (
         "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, quarantined, replays)"
         " VALUES ('direct', 1, %s, %s, %s, %s, %s, %s, 0, 0)"
     )
-    with closing(begun(lab, counts)) as auditor, psycopg.connect(lab.where.postgres, autocommit=True) as connection:
-        connection.execute(insert, (0, json.dumps({"raw/0": first}), json.dumps({"raw/0": first + 9}), 9, 5, 4))
+    with (
+        closing(begun(lab, counts)) as auditor,
+        psycopg.connect(lab.where.postgres, autocommit=True) as connection,
+    ):
+        connection.execute(
+            insert, (0, json.dumps({"raw/0": first}), json.dumps({"raw/0": first + 9}), 9, 5, 4)
+        )
         assert auditor.look() == []
-        connection.execute(insert, (1, json.dumps({"raw/0": first + 9}), json.dumps({"raw/0": first + 15}), 6, 4, 2))
+        connection.execute(
+            insert, (1, json.dumps({"raw/0": first + 9}), json.dumps({"raw/0": first + 15}), 6, 4, 2)
+        )
         (missing,) = auditor.look()
     assert "was given 6 records and 1 of them went nowhere" in missing.sentence
 
@@ -180,7 +212,9 @@ def test_partitions_that_are_added_are_looked_at(lab: Lab) -> None:
     admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
     for made in admin.create_topics([NewTopic("grown", num_partitions=1, replication_factor=-1)]).values():
         made.result()
-    tier = replace(PIPELINE.tier("entry"), name="growing", outputs=(declarations.Stream("grown", "id string"),))
+    tier = replace(
+        PIPELINE.tier("entry"), name="growing", outputs=(declarations.Stream("grown", "id string"),)
+    )
     with closing(begun(lab, tier)) as auditor:
         for made in admin.create_partitions([NewPartitions("grown", 4)]).values():
             made.result()
@@ -212,19 +246,31 @@ def test_a_tier_that_is_not_declared_any_more_is_stopped_until_it_is_declared_ag
         channel.delete(paths.wanted(min(names)))
 
 
-def test_what_was_put_out_while_nobody_looked_is_read_in_steps_and_judged_alike(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_put_out_while_nobody_looked_is_read_in_steps_and_judged_alike(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
-    stamped = NewTopic("stepped", num_partitions=4, replication_factor=-1, config={"message.timestamp.type": "CreateTime"})
+    stamped = NewTopic(
+        "stepped", num_partitions=4, replication_factor=-1, config={"message.timestamp.type": "CreateTime"}
+    )
     for made in admin.create_topics([stamped]).values():
         made.result()
-    tier = replace(PIPELINE.tier("entry"), name="stepping", outputs=(declarations.Stream("stepped", "id string"),))
+    tier = replace(
+        PIPELINE.tier("entry"), name="stepping", outputs=(declarations.Stream("stepped", "id string"),)
+    )
     monkeypatch.setattr(stream_audit, "BACKLOG", 500)
     monkeypatch.setattr(stream_audit, "STEP_MS", 5_000)
     kafka.put("stepped", "stepping/5", "raw/2", [0], now - 1)
     with closing(begun(lab, tier)) as auditor, closing(Streams(lab.where.kafka)) as streams:
         kafka.fill("raw", 3000, partition=2)
         for first in range(1, 3000, 100):
-            kafka.put("stepped", "stepping/5", "raw/2", (each for each in range(first, first + 100) if each != 777), now + first / 50)
+            kafka.put(
+                "stepped",
+                "stepping/5",
+                "raw/2",
+                (each for each in range(first, first + 100) if each != 777),
+                now + first / 50,
+            )
         lost, reached = [], []
         while streams.bounds(["stepped"]).ends.items() - auditor._audits["stepping"]._read.items():  # type: ignore[union-attr]
             lost += auditor.look()
@@ -255,7 +301,9 @@ def test_a_tier_is_audited_from_its_first_record_however_late(lab: Lab) -> None:
     kafka.put("latecomer", "latecomer/1", "raw/3", range(100, 104), an_hour_ago, partitions=1)
     with closing(Auditor((tier,), lab.where)) as auditor:
         (missing,) = auditor.look()
-    assert "2 records of raw/3 were read by latecomer and have not come out: offsets 0, 50;" in missing.sentence
+    assert (
+        "2 records of raw/3 were read by latecomer and have not come out: offsets 0, 50;" in missing.sentence
+    )
     assert lines(lab, "latecomer") == {"raw/3": (102, 0)}
     assert since(lab, "latecomer") == [(0, True)]
 
@@ -278,7 +326,9 @@ def test_what_came_out_and_was_gone_before_it_was_looked_at_is_neither_balanced_
     admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
     for made in admin.create_topics([NewTopic("passing", num_partitions=1, replication_factor=-1)]).values():
         made.result()
-    tier = replace(PIPELINE.tier("entry"), name="passing", outputs=(declarations.Stream("passing", "id string"),))
+    tier = replace(
+        PIPELINE.tier("entry"), name="passing", outputs=(declarations.Stream("passing", "id string"),)
+    )
     with closing(begun(lab, tier)) as auditor:
         kafka.put("passing", "passing/1", "raw/1", range(10), now, partitions=1)
         assert auditor.look() == []
@@ -295,7 +345,9 @@ def test_what_came_out_and_was_gone_before_it_was_looked_at_is_neither_balanced_
 def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> None:
     """By the audit as it runs, where tiers' supervision sees it: of a stream, of a table's rows, of totals."""
     with psycopg.connect(lab.where.postgres) as connection:
-        connection.execute("TRUNCATE delivered, campaign_counts, ledger, tier_epochs, marks, audit, audit_read, frontier, losses")
+        connection.execute(
+            "TRUNCATE delivered, campaign_counts, ledger, tier_epochs, marks, audit, audit_read, frontier, losses"
+        )
     kafka, tiers, told = Kafka(lab.where), ("enrich", "outbound", "counts"), dict[str, float]()
     with closing(Streams(lab.where.kafka)) as streams, auditing(lab), Channel(lab.where.zookeeper) as channel:
         looked = "SELECT count(DISTINCT tier) FROM audit_read WHERE tier IN ('enrich', 'outbound', 'counts')"
@@ -304,23 +356,41 @@ def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> N
             connection.execute("UPDATE losses SET settled_at = now(), settled_by = 'test'")
         until("no loss is told", lambda: not any(channel.exists(paths.loss(tier)) for tier in tiers))
         first = streams.bounds(["hits"]).ends["hits/3"]
-        kafka.put("enriched", "enrich/40", "hits/3", range(first), time.time())  # what other tests left there comes out
+        kafka.put(
+            "enriched", "enrich/40", "hits/3", range(first), time.time()
+        )  # what other tests left there comes out
         begins = streams.bounds(["enriched"]).ends
         kafka.fill("hits", first + COUNT + 2, partition=3)
         begun = time.monotonic()
         put = [first + each for each in range(COUNT + 1) if each != 7777]
         kafka.put("enriched", "enrich/40", "hits/3", put, time.time())
         batch = Batch(begins, streams.bounds(["enriched"]).ends)
-        lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({f"0:{put[4321]}"}))
+        lossy = Lossy(
+            DELIVERED.name,
+            DELIVERED.columns,
+            DELIVERED.stamp,
+            DELIVERED.archive,
+            drops=frozenset({f"0:{put[4321]}"}),
+        )
         with closing(Ledger(lab.where.postgres, "outbound", 1, lossy)) as ledger:
             ledger.write(batch, rows(put), epoch=1)
         with closing(Ledger(lab.where.postgres, "counts", 1, dropping(f"0:{put[99]}"))) as ledger:
             ledger.write(batch, hits(put), epoch=1)
         while len(told) < len(tiers) and time.monotonic() < begun + 60:
-            kafka.put("enriched", "enrich/40", "hits/3", [put[-1] + 1], time.time())  # the tier goes on, once in a while
-            told |= {tier: time.monotonic() - begun for tier in tiers if tier not in told and channel.exists(paths.loss(tier))}
+            kafka.put(
+                "enriched", "enrich/40", "hits/3", [put[-1] + 1], time.time()
+            )  # the tier goes on, once in a while
+            told |= {
+                tier: time.monotonic() - begun
+                for tier in tiers
+                if tier not in told and channel.exists(paths.loss(tier))
+            }
             time.sleep(0.2)
-        said = {tier: loss.value.sentence for tier in tiers if (loss := channel.read(paths.loss(tier), Loss)) is not None}
+        said = {
+            tier: loss.value.sentence
+            for tier in tiers
+            if (loss := channel.read(paths.loss(tier), Loss)) is not None
+        }
     structlog.get_logger().info("told after seconds", **told)
     assert told.keys() == set(tiers), f"told within a minute: {told}"
     assert f"offsets {put[7776] + 1};" in said["enrich"]
@@ -332,7 +402,9 @@ def test_a_dropped_record_in_ten_thousand_is_told_within_a_minute(lab: Lab) -> N
 def auditing(lab: Lab) -> Iterator[None]:
     """Run the audit as the platform does."""
     with (lab.home / "audit.log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", "sluice.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sluice.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log
+        )
     try:
         yield
     finally:

@@ -21,7 +21,19 @@ from sluice.sinks.ledger import Counts, Ledger
 from sluice.sinks.table import Once, Totals
 from sluice_ops.cli.audit import verdict
 from sluice_ops.queries.figures import read_figures
-from tests.integration.sluice.auditing import COUNT, PIPELINE, Kafka, Lossy, begun, dropping, ends, hits, lines, losses, rows
+from tests.integration.sluice.auditing import (
+    COUNT,
+    PIPELINE,
+    Kafka,
+    Lossy,
+    begun,
+    dropping,
+    ends,
+    hits,
+    lines,
+    losses,
+    rows,
+)
 from tests.lab import Lab
 
 pytestmark = pytest.mark.timeout(240)
@@ -44,19 +56,34 @@ def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None
     good.write(Batch(at(0), at(COUNT)), rows(first), epoch=1)
     good.close()
     assert auditor.look() == []
-    lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({f"0:{second[1234]}"}))
+    lossy = Lossy(
+        DELIVERED.name,
+        DELIVERED.columns,
+        DELIVERED.stamp,
+        DELIVERED.archive,
+        drops=frozenset({f"0:{second[1234]}"}),
+    )
     bad = Ledger(lab.where.postgres, "outbound", 1, lossy)
-    kafka.put("enriched.quarantine", "outbound/1", "enriched/0", [second[9], second[9]], now)  # one twice, and another went nowhere
-    bad.write(Batch(at(COUNT), at(2 * COUNT)), rows(set(second) - {second[9], second[10]}), epoch=1, quarantined=2)
+    kafka.put(
+        "enriched.quarantine", "outbound/1", "enriched/0", [second[9], second[9]], now
+    )  # one twice, and another went nowhere
+    bad.write(
+        Batch(at(COUNT), at(2 * COUNT)), rows(set(second) - {second[9], second[10]}), epoch=1, quarantined=2
+    )
     bad.close()
     (missing,) = auditor.look()
-    assert "2 records that outbound was given in batches 1 to 1 are not in delivered; the first may be enriched/2:" in missing.sentence
+    assert (
+        "2 records that outbound was given in batches 1 to 1 are not in delivered; the first may be enriched/2:"
+        in missing.sentence
+    )
     assert [count for _, count in losses(lab, "outbound")] == [2]
     assert auditor.look() == []
     auditor.close()
 
 
-def test_a_replay_writes_batches_of_the_tier_that_move_nothing_and_are_held_against_the_table(lab: Lab) -> None:
+def test_a_replay_writes_batches_of_the_tier_that_move_nothing_and_are_held_against_the_table(
+    lab: Lab,
+) -> None:
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
         connection.execute("TRUNCATE delivered, ledger, tier_epochs, audit, audit_read, losses")
         outbound, kafka, now = PIPELINE.tier("outbound"), Kafka(lab.where), time.time()
@@ -73,15 +100,27 @@ def test_a_replay_writes_batches_of_the_tier_that_move_nothing_and_are_held_agai
             assert missing.records == 1
             saved: list[Counts] = []
             with closing(Ledger(lab.where.postgres, "outbound", 1, DELIVERED)) as replay:
-                done = replay.replay(100, rows(first), number=7, quarantined=0, save=lambda _, counts: saved.append(counts))
+                done = replay.replay(
+                    100, rows(first), number=7, quarantined=0, save=lambda _, counts: saved.append(counts)
+                )
             assert saved == [done]
             assert (done.rows_in, done.rows_out, done.replays) == (100, 1, 99)
             owner.write(Batch(places[1], places[2]), rows(second), epoch=5)  # neither refused, nor read again
             assert auditor.look() == []
-            written = connection.execute("SELECT batch, replay, begins = ends FROM ledger ORDER BY batch").fetchall()
+            written = connection.execute(
+                "SELECT batch, replay, begins = ends FROM ledger ORDER BY batch"
+            ).fetchall()
             assert written == [(0, None, False), (1, 7, True), (2, None, False)]
-            assert connection.execute("SELECT batch FROM delivered WHERE origin = '0:60007'").fetchall() == [(1,)], "the archive finds it"
-            lossy = Lossy(DELIVERED.name, DELIVERED.columns, DELIVERED.stamp, DELIVERED.archive, drops=frozenset({"0:60300"}))
+            assert connection.execute("SELECT batch FROM delivered WHERE origin = '0:60007'").fetchall() == [
+                (1,)
+            ], "the archive finds it"
+            lossy = Lossy(
+                DELIVERED.name,
+                DELIVERED.columns,
+                DELIVERED.stamp,
+                DELIVERED.archive,
+                drops=frozenset({"0:60300"}),
+            )
             with closing(Ledger(lab.where.postgres, "outbound", 1, lossy)) as replay:
                 replay.replay(2, rows([60_300, 60_301]), number=8, quarantined=0, save=lambda *_: None)
             (missing,) = auditor.look()
@@ -98,9 +137,14 @@ def test_totals_that_grow_by_other_than_their_rows_are_told_whatever_was_there_o
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = PIPELINE.tier("counts")
-    with psycopg.connect(lab.where.postgres, autocommit=True) as connection, closing(Auditor((counts,), lab.where)) as auditor:
+    with (
+        psycopg.connect(lab.where.postgres, autocommit=True) as connection,
+        closing(Auditor((counts,), lab.where)) as auditor,
+    ):
         connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, marks, audit, audit_read, losses")
-        connection.execute("INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 70, 7, 0)")  # before anybody looked
+        connection.execute(
+            "INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 70, 7, 0)"
+        )  # before anybody looked
         assert auditor.look() == []
         done = iter(range(0, 10 * COUNT, COUNT))
         at = -COUNT
@@ -109,7 +153,11 @@ def test_totals_that_grow_by_other_than_their_rows_are_told_whatever_was_there_o
             nonlocal at
             at = next(done)
             with closing(Ledger(lab.where.postgres, "counts", owner, sink)) as ledger:
-                ledger.write(Batch({"enriched/0": at}, {"enriched/0": at + COUNT}), hits(range(at, at + COUNT)), epoch=owner)
+                ledger.write(
+                    Batch({"enriched/0": at}, {"enriched/0": at + COUNT}),
+                    hits(range(at, at + COUNT)),
+                    epoch=owner,
+                )
             return [missing.sentence for missing in auditor.look()]
 
         assert write(CAMPAIGN_COUNTS, 1) == []
@@ -121,7 +169,9 @@ def test_totals_that_grow_by_other_than_their_rows_are_told_whatever_was_there_o
         )
         assert [count for _, count in losses(lab, "counts")] == [1]
         assert write(CAMPAIGN_COUNTS, 3) == [], "it is told once"
-        connection.execute("UPDATE ledger SET batch = 2, rows_in = 30000, rows_out = 30000, ends = ends WHERE batch = 2")
+        connection.execute(
+            "UPDATE ledger SET batch = 2, rows_in = 30000, rows_out = 30000, ends = ends WHERE batch = 2"
+        )
         connection.execute("DELETE FROM ledger WHERE batch < 2")  # as it is folded
         connection.execute("DELETE FROM campaign_counts")  # what is old is taken out
         assert write(CAMPAIGN_COUNTS, 4) == []
@@ -147,7 +197,9 @@ def test_totals_are_compared_as_of_one_commit_while_they_are_written(lab: Lab) -
         nonlocal at
         with closing(Ledger(lab.where.postgres, "busy", 1, tier.sink)) as ledger:  # type: ignore[arg-type]
             while not over.is_set():
-                ledger.write(Batch({"enriched/0": at}, {"enriched/0": at + 7}), hits(range(at, at + 7)), epoch=1)
+                ledger.write(
+                    Batch({"enriched/0": at}, {"enriched/0": at + 7}), hits(range(at, at + 7)), epoch=1
+                )
                 at += 7
 
     writer = Thread(target=write)
@@ -174,7 +226,10 @@ def test_batches_that_do_not_follow_on_each_other_and_records_that_go_nowhere_ar
         connection.execute(insert, (1, '{"enriched/0": 15}', '{"enriched/0": 20}', 5, 4, 1))
         connection.execute("INSERT INTO campaign_counts VALUES ('a', '2026-01-01', 14, 0, 0)")
     said = [missing.sentence for missing in auditor.look()]
-    assert "batch 1 of counts begins with offset 15 of enriched/0, the one before it ended at 10: 5 records were skipped" in said[0]
+    assert (
+        "batch 1 of counts begins with offset 15 of enriched/0, the one before it ended at 10: 5 records were skipped"
+        in said[0]
+    )
     assert "was given 5 records and 1 of them went nowhere" in said[1]
     assert lines(lab, "counts") == {"enriched/0": (15, 0)}
     assert losses(lab, "counts") == [("enriched/0:10", 5), ("enriched/0:15", 1)]
@@ -191,7 +246,10 @@ def test_a_ledger_that_was_begun_anew_is_looked_at(lab: Lab) -> None:
     )
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
         for number in range(3):
-            begins, ends = json.dumps({"enriched/0": 100 * number}), json.dumps({"enriched/0": 100 * number + 100})
+            begins, ends = (
+                json.dumps({"enriched/0": 100 * number}),
+                json.dumps({"enriched/0": 100 * number + 100}),
+            )
             connection.execute(insert, (number, begins, ends, 100, 100))
         with closing(begun(lab, tier)) as auditor:
             connection.execute("DELETE FROM ledger WHERE tier = 'renewed'")
@@ -206,15 +264,26 @@ def test_what_retention_took_before_it_was_looked_at_is_neither_balanced_nor_los
     for made in admin.create_topics([NewTopic("expiring", num_partitions=1, replication_factor=-1)]).values():
         made.result()
     sink = Once("expired", {"id": "text"})
-    tier = replace(PIPELINE.tier("outbound"), name="late", inputs=(declarations.Stream("expiring", "id string"),), sink=sink)
+    tier = replace(
+        PIPELINE.tier("outbound"),
+        name="late",
+        inputs=(declarations.Stream("expiring", "id string"),),
+        sink=sink,
+    )
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
         for statement in sink.statements():
             connection.execute(statement)
     with closing(begun(lab, tier)) as auditor, closing(Ledger(lab.where.postgres, "late", 1, sink)) as ledger:
         kafka.put("expiring", "enrich/9", "hits/0", range(100), now, partitions=1)
         left_out = rows(offset for offset in range(100) if offset not in {5, 70})
-        ledger.write(Batch({"expiring/0": 0}, {"expiring/0": 100}), replace(left_out, columns={"id": left_out.origins}), epoch=1)
-        with psycopg.connect(lab.where.postgres, autocommit=True) as connection:  # its writer counts what it has dropped
+        ledger.write(
+            Batch({"expiring/0": 0}, {"expiring/0": 100}),
+            replace(left_out, columns={"id": left_out.origins}),
+            epoch=1,
+        )
+        with psycopg.connect(
+            lab.where.postgres, autocommit=True
+        ) as connection:  # its writer counts what it has dropped
             connection.execute("UPDATE ledger SET rows_out = 100, filtered = 0 WHERE tier = 'late'")
         for deleted in admin.delete_records([TopicPartition("expiring", 0, 20)]).values():
             deleted.result()

@@ -41,7 +41,9 @@ def _is(process: psutil.Process, program: str, home: str) -> bool:
 def waits_for(lab: Lab, tier: str, what: str) -> None:
     def told() -> bool:
         said = lab.report(tier, 1)
-        return said is not None and said.state is State.STARTING and said.away is not None and what in said.away
+        return (
+            said is not None and said.state is State.STARTING and said.away is not None and what in said.away
+        )
 
     until(f"{tier} waits for {what}", told)
 
@@ -57,5 +59,10 @@ def test_a_driver_that_starts_waits_for_what_is_away(lab: Lab) -> None:
         waits_for(lab, "outbound", "PostgreSQL")
     lab.wait("outbound", 1, State.RUNNING)
     lab.cold("enrich", 1, "h3")
-    subprocess.run([sys.executable, "-m", "hits.feed", "--rate", "100", "--count", str(COUNT)], env=lab.env, cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "hits.feed", "--rate", "100", "--count", str(COUNT)],
+        env=lab.env,
+        cwd=ROOT,
+        check=True,
+    )
     until("every hit is delivered", lambda: lab.delivered() == (COUNT, COUNT))

@@ -46,7 +46,9 @@ class Feed(threading.Thread):
         while not self._over.wait(0.05):
             for number in range(self.fed, int((time.monotonic() - begun) * RATE)):
                 who = "hot" if number % 4 else f"user-{number % 97}"
-                self._producer.produce("raw", json.dumps({"n": self._first + number, "who": who}), partition=number % 4)
+                self._producer.produce(
+                    "raw", json.dumps({"n": self._first + number, "who": who}), partition=number % 4
+                )
                 self.fed = number + 1
             self._producer.poll(0)
 
@@ -68,7 +70,9 @@ class Decider:
 
     def stand(self) -> None:
         """Be there, as far as drivers can see."""
-        self._there = self.lab.channel.kazoo.create(f"{paths.LEADER}/test", ephemeral=True, makepath=True, sequence=True)
+        self._there = self.lab.channel.kazoo.create(
+            f"{paths.LEADER}/test", ephemeral=True, makepath=True, sequence=True
+        )
 
     def step(self) -> None:
         pressing = {}
@@ -93,7 +97,9 @@ def slowed(lab: Lab) -> Iterator[None]:
             "create or replace function slowly() returns trigger language plpgsql as"
             f" $$ begin perform pg_sleep({SLEEP}); return new; end $$".encode()
         )
-        connection.execute("create trigger slowly before insert on stored for each row execute function slowly()")
+        connection.execute(
+            "create trigger slowly before insert on stored for each row execute function slowly()"
+        )
         try:
             yield
         finally:
@@ -112,7 +118,9 @@ def memory(lab: Lab) -> int:
 
 def waits(lab: Lab, streams: Streams) -> int:
     """Return how many records are in the stream between the tiers, and not stored."""
-    done = dict(lab.ask("select distinct on (tier) tier, ends from ledger order by tier, batch desc")).get("store", {})
+    done = dict(lab.ask("select distinct on (tier) tier, ends from ledger order by tier, batch desc")).get(
+        "store", {}
+    )
     return sum(end - done.get(place, 0) for place, end in streams.bounds(["numbers"]).ends.items())
 
 
@@ -123,7 +131,9 @@ def waits(lab: Lab, streams: Streams) -> int:
         pytest.param(1800, marks=[pytest.mark.timeout(5400), pytest.mark.endurance], id="30 minutes"),
     ],
 )
-def test_at_twice_the_rate_that_a_sink_bears_the_entry_is_held_back_and_nothing_is_lost(lab: Lab, seconds: int) -> None:
+def test_at_twice_the_rate_that_a_sink_bears_the_entry_is_held_back_and_nothing_is_lost(
+    lab: Lab, seconds: int
+) -> None:
     before = int(lab.ask("select count(*) from stored")[0][0])
     streams, decider, feed = Streams(lab.where.kafka), Decider(lab), Feed(lab, before)
     decider.stand()
@@ -148,7 +158,7 @@ def test_at_twice_the_rate_that_a_sink_bears_the_entry_is_held_back_and_nothing_
         f"fed {feed.fed}, stored {stored} while it was slow, held back {decider.held} times, most inside {max(inside)}, "
         f"MiB {sum(half) // len(half)} then {sum(last) // len(last)}"
     )
-    print(figures, *{said.sentence for said in decider.said}, sep="\n")  # noqa: T201
+    print(figures, *{said.sentence for said in decider.said}, sep="\n")
     begun = time.monotonic()
 
     def everything() -> bool:
@@ -156,14 +166,21 @@ def test_at_twice_the_rate_that_a_sink_bears_the_entry_is_held_back_and_nothing_
         return bool(lab.ask("select count(*) from stored")[0][0] >= before + feed.fed)
 
     until("all of it is stored", everything, seconds=300 + seconds)
-    print(f"all is stored {time.monotonic() - begun:.0f} s after the sink was quick again")  # noqa: T201
+    print(f"all is stored {time.monotonic() - begun:.0f} s after the sink was quick again")
     streams.close()
     total = before + feed.fed
-    assert lab.ask("select count(*), count(distinct n), min(n), max(n) from stored")[0] == (total, total, 0, total - 1)
+    assert lab.ask("select count(*), count(distinct n), min(n), max(n) from stored")[0] == (
+        total,
+        total,
+        0,
+        total - 1,
+    )
     assert decider.held >= 1
     assert max(inside) <= BOUND, figures
     assert stored < feed.fed * 0.7, f"the sink was not slow: {figures}"
     assert sum(last) / len(last) < 1.15 * sum(half) / len(half), figures
     assert {said.stream for said in decider.said} == {"numbers"}, {said.sentence for said in decider.said}
-    assert any("key 'hot' has" in said.hot and "is in partition" in said.hot for said in decider.said), decider.said[-1].sentence
+    assert any("key 'hot' has" in said.hot and "is in partition" in said.hot for said in decider.said), (
+        decider.said[-1].sentence
+    )
     until("the entry flows again", lambda: not getattr(lab.report("enter", 1), "metered", True), seconds=60)

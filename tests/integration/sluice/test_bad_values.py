@@ -32,8 +32,13 @@ GOOD = {"id": "a", "user": "u", "ad": "ad-1", "kind": "view", "at": int(time.tim
 NUL = "a\0b"
 
 
-def records(session: SparkSession, *values: Any, stream: str = "raw", headers: list[tuple[str, bytes]] | None = None) -> DataFrame:
-    made = [(stream, 0, number, None, json.dumps(value).encode(), NOW, headers) for number, value in enumerate(values)]
+def records(
+    session: SparkSession, *values: Any, stream: str = "raw", headers: list[tuple[str, bytes]] | None = None
+) -> DataFrame:
+    made = [
+        (stream, 0, number, None, json.dumps(value).encode(), NOW, headers)
+        for number, value in enumerate(values)
+    ]
     return session.createDataFrame(made, KAFKA)
 
 
@@ -45,7 +50,9 @@ def records(session: SparkSession, *values: Any, stream: str = "raw", headers: l
         ({"kind": None, "x, kind: STRING,": 1}, "wrong type: kind must be text"),
     ],
 )
-def test_entry_lets_nothing_through_that_later_tiers_stumble_over(session: SparkSession, changed: dict[str, Any], reason: str) -> None:
+def test_entry_lets_nothing_through_that_later_tiers_stumble_over(
+    session: SparkSession, changed: dict[str, Any], reason: str
+) -> None:
     pipeline = declarations.load("hits")
     checked = lineage.transformed(records(session, {**GOOD, **changed}, GOOD), pipeline.tier("entry"))
     assert [row.reason for row in checked.orderBy("lineage.from").collect()] == [reason, None]
@@ -53,8 +60,18 @@ def test_entry_lets_nothing_through_that_later_tiers_stumble_over(session: Spark
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
 def test_times_that_python_has_no_word_for_are_set_aside(session: SparkSession, kind: str) -> None:
-    tier = Tier("mine", Kind.OUTBOUND, (Stream("hits", "at bigint"),), lambda hits: hits, sink=Once("rows", {"at": "timestamptz"}))
-    given = records(session, *({"at": each} for each in (-62135596800, -62135596801, 253402300799, 253402300800, None)), stream="hits")
+    tier = Tier(
+        "mine",
+        Kind.OUTBOUND,
+        (Stream("hits", "at bigint"),),
+        lambda hits: hits,
+        sink=Once("rows", {"at": "timestamptz"}),
+    )
+    given = records(
+        session,
+        *({"at": each} for each in (-62135596800, -62135596801, 253402300799, 253402300800, None)),
+        stream="hits",
+    )
     read = lineage.transformed(given, tier).withColumn("at", F.timestamp_seconds("at").cast(kind))
     made = lineage.collected(read, tier).orderBy(lineage.FROM).select(lineage.REASON).collect()
     assert [row.reason for row in made] == [None, *["at is before the year 1 or after 9999", None] * 2]
@@ -71,7 +88,10 @@ LONG = "x" * 3000
 @pytest.mark.parametrize(
     ("sink", "expected"),
     [
-        (Once("rows", COLUMNS), {NUL: "id has a character NUL, which no text in PostgreSQL may have", None: None, LONG: None}),
+        (
+            Once("rows", COLUMNS),
+            {NUL: "id has a character NUL, which no text in PostgreSQL may have", None: None, LONG: None},
+        ),
         (
             Post("crm", COLUMNS, "http://127.0.0.1:1"),
             {NUL: "id has a character NUL, which no text in PostgreSQL may have", None: None, LONG: None},
@@ -86,7 +106,9 @@ LONG = "x" * 3000
         ),
     ],
 )
-def test_what_postgresql_would_refuse_is_set_aside(session: SparkSession, sink: Sink, expected: dict[str | None, str | None]) -> None:
+def test_what_postgresql_would_refuse_is_set_aside(
+    session: SparkSession, sink: Sink, expected: dict[str | None, str | None]
+) -> None:
     tier = into(sink)
     given = records(session, *({"id": each, "n": 1} for each in (NUL, None, LONG, "fine")), stream="hits")
     made = lineage.collected(lineage.transformed(given, tier), tier)
@@ -96,8 +118,18 @@ def test_what_postgresql_would_refuse_is_set_aside(session: SparkSession, sink: 
 def test_times_go_from_tier_to_tier_to_the_microsecond(session: SparkSession) -> None:
     moment = datetime(2026, 3, 1, 12, 0, 0, 123456)  # noqa: DTZ001 — one of them has no zone
     out = Stream("out", "at timestamp, local timestamp_ntz")
-    first = Tier("mine", Kind.PROCESSING, (Stream("hits", "n bigint"),), lambda hits: hits, outputs=(out,), mode=Mode.REALTIME)
-    times = F.lit("2026-03-01 12:00:00.123456Z").cast("timestamp").alias("at"), F.lit(moment).cast("timestamp_ntz").alias("local")
+    first = Tier(
+        "mine",
+        Kind.PROCESSING,
+        (Stream("hits", "n bigint"),),
+        lambda hits: hits,
+        outputs=(out,),
+        mode=Mode.REALTIME,
+    )
+    times = (
+        F.lit("2026-03-01 12:00:00.123456Z").cast("timestamp").alias("at"),
+        F.lit(moment).cast("timestamp_ntz").alias("local"),
+    )
     read = lineage.incoming(records(session, {"n": 1}, stream="hits"), first).select(*times, "lineage")
     written = outgoing(read, first, "mine/1", {"out": 1, "hits.quarantine": 1})
     second = replace(first, inputs=(out,), outputs=(Stream("end"),))
@@ -125,8 +157,14 @@ def test_what_is_no_time_does_not_stop_a_tier_with_state(
     frame.write.parquet(str(tmp_path / "in"))
     session.conf.set("spark.sql.shuffle.partitions", "1")
     read = session.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
-    writer = _given(read, stream, tier, State(lateness=60, time="at")).writeStream.format("memory").queryName(f"taken_{kind}")
-    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start().awaitTermination(120)
+    writer = (
+        _given(read, stream, tier, State(lateness=60, time="at"))
+        .writeStream.format("memory")
+        .queryName(f"taken_{kind}")
+    )
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+        availableNow=True
+    ).start().awaitTermination(120)
     assert {row.at for row in session.table(f"taken_{kind}").collect()} == taken
 
 

@@ -48,7 +48,9 @@ def test_records_flow_on_whichever_broker_ends(lab: Lab, three: Three) -> None:
         end(three, node)
         until("records flow on without it", lambda before=before: lab.delivered()[0] > before + 5 * RATE, 120)
         flows = time.monotonic() - ended
-        print(f"broker {node}, which leads {STREAMS[number]}, {end.__name__}: {5 * RATE} more records after {flows:.1f} s")  # noqa: T201
+        print(
+            f"broker {node}, which leads {STREAMS[number]}, {end.__name__}: {5 * RATE} more records after {flows:.1f} s"
+        )
         assert flows < FLOWS_SECONDS
         assert three.count() == len(NODES) - 1, "it is still away"
         three.start(node)
@@ -56,8 +58,13 @@ def test_records_flow_on_whichever_broker_ends(lab: Lab, three: Three) -> None:
         until("every replica is in sync", lambda: all(three.all_in_sync(stream) for stream in STREAMS), 120)
     fed = lab.fed()
     delivered_once_in_order(lab, numbered(fed))
-    until("the counts agree", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)])
-    assert all(way == sorted(way) for way in origins(lab)), "each partition's records came first in their order"
+    until(
+        "the counts agree",
+        lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)],
+    )
+    assert all(way == sorted(way) for way in origins(lab)), (
+        "each partition's records came first in their order"
+    )
     for tier in TIERS:
         report = lab.report(tier, 1)
         assert report is not None

@@ -43,7 +43,11 @@ def wire() -> Iterator[Wire]:
 def broker(wire: Wire, tmp_path: Path) -> Iterator[str]:
     """Run one at the wire's far end; yield its address."""
     port, quorum = free_ports(2)
-    where = Layout(home=tmp_path / "broker", ports=replace(Ports.above(LOWEST_BASE), kafka_controller=quorum), site=ROOT / "site.yaml")
+    where = Layout(
+        home=tmp_path / "broker",
+        ports=replace(Ports.above(LOWEST_BASE), kafka_controller=quorum),
+        site=ROOT / "site.yaml",
+    )
     where.make_folders()
     jars.fetch(where, threading.Event())
     address = f"{wire.address}:{port}"
@@ -97,7 +101,9 @@ def test_what_waited_drains_and_nothing_is_lost_or_twice(lab: Lab, wire: Wire) -
     wire.lose(LOSS)
     time.sleep(LOSS_SECONDS)
     flowed, dropped = delivered(lab) - before, wire.mend()
-    print(f"{LOSS:.0%} lost: {dropped} packets dropped, {flowed} of about {RATE * LOSS_SECONDS} records delivered meanwhile")  # noqa: T201
+    print(
+        f"{LOSS:.0%} lost: {dropped} packets dropped, {flowed} of about {RATE * LOSS_SECONDS} records delivered meanwhile"
+    )
     assert dropped > RATE
     assert flowed > RATE * LOSS_SECONDS / 2, "records flow on"
     until("what waited has drained", lambda: lag(lab) < 5 * RATE, DRAINED_SECONDS)
@@ -105,16 +111,28 @@ def test_what_waited_drains_and_nothing_is_lost_or_twice(lab: Lab, wire: Wire) -
     wire.cut()
     began = time.monotonic()
     for tier in TIERS:
-        until(f"{tier} says that it waits for Kafka", lambda tier=tier: "Kafka" in waits_for(lab, tier), SAID_SECONDS)
-    print(f"all say so after {time.monotonic() - began:.0f} s: {waits_for(lab, 'entry')}")  # noqa: T201
+        until(
+            f"{tier} says that it waits for Kafka",
+            lambda tier=tier: "Kafka" in waits_for(lab, tier),
+            SAID_SECONDS,
+        )
+    print(f"all say so after {time.monotonic() - began:.0f} s: {waits_for(lab, 'entry')}")
     stood = delivered(lab)
     time.sleep(max(0.0, began + CUT_SECONDS - time.monotonic()))
     assert delivered(lab) - stood <= RATE, "nothing comes through"
     assert wire.mend() > 0
     mended = time.monotonic()
-    most = until("the lag that has grown is seen", lambda: found if (found := lag(lab)) > RATE * CUT_SECONDS / 2 else 0, DRAINED_SECONDS)
-    until("what waited has drained", lambda: lag(lab) < 5 * RATE and delivered(lab) > stood + RATE * CUT_SECONDS / 2, DRAINED_SECONDS)
-    print(f"{most} waited, and had drained {time.monotonic() - mended:.0f} s after the network was mended")  # noqa: T201
+    most = until(
+        "the lag that has grown is seen",
+        lambda: found if (found := lag(lab)) > RATE * CUT_SECONDS / 2 else 0,
+        DRAINED_SECONDS,
+    )
+    until(
+        "what waited has drained",
+        lambda: lag(lab) < 5 * RATE and delivered(lab) > stood + RATE * CUT_SECONDS / 2,
+        DRAINED_SECONDS,
+    )
+    print(f"{most} waited, and had drained {time.monotonic() - mended:.0f} s after the network was mended")
     for tier in TIERS:
         until(f"{tier} waits for nothing", lambda tier=tier: not waits_for(lab, tier), SAID_SECONDS)
         report = lab.report(tier, 1)

@@ -13,7 +13,16 @@ from sluice_ops.doctor import bucket
 from sluice_ops.doctor.finding import Verdict
 from sluice_ops.model.incarnation import State
 from sluice_ops.site.site_file import load
-from tests.integration.sluice.given import Feed, ends, equation, giving, sums, table, windows, windows_are_right
+from tests.integration.sluice.given import (
+    Feed,
+    ends,
+    equation,
+    giving,
+    sums,
+    table,
+    windows,
+    windows_are_right,
+)
 from tests.integration.sluice.runs import PIPELINE_MODULE, Runs, local_session, overtake
 from tests.lab import Lab, free_ports, until
 
@@ -53,9 +62,16 @@ def test_the_doctor_finds_the_bucket_and_what_becomes_of_old_versions(lab: Lab) 
     assert (missing.verdict, "has no bucket another" in missing.sentence) == (Verdict.BAD, True)
 
 
-@pytest.mark.parametrize(("tier", "filled", "keys", "right"), [(TIER, "windows", 2, windows), ("summed", "sums", 1, sums)])
-def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(  # noqa: PLR0913, PLR0917 — what a tier fills, and with what
-    lab: Lab, feed: Feed, tier: str, filled: str, keys: int, right: Callable[[list[dict[str, Any]]], dict[Any, Any]]
+@pytest.mark.parametrize(
+    ("tier", "filled", "keys", "right"), [(TIER, "windows", 2, windows), ("summed", "sums", 1, sums)]
+)
+def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(
+    lab: Lab,
+    feed: Feed,
+    tier: str,
+    filled: str,
+    keys: int,
+    right: Callable[[list[dict[str, Any]]], dict[Any, Any]],
 ) -> None:
     """Spark's own, and what a tier keeps by itself (`transformWithState`)."""
     depot = depot_of(tier, load(lab.home / "site.yaml"), lab.home)
@@ -111,7 +127,8 @@ def test_nothing_is_lost_and_nothing_counted_twice_though_it_moves_and_dies(lab:
         assert "begins from a checkpoint" in lab.log(TIER, 13)
     windows_are_right(lab, feed)
     until(
-        "what others have left is gone", lambda: {key.split("/")[2] for key in objects(lab) if key.startswith(f"site/{TIER}/")} == {"13.0"}
+        "what others have left is gone",
+        lambda: {key.split("/")[2] for key in objects(lab) if key.startswith(f"site/{TIER}/")} == {"13.0"},
     )
     for kept in ("never-in-a-file-of-ours", "of-the-environment"):
         assert kept not in lab.log(TIER, 13)

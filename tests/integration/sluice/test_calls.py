@@ -65,7 +65,10 @@ class Handler(BaseHTTPRequestHandler):
     server: Service
 
     def do_POST(self) -> None:
-        number, key = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["n"], self.headers["Idempotency-Key"]
+        number, key = (
+            json.loads(self.rfile.read(int(self.headers["Content-Length"])))["n"],
+            self.headers["Idempotency-Key"],
+        )
         turn = self.server.post(key)
         kind = number % 50
         time.sleep(TAKES_SECONDS)
@@ -144,11 +147,15 @@ def test_a_service_in_trouble_gets_each_record_once(lab: Lab, service: Service) 
     assert sums(lab, "call") == {
         "rows_in": 400, "rows_out": 400 - len(refused), "filtered": 0, "quarantined": len(refused), "replays": 0, "lost": 0,
     }  # fmt: skip
-    assert {row[0] for row in lab.ask("select (record->>'n')::int from crm_refused where status = 422")} == refused
+    assert {
+        row[0] for row in lab.ask("select (record->>'n')::int from crm_refused where status = 422")
+    } == refused
     times = service.times("crm")
     waits = [after - before for before, after in zip(times["crm:1:75"], times["crm:1:75"][1:], strict=False)]
     assert len(waits) >= 4, "301 was answered with 500 four times"
-    assert [wait >= least for wait, least in zip(waits, (0.1, 0.2, 0.4, 0.8), strict=False)] == [True] * 4, "each time it waits longer"
+    assert [wait >= least for wait, least in zip(waits, (0.1, 0.2, 0.4, 0.8), strict=False)] == [True] * 4, (
+        "each time it waits longer"
+    )
     lab.own("call", None)
     lab.retire("call", 2)
 

@@ -22,7 +22,10 @@ __all__ = ["PIPELINE_MODULE"]
 pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.long,
-    pytest.mark.skipif(not AVAILABLE or os.geteuid() != 0, reason="this test mounts file systems: it needs root and /dev/fuse"),
+    pytest.mark.skipif(
+        not AVAILABLE or os.geteuid() != 0,
+        reason="this test mounts file systems: it needs root and /dev/fuse",
+    ),
 ]
 TIER = "by-window"
 DISK = "16m"
@@ -72,7 +75,7 @@ def waits(lab: Lab, number: int, reason: str) -> int:
     """See that the tier says so, and that its backlog grows; return how many batches there were."""
     began = time.monotonic()
     until(f"it says that the disk {reason}", lambda: reason in said(lab, number), SAID_SECONDS)
-    print(f"it said so after {time.monotonic() - began:.0f} s: {said(lab, number)}")  # noqa: T201
+    print(f"it said so after {time.monotonic() - began:.0f} s: {said(lab, number)}")
     stood = batches(lab)
     time.sleep(OUTAGE_SECONDS)
     assert batches(lab) <= stood + 1, "it pauses"
@@ -86,7 +89,7 @@ def goes_on(lab: Lab, number: int, stood: int) -> None:
     began = time.monotonic()
     until("batches are counted again", lambda: batches(lab) > stood + 1, FLOWS_SECONDS)
     until("what waited has drained", lambda: lag(lab) < 10 * RATE)
-    print(f"drained after {time.monotonic() - began:.0f} s")  # noqa: T201
+    print(f"drained after {time.monotonic() - began:.0f} s")
     until("it waits for nothing", lambda: not said(lab, number), SAID_SECONDS)
     report = lab.report(TIER, number)
     assert report is not None

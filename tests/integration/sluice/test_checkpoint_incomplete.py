@@ -50,7 +50,10 @@ def kill(lab: Lab, number: int) -> Path:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGKILL)
     lab.retire(TIER, number)
-    return max((lab.home / "checkpoints" / TIER).glob("[0-9]*"), key=lambda path: tuple(map(int, path.name.split("."))))
+    return max(
+        (lab.home / "checkpoints" / TIER).glob("[0-9]*"),
+        key=lambda path: tuple(map(int, path.name.split("."))),
+    )
 
 
 def commits(lab: Lab, number: int) -> int:
@@ -63,12 +66,18 @@ def begin(lab: Lab, number: int) -> None:
     lab.cold(TIER, number, "h1")
     folder = lab.home / "checkpoints" / TIER
     until("it has batches of its own", lambda: commits(lab, number) > 3)
-    until("what others have left is gone", lambda: {path.name.partition(".")[0] for path in folder.glob("[0-9]*")} == {str(number)})
+    until(
+        "what others have left is gone",
+        lambda: {path.name.partition(".")[0] for path in folder.glob("[0-9]*")} == {str(number)},
+    )
 
 
 def cut_off(lab: Lab, before: dict[str, int]) -> None:
     """Take away what lies before, as retention does."""
-    places = [TopicPartition(name.rpartition("/")[0], int(name.rpartition("/")[2]), offset) for name, offset in before.items()]
+    places = [
+        TopicPartition(name.rpartition("/")[0], int(name.rpartition("/")[2]), offset)
+        for name, offset in before.items()
+    ]
     admin = AdminClient({"bootstrap.servers": lab.where.kafka})
     for done in admin.delete_records(places).values():
         done.result(30)
@@ -87,7 +96,11 @@ def test_what_is_gone_is_said_and_nothing_is_counted_twice(lab: Lab, feed: Feed,
 
     # neither a checkpoint nor the records that it was made of
     run = kill(lab, number)
-    kept, before, batches = tmp_path / "kept", (ends(lab, TIER), table(lab, "windows", 2)), commits(lab, number)
+    kept, before, batches = (
+        tmp_path / "kept",
+        (ends(lab, TIER), table(lab, "windows", 2)),
+        commits(lab, number),
+    )
     shutil.copytree(run, kept)
     shutil.rmtree(run / "commits")
     assert before[0] is not None

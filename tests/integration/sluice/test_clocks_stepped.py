@@ -36,12 +36,16 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 @pytest.fixture
 def clock(lab: Lab, tmp_path: Path) -> Iterator[Clock]:
     with stepped(tmp_path, home_for_spark(lab.home) / "bin" / "java") as made:
-        lab.of_slots["JAVA_HOME"] = str(made.home)  # a Worker starts its executor from there; it is not itself started from there
+        lab.of_slots["JAVA_HOME"] = str(
+            made.home
+        )  # a Worker starts its executor from there; it is not itself started from there
         yield made
         lab.end()
 
 
-def test_executors_whose_clock_steps_and_who_die_lose_nothing_and_put_nothing_twice(lab: Lab, clock: Clock) -> None:
+def test_executors_whose_clock_steps_and_who_die_lose_nothing_and_put_nothing_twice(
+    lab: Lab, clock: Clock
+) -> None:
     with closing(begun(lab, *(PIPELINE.tier(tier) for tier in TIERS))) as auditor:
         for tier, host in zip(TIERS, ("h1", "h2"), strict=True):
             lab.cold(tier, 1, host)
@@ -55,7 +59,11 @@ def test_executors_whose_clock_steps_and_who_die_lose_nothing_and_put_nothing_tw
                 _goes_on(lab, given, step)
                 assert auditor.look() == []
             before = len(given)
-            until("what was given under all clocks is audited", lambda: not auditor.look() and _audited(lab) >= before, 120)
+            until(
+                "what was given under all clocks is audited",
+                lambda: not auditor.look() and _audited(lab) >= before,
+                120,
+            )
         until("all is stored", lambda: lab.ask("select count(*) from stored") == [(len(given),)], 60)
         assert auditor.look() == []
     for tier in TIERS:
@@ -64,7 +72,9 @@ def test_executors_whose_clock_steps_and_who_die_lose_nothing_and_put_nothing_tw
         assert report is not None
         assert report.state is State.RUNNING
         assert losses(lab, tier) == []
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [(len(given), len(given), sum(given))]
+    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+        (len(given), len(given), sum(given))
+    ]
     assert lab.ask(HOLES) == []
     out = records(lab, "numbers")
     assert {record.value["n"] for record in out} == set(given)

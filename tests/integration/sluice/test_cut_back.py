@@ -44,9 +44,13 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
 def lab(tmp_path_factory: pytest.TempPathFactory, three: Three) -> Iterator[Lab]:
     for name, settings in topics.wanted(PIPELINE).items():
         where = [BROKERS.get(name, [1])]
-        wanted = NewTopic(name, 1, replica_assignment=where, config=settings | {IN_SYNC: "1", UNCLEAN: "false"})
+        wanted = NewTopic(
+            name, 1, replica_assignment=where, config=settings | {IN_SYNC: "1", UNCLEAN: "false"}
+        )
         three.admin.create_topics([wanted])[name].result(30)
-    with opened(tmp_path_factory.mktemp("pipeline"), PIPELINE_MODULE, partitions=1, kafka=three.address) as made:
+    with opened(
+        tmp_path_factory.mktemp("pipeline"), PIPELINE_MODULE, partitions=1, kafka=three.address
+    ) as made:
         yield made
 
 
@@ -62,7 +66,9 @@ class Load:
 
     def __init__(self, three: Three, stream: str) -> None:
         self.put = 0
-        self._producer = Producer({"bootstrap.servers": three.address, "enable.idempotence": True, "log_level": 0})
+        self._producer = Producer(
+            {"bootstrap.servers": three.address, "enable.idempotence": True, "log_level": 0}
+        )
         self._stream, self._over, self._thread = stream, threading.Event(), threading.Thread(target=self._put)
 
     def _put(self) -> None:
@@ -93,8 +99,16 @@ def loaded(lab: Lab) -> set[int]:
 
 def said(lab: Lab, *words: str) -> Any:
     """Return what a command of `sluice` says, as JSON; some exit with an error where something is wrong."""
-    command = [sys.executable, "-c", "import sys; from sluice_ops.main import app; app(sys.argv[1:])", *words, "--json"]
-    done = subprocess.run(command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from sluice_ops.main import app; app(sys.argv[1:])",
+        *words,
+        "--json",
+    ]
+    done = subprocess.run(
+        command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60
+    )
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
 
@@ -153,7 +167,9 @@ def test_elections_that_lose_nothing_stop_no_tier_under_load(three: Three, lab: 
         assert auditor.look() == []
 
 
-def test_a_running_tier_goes_on_after_a_clean_election_and_stops_after_an_unclean_one(three: Three, lab: Lab) -> None:
+def test_a_running_tier_goes_on_after_a_clean_election_and_stops_after_an_unclean_one(
+    three: Three, lab: Lab
+) -> None:
     place, identities = "live/0", Identities(three.address)
 
     def answer() -> tuple[int, int] | None:
@@ -178,13 +194,22 @@ def test_a_running_tier_goes_on_after_a_clean_election_and_stops_after_an_unclea
         put(three, "live", 100, 30)
         end, second = leader(3)
         assert (end, second > first) == (130, True)
-        assert identities.cut({place: 100}, {place: first}, {place: second}) == {}, "the new leader has all that was read of the one before"
+        assert identities.cut({place: 100}, {place: first}, {place: second}) == {}, (
+            "the new leader has all that was read of the one before"
+        )
         assert identities.cut({place: 110}, {place: first}, {place: second}) == {place: 100}, (
             "what was read behind it is the new one's, perhaps"
         )
         until("all is out of the new leader, too", lambda: lines(streams, "followed") == set(range(130)))
-        until("the tier has begun again", lambda: "leaders of its inputs were elected" in lab.log("follow", 1), seconds=60)
-        until("it knows the new leader", lambda: (report := lab.report("follow", 1)) and f'"live/0":{second}' in report.model_dump_json())
+        until(
+            "the tier has begun again",
+            lambda: "leaders of its inputs were elected" in lab.log("follow", 1),
+            seconds=60,
+        )
+        until(
+            "it knows the new leader",
+            lambda: (report := lab.report("follow", 1)) and f'"live/0":{second}' in report.model_dump_json(),
+        )
         lab.wait("follow", 1, State.RUNNING)
 
         three.kill(3)
@@ -241,14 +266,21 @@ def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: Three, lab
         assert told.sentence.startswith("copied/0 was cut back from offset 120 to 0"), told
         assert told.records == UNREAD
         found = said(lab, "audit")
-        assert (found["ok"], found["lost"], [loss["records"] for loss in found["losses"]]) == (False, ["load"], [UNREAD])
+        assert (found["ok"], found["lost"], [loss["records"] for loss in found["losses"]]) == (
+            False,
+            ["load"],
+            [UNREAD],
+        )
 
         done = skip(lab, "load")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["skipped"] == [{"place": "copied/0:100", "records": 0}]
         lab.cold("load", 2, "h2")
         wanted = set(range(BEFORE + UNREAD + AFTER))
-        until("every record that is there is delivered", lambda: wanted - loaded(lab) <= set(range(BEFORE, BEFORE + UNREAD)))
+        until(
+            "every record that is there is delivered",
+            lambda: wanted - loaded(lab) <= set(range(BEFORE, BEFORE + UNREAD)),
+        )
         assert auditor.look() == [], "it is told once"
 
         lose(three, "copied")  # while it runs

@@ -48,13 +48,19 @@ def over(lab: Lab, link: Link) -> str:
 
 def claims(lab: Lab) -> list[tuple[float, Writers]]:
     """Return what the control topic says of the tier, and when the broker took it. Unit: epoch ms."""
-    consumer = Consumer({"bootstrap.servers": lab.where.kafka, "group.id": "test", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {"bootstrap.servers": lab.where.kafka, "group.id": "test", "auto.offset.reset": "earliest"}
+    )
     with closing(consumer):
         place = TopicPartition(CONTROL_TOPIC, 0, 0)
         end = consumer.get_watermark_offsets(place, timeout=10)[1]
         consumer.assign([place])
         found = consumer.consume(end, timeout=10)
-    return [(each.timestamp()[1], Writers.model_validate_json(each.value())) for each in found if each.key() == TIER.encode()]
+    return [
+        (each.timestamp()[1], Writers.model_validate_json(each.value()))
+        for each in found
+        if each.key() == TIER.encode()
+    ]
 
 
 def put_by(streams: Streams, number: int) -> list[Seen]:
@@ -81,9 +87,16 @@ def test_it_stops_as_its_successor_begins_and_not_while_nobody_can(lab: Lab, lin
             until("records come out", grows(streams))
             with without_zookeeper(lab):
                 longer = int((time.time() + VALID_SECONDS + SOON) * 1000)
-                until("records flow for longer than a claim is valid", lambda: put_since(streams, longer), VALID_SECONDS + 2 * SOON)
+                until(
+                    "records flow for longer than a claim is valid",
+                    lambda: put_since(streams, longer),
+                    VALID_SECONDS + 2 * SOON,
+                )
             until("ZooKeeper is back", lambda: lab.channel.connected)
-            until("the driver has heard so", lambda: lab.log(TIER, 1).count(BACK) == lab.log(TIER, 1).count(AWAY) > 0)
+            until(
+                "the driver has heard so",
+                lambda: lab.log(TIER, 1).count(BACK) == lab.log(TIER, 1).count(AWAY) > 0,
+            )
             before = lab.log(TIER, 1).count(AWAY)
             link.cut()
             until("the driver is cut off", lambda: lab.log(TIER, 1).count(AWAY) > before)
@@ -92,11 +105,16 @@ def test_it_stops_as_its_successor_begins_and_not_while_nobody_can(lab: Lab, lin
             lab.wait(TIER, 2, State.RUNNING)
             assert lab.driver(TIER, 1).wait(SOON + VALID_SECONDS) == FENCED, lab.log(TIER, 1)[-3000:]
             assert f'"{CONTROL_TOPIC}" names 2' in lab.log(TIER, 1)
-        until("all is out", lambda: len({(each.out.partition, each.out.offset) for each in everything(streams)}) == len(given))
+        until(
+            "all is out",
+            lambda: (
+                len({(each.out.partition, each.out.offset) for each in everything(streams)}) == len(given)
+            ),
+        )
         claimed = next(at for at, writers in claims(lab) if writers.members == (2,))
         late = max(each.out.at for each in put_by(streams, 1)) - claimed
         assert put_by(streams, 2)
-    print(f"the last record of the one that was cut off: {late} ms after its successor's claim")  # noqa: T201 - for the record
+    print(f"the last record of the one that was cut off: {late} ms after its successor's claim")
     assert late < SOON * 1000
     lab.own(TIER, None, stopped=True)
     lab.retire(TIER, 1)
@@ -124,18 +142,24 @@ def test_one_that_stood_still_puts_nothing_by_old_partition_counts(lab: Lab, lin
                 admin.create_partitions([NewPartitions("numbers", 5)])["numbers"].result()
                 until("it uses the one that was added", lambda: _turn(lab, 4) == 1)
                 streams.renew()
-                until("records are in it", lambda: any(each.place.startswith("numbers/4:") for each in put_by(streams, 4)))
+                until(
+                    "records are in it",
+                    lambda: any(each.place.startswith("numbers/4:") for each in put_by(streams, 4)),
+                )
                 thawed = time.time() * 1000
             finally:
                 wake(frozen)
             assert lab.driver(TIER, 3).wait(VALID_SECONDS + 40) == FENCED, lab.log(TIER, 3)[-3000:]
         until(
             "all is out",
-            lambda: len({(each.out.partition, each.out.offset) for each in everything(streams)}) == before + len(given),
+            lambda: (
+                len({(each.out.partition, each.out.offset) for each in everything(streams)})
+                == before + len(given)
+            ),
         )
         seen = everything(streams)
     late = [each for each in seen if each.out.by.startswith(f"{TIER}/3") and each.out.at > thawed]
-    print(f"put after it was woken: {len(late)}")  # noqa: T201 - for the record
+    print(f"put after it was woken: {len(late)}")
     ways = {(each.out.partition, each.out.offset, each.place.partition(":")[0]) for each in seen}
     assert len(ways) == before + len(given), "no record goes two ways"
     origins = [each.origin for each in seen]

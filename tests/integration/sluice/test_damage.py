@@ -50,7 +50,12 @@ def test_what_is_damaged_is_not_begun_from(lab: Lab, driver_session: SparkSessio
     engine = runs.start(1)
     flow(engine)
     number = 1
-    for what in ("state/0/0/{version}.changelog", "state/1/1/{version}.changelog", "offsets/{batch}", "commits/{batch}"):
+    for what in (
+        "state/0/0/{version}.changelog",
+        "state/1/1/{version}.changelog",
+        "offsets/{batch}",
+        "commits/{batch}",
+    ):
         for how in (cut_short, another_bit, emptied):
             engine.hold()
             run = max(folder.glob("*.*"), key=lambda path: tuple(map(int, path.name.split("."))))

@@ -35,7 +35,13 @@ class Feed(threading.Thread):
     def __init__(self, kafka: str) -> None:
         super().__init__(daemon=True)
         self._producer = Producer(
-            {"bootstrap.servers": kafka, "acks": "all", "enable.idempotence": True, "message.timeout.ms": 600_000, "log_level": 2}
+            {
+                "bootstrap.servers": kafka,
+                "acks": "all",
+                "enable.idempotence": True,
+                "message.timeout.ms": 600_000,
+                "log_level": 2,
+            }
         )
         self._over = threading.Event()
         self.fed = 0
@@ -48,7 +54,9 @@ class Feed(threading.Thread):
             while self.fed < (time.monotonic() - begun) * RATE:
                 self.fed += 1
                 one = hit(self.fed, time.time())
-                self._producer.produce("raw", key=str(one["user"]), value=json.dumps(one), on_delivery=self._answered)
+                self._producer.produce(
+                    "raw", key=str(one["user"]), value=json.dumps(one), on_delivery=self._answered
+                )
             self._producer.poll(0)
 
     def _answered(self, error: KafkaError | None, message: Message) -> None:
@@ -106,8 +114,10 @@ def test_all_goes_on_by_itself_when_there_is_room_again(lab: Lab, disk: Path) ->
 
     filler, full = fill(disk), time.monotonic()
     log = lab.home / "logs" / "kafka.log"
-    until("the broker has stopped, and waits for room", lambda: "kafka waits for room" in log.read_text(), 120)
-    print(f"the broker stopped {time.monotonic() - full:.0f} s after its disk was full")  # noqa: T201
+    until(
+        "the broker has stopped, and waits for room", lambda: "kafka waits for room" in log.read_text(), 120
+    )
+    print(f"the broker stopped {time.monotonic() - full:.0f} s after its disk was full")
     time.sleep(OUTAGE_SECONDS)
     stopped_at = lab.delivered()[0]
     waits = feed.fed - len(feed.taken)
@@ -116,7 +126,7 @@ def test_all_goes_on_by_itself_when_there_is_room_again(lab: Lab, disk: Path) ->
     filler.unlink()
     freed = time.monotonic()
     until("records flow again", lambda: lab.delivered()[0] > stopped_at, 180)
-    print(f"records flowed {time.monotonic() - freed:.0f} s after there was room; {waits} had waited")  # noqa: T201
+    print(f"records flowed {time.monotonic() - freed:.0f} s after there was room; {waits} had waited")
     feed.end()
     assert not feed.refused
     assert len(feed.taken) == feed.fed

@@ -62,7 +62,9 @@ def flowing(lab: Lab, streams: Streams) -> Callable[[], None]:
     return flows
 
 
-def test_tiers_go_to_the_next_version_and_back_and_a_newer_driver_fences_an_older_one(lab: Lab, newer: Path, link: Link) -> None:
+def test_tiers_go_to_the_next_version_and_back_and_a_newer_driver_fences_an_older_one(
+    lab: Lab, newer: Path, link: Link
+) -> None:
     with closing(Streams(lab.where.kafka)) as streams:
         flows = flowing(lab, streams)
         with giving(lab) as given:
@@ -76,16 +78,23 @@ def test_tiers_go_to_the_next_version_and_back_and_a_newer_driver_fences_an_olde
                 assert is_newer(lab, tier, 2)
                 flows()
             for tier in TIERS:
-                hand_over(lab, tier, 2, "h3", code=ROOT, zookeeper=over(lab, link) if tier == "enter" else None)
+                hand_over(
+                    lab, tier, 2, "h3", code=ROOT, zookeeper=over(lab, link) if tier == "enter" else None
+                )
                 assert not is_newer(lab, tier, 3)
                 flows()
             link.cut()
             lab.cold("enter", 4, "h1", code=newer)
             lab.wait("enter", 4, State.RUNNING)
-            assert lab.driver("enter", 3).wait(VALID_SECONDS + STOPS_SECONDS) == FENCED, lab.log("enter", 3)[-3000:]
+            assert lab.driver("enter", 3).wait(VALID_SECONDS + STOPS_SECONDS) == FENCED, lab.log("enter", 3)[
+                -3000:
+            ]
             assert '"sluice-writers" names 4' in lab.log("enter", 3)
             flows()
         check(lab, len(given))
-    until("all is counted", lambda: lab.ask("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))])
+    until(
+        "all is counted",
+        lambda: lab.ask("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))],
+    )
     for tier, number in (("enter", 3), ("enter", 4), ("store", 3), ("tally", 3)):
         assert "cannot be read" not in lab.log(tier, number)

@@ -22,7 +22,17 @@ from tests.lab import until
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 HITS = declarations.load("hits")
-BARE = Pipeline((Tier("bare", Kind.ENTRY, (Stream("bare"),), lambda records: records, outputs=(Stream("bare-out", "id string"),)),))
+BARE = Pipeline(
+    (
+        Tier(
+            "bare",
+            Kind.ENTRY,
+            (Stream("bare"),),
+            lambda records: records,
+            outputs=(Stream("bare-out", "id string"),),
+        ),
+    )
+)
 PARTITIONS = 6
 SAFE, UNSAFE = Durability(3, 2), ONE_COPY
 
@@ -45,7 +55,9 @@ class Load:
     def _put(self) -> None:
         number = 0
         while not self._over.wait(0.002):
-            self._producer.produce(self._stream, str(number).encode(), partition=number % PARTITIONS, on_delivery=self._heard)
+            self._producer.produce(
+                self._stream, str(number).encode(), partition=number % PARTITIONS, on_delivery=self._heard
+            )
             self._producer.poll(0)
             number += 1
         self._producer.flush(60)
@@ -58,7 +70,9 @@ class Load:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         self._over.set()
         self._thread.join()
 
@@ -122,7 +136,9 @@ def test_a_stream_that_somebody_made_weak_is_refused_until_it_is_mended(three: T
 
 def _acknowledge_with(three: Three, in_sync: str) -> None:
     change = ConfigEntry(IN_SYNC, in_sync, incremental_operation=AlterConfigOpType.SET)
-    altered = three.admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, "hits", incremental_configs=[change])])
+    altered = three.admin.incremental_alter_configs(
+        [ConfigResource(ResourceType.TOPIC, "hits", incremental_configs=[change])]
+    )
     for done in altered.values():
         done.result()
 

@@ -38,7 +38,9 @@ def batches(lab: Lab, tier: str, number: int) -> int:
 
 def processes(lab: Lab, tier: str, number: int) -> list[psutil.Process]:
     """Return all that an incarnation consists of: its driver with its JVM, its Worker and its executor."""
-    heads = [psutil.Process(lab.running[unit].pid) for unit in (driver_id(tier, number), slot_id(tier, number, 0))]
+    heads = [
+        psutil.Process(lab.running[unit].pid) for unit in (driver_id(tier, number), slot_id(tier, number, 0))
+    ]
     return [each for head in heads for each in (head, *head.children(recursive=True))]
 
 
@@ -64,7 +66,9 @@ def standing_still(lab: Lab) -> Iterator[list[psutil.Process]]:
 def without_zookeeper(lab: Lab) -> Iterator[None]:
     """Have ZooKeeper stand still."""
     supervisord = psutil.Process(int((lab.home / "run" / "supervisord.pid").read_text()))
-    (server,) = [each for each in supervisord.children(recursive=True) if "ZooKeeper" in " ".join(each.cmdline())]
+    (server,) = [
+        each for each in supervisord.children(recursive=True) if "ZooKeeper" in " ".join(each.cmdline())
+    ]
     server.suspend()
     try:
         yield
@@ -88,16 +92,23 @@ def test_what_they_do_late_is_refused_or_dropped_and_they_exit(lab: Lab) -> None
                         assert "incarnation 2 has written by the owner record" in lab.log(tier, 1)
                     assert '"sluice-writers" names 2' in lab.log("enter", 1)
             until("ZooKeeper is back", lambda: lab.channel.connected)
-            assert {tier: batches(lab, tier, 1) for tier in SINKS} == stood, "the ledger took nothing of theirs"
+            assert {tier: batches(lab, tier, 1) for tier in SINKS} == stood, (
+                "the ledger took nothing of theirs"
+            )
             _goes_on_from_the_owners_checkpoint(lab)
-        until("all is in the ledger", lambda: all(ends(lab, tier) == streams.bounds(["numbers"]).ends for tier in SINKS))
+        until(
+            "all is in the ledger",
+            lambda: all(ends(lab, tier) == streams.bounds(["numbers"]).ends for tier in SINKS),
+        )
         seen = everything(streams)
     late = [each for each in seen if each.out.by.startswith("enter/1") and each.out.at > thawed]
     late_seconds = max((each.out.at - thawed for each in late), default=0) / 1000
-    print(f"given {len(given)}, put out {len(seen)}, late {len(late)} in {late_seconds:.1f} s")  # noqa: T201 - for the record
+    print(f"given {len(given)}, put out {len(seen)}, late {len(late)} in {late_seconds:.1f} s")
     assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
     assert late_seconds < FEW_SECONDS, "it stopped by the control topic"
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [(len(given), len(given), sum(given))]
+    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+        (len(given), len(given), sum(given))
+    ]
     assert lab.ask("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))]
     assert lab.ask(HOLES) == []
 

@@ -52,7 +52,9 @@ def frozen(lab: Lab, table: Once) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_who_owns_a_tier_ends_the_session_of_a_frozen_writer(lab: Lab, table: Once, frozen: subprocess.Popen[bytes]) -> None:
+def test_who_owns_a_tier_ends_the_session_of_a_frozen_writer(
+    lab: Lab, table: Once, frozen: subprocess.Popen[bytes]
+) -> None:
     assert frozen.poll() is None
     with closing(Ledger(lab.where.postgres, table.name, 2, table)) as ledger:
         begun = time.monotonic()
@@ -63,7 +65,9 @@ def test_who_owns_a_tier_ends_the_session_of_a_frozen_writer(lab: Lab, table: On
     assert lab.ask(f"select count(*) from {table.name}") == [(3,)]  # noqa: S608
 
 
-def test_who_has_the_lesser_right_ends_nobodys_session(lab: Lab, table: Once, frozen: subprocess.Popen[bytes]) -> None:
+def test_who_has_the_lesser_right_ends_nobodys_session(
+    lab: Lab, table: Once, frozen: subprocess.Popen[bytes]
+) -> None:
     assert frozen.poll() is None
     with closing(connect(lab.where.postgres)) as connection:
         time.sleep(1.5)

@@ -62,7 +62,10 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
 
     # an executor dies: the driver goes on with the one that its slot starts again
     lab.kill_executor("entry", 2)
-    until("entry runs again in place", lambda: "begun again in place" in lab.log("entry", 2) and "by=entry/2.1" in lab.log("entry", 2))
+    until(
+        "entry runs again in place",
+        lambda: "begun again in place" in lab.log("entry", 2) and "by=entry/2.1" in lab.log("entry", 2),
+    )
     assert lab.driver("entry", 2).poll() is None
 
     # a driver dies, and a cold one follows it
@@ -74,8 +77,13 @@ def test_every_hit_arrives_once_though_tiers_move_and_die(flowing: Lab) -> None:
     fed = lab.fed()
     until("every hit is delivered", lambda: lab.delivered()[0] >= fed)
     assert lab.delivered() == (fed, fed)
-    assert {row[0] for row in lab.ask("select id from delivered")} == {f"hit-{number}" for number in range(1, fed + 1)}
-    until("the counts agree", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)])
+    assert {row[0] for row in lab.ask("select id from delivered")} == {
+        f"hit-{number}" for number in range(1, fed + 1)
+    }
+    until(
+        "the counts agree",
+        lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)],
+    )
     assert lab.ask("select sum(rows_in - rows_out - filtered - quarantined - replays) from ledger") == [(0,)]
     assert lab.ask(HOLES) == []
     # the last batch's transaction may still be followed by replays only
@@ -123,8 +131,13 @@ def test_figures_tell_of_all_that_came_through(flowing: Lab) -> None:
     counts, (fed, _) = scrape(found["counts"]), flowing.delivered()
     assert counts["sluice_tier_records_out_total"] == fed
     assert counts["sluice_tier_latency_seconds_count"] == fed + counts["sluice_tier_records_replayed_total"]
-    assert counts["sluice_tier_records_replayed_total"] == flowing.ask("select sum(replays) from ledger where tier = 'counts'")[0][0]
-    assert counts["sluice_tier_marks"] == flowing.ask("select count(*) from marks where tier = 'counts'")[0][0]
+    assert (
+        counts["sluice_tier_records_replayed_total"]
+        == flowing.ask("select sum(replays) from ledger where tier = 'counts'")[0][0]
+    )
+    assert (
+        counts["sluice_tier_marks"] == flowing.ask("select count(*) from marks where tier = 'counts'")[0][0]
+    )
     assert scrape(found["counts"], phase="write")["sluice_tier_batch_phase_seconds_count"] >= 2
     assert scrape(found["entry"])["sluice_tier_query_restarts_total"] >= 1, "its executor was killed"
 
@@ -134,7 +147,9 @@ def test_bad_records_are_set_aside_with_their_reason(flowing: Lab) -> None:
     for value in BAD:
         producer.produce("raw", value=value)
     producer.flush(10)
-    consumer = Consumer({"bootstrap.servers": flowing.where.kafka, "group.id": "look", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {"bootstrap.servers": flowing.where.kafka, "group.id": "look", "auto.offset.reset": "earliest"}
+    )
     consumer.assign([TopicPartition("raw.quarantine", number, 0) for number in range(4)])
     found: dict[bytes, str] = {}
 
@@ -159,14 +174,23 @@ def test_what_was_bad_is_taken_up_and_nothing_twice(flowing: Lab) -> None:
     early = {"id": "hit-early", "user": "u", "ad": "ad-1", "kind": "buy", "at": int((soon + 3600) * 1000)}
     producer.produce("raw", value=json.dumps(early))
     producer.flush(10)
-    until("it is in quarantine, with all others", lambda: _replay(lab, "entry", "--quarantine", "--dry-run")["left"] > len(BAD))
+    until(
+        "it is in quarantine, with all others",
+        lambda: _replay(lab, "entry", "--quarantine", "--dry-run")["left"] > len(BAD),
+    )
     time.sleep(max(0.0, soon - time.time()))
     said = _replay(lab, "entry", "--quarantine")
     assert said["left"] == 0
     assert (said["put"], said["quarantined"]) == (1, len(BAD))
     until("it is delivered", lambda: lab.delivered() == (before + 1, before + 1))
-    until("and counted", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)])
-    until("all others are bad again", lambda: _replay(lab, "entry", "--quarantine", "--dry-run")["left"] == len(BAD))
+    until(
+        "and counted",
+        lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)],
+    )
+    until(
+        "all others are bad again",
+        lambda: _replay(lab, "entry", "--quarantine", "--dry-run")["left"] == len(BAD),
+    )
 
     said = _replay(lab, "outbound", "--rate", "3000")
     assert said["put"] == 0
@@ -187,9 +211,14 @@ def test_a_paused_tier_lets_nothing_through_and_goes_on(flowing: Lab) -> None:
     lab.wait("outbound", 3, State.PAUSED)
     before, _ = lab.delivered()
     producer = Producer({"bootstrap.servers": lab.where.kafka})
-    producer.produce("raw", value=json.dumps({"id": "hit-paused", "user": "u", "ad": "ad-1", "kind": "buy", "at": 1}))
+    producer.produce(
+        "raw", value=json.dumps({"id": "hit-paused", "user": "u", "ad": "ad-1", "kind": "buy", "at": 1})
+    )
     producer.flush(10)
-    until("counts has it", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)])
+    until(
+        "counts has it",
+        lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(before + 1,)],
+    )
     assert lab.delivered()[0] == before
     lab.own("outbound", 3)
     lab.wait("outbound", 3, State.RUNNING)
@@ -205,10 +234,14 @@ def test_an_older_incarnation_is_fenced_off_by_the_sink(flowing: Lab) -> None:
         connection.execute("update tier_epochs set epoch = 1000000, incarnation = 10 where tier = 'counts'")
     lab.cold("counts", 9, "h2")
     producer = Producer({"bootstrap.servers": lab.where.kafka})
-    producer.produce("raw", value=json.dumps({"id": "hit-fenced", "user": "u", "ad": "ad-1", "kind": "buy", "at": 1}))
+    producer.produce(
+        "raw", value=json.dumps({"id": "hit-fenced", "user": "u", "ad": "ad-1", "kind": "buy", "at": 1})
+    )
     producer.flush(10)
     said = lab.wait("counts", 9, State.FENCED)
-    assert "incarnation 10 has written by the owner record of epoch 1000000; 9, which has read epoch" in str(said.error)
+    assert "incarnation 10 has written by the owner record of epoch 1000000; 9, which has read epoch" in str(
+        said.error
+    )
     assert lab.driver("counts", 9).wait(timeout=60) == 3
 
 

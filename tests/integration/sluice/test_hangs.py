@@ -80,11 +80,15 @@ def test_they_are_taken_away_and_nothing_is_lost_or_twice(lab: Lab) -> None:
         until("all is stored", lambda: lab.ask("select count(*) from stored")[0][0] >= len(given), 60)
     with closing(Streams(lab.where.kafka)) as streams:
         seen = everything(streams)
-    print(f"given {len(given)}, put out {len(seen)}")  # noqa: T201 - for the record
+    print(f"given {len(given)}, put out {len(seen)}")
     late = (handed + HANGS_SECONDS / 2) * 1000
-    assert not any(each.out.by.startswith("enter/1") and each.out.at > late for each in seen), "its executors have ended with its right"
+    assert not any(each.out.by.startswith("enter/1") and each.out.at > late for each in seen), (
+        "its executors have ended with its right"
+    )
     assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [(len(given), len(given), sum(given))]
+    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+        (len(given), len(given), sum(given))
+    ]
     assert lab.ask(HOLES) == []
 
 
@@ -99,23 +103,30 @@ def _drain(lab: Lab) -> float:
     (lab.home / SLEEPS).touch()
     with ThreadPoolExecutor(2) as pool:
         asked, stopped = pool.submit(sluice, lab, "drain", "h1"), pool.submit(stop_the_clock, lab, "store")
-        handed = while_asked(asked, "both are handed over", lambda: all(owner(lab, tier).owner == 2 for tier in TIERS))
+        handed = while_asked(
+            asked, "both are handed over", lambda: all(owner(lab, tier).owner == 2 for tier in TIERS)
+        )
         stopped.result()
         assert enter.is_running(), "it hangs in its hook, and its heartbeat goes on"
         until("the one whose JVM stands still is ended by its agent", lambda: not old[0].is_running(), BUSY)
-        retired = while_asked(asked, "they are taken off", lambda: all(is_retired(lab, tier) for tier in TIERS))
+        retired = while_asked(
+            asked, "they are taken off", lambda: all(is_retired(lab, tier) for tier in TIERS)
+        )
         assert enter.is_running(), "it hangs"
         until("they are gone", lambda: not any(process.is_running() for process in old))
         gone, done = time.time(), asked.result()
     (lab.home / SLEEPS).unlink()
     assert done["ok"], done
-    print(f"taken off after {retired - handed:.1f} s, gone {gone - retired:.1f} s later")  # noqa: T201 - for the record
+    print(f"taken off after {retired - handed:.1f} s, gone {gone - retired:.1f} s later")
     assert HANGS_SECONDS - 2 < retired - handed < HANGS_SECONDS + BUSY
     assert GRACE_SECONDS - 2 < gone - retired < GRACE_SECONDS + BUSY
     verified = steps(done)["verify"]["sentence"]
-    print(verified)  # noqa: T201 - for the record
+    print(verified)
     went_on = "); 2 went on from what was committed"
-    assert re.search(rf"store: 1 left no receipt \(it ended on h1: .*hung since .* UTC: its driver's JVM .*{re.escape(went_on)}", verified)
+    assert re.search(
+        rf"store: 1 left no receipt \(it ended on h1: .*hung since .* UTC: its driver's JVM .*{re.escape(went_on)}",
+        verified,
+    )
     assert f"enter: 1 left no receipt (it did not end by itself{went_on}" in verified
     assert [owner(lab, tier).owner for tier in TIERS] == [2, 2]
     return handed

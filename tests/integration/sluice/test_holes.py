@@ -34,12 +34,17 @@ def second_broker(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     assert cluster is not None
     port = lab.env["SLUICE_PORT_BASE"]  # the lab's own are above it
     settings = {"process.roles": "broker", "node.id": "2", "log.dirs": str(folder / "data")}
-    settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    settings |= {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+    }
     kept = [line for line in given.splitlines() if line.split("=")[0] not in settings]
     config = folder / "kafka.properties"
     config.write_text("\n".join([*kept, *(f"{key}={value}" for key, value in settings.items())]))
     program = [str(JAVA), "-Xmx256m", "-cp", f"{lab.home}/jars/broker/*"]
-    subprocess.run([*program, "kafka.tools.StorageTool", "format", "-t", cluster[1], "-c", str(config)], check=True)
+    subprocess.run(
+        [*program, "kafka.tools.StorageTool", "format", "-t", cluster[1], "-c", str(config)], check=True
+    )
     with (folder / "log").open("w") as log:
         broker = subprocess.Popen([*program, "kafka.Kafka", str(config)], stdout=log, stderr=log)
     try:
@@ -58,12 +63,16 @@ def given_to(lab: Lab, broker: int) -> None:
     admin.delete_topics([STREAM])[STREAM].result()
     until("the stream is gone", lambda: STREAM not in admin.list_topics(timeout=5).topics)
     settings = {"message.timestamp.type": "CreateTime"}
-    admin.create_topics([NewTopic(STREAM, partitions, replica_assignment=[[broker]] * partitions, config=settings)])[STREAM].result()
+    admin.create_topics(
+        [NewTopic(STREAM, partitions, replica_assignment=[[broker]] * partitions, config=settings)]
+    )[STREAM].result()
 
 
 def origins(lab: Lab) -> list[list[int]]:
     """Return the offsets that the records of each partition of the stream were made of, by partition of the input, as they came first."""
-    reader = Consumer({"bootstrap.servers": lab.where.kafka, "group.id": "test", "enable.partition.eof": False})
+    reader = Consumer(
+        {"bootstrap.servers": lab.where.kafka, "group.id": "test", "enable.partition.eof": False}
+    )
     ways: dict[tuple[int, bytes], list[int]] = {}
     for partition in reader.list_topics(STREAM, timeout=10).topics[STREAM].partitions:
         place = TopicPartition(STREAM, partition, 0)
@@ -99,6 +108,12 @@ def test_it_leaves_no_hole(lab: Lab, tmp_path: Path) -> None:
         fed = lab.fed()
         until("everything is delivered", lambda: lab.delivered() == (fed, fed))
         assert all(way == sorted(way) for way in origins(lab))
-        until("the counts agree", lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)], 60)
+        until(
+            "the counts agree",
+            lambda: lab.ask("select sum(views + clicks + buys) from campaign_counts") == [(fed,)],
+            60,
+        )
         log = lab.log("entry", 1)
-        assert "Kafka did not take a record in time" in log, [line for line in log.splitlines() if "executor" in line.lower()]
+        assert "Kafka did not take a record in time" in log, [
+            line for line in log.splitlines() if "executor" in line.lower()
+        ]

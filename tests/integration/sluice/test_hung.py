@@ -112,7 +112,9 @@ def test_what_hangs_is_found_and_output_flows_again(lab: Lab) -> None:
     with closing(Streams(lab.where.kafka)) as streams:
         seen = everything(streams)
     assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [(len(given), len(given), sum(given))]
+    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+        (len(given), len(given), sum(given))
+    ]
     assert lab.ask(HOLES) == []
 
 
@@ -123,12 +125,16 @@ def _hang(lab: Lab, part: Callable[[Lab, str], psutil.Process], tier: str) -> No
     stopped, at = time.monotonic(), out(lab, tier)
     until(f"it is found that {part.__name__} {tier} hangs", lambda: not process.is_running())
     ended = time.monotonic() - stopped
-    if part is not executor_of:  # what a driver has left behind may put records out until it has heard of its end
+    if (
+        part is not executor_of
+    ):  # what a driver has left behind may put records out until it has heard of its end
         until(f"{tier} has another owner", lambda: owner(lab, tier).incarnation != before.incarnation)
     late = out(lab, tier)
     until(f"{tier} puts records out again", lambda: out(lab, tier) > late)
     flows = time.monotonic() - stopped
-    print(f"{part.__name__} of {tier}: ended after {ended:.1f} s, flows after {flows:.1f} s ({late - at} came late)")  # noqa: T201 - for the record
+    print(
+        f"{part.__name__} of {tier}: ended after {ended:.1f} s, flows after {flows:.1f} s ({late - at} came late)"
+    )
     assert ended < (LIMITS.idle if part is loop_of else 2) + BUSY
     assert flows < (LIMITS.idle if part is loop_of else 0) + FLOWS_SECONDS
     until(f"{tier} runs", lambda: is_running(lab, tier))

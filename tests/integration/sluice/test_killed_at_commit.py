@@ -74,7 +74,9 @@ def writer(lab: Lab, tier: str, batch: int) -> int | None:
 
 def is_blocked(lab: Lab, tier: str, number: int) -> bool:
     """Tell whether an incarnation waits for the tier's row in PostgreSQL."""
-    names = lab.ask("select application_name from pg_stat_activity where wait_event_type = 'Lock' and wait_event <> 'advisory'")
+    names = lab.ask(
+        "select application_name from pg_stat_activity where wait_event_type = 'Lock' and wait_event <> 'advisory'"
+    )
     rights = [right_of(name, tier) for (name,) in names]
     return any(right is not None and right.incarnation == number for right in rights)
 
@@ -103,7 +105,11 @@ def test_each_record_is_in_its_table_once(lab: Lab) -> None:
             before = {tier: last_batch(lab, tier) for tier in SINKS}
             kill(lab, 1, sessions)
         for tier in SINKS:
-            until(f"the batch of {tier} is committed", lambda tier=tier: writer(lab, tier, before[tier] + 1) == 1, 20)
+            until(
+                f"the batch of {tier} is committed",
+                lambda tier=tier: writer(lab, tier, before[tier] + 1) == 1,
+                20,
+            )
         go_on(lab, 2)
         wait_for(lab, 2)
 
@@ -123,13 +129,24 @@ def test_each_record_is_in_its_table_once(lab: Lab) -> None:
             kill(lab, 3, sessions)
             go_on(lab, 4)
             for tier in SINKS:
-                until(f"the next one of {tier} has a batch to write", lambda tier=tier: is_blocked(lab, tier, 4))
+                until(
+                    f"the next one of {tier} has a batch to write", lambda tier=tier: is_blocked(lab, tier, 4)
+                )
         for tier in SINKS:
-            until(f"the batch of {tier} is committed", lambda tier=tier: writer(lab, tier, before[tier] + 1) == 3, 20)
+            until(
+                f"the batch of {tier} is committed",
+                lambda tier=tier: writer(lab, tier, before[tier] + 1) == 3,
+                20,
+            )
         wait_for(lab, 4)
-    until("all is in the ledger", lambda: all(ends(lab, tier) == streams.bounds(["numbers"]).ends for tier in SINKS))
+    until(
+        "all is in the ledger",
+        lambda: all(ends(lab, tier) == streams.bounds(["numbers"]).ends for tier in SINKS),
+    )
     streams.close()
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [(len(given), len(given), sum(given))]
+    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+        (len(given), len(given), sum(given))
+    ]
     assert lab.ask("select sum(hits), sum(ns) from summed") == [(len(given), sum(given))]
     assert lab.ask("select sum(hits), sum(ns) from tallied") == [(len(given), sum(given))]
     assert lab.ask(BALANCE) == [(0,)]

@@ -22,7 +22,13 @@ def test_a_batch_that_does_not_fit_is_read_in_smaller_ones(lab: Lab) -> None:
     producer = Producer({"bootstrap.servers": lab.where.kafka, "message.max.bytes": 10 * SIZE})
     now = int(time.time() * 1000)
     for number in range(RECORDS):
-        hit = {"id": f"{number}-{'x' * SIZE}", "user": f"u{number % 9}", "ad": "ad-1", "kind": "view", "at": now}
+        hit = {
+            "id": f"{number}-{'x' * SIZE}",
+            "user": f"u{number % 9}",
+            "ad": "ad-1",
+            "kind": "view",
+            "at": now,
+        }
         producer.produce("raw", json.dumps(hit), partition=number % 4)
         producer.poll(0)
     assert producer.flush(60) == 0

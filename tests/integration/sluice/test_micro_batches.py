@@ -33,7 +33,10 @@ def test_it_is_handed_over_and_killed_with_nothing_lost(lab: Lab) -> None:
     until("all are told", lambda: sum(streams.bounds(["told"]).ends.values()) >= FIRST)
 
     (exporter,) = (each for each in exporters(lab.channel) if each.tier == "tell")
-    until("a batch is timed", lambda: scrape(exporter, phase="addBatch").get("sluice_tier_batch_phase_seconds_count"))
+    until(
+        "a batch is timed",
+        lambda: scrape(exporter, phase="addBatch").get("sluice_tier_batch_phase_seconds_count"),
+    )
     assert scrape(exporter, phase="addBatch")["sluice_tier_batch_phase_seconds_sum"] < 60
 
     lab.cut("tell", 1, 2, "h3")

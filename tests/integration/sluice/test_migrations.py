@@ -64,7 +64,10 @@ def test_each_statement_is_run_once_in_a_database(address: str) -> None:
             (part, digest(each)) for part, statements in tables.PARTS.items() for each in statements
         }
         tables.create(address, HITS)
-        assert connection.execute("SELECT number, part, digest, at FROM migrations ORDER BY number").fetchall() == ran
+        assert (
+            connection.execute("SELECT number, part, digest, at FROM migrations ORDER BY number").fetchall()
+            == ran
+        )
 
 
 def test_a_database_of_before_gets_what_it_lacks(address: str) -> None:

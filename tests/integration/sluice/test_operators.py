@@ -21,7 +21,12 @@ pytestmark = pytest.mark.timeout(240)
 
 def tier(transform, mode: Mode = Mode.REALTIME) -> Tier:
     return Tier(
-        "mine", Kind.PROCESSING, (Stream("hits", "id string, n bigint"),), transform, outputs=(Stream("out", "id string"),), mode=mode
+        "mine",
+        Kind.PROCESSING,
+        (Stream("hits", "id string, n bigint"),),
+        transform,
+        outputs=(Stream("out", "id string"),),
+        mode=mode,
     )
 
 
@@ -30,7 +35,9 @@ def with_names(hits: DataFrame) -> DataFrame:
 
 
 def with_names_sent_to_all(hits: DataFrame) -> DataFrame:
-    return hits.join(F.broadcast(hits.sparkSession.createDataFrame([("a", "A")], "id string, name string")), "id", "left")
+    return hits.join(
+        F.broadcast(hits.sparkSession.createDataFrame([("a", "A")], "id string, name string")), "id", "left"
+    )
 
 
 def aggregates(hits: DataFrame) -> DataFrame:
@@ -50,13 +57,22 @@ def calls_python(hits: DataFrame) -> DataFrame:
         (tier(lambda hits: hits.orderBy("id")), "Sort cannot run in mode realtime"),
         (tier(aggregates, Mode.BATCH), "Aggregate does not keep records one by one"),
         (tier(lambda hits: hits.where("n > 0")), r"leaves records out \(Filter\); say so with filters=True"),
-        (tier(lambda hits: hits.join(hits.sparkSession.createDataFrame([("a",)], "id string"), "id")), r"leaves records out \(Join\)"),
+        (
+            tier(lambda hits: hits.join(hits.sparkSession.createDataFrame([("a",)], "id string"), "id")),
+            r"leaves records out \(Join\)",
+        ),
         (tier(with_names), r"joins a table without F.broadcast around it, .* write F.broadcast\(table\)"),
         (tier(with_names, Mode.BATCH), "those that fall behind others would be dropped as replays"),
         (tier(lambda hits: hits.union(hits)), "reads its records twice"),
-        (tier(lambda hits: hits.union(hits), Mode.BATCH), "some would come out behind later ones and be dropped as replays"),
+        (
+            tier(lambda hits: hits.union(hits), Mode.BATCH),
+            "some would come out behind later ones and be dropped as replays",
+        ),
         (tier(lambda hits: hits.select("id")), 'its transform dropped the column "lineage"'),
-        (tier(lambda hits: hits.withColumn("n", F.explode(F.array("n", "n")))), r'several records of one \(explode\).* a column "index"'),
+        (
+            tier(lambda hits: hits.withColumn("n", F.explode(F.array("n", "n")))),
+            r'several records of one \(explode\).* a column "index"',
+        ),
         (tier(lambda _hits: None), "its transform returned NoneType; return a DataFrame"),
     ],
 )
@@ -73,18 +89,26 @@ def test_a_join_with_a_table_that_every_worker_has_is_taken(session: SparkSessio
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
-        ((Stream("out", grouping=Fields("who")),), 'the grouping of "out" names who, its transform returns id, n'),
+        (
+            (Stream("out", grouping=Fields("who")),),
+            'the grouping of "out" names who, its transform returns id, n',
+        ),
         ((Stream("out"), Stream("other")), 'a column "to" that names one of out, other'),
     ],
 )
-def test_a_way_that_the_transform_does_not_tell_is_refused(session: SparkSession, outputs: tuple[Stream, ...], message: str) -> None:
+def test_a_way_that_the_transform_does_not_tell_is_refused(
+    session: SparkSession, outputs: tuple[Stream, ...], message: str
+) -> None:
     with pytest.raises(DeclarationError, match=message):
         check_tier(session, replace(tier(lambda hits: hits), outputs=outputs))
 
 
 @pytest.mark.parametrize("kind", ["tinyint", "int", "bigint", "string", "double", "decimal(3,1)", "boolean"])
 def test_a_partition_is_a_whole_number(session: SparkSession, kind: str) -> None:
-    made = replace(tier(lambda hits: hits.withColumn("place", F.col("n").cast(kind))), outputs=(Stream("out", grouping=Direct("place")),))
+    made = replace(
+        tier(lambda hits: hits.withColumn("place", F.col("n").cast(kind))),
+        outputs=(Stream("out", grouping=Direct("place")),),
+    )
     if kind.endswith("int"):
         check_tier(session, made)
     else:
@@ -103,10 +127,16 @@ def test_two_inputs_never_call_two_records_by_one_name(session: SparkSession) ->
     now = datetime.now(UTC)
 
     def rows(*topics: str, headers: list[tuple[str, bytes]] | None = None) -> DataFrame:
-        return session.createDataFrame([(topic, 2, 7, None, b"{}", now, headers) for topic in topics], KAFKA_ROW)
+        return session.createDataFrame(
+            [(topic, 2, 7, None, b"{}", now, headers) for topic in topics], KAFKA_ROW
+        )
 
     def names(inputs: tuple[Stream, ...], records: DataFrame) -> list[tuple[str, str]]:
-        read = incoming(records, replace(tier(lambda hits: hits), inputs=inputs)).select("lineage.origin", "lineage.path").collect()
+        read = (
+            incoming(records, replace(tier(lambda hits: hits), inputs=inputs))
+            .select("lineage.origin", "lineage.path")
+            .collect()
+        )
         return [(row.origin, row.path) for row in read]
 
     outside = (Stream("a"), Stream("b"))
@@ -119,18 +149,41 @@ def test_two_inputs_never_call_two_records_by_one_name(session: SparkSession) ->
     assert names((Stream("a", "id string"),), rows("a", headers=came)) == [("0:5:1", "0/3/2")]
 
 
-def test_what_is_taken_up_from_quarantine_has_its_name_and_a_way_of_its_own_however_often(session: SparkSession) -> None:
+def test_what_is_taken_up_from_quarantine_has_its_name_and_a_way_of_its_own_however_often(
+    session: SparkSession,
+) -> None:
     now = datetime.now(UTC)
 
     def aside(by: str, path: str) -> tuple[object, ...]:
-        headers = {"origin": "2:17&back", "path": path, "from": "back/3:4", "by": by, "t0": "7", "reason": "bad"}
-        return ("back.quarantine", 1, 0, b"k", b"{}", now, [(key, value.encode()) for key, value in headers.items()])
+        headers = {
+            "origin": "2:17&back",
+            "path": path,
+            "from": "back/3:4",
+            "by": by,
+            "t0": "7",
+            "reason": "bad",
+        }
+        return (
+            "back.quarantine",
+            1,
+            0,
+            b"k",
+            b"{}",
+            now,
+            [(key, value.encode()) for key, value in headers.items()],
+        )
 
-    mine = replace(tier(lambda hits: hits), inputs=(Stream("hits", "id string"), Stream("back", "id string", rounds=3)))
+    mine = replace(
+        tier(lambda hits: hits), inputs=(Stream("hits", "id string"), Stream("back", "id string", rounds=3))
+    )
     first, again = aside("mine/3.1", "2/back:3"), aside("mine.replay-12/1", "2/back:3/again:2:17&back")
-    records = session.createDataFrame([first, again, aside("other/3", "2/back:3"), aside("mine-too/3", "2/back:3")], KAFKA_ROW)
+    records = session.createDataFrame(
+        [first, again, aside("other/3", "2/back:3"), aside("mine-too/3", "2/back:3")], KAFKA_ROW
+    )
     rows = [row.lineage for row in taken_up(records.where(set_aside_by(mine)), mine).collect()]
-    assert {(row["origin"], row["path"], row["from"]) for row in rows} == {("2:17&back", "2/back:3/again:2:17&back", "back/3:4")}
+    assert {(row["origin"], row["path"], row["from"]) for row in rows} == {
+        ("2:17&back", "2/back:3/again:2:17&back", "back/3:4")
+    }
     assert [(row["stream"], row["partition"], row["round"]) for row in rows] == [("back", 3, 1)] * 2
     assert all(int(row["t0"]) > now.timestamp() * 1000 for row in rows), "it arrives now"
 
@@ -160,9 +213,18 @@ def summary(counted: DataFrame) -> DataFrame:
     [
         (lambda hits: summary(hits.orderBy("id")), 'tier "by-window": Sort cannot run on a stream'),
         (lambda hits: summary(hits.limit(3)), "GlobalLimit cannot run on a stream"),
-        (lambda hits: summary(hits.join(hits.select("id"), "id", "full")), "refuses its transform in output mode append.*FullOuter"),
-        (lambda hits: summary(hits.groupBy("who").count().groupBy("who").count()), "refuses its transform in output mode update"),
-        (lambda hits: hits.groupBy("who").count(), 'its table "windows" has since, hits, ids, its transform returns who, count'),
+        (
+            lambda hits: summary(hits.join(hits.select("id"), "id", "full")),
+            "refuses its transform in output mode append.*FullOuter",
+        ),
+        (
+            lambda hits: summary(hits.groupBy("who").count().groupBy("who").count()),
+            "refuses its transform in output mode update",
+        ),
+        (
+            lambda hits: hits.groupBy("who").count(),
+            'its table "windows" has since, hits, ids, its transform returns who, count',
+        ),
         (lambda _hits: None, "its transform returned NoneType"),
     ],
 )
@@ -172,7 +234,9 @@ def test_what_spark_cannot_keep_is_refused_by_name(session: SparkSession, transf
 
 
 def pairs(hits: DataFrame, buys: DataFrame) -> DataFrame:
-    return joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how="left").select(hits["id"], buys["id"].alias("buy"))
+    return joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how="left").select(
+        hits["id"], buys["id"].alias("buy")
+    )
 
 
 def plain(hits: DataFrame, buys: DataFrame) -> DataFrame:
@@ -187,20 +251,28 @@ def twice(hits: DataFrame, buys: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"transform": plain}, r"joins streams \(INNER\), and nobody could count .* join them with sluice.records.joins.joined"),
+        (
+            {"transform": plain},
+            r"joins streams \(INNER\), and nobody could count .* join them with sluice.records.joins.joined",
+        ),
         ({"transform": pairs}, 'dropped the column "unmatched" of its join'),
         ({"transform": twice}, "one of its sides is a join already"),
         ({"filters": False}, "its join leaves out records that find no partner; say so with filters=True"),
     ],
 )
-def test_a_join_that_leaves_records_out_unseen_is_refused(session: SparkSession, changes, message: str) -> None:
+def test_a_join_that_leaves_records_out_unseen_is_refused(
+    session: SparkSession, changes, message: str
+) -> None:
     with pytest.raises(DeclarationError, match=message):
         check_tier(session, replace(HOLDING.tier("bought"), **changes))
 
 
 @pytest.mark.parametrize(
     ("within", "how", "message"),
-    [((0, 10), "outer", "how='outer'; it is inner, left or right"), ((10, 0), "left", "holds for no two records")],
+    [
+        ((0, 10), "outer", "how='outer'; it is inner, left or right"),
+        ((10, 0), "left", "holds for no two records"),
+    ],
 )
 def test_a_join_that_is_none_is_refused(session: SparkSession, within, how, message: str) -> None:
     nothing = session.createDataFrame([], "id bigint, time timestamp")
@@ -219,4 +291,6 @@ def test_which_tiers_make_exactly_one_of_each_record(session: SparkSession) -> N
     assert not check_tier(session, shipped.tier("enrich")), "a campaign that is listed twice would make two"
     made = replace(tier(lambda hits: hits), outputs=(Stream("copied", "id string", All()),))
     assert not check_tier(session, made), "each partition gets one"
-    assert not check_tier(session, tier(lambda hits: hits.select("*", F.posexplode(F.array("n", "n")).alias("index", "m"))))
+    assert not check_tier(
+        session, tier(lambda hits: hits.select("*", F.posexplode(F.array("n", "n")).alias("index", "m")))
+    )

@@ -50,7 +50,10 @@ def begun(receipt: Any) -> float:
 
 def test_a_set_of_workers_and_a_tier_rests_in_order_and_works_again(running: Lab) -> None:
     with giving(running) as given:
-        workers = [slot_id("enter", number(running, "enter"), 1), *(slot_id("store", number(running, "store"), each) for each in (2, 0))]
+        workers = [
+            slot_id("enter", number(running, "enter"), 1),
+            *(slot_id("store", number(running, "store"), each) for each in (2, 0)),
+        ]
         asked = sluice(running, "pause", *(word for worker in workers for word in ("--worker", worker)))
         assert asked["ok"], asked
         receipts = steps(asked)["pause"]["details"]["receipts"]
@@ -74,4 +77,7 @@ def test_a_set_of_workers_and_a_tier_rests_in_order_and_works_again(running: Lab
         assert said(running, "store").state is State.PAUSED
         assert begun(steps(asked)["pause"]["details"]["receipts"][workers[0]]) > said(running, "store").since
         assert sluice(running, "resume")["ok"]
-    until("all is stored, once", lambda: running.ask("select count(*), count(distinct n) from stored") == [(len(given), len(given))])
+    until(
+        "all is stored, once",
+        lambda: running.ask("select count(*), count(distinct n) from stored") == [(len(given), len(given))],
+    )

@@ -50,7 +50,9 @@ def test_the_file_system_loses_what_was_not_synced(disk: Losing, tmp_path: Path)
     assert list(nothing.iterdir()) == []
 
 
-def test_a_release_is_there_whole_or_not_at_all_and_stays_once_it_is_kept(disk: Losing, tmp_path: Path) -> None:
+def test_a_release_is_there_whole_or_not_at_all_and_stays_once_it_is_kept(
+    disk: Losing, tmp_path: Path
+) -> None:
     kept, is_new = releases.keep(disk.folder, "hits", 1.0, dict)
     assert is_new
     seen = set()
@@ -71,9 +73,16 @@ def test_a_file_of_the_archive_stays_once_the_database_says_so(disk: Losing, tmp
     table = Once("power", {"n": "bigint"}, archive="power")
     names = [f"0:{number}" for number in range(ROWS)]
     with database(tmp_path / "home") as address:
-        tables.create(address, Pipeline((Tier("power", Kind.PROCESSING, (Stream("in"),), lambda records: records, sink=table),)))
+        tables.create(
+            address,
+            Pipeline((Tier("power", Kind.PROCESSING, (Stream("in"),), lambda records: records, sink=table),)),
+        )
         with closing(Ledger(address, table.name, 1, table)) as ledger:
-            ledger.write(Batch({"in/0": 0}, {"in/0": ROWS}), Rows({"n": list(range(ROWS))}, names, ["0"] * ROWS), epoch=1)
+            ledger.write(
+                Batch({"in/0": 0}, {"in/0": ROWS}),
+                Rows({"n": list(range(ROWS))}, names, ["0"] * ROWS),
+                epoch=1,
+            )
         with closing(Archive(address, disk.folder, table.name, table)) as archive:
             assert archive.write() == ROWS
         with psycopg.connect(address) as connection:

@@ -61,7 +61,10 @@ def test_where_nothing_comes_out_what_was_read_tells_where_the_next_one_begins(l
     lab.cold("choose", 1, "h1")
     lab.wait("choose", 1, State.RUNNING)
     with fed(lab) as given:
-        until("much was read of the quiet partitions", lambda: all(settled(lab).get(name, 0) > most for name, most in QUIET.items()))
+        until(
+            "much was read of the quiet partitions",
+            lambda: all(settled(lab).get(name, 0) > most for name, most in QUIET.items()),
+        )
         lab.driver("choose", 1).send_signal(signal.SIGKILL)
         lab.retire("choose", 1)
         before = settled(lab)
@@ -74,7 +77,11 @@ def test_where_nothing_comes_out_what_was_read_tells_where_the_next_one_begins(l
         assert all(said.started_from.positions[name] >= before[name] for name in QUIET)
         out = len(records(lab, "chosen"))
         until("it puts out what comes", lambda: len(records(lab, "chosen")) > out + QUIET["raw/1"])
-    until("all of it is out", lambda: len({record.value["n"] for record in records(lab, "chosen")}) == given[0], 60)
+    until(
+        "all of it is out",
+        lambda: len({record.value["n"] for record in records(lab, "chosen")}) == given[0],
+        60,
+    )
     lab.own("choose", None)
     lab.retire("choose", 2)
 

@@ -63,9 +63,20 @@ class Quorum:
     def control(self, name: str, *inside: str) -> None:
         """Start a controller, with a site file of its own, perhaps on one of the hosts."""
         self.site(name).write_text((self.lab.home / "site.yaml").read_text())
-        words = [*inside, sys.executable, "-m", "sluice_ops.controller", "--site", str(self.site(name)), "--name", name]
+        words = [
+            *inside,
+            sys.executable,
+            "-m",
+            "sluice_ops.controller",
+            "--site",
+            str(self.site(name)),
+            "--name",
+            name,
+        ]
         with self.log(name).open("ab") as log:
-            self.controllers[name] = subprocess.Popen(words, env=self.lab.env, cwd=ROOT, stdout=log, stderr=log)
+            self.controllers[name] = subprocess.Popen(
+                words, env=self.lab.env, cwd=ROOT, stdout=log, stderr=log
+            )
 
     def site(self, name: str) -> Path:
         return self.lab.home / f"{name}.yaml"
@@ -152,7 +163,9 @@ def quorum(tmp_path_factory: pytest.TempPathFactory, network: Network) -> Iterat
     try:
         servers.whole()
         site = site_of(", ".join(f"{tier}: {{minimum: 1, target: 1, maximum: 1}}" for tier in TIERS))
-        with opened(tmp_path_factory.mktemp("pipeline"), PIPELINE_MODULE, site, zookeeper=servers.address) as lab:
+        with opened(
+            tmp_path_factory.mktemp("pipeline"), PIPELINE_MODULE, site, zookeeper=servers.address
+        ) as lab:
             made = Quorum(lab, network, servers)
             try:
                 with with_agents(lab):
@@ -165,7 +178,9 @@ def quorum(tmp_path_factory: pytest.TempPathFactory, network: Network) -> Iterat
             finally:
                 for name in list(made.controllers):
                     made.end(name)
-                sys.stdout.writelines(f"--- {log.name}\n{log.read_text()[-3000:]}\n" for log in lab.home.glob("c?.log"))
+                sys.stdout.writelines(
+                    f"--- {log.name}\n{log.read_text()[-3000:]}\n" for log in lab.home.glob("c?.log")
+                )
     finally:
         servers.stop()
 
@@ -184,7 +199,9 @@ def ready(quorum: Quorum) -> Iterator[None]:
             quorum.servers.start(number)
 
 
-def test_when_the_leading_server_dies_control_pauses_for_two_seconds_at_most_and_data_does_not(quorum: Quorum) -> None:
+def test_when_the_leading_server_dies_control_pauses_for_two_seconds_at_most_and_data_does_not(
+    quorum: Quorum,
+) -> None:
     owners, epoch = quorum.owners(), quorum.epoch()
     quorum.servers.make(BESIDE)
     with quorum.under_load() as flows, writing(quorum.servers.address + BESIDE) as taken:
@@ -195,12 +212,16 @@ def test_when_the_leading_server_dies_control_pauses_for_two_seconds_at_most_and
         until("writes are taken again", lambda: taken[-1] > killed + 5, 60)
         longest = max(after - at for at, after in pairwise(taken))
         waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
-        print(f"nothing could be written for {longest:.2f} s after the leading server was killed; load {waiting:.1f} a core")  # noqa: T201
+        print(
+            f"nothing could be written for {longest:.2f} s after the leading server was killed; load {waiting:.1f} a core"
+        )
         assert longest < PAUSE_SECONDS * (BUSY if waiting > CROWDED else 1)
         time.sleep(SETTLE_SECONDS)
         flows()
         assert quorum.owners() == owners, "nothing was started anew"
-        assert (quorum.leader(), quorum.epoch()) == ("c1", epoch), "the session went on, so nobody else had to lead"
+        assert (quorum.leader(), quorum.epoch()) == ("c1", epoch), (
+            "the session went on, so nobody else had to lead"
+        )
 
 
 def _mends_a_death(quorum: Quorum) -> None:
@@ -214,18 +235,20 @@ def test_a_controller_on_the_small_side_of_a_partition_acts_on_nothing(quorum: Q
     epoch, log = quorum.epoch(), quorum.log("c1")
     before = len(log.read_text())
     with quorum.under_load() as flows:
-        print(f"cut off: server {SMALL} and c1; server {quorum.servers.leader()} led")  # noqa: T201
+        print(f"cut off: server {SMALL} and c1; server {quorum.servers.leader()} led")
         quorum.network.cut(SMALL)
         parted = time.monotonic()
         flows()
         until("c2 leads", lambda: quorum.leader() == "c2", 60)
-        print(f"another one leads {time.monotonic() - parted:.1f} s after the partition")  # noqa: T201
+        print(f"another one leads {time.monotonic() - parted:.1f} s after the partition")
         with quorum.site("c1").open("a") as site:  # would have c1 move a tier, and say so in the channel
             site.write("locality: {store: h3, enter: h3}\n")
         _mends_a_death(quorum)
         flows()
         owners = quorum.owners()
-        until("c1 has read its site file", lambda: "the site file has changed" in log.read_text()[before:], 30)
+        until(
+            "c1 has read its site file", lambda: "the site file has changed" in log.read_text()[before:], 30
+        )
         time.sleep(SETTLE_SECONDS)
         quorum.network.mend(SMALL)
         until("c1 stands by again", lambda: quorum.queue() == 2, 90)
@@ -250,7 +273,9 @@ def test_under_a_link_that_flaps_a_drain_goes_through_and_no_lock_is_leaked(quor
             time.sleep((1.0, 2.0, 6.0)[flaps % 3])
             flaps += 1
         asked: Any = drained.result()
-        print(f"{flaps} flaps, {quorum.epoch() - epoch} changes of the leader; drain: {json.dumps(steps(asked))[:300]}")  # noqa: T201
+        print(
+            f"{flaps} flaps, {quorum.epoch() - epoch} changes of the leader; drain: {json.dumps(steps(asked))[:300]}"
+        )
         assert asked["ok"], asked
         until("all is well", quorum.whole)
         time.sleep(SETTLE_SECONDS)
@@ -261,8 +286,12 @@ def test_under_a_link_that_flaps_a_drain_goes_through_and_no_lock_is_leaked(quor
         assert sluice(lab, "return", host)["ok"]
 
 
-@pytest.mark.parametrize("minutes", [1, pytest.param(10, marks=[pytest.mark.timeout(1800), pytest.mark.endurance])])
-def test_without_a_majority_records_flow_nothing_moves_and_the_status_says_so(quorum: Quorum, minutes: int) -> None:
+@pytest.mark.parametrize(
+    "minutes", [1, pytest.param(10, marks=[pytest.mark.timeout(1800), pytest.mark.endurance])]
+)
+def test_without_a_majority_records_flow_nothing_moves_and_the_status_says_so(
+    quorum: Quorum, minutes: int
+) -> None:
     owners = quorum.owners()
     with quorum.under_load() as flows:
         lost = [number for number in SERVERS if number != SMALL]
@@ -271,15 +300,26 @@ def test_without_a_majority_records_flow_nothing_moves_and_the_status_says_so(qu
         while time.monotonic() < gone + 60 * minutes:
             flows()
             time.sleep(5)
-        done = subprocess.run(command("status"), env=quorum.lab.env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            command("status"),
+            env=quorum.lab.env,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
         assert done.returncode == AWAY, done.stdout + done.stderr
         assert "nothing is decided until it is back; what runs goes on" in done.stdout
         for number in lost:
             quorum.servers.start(number)
         quorum.servers.leader()
         back = time.monotonic()
-        until("somebody leads, and all is well", lambda: quorum.leader() and quorum.queue() == 2 and quorum.whole())
-        print(f"control is back {time.monotonic() - back:.1f} s after the majority")  # noqa: T201
+        until(
+            "somebody leads, and all is well",
+            lambda: quorum.leader() and quorum.queue() == 2 and quorum.whole(),
+        )
+        print(f"control is back {time.monotonic() - back:.1f} s after the majority")
         time.sleep(SETTLE_SECONDS)
         assert quorum.owners() == owners, "nothing moved"
         _mends_a_death(quorum)

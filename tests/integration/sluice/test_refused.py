@@ -49,14 +49,19 @@ def test_what_postgresql_refuses_is_set_aside_and_the_tier_goes_on(lab: Lab) -> 
         producer.produce("raw", f"{number};{{}};{number}", partition=number % 4)
     assert producer.flush(30) == 0
     lab.cold("load", 1, "h1")
-    until("all good ones are loaded", lambda: lab.ask("select count(*), sum(n) from loaded") == [(2 * GOOD, sum(range(2 * GOOD)))])
+    until(
+        "all good ones are loaded",
+        lambda: lab.ask("select count(*), sum(n) from loaded") == [(2 * GOOD, sum(range(2 * GOOD)))],
+    )
     assert dict(aside(lab)) == BAD
     assert len(aside(lab)) == len(BAD)
     counts = "select sum(rows_in), sum(rows_out), sum(filtered), sum(quarantined), sum(replays) from ledger"
     assert lab.ask(counts) == [(2 * GOOD + len(BAD), 2 * GOOD, 0, len(BAD), 0)]
 
     command = [sys.executable, "-m", "sluice.replay", "load", "--quarantine", "--rate", "500", "--json"]
-    done = subprocess.run(command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=200
+    )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert (said["put"], said["quarantined"]) == (0, len(BAD))

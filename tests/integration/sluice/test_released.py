@@ -51,7 +51,11 @@ def drive(home: Path, number: int, host: str) -> "subprocess.Popen[bytes]":
     }  # fmt: skip
     with (own / "log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "sluice.driver", TIER, str(number), "400", str(home)], env=env, cwd=ROOT, stdout=log, stderr=log
+            [sys.executable, "-m", "sluice.driver", TIER, str(number), "400", str(home)],
+            env=env,
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
         )
 
 
@@ -82,10 +86,15 @@ def test_changed_code_in_the_shared_folder_is_refused_by_every_host(channel: Cha
                 return said.value if said is not None and said.value.state is State.FAILED else None
 
             report = until(f"the driver on {host} refuses it", failed, 60)
-            assert f"release {release.name} in {releases.folder(tmp_path)} was changed after it was published" in (report.error or "")
+            assert (
+                f"release {release.name} in {releases.folder(tmp_path)} was changed after it was published"
+                in (report.error or "")
+            )
     finally:
         for driver in drivers:
-            jvms = psutil.Process(driver.pid).children(recursive=True)  # a driver that is killed leaves its own behind
+            jvms = psutil.Process(driver.pid).children(
+                recursive=True
+            )  # a driver that is killed leaves its own behind
             for process in (driver, *jvms):
                 process.kill()
             driver.wait()

@@ -24,7 +24,9 @@ def summed(lab: Lab, feed: Feed) -> None:
 
 def joined(lab: Lab, feed: Feed) -> None:
     found = {key: row for key, row in table(lab, "bought", 1).items() if row[0] is not None}
-    assert found == {(buy["hit"],): (buy["id"],) for buy in feed.given["buys"] if buy["hit"] >= 0}, "a buy of no hit is in no pair"
+    assert found == {(buy["hit"],): (buy["id"],) for buy in feed.given["buys"] if buy["hit"] >= 0}, (
+        "a buy of no hit is in no pair"
+    )
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,9 @@ class Feed(threading.Thread):
         begun = time.monotonic()
         while not self._over.wait(0.005):
             for number in range(self.fed, int((time.monotonic() - begun) * RATE)):
-                self._producer.produce("raw", json.dumps({"n": number, "at": int(time.time() * 1000)}), partition=number % 4)
+                self._producer.produce(
+                    "raw", json.dumps({"n": number, "at": int(time.time() * 1000)}), partition=number % 4
+                )
                 self.fed = number + 1
             self._producer.poll(0)
 
@@ -76,7 +78,9 @@ class World:
         """Start a replay as `sluice replay` does."""
         command = ["nice", "-n", "10", sys.executable, "-m", "sluice.replay", *words, "--json"]
         env = self.lab.env | ({MENDED: "1"} if mended else {})
-        return subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
 
     def replay(self, *words: str, mended: bool = False) -> dict[str, Any]:
         """Replay to the end."""
@@ -97,14 +101,18 @@ class World:
             taken = "select rows_in from replays where number = %s"
             until("it is in the middle", lambda: self.ask(taken, number)[0][0] >= after, seconds=600)
             os.kill(process.pid, signal.SIGKILL)
-        ((left,),) = self.ask("select count(*) from replays where number = %s and ended_at is null and done <> ends", number)
+        ((left,),) = self.ask(
+            "select count(*) from replays where number = %s and ended_at is null and done <> ends", number
+        )
         assert left, "it was killed when it was done"
         return number
 
     def written(self) -> list[Seen]:
         """Read all of the stream between the tiers."""
         bounds = self.streams.bounds(["numbers"])
-        return list(self.streams.read({split(place): offset for place, offset in bounds.oldest.items()}, bounds.ends))
+        return list(
+            self.streams.read({split(place): offset for place, offset in bounds.oldest.items()}, bounds.ends)
+        )
 
     def stored(self) -> tuple[int, int]:
         return self.lab.ask("select count(*), count(distinct n) from stored")[0]
@@ -124,16 +132,26 @@ class World:
     def audited(self) -> bool:
         """Tell whether the audit has looked at all that has come out, and at every batch; what it misses is among the losses then."""
         ends = self.streams.bounds(["numbers", "raw.quarantine"]).ends
-        there = {("enter", *put) for put in ends.items()} | set(self.lab.ask("select tier, 'ledger', max(batch) from ledger group by tier"))
+        there = {("enter", *put) for put in ends.items()} | set(
+            self.lab.ask("select tier, 'ledger', max(batch) from ledger group by tier")
+        )
         return there <= set(self.lab.ask("select tier, source, position from audit_read"))
 
     def dropped(self, tier: str) -> int:
-        return int(self.ask("select coalesce(sum(replays), 0) from ledger where tier = %s and replay is null", tier)[0][0])
+        return int(
+            self.ask("select coalesce(sum(replays), 0) from ledger where tier = %s and replay is null", tier)[
+                0
+            ][0]
+        )
 
     def p99(self, name: str) -> dict[str, float]:
         """Return what live records took that came in a window."""
         begun, over = self.windows[name]
-        live = [seen for seen in self.written() if seen.out.by == "enter/1" and seen.arrived and begun <= seen.arrived / 1000 <= over]
+        live = [
+            seen
+            for seen in self.written()
+            if seen.out.by == "enter/1" and seen.arrived and begun <= seen.arrived / 1000 <= over
+        ]
         took = "select extract(epoch from written_at)::float8 - at / 1000.0::float8 from stored where at between %s and %s"
         rows = self.ask(took, begun * 1000, over * 1000)
         waits = [(seen.out.at - (seen.arrived or 0)) / 1000 for seen in live]
@@ -142,7 +160,9 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(lab: Lab) -> Iterator[World]:
-    with subprocess.Popen([sys.executable, "-m", "sluice.audit"], env=lab.env, cwd=ROOT, stderr=subprocess.DEVNULL) as audit:
+    with subprocess.Popen(
+        [sys.executable, "-m", "sluice.audit"], env=lab.env, cwd=ROOT, stderr=subprocess.DEVNULL
+    ) as audit:
         until("the audit looks", lambda: lab.ask("select count(*) from audit_read")[0][0])
         for tier, host in TIERS.items():
             lab.cold(tier, 1, host)
@@ -177,27 +197,34 @@ def test_live_records_take_no_more_than_twice_as_long_and_a_kill_costs_nothing(w
     fed = world.feed.fed
     until("what came last is in the table", lambda: world.stored_before(fed) == len(good(fed)))
     before, beside, after = (world.p99(name) for name in ("before", "replay", "after"))
-    calm = {place: max(before[place], after[place]) for place in before}  # others use the machine too, now more and now less
-    print(f"p99 of live records: before {before}, beside a replay {beside}, after {after}; {said}")  # noqa: T201
+    calm = {
+        place: max(before[place], after[place]) for place in before
+    }  # others use the machine too, now more and now less
+    print(f"p99 of live records: before {before}, beside a replay {beside}, after {after}; {said}")
     put = sum(seen.out.tier == f"enter.replay-{number}" for seen in world.written())
     assert put >= said["put"], "what was in the middle when it was killed was put twice"
     for tier in ("store", "tally"):
         until(f"{tier} has dropped all of it", lambda tier=tier: world.dropped(tier) == put)
     assert world.stored()[0] == world.stored()[1]
-    assert {place: beside[place] for place in calm if beside[place] > 2 * max(LEAST[place], calm[place])} == {}, (calm, beside)
+    assert {
+        place: beside[place] for place in calm if beside[place] > 2 * max(LEAST[place], calm[place])
+    } == {}, (calm, beside)
 
 
 def test_holes_of_a_table_are_filled_by_a_replay_of_its_own_tier(world: World) -> None:
     until("enough is stored", lambda: world.stored()[0] > 8000)
     before, sums = int(world.lab.ask("select max(n) from stored")[0][0]), world.dropped("store")
-    holes = good(before)[4000:6000:10]  # none of what was put twice just now: the audit would look for it, and find it lost
+    holes = good(before)[
+        4000:6000:10
+    ]  # none of what was put twice just now: the audit would look for it, and find it lost
     with psycopg.connect(world.lab.where.postgres, autocommit=True) as connection:
         connection.execute("delete from stored where n = any(%s)", (holes,))
     number = world.killed("store", "--rate", "2000", after=300)
     said = world.replay("--resume", str(number))
     assert (said["left"], said["put"]) == (0, len(holes))
     ((rows_in, rows_out, replays),) = world.ask(
-        "select sum(rows_in), sum(rows_out), sum(replays) from ledger where tier = 'store' and replay = %s", number
+        "select sum(rows_in), sum(rows_out), sum(replays) from ledger where tier = 'store' and replay = %s",
+        number,
     )
     assert (rows_out, replays) == (said["put"], said["dropped"])
     assert rows_in == rows_out + replays
@@ -224,7 +251,12 @@ def test_what_was_bad_is_taken_up_once_however_often_it_is_asked_for(world: Worl
     until("all of it is seen", lambda: world.dropped("tally") == put - said["put"])
     assert world.stored() == (fed, fed)
     assert world.summed() == (fed, sum(range(fed)))
-    assert world.lab.ask("select tier, batch from ledger where rows_in <> rows_out + filtered + quarantined + replays + late + lost") == []
+    assert (
+        world.lab.ask(
+            "select tier, batch from ledger where rows_in <> rows_out + filtered + quarantined + replays + late + lost"
+        )
+        == []
+    )
     until("the audit has seen all of it", world.audited)
     assert world.lab.ask("select sentence from losses") == []
 
@@ -234,7 +266,10 @@ def test_what_can_do_nothing_is_refused_and_what_is_cancelled_stays_so(world: Wo
         assert "sluice replay tally --quarantine" in process.communicate()[1]
     assert process.returncode == 1
     with world.begin("store", "--rate", "1") as process:
-        number = until("it has begun", lambda: world.lab.ask("select max(number) from replays where ended_at is null")[0][0])
+        number = until(
+            "it has begun",
+            lambda: world.lab.ask("select max(number) from replays where ended_at is null")[0][0],
+        )
         world.replay("--cancel", str(number))
         assert "was cancelled" in process.communicate(timeout=SECONDS)[1]
     with world.begin("--resume", str(number)) as process:

@@ -37,11 +37,13 @@ def fill(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
             (f"0/again:{name}", AGAIN_DAYS + day),
         )
         for table in ("service_refused", "refused"):
-            put = sql.SQL("INSERT INTO {} (origin, refused_at) VALUES (%s, now() - make_interval(days => %s))").format(
-                sql.Identifier(table)
-            )
+            put = sql.SQL(
+                "INSERT INTO {} (origin, refused_at) VALUES (%s, now() - make_interval(days => %s))"
+            ).format(sql.Identifier(table))
             connection.execute(put, (name, REFUSED_DAYS + day))
-    connection.execute("INSERT INTO marks (tier, path, position, at) VALUES ('t', '0', '{1}', now() - interval '9 years')")
+    connection.execute(
+        "INSERT INTO marks (tier, path, position, at) VALUES ('t', '0', '{1}', now() - interval '9 years')"
+    )
 
 
 def test_what_is_old_goes_and_all_else_stays(address: str) -> None:
@@ -50,7 +52,10 @@ def test_what_is_old_goes_and_all_else_stays(address: str) -> None:
         assert forget(connection) == 3
         assert forget(connection) == 0
         assert connection.execute("SELECT name FROM trail").fetchall() == [("young",)]
-        assert connection.execute("SELECT path FROM marks ORDER BY path").fetchall() == [("0",), ("0/again:young",)]
+        assert connection.execute("SELECT path FROM marks ORDER BY path").fetchall() == [
+            ("0",),
+            ("0/again:young",),
+        ]
         assert connection.execute("SELECT origin FROM service_refused").fetchall() == [("young",)]
         assert len(connection.execute("SELECT origin FROM refused").fetchall()) == 2, "no sink has made it"
         for change in ("DELETE FROM trail", "UPDATE trail SET by = 'y'", "TRUNCATE trail"):

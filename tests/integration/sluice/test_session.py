@@ -40,7 +40,9 @@ def test_who_imports_mllib_with_the_pipeline_has_its_functions(tmp_path: Path) -
 
 
 def test_without_it_a_session_has_all_but_them(tmp_path: Path) -> None:
-    done = says(tmp_path, OPENED + 'print("words", session.sql("select upper(\'a\') as word").first().word)' + USED)
+    done = says(
+        tmp_path, OPENED + 'print("words", session.sql("select upper(\'a\') as word").first().word)' + USED
+    )
     assert "words A" in done.stdout, done.stderr[-3000:]
     assert "vector" in done.stderr
     assert done.returncode == 1

@@ -35,7 +35,9 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 @pytest.fixture(scope="module")
 def narrow(lab: Lab) -> str:
     """Return a stream whose quarantine has one partition, and takes only small records."""
-    made = NewTopic("narrow.quarantine", num_partitions=1, replication_factor=-1, config={"max.message.bytes": "2000"})
+    made = NewTopic(
+        "narrow.quarantine", num_partitions=1, replication_factor=-1, config={"max.message.bytes": "2000"}
+    )
     admin = AdminClient({"bootstrap.servers": lab.where.kafka})
     for each in admin.create_topics([made]).values():
         each.result()
@@ -49,7 +51,9 @@ def bad(stream: str, value: bytes, partition: int = 0) -> list[dict[str, Any]]:
 
 def test_a_bad_record_that_kafka_refuses_is_not_taken_for_set_aside(lab: Lab, narrow: str) -> None:
     quarantine = Quarantine(lab.where.kafka, "mine", 1)
-    with pytest.raises(QuarantineError, match=r"has not taken 1 bad records: .*too large.*; their batch is not written"):
+    with pytest.raises(
+        QuarantineError, match=r"has not taken 1 bad records: .*too large.*; their batch is not written"
+    ):
         quarantine.put(bad(narrow, b"x" * 10_000))
     quarantine.put(bad(narrow, b"x"))
 
@@ -58,17 +62,25 @@ def test_a_bad_record_of_a_partition_that_was_added_is_set_aside(lab: Lab, narro
     with closing(Streams(lab.where.kafka)) as streams:
         before = streams.bounds([f"{narrow}.quarantine"]).ends
         Quarantine(lab.where.kafka, "mine", 1).put(bad(narrow, b"x", partition=7))
-        assert streams.bounds([f"{narrow}.quarantine"]).ends == {place: end + 1 for place, end in before.items()}
+        assert streams.bounds([f"{narrow}.quarantine"]).ends == {
+            place: end + 1 for place, end in before.items()
+        }
 
 
 def test_a_quarantine_that_is_not_there_is_said(lab: Lab) -> None:
-    with pytest.raises(QuarantineError, match=r'stream "nowhere.quarantine" is not in Kafka .* run `python -m sluice.commands.publish`'):
+    with pytest.raises(
+        QuarantineError,
+        match=r'stream "nowhere.quarantine" is not in Kafka .* run `python -m sluice.commands.publish`',
+    ):
         Quarantine(lab.where.kafka, "mine", 1).put(bad("nowhere", b"x"))
 
 
 def test_both_ends_of_a_connection_notice_that_the_other_is_gone(lab: Lab) -> None:
     with closing(connect(lab.where.postgres)) as connection:
-        asked = {name: connection.execute(f"SHOW {name}".encode()).fetchone() for name in ("tcp_keepalives_idle", "lock_timeout")}
+        asked = {
+            name: connection.execute(f"SHOW {name}".encode()).fetchone()
+            for name in ("tcp_keepalives_idle", "lock_timeout")
+        }
         assert asked == {"tcp_keepalives_idle": ("10",), "lock_timeout": (f"{LOCK_SECONDS}s",)}
         assert connection.info.get_parameters()["keepalives_idle"] == "10"
 
@@ -98,7 +110,12 @@ def test_bad_records_are_set_aside_once_though_the_database_refuses_the_batch(la
         with pytest.raises(MovedError):
             ledger.write(batch(1, 4), rows(1, 3), epoch=1, quarantined=1, aside=lambda: put.append("moved"))
         with pytest.raises(psycopg.DataError):
-            ledger.write(batch(3, 4), replace(rows(3, 4), columns={"n": [3], "note": ["\0"]}), epoch=1, aside=lambda: put.append("refused"))
+            ledger.write(
+                batch(3, 4),
+                replace(rows(3, 4), columns={"n": [3], "note": ["\0"]}),
+                epoch=1,
+                aside=lambda: put.append("refused"),
+            )
     assert put == ["once"]
 
 
@@ -119,7 +136,11 @@ def test_null_adds_nothing(lab: Lab) -> None:
         for statement in sums.statements():
             connection.execute(statement)
     with closing(Ledger(lab.where.postgres, "sums_of_null", 1, sums)) as ledger:
-        ledger.write(batch(0, 3), Rows({"who": ["a", "a", "b"], "n": [1, None, None]}, ["0:0", "0:1", "0:2"], ["0"] * 3), epoch=1)
+        ledger.write(
+            batch(0, 3),
+            Rows({"who": ["a", "a", "b"], "n": [1, None, None]}, ["0:0", "0:1", "0:2"], ["0"] * 3),
+            epoch=1,
+        )
     assert lab.ask("select who, n from sums_of_null order by who") == [("a", 1), ("b", 0)]
 
 
@@ -131,10 +152,20 @@ def made(lab: Lab, table: Table) -> Table:
 
 
 def test_what_is_too_long_for_its_column_is_refused_not_cut(lab: Lab) -> None:
-    kinds = {"a": "varchar(3)", "b": "char(3)", "c": "CHARACTER VARYING (3)", "d": "character", "e": "bit(3)", "f": "numeric(4, 1)"}
+    kinds = {
+        "a": "varchar(3)",
+        "b": "char(3)",
+        "c": "CHARACTER VARYING (3)",
+        "d": "character",
+        "e": "bit(3)",
+        "f": "numeric(4, 1)",
+    }
     table = made(lab, Once("short", kinds))
     fits = {"a": "abc", "b": "ab", "c": "abc", "d": "a", "e": "101", "f": 1.26}
-    spoilt = [fits | {name: value} for name, value in {"a": "abcd", "b": "abcd", "c": "abcd", "d": "ab", "e": "1011", "f": 99999}.items()]
+    spoilt = [
+        fits | {name: value}
+        for name, value in {"a": "abcd", "b": "abcd", "c": "abcd", "d": "ab", "e": "1011", "f": 99999}.items()
+    ]
     given = [fits, *spoilt, fits]
     names = [f"0:{number}" for number in range(len(given))]
     rows = Rows({name: [row[name] for row in given] for name in kinds}, names, ["0"] * len(names))
@@ -187,8 +218,12 @@ def test_rows_of_a_state_that_their_table_refuses_are_kept_aside_and_all_others_
         assert write(("b", 7, "{}", when)) == (1, 1, 1, 0)
         assert write(*good[:10], *bad, *good[10:]) == (1, 1, 20, 7)
         assert write(*bad) == (1, 1, 0, 7)
-    assert lab.ask("select count(*), sum(n) filter (where who = 'b') from kept") == [(21, 7)], "it has its older row"
-    found = dict(lab.ask("select coalesce(record ->> 'who', 'none'), reason from kept_refused where batch = 2"))
+    assert lab.ask("select count(*), sum(n) filter (where who = 'b') from kept") == [(21, 7)], (
+        "it has its older row"
+    )
+    found = dict(
+        lab.ask("select coalesce(record ->> 'who', 'none'), reason from kept_refused where batch = 2")
+    )
     begins = {
         "none": 'null value in column "who"',
         "ab": "PostgreSQL text fields cannot contain NUL",
@@ -204,7 +239,9 @@ def test_rows_of_a_state_that_their_table_refuses_are_kept_aside_and_all_others_
 def test_keys_of_a_state_that_are_one_in_postgresql_are_counted_as_one_row(lab: Lab) -> None:
     table = made(lab, Latest("kept_short", {"who": "char(3)", "n": "bigint"}, key=("who",)))
     with closing(Ledger(lab.where.postgres, "kept_short", 1, table)) as ledger:
-        counts = ledger.write(batch(0, 1), Rows({"who": ["a", "a "], "n": [1, 2]}, [], []), epoch=1, absorbed=Absorbed(1))
+        counts = ledger.write(
+            batch(0, 1), Rows({"who": ["a", "a "], "n": [1, 2]}, [], []), epoch=1, absorbed=Absorbed(1)
+        )
     assert (counts.written, counts.refused) == (1, 0)
     assert lab.ask("select who, n from kept_short") == [("a  ", 2)]
 
@@ -217,12 +254,18 @@ def test_marks_of_what_was_taken_up_from_quarantine_are_asked_for_and_not_kept(l
 
     def given(*numbers: int) -> Rows:
         origins = [f"0:{number}" for number in numbers]
-        return Rows({"who": ["a"] * len(numbers), "n": [1] * len(numbers)}, origins, [f"0/again:{origin}/1" for origin in origins])
+        return Rows(
+            {"who": ["a"] * len(numbers), "n": [1] * len(numbers)},
+            origins,
+            [f"0/again:{origin}/1" for origin in origins],
+        )
 
     with closing(Ledger(lab.where.postgres, "sums_again", 1, sums)) as ledger:
         assert ledger.write(batch(0, 3), given(5, 3, 4), epoch=1).rows_out == 3
         assert ledger.write(batch(3, 6), given(3, 4, 6), epoch=1).replays == 2
-        assert ledger.write(batch(6, 7), Rows({"who": ["a"], "n": [1]}, ["0:9"], ["0/1"]), epoch=1).rows_out == 1
+        assert (
+            ledger.write(batch(6, 7), Rows({"who": ["a"], "n": [1]}, ["0:9"], ["0/1"]), epoch=1).rows_out == 1
+        )
         assert ledger.marks == 1
     assert lab.ask("select n from sums_again") == [(5,)]
     assert lab.ask("select count(*) from marks where tier = 'sums_again'") == [(5,)]
@@ -233,14 +276,20 @@ def archived(home: Path, table: Once) -> list[int]:
     return sorted(number for file in files for number in pq.read_table(file).column("n").to_pylist())
 
 
-def test_who_archives_too_late_takes_nothing_away(lab: Lab, table: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_archives_too_late_takes_nothing_away(
+    lab: Lab, table: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The old one has read its rows when its connection breaks; the next one archives more, and then the old one's file comes."""
     put = Archive._put
 
     def archive() -> Archive:
         return Archive(lab.where.postgres, tmp_path, table.name, table)
 
-    with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger, closing(archive()) as old, closing(archive()) as new:
+    with (
+        closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger,
+        closing(archive()) as old,
+        closing(archive()) as new,
+    ):
         ledger.write(batch(0, 3), rows(0, 3), epoch=1)
 
         def late(self: Archive, path: Path, table_: pa.Table) -> None:
@@ -258,7 +307,9 @@ def test_who_archives_too_late_takes_nothing_away(lab: Lab, table: Once, tmp_pat
         assert old.write() == 0
 
 
-def test_a_backlog_is_archived_bit_by_bit(lab: Lab, table: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backlog_is_archived_bit_by_bit(
+    lab: Lab, table: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(archives, "ROWS", 2)
     with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
         for first in range(0, 8, 2):
@@ -281,13 +332,25 @@ def test_every_file_of_the_archive_has_the_same_types(lab: Lab, table: Once, tmp
 
 
 def test_the_archive_takes_whatever_values_a_table_takes(lab: Lab, tmp_path: Path) -> None:
-    table = Once("varied", {"what": "jsonb", "price": "numeric(40, 6)", "key": "uuid", "raw": "bytea"}, archive="varied")
-    whats, prices = ['{"a": 1}', '{"a": "one"}', '[1, "two"]', "3.5", None], ["1.500000", "1000000000000000000.000001", None, "0", "0"]
+    table = Once(
+        "varied",
+        {"what": "jsonb", "price": "numeric(40, 6)", "key": "uuid", "raw": "bytea"},
+        archive="varied",
+    )
+    whats, prices = (
+        ['{"a": 1}', '{"a": "one"}', '[1, "two"]', "3.5", None],
+        ["1.500000", "1000000000000000000.000001", None, "0", "0"],
+    )
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
         for statement in table.statements():
             connection.execute(statement)
     with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
-        values = {"what": whats, "price": prices, "key": [str(UUID(int=n)) for n in range(5)], "raw": [b"a", b"\x00", None, b"", b"c"]}
+        values = {
+            "what": whats,
+            "price": prices,
+            "key": [str(UUID(int=n)) for n in range(5)],
+            "raw": [b"a", b"\x00", None, b"", b"c"],
+        }
         ledger.write(batch(0, 5), Rows(values, [f"0:{number}" for number in range(5)], ["0"] * 5), epoch=1)
     with closing(Archive(lab.where.postgres, tmp_path, table.name, table)) as archive:
         assert archive.write() == 5
@@ -309,7 +372,9 @@ def within(seconds: float, act: Callable[[], object]) -> None:
 def test_publishing_waits_for_nobody_who_uses_a_table_that_is_as_it_should_be(lab: Lab) -> None:
     pipeline = declarations.load("hits")
     with psycopg.connect(lab.where.postgres) as user:
-        user.execute("LOCK delivered, campaign_counts, ledger, marks, tier_epochs, audit IN ROW EXCLUSIVE MODE")  # as who writes
+        user.execute(
+            "LOCK delivered, campaign_counts, ledger, marks, tier_epochs, audit IN ROW EXCLUSIVE MODE"
+        )  # as who writes
         within(5, lambda: tables.create(lab.where.postgres, pipeline))
 
 
@@ -320,7 +385,10 @@ def test_publishing_holds_nobody_up_for_long(lab: Lab, monkeypatch: pytest.Monke
     with psycopg.connect(lab.where.postgres) as reader:
         reader.execute("SELECT FROM delivered LIMIT 1")
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            tables.create(lab.where.postgres, declarations.Pipeline((replace(more, inputs=(declarations.Stream("raw"),)),)))
+            tables.create(
+                lab.where.postgres,
+                declarations.Pipeline((replace(more, inputs=(declarations.Stream("raw"),)),)),
+            )
 
 
 SUMS = "select sum(rows_in), sum(rows_out), sum(filtered), sum(replays), sum(written), max(batch), max(at) from ledger where tier = 'old'"
@@ -332,7 +400,9 @@ CHAIN = """
 """
 
 
-def test_a_day_of_the_ledger_becomes_a_row_after_a_month_and_says_the_same(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_day_of_the_ledger_becomes_a_row_after_a_month_and_says_the_same(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fold, "NEWEST", 100)
     with closing(connect(lab.where.postgres)) as connection:
         connection.execute(
@@ -341,7 +411,9 @@ def test_a_day_of_the_ledger_becomes_a_row_after_a_month_and_says_the_same(lab: 
             " now() - interval '45 days' + n * interval '1 hour', 7 from generate_series(0, 1079) as n"
         )
         connection.execute("update ledger set replay = 1, begins = ends where tier = 'old' and batch = 30")
-        connection.execute("update ledger set begins = jsonb_build_object('in/0', 300) where tier = 'old' and batch = 31")
+        connection.execute(
+            "update ledger set begins = jsonb_build_object('in/0', 300) where tier = 'old' and batch = 31"
+        )
         sums = connection.execute(SUMS).fetchone()
         assert connection.execute(CHAIN).fetchone() == (0,)
         assert fold.fold(connection, "old") == 0, "nobody has audited it"

@@ -36,7 +36,9 @@ def test_a_table_goes_on_and_who_keeps_its_place_in_its_output_is_refused(lab: L
         )
         last = ledger.last()
         assert last is not None
-        assert (last.streams, last.epochs) == (known, {}), "a version that knows no epochs has written the last batch"
+        assert (last.streams, last.epochs) == (known, {}), (
+            "a version that knows no epochs has written the last batch"
+        )
         assert json.loads(skip(lab, "outbound").stdout)["skipped"] == [], "it is the same stream"
 
         make_anew(lab, "enriched")
@@ -59,10 +61,15 @@ def test_a_table_goes_on_and_who_keeps_its_place_in_its_output_is_refused(lab: L
             ledger.write(Batch(*read, now, {"enriched/0": 4}), empty, epoch=1)
         last = ledger.last()
         assert last is not None
-        assert (last.ends, last.epochs) == (read[1], {"enriched/0": 5}), "what may be lost was read from that leader"
+        assert (last.ends, last.epochs) == (read[1], {"enriched/0": 5}), (
+            "what may be lost was read from that leader"
+        )
 
     receipt = Receipt(positions={"hits/0": 5}, streams=ids.of(["hits"]), at=0.0)
-    lab.channel.put(paths.report("enrich", 1), IncarnationReport(state=State.STOPPED, since=0.0, pid=1, started_from=receipt))
+    lab.channel.put(
+        paths.report("enrich", 1),
+        IncarnationReport(state=State.STOPPED, since=0.0, pid=1, started_from=receipt),
+    )
     make_anew(lab, "hits")
     done = skip(lab, "enrich")
     assert done.returncode == 1

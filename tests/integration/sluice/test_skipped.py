@@ -65,7 +65,10 @@ def test_what_is_gone_is_skipped_when_a_person_says_so(lab: Lab, tier: str) -> N
 
         lab.start(tier, 2, "h2")
         report = lab.wait(tier, 2, State.FAILED)
-        assert "were never processed and are no longer there; `sluice skip` has the tier go on without them" in str(report.error)
+        assert (
+            "were never processed and are no longer there; `sluice skip` has the tier go on without them"
+            in str(report.error)
+        )
         lab.retire(tier, 2)
         found = skipped(lab, tier, "--dry-run")
         ((_, gone),) = [each.values() for each in found]

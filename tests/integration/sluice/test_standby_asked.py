@@ -47,7 +47,10 @@ def killed(lab: Lab, tier: str) -> float:
     time.sleep(READY_SECONDS)
     driver, at = python_of(lab, tier), time.time()
     driver.kill()
-    until(f"the standby of {tier} has caught up", lambda: (said := lab.report(tier, standby)) is not None and said.caught_up)
+    until(
+        f"the standby of {tier} has caught up",
+        lambda: (said := lab.report(tier, standby)) is not None and said.caught_up,
+    )
     time.sleep(RELIEVED_SECONDS)
     return at
 
@@ -65,8 +68,10 @@ def test_a_killed_driver_is_relieved_in_two_seconds(lab: Lab) -> None:
     commits = [found for (found,) in lab.ask(COMMITS)]
     without = gaps(seen, at["enter"])
     between = [min(later for later in commits if later > killed_at) - killed_at for killed_at in at["store"]]
-    print(f"without output after each kill: enter {without}, to the next commit of store {between}")  # noqa: T201 - for the record
+    print(f"without output after each kill: enter {without}, to the next commit of store {between}")
     assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [(len(given), len(given), sum(given))]
+    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+        (len(given), len(given), sum(given))
+    ]
     assert max(without) < RELIEVED_SECONDS
     assert max(between) < RELIEVED_SECONDS + INTERVAL

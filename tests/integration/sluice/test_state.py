@@ -35,7 +35,9 @@ def begin(lab: Lab, driver_session: SparkSession) -> Iterator[Callable[[str, int
         each.end()
 
 
-def test_windows_are_those_of_the_input_whoever_counts_them(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+def test_windows_are_those_of_the_input_whoever_counts_them(
+    lab: Lab, begin: Callable[[str, int], Runs], feed: Feed
+) -> None:
     runs = begin("by-window", 1)
     feed.hits(1000)
     first = runs.start(1)
@@ -51,7 +53,11 @@ def test_windows_are_those_of_the_input_whoever_counts_them(lab: Lab, begin: Cal
     runs.level(second)
     assert table(lab, "windows", 2) == windows(feed.given["hits"])
     folder = lab.home / "checkpoints" / "by-window"
-    until("what is not needed is gone", lambda: second.tick() or [run.name for run in folder.iterdir()] == ["2.0"], 20)
+    until(
+        "what is not needed is gone",
+        lambda: second.tick() or [run.name for run in folder.iterdir()] == ["2.0"],
+        20,
+    )
 
     # it is ended anywhere, and another one goes on
     for number in range(3, 6):
@@ -74,7 +80,9 @@ def test_windows_are_those_of_the_input_whoever_counts_them(lab: Lab, begin: Cal
     assert equation(lab, "by-window") == feed.equation("hits")
 
 
-def test_a_lost_checkpoint_is_made_again_from_the_input(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+def test_a_lost_checkpoint_is_made_again_from_the_input(
+    lab: Lab, begin: Callable[[str, int], Runs], feed: Feed
+) -> None:
     runs = begin("by-window", 9)
     (lab.home / "checkpoints" / "by-window").rename(lab.home / "elsewhere")
     engine = runs.start(9)
@@ -85,7 +93,9 @@ def test_a_lost_checkpoint_is_made_again_from_the_input(lab: Lab, begin: Callabl
     assert equation(lab, "by-window") == feed.equation("hits")
 
 
-def test_the_audit_finds_it_balanced_and_misses_a_row(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+def test_the_audit_finds_it_balanced_and_misses_a_row(
+    lab: Lab, begin: Callable[[str, int], Runs], feed: Feed
+) -> None:
     runs, tier = begin("by-window", 10), PIPELINE.tier("by-window")
     with closing(Auditor((tier,), lab.where)) as auditor:
         assert auditor.look() == []
@@ -97,7 +107,9 @@ def test_the_audit_finds_it_balanced_and_misses_a_row(lab: Lab, begin: Callable[
         runs.level(engine)
         engine.hold()
         with psycopg.connect(lab.where.postgres) as connection:
-            connection.execute("DELETE FROM windows WHERE batch = (SELECT max(batch) FROM windows) AND who = 'user-1'")
+            connection.execute(
+                "DELETE FROM windows WHERE batch = (SELECT max(batch) FROM windows) AND who = 'user-1'"
+            )
         (missing,) = auditor.look()
     assert "rows, and" in missing.sentence
 
@@ -115,7 +127,11 @@ def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Run
     runs.level(second)
     # what the first one has left is gone as soon as the second has committed what is in the ledger
     folder = lab.home / "checkpoints" / "summed"
-    until("what is not needed is gone", lambda: second.tick() or [run.name for run in folder.iterdir()] == ["2.0"], 20)
+    until(
+        "what is not needed is gone",
+        lambda: second.tick() or [run.name for run in folder.iterdir()] == ["2.0"],
+        20,
+    )
     second.hold()
     runs.own(3)
     third = runs.start(3)
@@ -126,7 +142,9 @@ def test_a_state_of_its_own_goes_along(lab: Lab, begin: Callable[[str, int], Run
     assert equation(lab, "summed") == feed.equation("hits")
 
 
-@pytest.mark.parametrize("how", [pytest.param(how, marks=[] if how == "left" else pytest.mark.long) for how in JOINS])
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=[] if how == "left" else pytest.mark.long) for how in JOINS]
+)
 def test_a_join_gives_each_result_once_and_for_all_though_it_moves(
     lab: Lab, begin: Callable[[str, int], Runs], feed: Feed, how: How
 ) -> None:
@@ -149,13 +167,19 @@ def test_a_join_gives_each_result_once_and_for_all_though_it_moves(
     pairs = {(buy["hit"], buy["id"]) for buy in feed.given["buys"] if buy["hit"] >= 0}
     unsold = {hit["id"] for hit in feed.given["hits"][:hits]} - {hit for hit, _ in pairs}
     orphans = {buy["id"] for buy in feed.given["buys"][:buys] if buy["hit"] < 0}
-    alone = {"inner": set(), "left": {(hit, None) for hit in unsold}, "right": {(None, buy) for buy in orphans}}[how]
+    alone = {
+        "inner": set(),
+        "left": {(hit, None) for hit in unsold},
+        "right": {(None, buy) for buy in orphans},
+    }[how]
     left_out = {"inner": len(unsold) + len(orphans), "left": len(orphans), "right": len(unsold)}[how]
     assert set(lab.ask(f"select id, buy from {tier}")) == pairs | alone  # noqa: S608 — a name of this test's own
     assert equation(lab, tier) == feed.equation("hits", "buys", filtered=left_out)
 
 
-def test_a_row_that_its_table_refuses_is_kept_aside_and_the_tier_goes_on(lab: Lab, begin: Callable[[str, int], Runs], feed: Feed) -> None:
+def test_a_row_that_its_table_refuses_is_kept_aside_and_the_tier_goes_on(
+    lab: Lab, begin: Callable[[str, int], Runs], feed: Feed
+) -> None:
     runs, tier = begin("summed", 20), PIPELINE.tier("summed")
     with closing(Auditor((tier,), lab.where)) as auditor:
         engine = runs.start(20)

@@ -21,7 +21,9 @@ def test_nothing_is_lost_and_nothing_counted_twice_though_it_moves_and_dies(lab:
         _move_and_kill(lab)
     windows_are_right(lab, feed)
     folder = lab.home / "checkpoints" / TIER
-    until("what others have left is gone", lambda: {run.name for run in folder.iterdir()} == {"internal", "4.0"})
+    until(
+        "what others have left is gone", lambda: {run.name for run in folder.iterdir()} == {"internal", "4.0"}
+    )
 
 
 def _batches(lab: Lab) -> int:

@@ -15,11 +15,15 @@ pytestmark = pytest.mark.timeout(600)
 
 def test_windows_joins_and_own_states_are_told(session: SparkSession) -> None:
     told = {tier.name: held(session, tier) for tier in HOLDING.tiers if tier.state is not None}
-    assert told["by-window"] == ("Aggregate of who, window(time, width 10000000, every 10000000, offset 0), count(1), sum(id)",)
+    assert told["by-window"] == (
+        "Aggregate of who, window(time, width 10000000, every 10000000, offset 0), count(1), sum(id)",
+    )
     for name in ("pairs", "bought", "sold"):
         assert len(told[name]) == 1
         assert told[name][0].startswith("Join FULL OUTER of ((id = hit)")
-    assert told["summed"] == ("TransformWithStateInPySpark of transformWithStateUDF(id, who, at, time), who, hits, ids",)
+    assert told["summed"] == (
+        "TransformWithStateInPySpark of transformWithStateUDF(id, who, at, time), who, hits, ids",
+    )
     assert told == {tier.name: held(session, tier) for tier in HOLDING.tiers if tier.state is not None}
 
 
@@ -27,7 +31,9 @@ def counted(
     keys: tuple[str, ...] = ("who",), width: str = "10 seconds", slide: str | None = None, what: str = "id"
 ) -> declarations.Transform:
     def by_window(hits: DataFrame) -> DataFrame:
-        rows = hits.groupBy(*keys, F.window("time", width, slide)).agg(F.count("*").alias("hits"), F.sum(what).alias("ids"))
+        rows = hits.groupBy(*keys, F.window("time", width, slide)).agg(
+            F.count("*").alias("hits"), F.sum(what).alias("ids")
+        )
         return rows.select("who", F.col("window.start").alias("since"), "hits", "ids")
 
     return by_window
@@ -42,14 +48,19 @@ def counted(
         counted(what="at"),
     ],
 )
-def test_another_width_key_or_sum_is_told_apart(session: SparkSession, changed: declarations.Transform) -> None:
+def test_another_width_key_or_sum_is_told_apart(
+    session: SparkSession, changed: declarations.Transform
+) -> None:
     tier = HOLDING.tier("by-window")
     assert held(session, replace(tier, transform=changed)) != held(session, tier)
 
 
 def test_overlapping_windows_are_told_apart_by_their_width(session: SparkSession) -> None:
     tier = HOLDING.tier("by-window")
-    told = {held(session, replace(tier, transform=counted(width=width, slide="5 seconds"))) for width in ("10 seconds", "15 seconds")}
+    told = {
+        held(session, replace(tier, transform=counted(width=width, slide="5 seconds")))
+        for width in ("10 seconds", "15 seconds")
+    }
     assert len(told) == 2
 
 

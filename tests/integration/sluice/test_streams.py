@@ -39,7 +39,12 @@ def records(lab: Lab, stream: str) -> list[Record]:
     streams = Streams(lab.where.kafka)
     ends = streams.bounds([stream]).ends
     streams.close()
-    settings = {"bootstrap.servers": lab.where.kafka, "group.id": "test", "enable.partition.eof": True, "log_level": 2}
+    settings = {
+        "bootstrap.servers": lab.where.kafka,
+        "group.id": "test",
+        "enable.partition.eof": True,
+        "log_level": 2,
+    }
     consumer, found = Consumer(settings), []
     consumer.assign([TopicPartition(*split(place), 0) for place in ends])
     left = {split(place)[1] for place, end in ends.items() if end}
@@ -63,7 +68,9 @@ def spread(lab: Lab) -> Iterator[Callable[[str], list[Record]]]:
     """Run both tiers over the numbers, and return what reads a stream when all is through."""
     producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})
     for number in NUMBERS:
-        producer.produce("raw", json.dumps({"n": number, "who": f"user-{number % 7}"}), partition=number % len(PARTITIONS))
+        producer.produce(
+            "raw", json.dumps({"n": number, "who": f"user-{number % 7}"}), partition=number % len(PARTITIONS)
+        )
     assert producer.flush(30) == 0
     lab.cold("spread", 1, "h1")
     lab.cold("halve", 1, "h2")
@@ -73,7 +80,9 @@ def spread(lab: Lab) -> Iterator[Callable[[str], list[Record]]]:
         return sum(streams.bounds(names).ends.values())
 
     until("all numbers are spread", lambda: count("everywhere") >= len(NUMBERS) * len(PARTITIONS))
-    until("all numbers are halved", lambda: count("done", "back.quarantine", "local.quarantine") >= len(NUMBERS))
+    until(
+        "all numbers are halved", lambda: count("done", "back.quarantine", "local.quarantine") >= len(NUMBERS)
+    )
     streams.close()
     yield lambda stream: records(lab, stream)
     for tier in ("spread", "halve"):
@@ -113,11 +122,17 @@ def test_fields_keep_equal_values_together_and_in_order(spread: Callable[[str], 
     assert len(places) == len({who for who, _ in places}) == 7
     assert len({partition for _, partition in places}) > 1
     for who, came_from in itertools.product({who for who, _ in places}, PARTITIONS):
-        mine = [number for record in found if record.value["who"] == who and (number := record.value["n"]) % len(PARTITIONS) == came_from]
+        mine = [
+            number
+            for record in found
+            if record.value["who"] == who and (number := record.value["n"]) % len(PARTITIONS) == came_from
+        ]
         assert mine == sorted(mine), f"{who} from partition {came_from}"
 
 
-def test_all_gives_each_partition_a_copy_with_a_name_of_its_own(spread: Callable[[str], list[Record]]) -> None:
+def test_all_gives_each_partition_a_copy_with_a_name_of_its_own(
+    spread: Callable[[str], list[Record]],
+) -> None:
     found = once(spread("everywhere"))
     assert Counter(record.partition for record in found) == dict.fromkeys(PARTITIONS, len(NUMBERS))
     assert {(record.headers["origin"], record.partition) for record in found} == {
@@ -137,11 +152,17 @@ def test_direct_goes_where_the_transform_says_and_into_quarantine_when_there_is_
     spread: Callable[[str], list[Record]],
 ) -> None:
     found = once(spread("said"))
-    assert sorted(record.value["n"] for record in found) == [number for number in NUMBERS if number % 5 in PARTITIONS]
+    assert sorted(record.value["n"] for record in found) == [
+        number for number in NUMBERS if number % 5 in PARTITIONS
+    ]
     assert all(record.partition == record.value["n"] % 5 for record in found)
     bad = once(spread("raw.quarantine"))
-    assert sorted(record.value["n"] for record in bad) == [number for number in NUMBERS if number % 5 == len(PARTITIONS)]
-    assert {record.headers["reason"] for record in bad} == {"said has 4 partitions, from 0 on, and it should go to 4"}
+    assert sorted(record.value["n"] for record in bad) == [
+        number for number in NUMBERS if number % 5 == len(PARTITIONS)
+    ]
+    assert {record.headers["reason"] for record in bad} == {
+        "said has 4 partitions, from 0 on, and it should go to 4"
+    }
 
 
 def test_what_leads_back_is_counted_and_bounded(spread: Callable[[str], list[Record]]) -> None:
@@ -150,15 +171,23 @@ def test_what_leads_back_is_counted_and_bounded(spread: Callable[[str], list[Rec
     done = {record.headers["origin"]: record.value["rounds"] for record in spread("done")}
     assert done == {name: count for name, count in names.items() if count <= ROUNDS}
     stuck = {record.headers["origin"]: record.headers["reason"] for record in spread("back.quarantine")}
-    assert stuck.keys() == {origin(number) + "&back" * ROUNDS for number, count in turns.items() if count > ROUNDS}
+    assert stuck.keys() == {
+        origin(number) + "&back" * ROUNDS for number, count in turns.items() if count > ROUNDS
+    }
     assert set(stuck.values()) == {f"it has come back on back {ROUNDS} times, which is as often as it may"}
 
 
 def test_a_driver_shows_its_flow_to_prometheus(lab: Lab, spread: Callable[[str], list[Record]]) -> None:
     del spread
     found = {exporter.tier: exporter for exporter in exporters(lab.channel)}
-    assert {tier: (each.incarnation, each.host) for tier, each in found.items()} == {"spread": (1, "h1"), "halve": (1, "h2")}
-    until("spread has said that nothing waits", lambda: scrape(found["spread"], stream="raw").get("sluice_tier_lag_records") == 0)
+    assert {tier: (each.incarnation, each.host) for tier, each in found.items()} == {
+        "spread": (1, "h1"),
+        "halve": (1, "h2"),
+    }
+    until(
+        "spread has said that nothing waits",
+        lambda: scrape(found["spread"], stream="raw").get("sluice_tier_lag_records") == 0,
+    )
     assert scrape(found["spread"], state="running")["sluice_driver_state"] == 1
     seen = scrape(found["spread"])
     assert seen["sluice_driver_owner"] == 1

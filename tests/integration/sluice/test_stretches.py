@@ -13,7 +13,11 @@ PLACES = ["raw/0:0", "raw/0:6", "raw/0:7", "raw/0:90", "raw/1:3", "a:b/2:2"]
 
 
 def test_each_record_is_of_one_stretch(session: SparkSession) -> None:
-    ways = begun({"hits": 4}).widened({"hits": 5}, {"raw/0": 7, "a:b/2": 9}).widened({"hits": 6}, {"raw/0": 90, "a:b/2": 9, "raw/1": 3})
+    ways = (
+        begun({"hits": 4})
+        .widened({"hits": 5}, {"raw/0": 7, "a:b/2": 9})
+        .widened({"hits": 6}, {"raw/0": 90, "a:b/2": 9, "raw/1": 3})
+    )
     made = session.createDataFrame([((place,),) for place in PLACES], f"{COLUMN} struct<`from`: string>")
     found = [
         (way.partitions["hits"], [row[COLUMN]["from"] for row in between(made, way.since, ends).collect()])

@@ -95,7 +95,7 @@ def lose_target(lab: Lab, phase: Phase, agents: ExitStack, out: Callable[[], int
     there = out()
     until("records flow", lambda: out() > there + 200, 60)
     line = tier_line(lab, TIER)
-    print(  # noqa: T201
+    print(
         f"{target} lost in {phase}: incarnation {old} on {host}, {tried} on {target}, then {line['incarnation']} on "
         f"{line['driver']['host']}; the drain {'succeeded' if asked['ok'] else 'was undone'}; records flow {time.monotonic() - lost:.0f} s "
         f"after the loss"
@@ -125,7 +125,9 @@ def test_the_tier_goes_elsewhere_or_stays(lab: Lab, agents: ExitStack) -> None:
         seen = everything(streams)
     assert len({(each.out.partition, each.out.offset) for each in seen}) == len(given)
     assert put_out_in_order(seen)
-    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [(len(given), len(given), sum(given))]
+    assert lab.ask("select count(*), count(distinct n), sum(n) from stored") == [
+        (len(given), len(given), sum(given))
+    ]
     assert lab.ask(BALANCE) == [(0,)]
     assert lab.ask(HOLES) == []
     assert lab.ask(SHARED) == []

@@ -33,7 +33,11 @@ def site() -> str:
 
 def log_of(lab: Lab, tier: str) -> str:
     unit = UnitId(f"driver-{tier}-{owner(lab, tier).incarnation}")
-    return "".join(log.read_text() for host in HOSTS if (log := HostFolder(lab.home, HostName(host)).unit(unit).log).exists())
+    return "".join(
+        log.read_text()
+        for host in HOSTS
+        if (log := HostFolder(lab.home, HostName(host)).unit(unit).log).exists()
+    )
 
 
 def hang(lab: Lab, until_ms: int) -> None:
@@ -61,7 +65,7 @@ def test_a_task_that_never_returns_is_told_and_ended_and_a_slow_one_is_let_be(la
             hang(lab, int((time.time() + STANDS_SECONDS) * 1000))
             for tier in ("enter", "store"):
                 told = until(f"{tier} is told", lambda tier=tier: tier_line(lab, tier)["hung"])
-                print(f"{tier} told after {time.monotonic() - begun:.0f} s: {told}")  # noqa: T201 - for the record
+                print(f"{tier} told after {time.monotonic() - begun:.0f} s: {told}")
                 assert f"its executor is ended after {HANGS_AFTER:.0f} s" in told
                 assert "input waits, and nothing was processed by a task on " in told
                 assert ("which reads raw/0" in told) is (tier == "enter")
@@ -69,11 +73,14 @@ def test_a_task_that_never_returns_is_told_and_ended_and_a_slow_one_is_let_be(la
             for tier in ("enter", "store"):
                 until(f"the executor of {tier} is ended", lambda tier=tier: ENDS in log_of(lab, tier))
                 ended = time.monotonic() - begun
-                print(f"{tier} ended after {ended:.0f} s")  # noqa: T201 - for the record
+                print(f"{tier} ended after {ended:.0f} s")
                 assert HANGS_AFTER - 5 < ended < HANGS_AFTER + BUSY
             stood = count(lab, "stored")
             until("it stores again", lambda: count(lab, "stored") > stood)
-            until("the record that kept its task is out", lambda: lab.ask("select count(*) from stored where n = -1") == [(1,)])
+            until(
+                "the record that kept its task is out",
+                lambda: lab.ask("select count(*) from stored where n = -1") == [(1,)],
+            )
             for tier in ("enter", "store"):
                 until(f"nothing is told of {tier}", lambda tier=tier: tier_line(lab, tier)["hung"] is None)
                 assert is_running(lab, tier)

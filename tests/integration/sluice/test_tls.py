@@ -63,7 +63,12 @@ def test_streams_are_made_read_and_written_and_a_stranger_gets_nowhere(address: 
     streams = Streams(address)
     assert sum(streams.bounds(["raw"]).ends.values()) == 10
     done = subprocess.run(
-        [sys.executable, "-c", SPARK, str(tmp_path), address], env=os.environ, cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", SPARK, str(tmp_path), address],
+        env=os.environ,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "read 10" in done.stdout, done.stderr[-3000:]
     assert sum(streams.bounds(["hits"]).ends.values()) == 10

@@ -18,7 +18,9 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 def hit(identity: str) -> bytes:
-    return json.dumps({"id": identity, "user": "u", "ad": "ad-1", "kind": "view", "at": int(time.time() * 1000)}).encode()
+    return json.dumps(
+        {"id": identity, "user": "u", "ad": "ad-1", "kind": "view", "at": int(time.time() * 1000)}
+    ).encode()
 
 
 def transact(producer: Producer, first: int) -> int:

@@ -76,7 +76,9 @@ def owner(lab: Lab) -> int | None:
     return None if found is None else found.value.owner
 
 
-def test_code_that_goes_on_with_the_state_is_taken_on(running: Lab, feed: Feed, publish: Callable[..., str]) -> None:
+def test_code_that_goes_on_with_the_state_is_taken_on(
+    running: Lab, feed: Feed, publish: Callable[..., str]
+) -> None:
     with giving(feed, RATE):
         good = publish(result=MARKED)
         asked = sluice(running, "upgrade", TIER)
@@ -91,16 +93,25 @@ def test_code_that_goes_on_with_the_state_is_taken_on(running: Lab, feed: Feed, 
     ("who", "what", "why"),
     [
         pytest.param("user-5", THROWS, "cannot take this one", id="it fails on a record"),
-        pytest.param("user-6", SLEEPS, r"none of \d+ records that wait was done|in such a time before, and \d+ wait", id="it is too slow"),
+        pytest.param(
+            "user-6",
+            SLEEPS,
+            r"none of \d+ records that wait was done|in such a time before, and \d+ wait",
+            id="it is too slow",
+        ),
         pytest.param("user-6", None, "nothing has come out", id="it writes nothing"),
     ],
 )
-def test_code_that_does_not_do_well_is_left_again(  # noqa: PLR0913, PLR0917 — what is bad about it
+def test_code_that_does_not_do_well_is_left_again(
     running: Lab, feed: Feed, publish: Callable[..., str], who: str, what: str | None, why: str
 ) -> None:
     line = tier_line(running, TIER)
     with giving(feed, RATE):
-        result = f"{MARKED}.where('hits < 0')" if what is None else MARKED.replace('"who"', WHO.format(who=who, what=what), 1)
+        result = (
+            f"{MARKED}.where('hits < 0')"
+            if what is None
+            else MARKED.replace('"who"', WHO.format(who=who, what=what), 1)
+        )
         bad = publish(result=result)
         with ThreadPoolExecutor() as pool:
             asked = pool.submit(sluice, running, "upgrade", TIER)
@@ -125,7 +136,10 @@ def test_code_that_would_hold_something_else_is_refused_and_begins_anew_by_hand(
     with giving(feed, RATE):
         refused = sluice(running, "upgrade", TIER)
     said = steps(refused)["preflight"]["sentence"]
-    assert f'tier "{TIER}" cannot be handed over from {line["release"]} to {other}: its state would hold Aggregate of who, window(' in said
+    assert (
+        f'tier "{TIER}" cannot be handed over from {line["release"]} to {other}: its state would hold Aggregate of who, window('
+        in said
+    )
     assert "count(1), max(id), and the checkpoint holds Aggregate of who, window(" in said
     assert f"`sluice stop {TIER}`, `sluice upgrade {TIER}`, `sluice start {TIER}`" in said
     assert steps(refused).keys() == {"preflight"}

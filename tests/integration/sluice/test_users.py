@@ -76,7 +76,11 @@ def address(tmp_path: Path) -> Iterator[str]:
     authority, users = Authority(tmp_path, "ca"), tmp_path / "users"
     users.mkdir()
     with serving(tmp_path, authority, "SASL_SSL", SETTINGS) as servers:
-        admin = {**brokers(f"ssl://{servers}?ca={authority.file}").client, "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+        admin = {
+            **brokers(f"ssl://{servers}?ca={authority.file}").client,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+        }
         client = AdminClient({**admin, "sasl.username": "admin", "sasl.password": "a", "log_level": 0})
         until("the broker serves", lambda: serves(client), seconds=60)
         for user in User:
@@ -99,7 +103,9 @@ def serves(client: AdminClient) -> bool:
 def put(settings: dict[str, object], stream: str, *, once: bool = False) -> str:
     """Put a record, with `once` as Sluice does; return what came of it: nothing, or the error's name."""
     said = ["nothing was said"]
-    producer = Producer({**settings, "acks": "all", "enable.idempotence": once, "message.timeout.ms": 5000, "log_level": 0})
+    producer = Producer(
+        {**settings, "acks": "all", "enable.idempotence": once, "message.timeout.ms": 5000, "log_level": 0}
+    )
 
     def taken(error: KafkaError | None, _message: Message) -> None:
         said[0] = "" if error is None else error.name()
@@ -112,7 +118,9 @@ def put(settings: dict[str, object], stream: str, *, once: bool = False) -> str:
 def test_each_user_does_its_own_part_and_no_password_shows(address: str, tmp_path: Path) -> None:
     mine = {user: signed(address, user) for user in User}
     assert "raw" in topics.create(mine[User.PUBLISHER], HITS, 2, ONE_COPY)
-    assert put(brokers(mine[User.OUTSIDE]).client, "raw") == "TOPIC_AUTHORIZATION_FAILED", "nothing was granted yet"
+    assert put(brokers(mine[User.OUTSIDE]).client, "raw") == "TOPIC_AUTHORIZATION_FAILED", (
+        "nothing was granted yet"
+    )
     refused = grants.grant(mine[User.OUTSIDE], HITS)
     assert refused is not None
     assert "have to be granted by its admin" in refused
@@ -132,7 +140,9 @@ def test_each_user_does_its_own_part_and_no_password_shows(address: str, tmp_pat
         bounds = streams.bounds(["raw"])
         assert sum(bounds.ends.values()) == GIVEN
         assert len(streams.stamps(bounds.oldest)) == sum(end > 0 for end in bounds.ends.values())
-        assert list(streams.read({split(place): 0 for place in bounds.ends}, bounds.ends)) == []  # all are read, and none has a lineage
+        assert (
+            list(streams.read({split(place): 0 for place in bounds.ends}, bounds.ends)) == []
+        )  # all are read, and none has a lineage
         streams.close()
 
     settings = brokers(mine[User.OUTSIDE]).client
@@ -153,7 +163,9 @@ def test_each_user_does_its_own_part_and_no_password_shows(address: str, tmp_pat
 
 
 @pytest.mark.timeout(1200)
-def test_a_pipeline_runs_on_such_a_cluster_with_every_process_as_its_own_user(address: str, tmp_path: Path) -> None:
+def test_a_pipeline_runs_on_such_a_cluster_with_every_process_as_its_own_user(
+    address: str, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     with opened(home, kafka=address) as lab, auditing(lab):
@@ -167,8 +179,13 @@ def test_a_pipeline_runs_on_such_a_cluster_with_every_process_as_its_own_user(ad
         lab.caught_up("entry", 2)
         lab.own("entry", 2)
         lab.wait("entry", 1, State.STOPPED)
-        assert put(brokers(lab.where.kafka_as(User.OUTSIDE)).client, "raw") == "", "and no transform can take it"
-        again = until("the bad record is set aside, and tried again", lambda: replayed(lab, "entry", "--quarantine")["quarantined"])
+        assert put(brokers(lab.where.kafka_as(User.OUTSIDE)).client, "raw") == "", (
+            "and no transform can take it"
+        )
+        again = until(
+            "the bad record is set aside, and tried again",
+            lambda: replayed(lab, "entry", "--quarantine")["quarantined"],
+        )
         assert again == 1
         until("the audit has seen all tiers", lambda: {row[0] for row in lab.ask(AUDITED)} >= set(HOSTS_OF))
         assert replayed(lab, "entry", "--rate", "1000")["put"] > 0
@@ -176,7 +193,9 @@ def test_a_pipeline_runs_on_such_a_cluster_with_every_process_as_its_own_user(ad
         lines = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
         assert sum("sluice.driver" in line for line in lines) >= len(HOSTS_OF)
         assert [line for line in lines if SECRET in line] == []
-    logs = [path for path in home.rglob("*") if path.is_file() and ("log" in path.name or "logs" in path.parts)]
+    logs = [
+        path for path in home.rglob("*") if path.is_file() and ("log" in path.name or "logs" in path.parts)
+    ]
     assert len(logs) > 10
     assert [path for path in logs if SECRET in path.read_text(errors="replace")] == []
 
@@ -185,7 +204,9 @@ def test_a_pipeline_runs_on_such_a_cluster_with_every_process_as_its_own_user(ad
 def auditing(lab: Lab) -> Iterator[None]:
     with (
         (lab.home / "audit.log").open("w") as log,
-        subprocess.Popen([sys.executable, "-m", "sluice.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log) as audit,
+        subprocess.Popen(
+            [sys.executable, "-m", "sluice.audit"], env=lab.env, cwd=ROOT, stdout=log, stderr=log
+        ) as audit,
     ):
         try:
             yield
@@ -194,7 +215,9 @@ def auditing(lab: Lab) -> Iterator[None]:
 
 
 def ran(lab: Lab, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-m", *words], env=lab.env, cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", *words], env=lab.env, cwd=ROOT, capture_output=True, text=True, check=False
+    )
 
 
 def replayed(lab: Lab, *words: str) -> dict[str, Any]:

@@ -87,7 +87,9 @@ def check(tmp_path: Path, module: str, checkout: Path = ROOT) -> "subprocess.Com
         "SLUICE_HOME": str(tmp_path / "home"),
         "SLUICE_SITE": str(site),
     }
-    environment = {name: value for name, value in os.environ.items() if name not in {"SLUICE_ENDPOINTS", "JAVA_HOME"}} | paths
+    environment = {
+        name: value for name, value in os.environ.items() if name not in {"SLUICE_ENDPOINTS", "JAVA_HOME"}
+    } | paths
     environment["PATH"] = "/nowhere"  # it has its own Java
     asked = [sys.executable, "-m", "sluice.commands.publish", "--check"]
     return subprocess.run(asked, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -102,13 +104,19 @@ def test_what_a_driver_would_refuse_is_told_of_every_tier_by_its_operator(tmp_pa
     assert counted.startswith('tier "counted": Aggregate cannot run in mode realtime')
     assert by_id.startswith('tier "sorted": Sort does not keep records one by one and in order')
     line = MIXED.splitlines().index('    return hits.select("ids", "lineage")') + 1
-    assert misspelt.startswith(f'tier "misspelt": its transform fails at {tmp_path}/mixed.py:{line}: AnalysisException')
+    assert misspelt.startswith(
+        f'tier "misspelt": its transform fails at {tmp_path}/mixed.py:{line}: AnalysisException'
+    )
     assert "`ids` cannot be resolved" in misspelt
-    assert stored.startswith('tier "stored": its sink "rows" takes who, its transform returns id, n; return a column')
+    assert stored.startswith(
+        'tier "stored": its sink "rows" takes who, its transform returns id, n; return a column'
+    )
     assert not (tmp_path / "home").exists()
 
 
-def test_the_shipped_pipeline_with_the_tier_that_the_readme_adds_is_valid_and_is_noted(tmp_path: Path) -> None:
+def test_the_shipped_pipeline_with_the_tier_that_the_readme_adds_is_valid_and_is_noted(
+    tmp_path: Path,
+) -> None:
     assert BUYS in (ROOT / "README.md").read_text()
     checkout = tmp_path / "checkout"
     for name in ("ops", "pipeline"):
@@ -119,7 +127,9 @@ def test_the_shipped_pipeline_with_the_tier_that_the_readme_adds_is_valid_and_is
     (tmp_path / "home").mkdir()
     done = check(tmp_path, "hits", checkout)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "".join(f'tier "{name}": valid\n' for name in ("buys", "entry", "enrich", "counts", "outbound"))
+    assert done.stdout == "".join(
+        f'tier "{name}": valid\n' for name in ("buys", "entry", "enrich", "counts", "outbound")
+    )
     assert (tmp_path / "home" / "validated.json").exists()
 
 
@@ -130,6 +140,10 @@ def test_tiers_with_state_are_checked_and_what_they_hold_is_found_in_the_same_se
     assert (done.returncode, done.stderr) == (0, "")
     found = validation.noted(tmp_path / "home", module)
     assert found is not None
-    assert found.holds.keys() == {tier.name for tier in declarations.load(module).tiers if tier.state is not None}
-    assert found.holds["by-window"] == ("Aggregate of who, window(time, width 10000000, every 10000000, offset 0), count(1), sum(id)",)
+    assert found.holds.keys() == {
+        tier.name for tier in declarations.load(module).tiers if tier.state is not None
+    }
+    assert found.holds["by-window"] == (
+        "Aggregate of who, window(time, width 10000000, every 10000000, offset 0), count(1), sum(id)",
+    )
     assert releases.same(tmp_path / "home", module) is None, "a check makes no release"

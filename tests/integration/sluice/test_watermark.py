@@ -19,7 +19,9 @@ BATCH, AHEAD = 250, 40
 
 
 @pytest.fixture
-def begin(lab: Lab, driver_session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Runs]]:
+def begin(
+    lab: Lab, driver_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], Runs]]:
     """Return what makes the runs of a tier in small batches; they are ended afterwards."""
     monkeypatch.setattr("sluice.driver.engine.stateful.AHEAD", AHEAD)
     made: list[Runs] = []
@@ -40,12 +42,17 @@ def backlog(feed: Feed) -> Feed:
     span = {number: EARLY if number % len(PARTITIONS) == 0 else HOUR for number in numbers}
     at = {number: feed.begun - HOUR + span[number] * number // 1_000 for number in numbers}
     feed.put("hits", [{"id": number, "who": f"user-{number % 5}", "at": at[number]} for number in numbers])
-    feed.put("buys", [{"id": number, "hit": number, "at": at[number] + 1_000} for number in numbers if number % 3 == 0])
+    feed.put(
+        "buys",
+        [{"id": number, "hit": number, "at": at[number] + 1_000} for number in numbers if number % 3 == 0],
+    )
     assert sum(feed.late.values()) == 0
     return feed
 
 
-def test_after_an_hours_stop_uneven_partitions_have_no_late_records(lab: Lab, begin: Callable[[str], Runs], backlog: Feed) -> None:
+def test_after_an_hours_stop_uneven_partitions_have_no_late_records(
+    lab: Lab, begin: Callable[[str], Runs], backlog: Feed
+) -> None:
     runs = begin("by-window")
     first = runs.start(1)
     # it is ended in the middle of the backlog, and another goes on with its state and its watermark
@@ -60,7 +67,9 @@ def test_after_an_hours_stop_uneven_partitions_have_no_late_records(lab: Lab, be
 
 
 @pytest.mark.long
-def test_a_join_of_uneven_partitions_loses_no_pair(lab: Lab, begin: Callable[[str], Runs], backlog: Feed) -> None:
+def test_a_join_of_uneven_partitions_loses_no_pair(
+    lab: Lab, begin: Callable[[str], Runs], backlog: Feed
+) -> None:
     runs = begin("bought")
     runs.level(runs.start(1))
     *_, replays, late, _ = equation(lab, "bought")

@@ -34,7 +34,11 @@ def numbered(number: int) -> dict[str, Any]:
 @contextmanager
 def giving(lab: Lab, first: int = 0, partitions: Callable[[], int] = lambda: 4) -> Iterator[list[int]]:
     """Give 200 numbers a second all the while, from the first on, to as many partitions as there are; return those that were given."""
-    settings = {"bootstrap.servers": lab.where.kafka, "acks": "all", "topic.metadata.refresh.interval.ms": int(KNOWN_SECONDS * 500)}
+    settings = {
+        "bootstrap.servers": lab.where.kafka,
+        "acks": "all",
+        "topic.metadata.refresh.interval.ms": int(KNOWN_SECONDS * 500),
+    }
     producer, over, given = Producer(settings), threading.Event(), list[int]()
 
     def give() -> None:
@@ -65,9 +69,15 @@ def test_those_of_a_realtime_tier_rest_in_turn_and_their_partitions_go_to_the_ot
             until("records come out", out)
             at = each_rests(lab, "enter", 1, 2, out)
             last_is_let_go(lab, "enter", 1, 2, out)
-        until("all is out", lambda: len({(seen.out.partition, seen.out.offset) for seen in everything(streams)}) == len(given), 60)
+        until(
+            "all is out",
+            lambda: (
+                len({(seen.out.partition, seen.out.offset) for seen in everything(streams)}) == len(given)
+            ),
+            60,
+        )
         without = gaps(everything(streams), at)
-    print(f"without output after each pause and wake: {without}")  # noqa: T201
+    print(f"without output after each pause and wake: {without}")
     assert max(without) < GAP_SECONDS * BUSY
 
 
@@ -82,7 +92,12 @@ def test_those_of_a_tier_in_micro_batches_rest_in_turn_and_what_came_twice_is_st
             until("records are stored", stored)
             each_rests(lab, "store", 1, 2, stored)
             last_is_let_go(lab, "store", 1, 2, stored)
-        until("all is stored", lambda: stored() == before + len(given) and ends(lab, "store") == streams.bounds(["numbers"]).ends)
+        until(
+            "all is stored",
+            lambda: (
+                stored() == before + len(given) and ends(lab, "store") == streams.bounds(["numbers"]).ends
+            ),
+        )
     assert lab.ask("select count(distinct n) from stored") == [(before + len(given),)]
     ((rows_in, replays),) = lab.ask("select sum(rows_in), sum(replays) from ledger")
     assert rows_in == before + len(given) + replays

@@ -31,7 +31,9 @@ def copied(streams: Streams) -> int:
 def skip(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
     """Have a tier skip what is gone, as a person does, and return what the command says."""
     command = [sys.executable, "-m", "sluice.commands.skip", *words, "--json"]
-    return subprocess.run(command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, env=lab.env, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60
+    )
 
 
 def make_anew(lab: Lab, topic: str) -> None:

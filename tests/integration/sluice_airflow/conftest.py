@@ -62,7 +62,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start ZooKeeper, out of pyspark's jars, and give its address."""
     data, port = tmp_path_factory.mktemp("zookeeper"), free_port()
     config = data / "zoo.cfg"
-    config.write_text(f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=1000\nadmin.enableServer=false\n")
+    config.write_text(
+        f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=1000\nadmin.enableServer=false\n"
+    )
     jars = Path(pyspark.__file__).parent / "jars/*"
     with (data / "log").open("w") as log:
         command = [

@@ -19,7 +19,13 @@ LOOK_SECONDS = 0.05
 class AnsweringController:
     """Ends each operation after `seconds` of its step, journalling twice; fails the steps that it is told to fail."""
 
-    def __init__(self, zookeeper: str, *, seconds: dict[Step, float] | None = None, fails: dict[Step, str] | None = None) -> None:
+    def __init__(
+        self,
+        zookeeper: str,
+        *,
+        seconds: dict[Step, float] | None = None,
+        fails: dict[Step, str] | None = None,
+    ) -> None:
         self.seconds = seconds or {}
         self.fails = fails or {}
         self.posted: list[Operation] = []
@@ -33,7 +39,9 @@ class AnsweringController:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._halt.set()
         self._thread.join()
         self._channel.stop()
@@ -61,7 +69,10 @@ class AnsweringController:
             self.posted.append(found.value)
             self.journal(name, f"{found.value.step} has begun")
         for name, (operation, at) in list(begun.items()):
-            if time.monotonic() - at >= self.seconds.get(operation.step, 0.0) and not self.results_written[name]:
+            if (
+                time.monotonic() - at >= self.seconds.get(operation.step, 0.0)
+                and not self.results_written[name]
+            ):
                 self._end(name, operation)
 
     def _end(self, name: str, operation: Operation) -> None:

@@ -45,7 +45,13 @@ def site(cloud, zookeeper, tmp_path):
     path = tmp_path / "endpoints.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "ec2": cloud}))
     with Channel(zookeeper) as channel:
-        spec = TierSpec(name=TIER, kind=Kind.PROCESSING, mode=Mode.REALTIME, delivery=Delivery.AT_LEAST_ONCE, inputs=("hits",))
+        spec = TierSpec(
+            name=TIER,
+            kind=Kind.PROCESSING,
+            mode=Mode.REALTIME,
+            delivery=Delivery.AT_LEAST_ONCE,
+            inputs=("hits",),
+        )
         channel.put(paths.tier(TIER), spec)
         yield SimpleNamespace(zookeeper=zookeeper, channel=channel, home=tmp_path)
         ec2.terminate([instance.id for instance in ec2.instances()])
@@ -61,7 +67,9 @@ def agents(site):
             while not halt.wait(0.2):
                 with contextlib.suppress(ChannelAwayError, ec2.CloudError):
                     for instance in ec2.instances():
-                        facts = HostFacts(name=instance.host, address="127.0.2.1", zone="ec2", cpu=4, memory=4096)
+                        facts = HostFacts(
+                            name=instance.host, address="127.0.2.1", zone="ec2", cpu=4, memory=4096
+                        )
                         channel.create(paths.live(instance.host), facts, ephemeral=True)
 
     thread = threading.Thread(target=register)
@@ -94,7 +102,9 @@ def test_a_burst_launches_what_it_needs_and_leaving_terminates_it(site, agents, 
 
 
 def test_a_burst_whose_hand_over_fails_leaves_no_instance(site, agents, dags):  # noqa: ARG001
-    with AnsweringController(site.zookeeper, fails={Step.PREPARE: "no worker registered within 60 s"}) as controller:
+    with AnsweringController(
+        site.zookeeper, fails={Step.PREPARE: "no worker registered within 60 s"}
+    ) as controller:
         run(dags["burst_to_ec2"], tier=TIER, k=1)
     assert controller.steps() == ["preflight", "prepare", "abort"]
     assert ec2.instances() == []
@@ -140,7 +150,11 @@ def test_an_instance_that_a_tier_runs_on_is_not_terminated(site, agents, dags): 
     (identity,) = ec2.launch("someone", 1)
     host = ec2.host_of(identity)
     placed = IncarnationSpec(
-        tier=TIER, incarnation=Incarnation(1), placement=Placement(driver=host, slots=(host,)), reason="burst", created_at=0
+        tier=TIER,
+        incarnation=Incarnation(1),
+        placement=Placement(driver=host, slots=(host,)),
+        reason="burst",
+        created_at=0,
     )
     site.channel.put(paths.incarnation(TIER, 1), placed)
     site.channel.put(paths.owner(TIER), OwnerRecord(owner=Incarnation(1)))

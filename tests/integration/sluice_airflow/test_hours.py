@@ -39,9 +39,13 @@ def run(dag):
     return None
 
 
-def test_hours_are_told_of_once_and_an_hour_that_is_late_alerts_unless_a_tier_is_stopped(dag, zookeeper, monkeypatch, tmp_path):
+def test_hours_are_told_of_once_and_an_hour_that_is_late_alerts_unless_a_tier_is_stopped(
+    dag, zookeeper, monkeypatch, tmp_path
+):
     complete = [time.time()]
-    rows = lambda: Figures(audit=(Audited(tier="counts", once=1, again=0, judges=True, at=0.0, complete=complete[0]),))  # noqa: E731
+    rows = lambda: Figures(
+        audit=(Audited(tier="counts", once=1, again=0, judges=True, at=0.0, complete=complete[0]),)
+    )
     monkeypatch.setattr(hours, "read_figures", rows)
     monkeypatch.setattr(hours, "POLL_SECONDS", 0.2)
     assert run(dag).state == DagRunState.SUCCESS
@@ -53,7 +57,13 @@ def test_hours_are_told_of_once_and_an_hour_that_is_late_alerts_unless_a_tier_is
     complete[0] -= 7200
     monkeypatch.setattr(hours, "LATE_SECONDS", 1.0)
     with Channel(zookeeper) as channel:
-        spec = TierSpec(name="counts", kind=Kind.OUTBOUND, mode=Mode.BATCH, delivery=Delivery.EXACTLY_ONCE, inputs=("enriched",))
+        spec = TierSpec(
+            name="counts",
+            kind=Kind.OUTBOUND,
+            mode=Mode.BATCH,
+            delivery=Delivery.EXACTLY_ONCE,
+            inputs=("enriched",),
+        )
         channel.put(paths.tier("counts"), spec)
         requests.want(channel, "counts", by="cli:anna", running=True, paused=True)
         assert run(dag).state == DagRunState.SUCCESS

@@ -54,7 +54,13 @@ def private(tmp_path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.sign("mail")[0])
     controller = Controller(
-        box, hostname="127.0.0.1", port=free_port(), tls_context=context, require_starttls=True, auth_required=True, authenticator=box.takes
+        box,
+        hostname="127.0.0.1",
+        port=free_port(),
+        tls_context=context,
+        require_starttls=True,
+        auth_required=True,
+        authenticator=box.takes,
     )
     controller.start()
     box.port, box.ca = controller.port, str(authority.file)
@@ -72,7 +78,10 @@ def test_mail_with_a_login_goes_to_the_right_server_only(private, alerts_to, mon
     alerts_to(email_to=["ops@example.org"], smtp="conn:our_mail")
     refused = [
         ({"host": "127.0.0.1"}, "certificate verify failed: unable to get local issuer certificate"),
-        ({"host": "127.0.0.1", "extra": {"ca": str(Authority(tmp_path, "stranger").file)}}, "certificate verify failed"),
+        (
+            {"host": "127.0.0.1", "extra": {"ca": str(Authority(tmp_path, "stranger").file)}},
+            "certificate verify failed",
+        ),
         ({"host": "localhost", "extra": {"ca": private.ca}}, "Hostname mismatch"),
     ]
     for number, (server, why) in enumerate(refused, start=1):
@@ -139,7 +148,13 @@ def alerts_to(tmp_path, monkeypatch):
 
 
 def failed(attempt=1):
-    task = SimpleNamespace(dag_id="drain_host", run_id="manual__1", task_id="cut_over", try_number=attempt, log_url="http://airflow/log")
+    task = SimpleNamespace(
+        dag_id="drain_host",
+        run_id="manual__1",
+        task_id="cut_over",
+        try_number=attempt,
+        log_url="http://airflow/log",
+    )
     return {"ti": task, "exception": RuntimeError("tier counts did not pause within 30 s")}
 
 
@@ -153,7 +168,12 @@ def test_an_alert_says_what_happened_what_was_done_and_what_to_do(mailbox, web, 
     assert to == ["ops@example.org", "night@example.org"]
     assert mail["Subject"] == "[sluice] drain_host: cut_over failed"
     text = mail.get_payload(decode=True).decode()
-    for part in ("tier counts did not pause within 30 s", "The change is being aborted.", "Trigger it again.", "http://airflow/log"):
+    for part in (
+        "tier counts did not pause within 30 s",
+        "The change is being aborted.",
+        "Trigger it again.",
+        "http://airflow/log",
+    ):
         assert part in text
     (post,) = web.posts
     assert (post["dag"], post["task"], post["attempt"]) == ("drain_host", "cut_over", 1)
@@ -174,7 +194,9 @@ def test_the_triggerer_sends_the_same_alert(web, alerts_to):
     assert len(web.posts) == 1
 
 
-def test_an_alert_that_could_not_be_sent_says_where_to_look_and_is_sent_by_the_next_callback(web, mailbox, alerts_to, tmp_path):
+def test_an_alert_that_could_not_be_sent_says_where_to_look_and_is_sent_by_the_next_callback(
+    web, mailbox, alerts_to, tmp_path
+):
     alerts_to(webhook=f"http://127.0.0.1:{free_port()}/", email_to=["ops@example.org"], smtp=mailbox.address)
     with pytest.raises(ConnectionError, match=r"webhook.*`alerts:` in the site file"):
         NOTIFIER.notify(failed())
@@ -216,7 +238,9 @@ def test_without_an_address_the_alert_is_kept_in_a_file(tmp_path, alerts_to):
 
 def test_a_callback_that_knows_little_still_alerts(tmp_path, alerts_to):
     alerts_to()
-    NOTIFIER.notify({"dag": SimpleNamespace(dag_id="drain_host"), "run_id": "manual__1", "reason": "task_failure"})
+    NOTIFIER.notify(
+        {"dag": SimpleNamespace(dag_id="drain_host"), "run_id": "manual__1", "reason": "task_failure"}
+    )
     (path,) = (tmp_path / "alerts").iterdir()
     assert "task_failure" in json.loads(path.read_text())["happened"]
 

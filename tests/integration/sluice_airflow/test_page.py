@@ -60,15 +60,28 @@ def test_the_state_is_the_channels(client, token, zookeeper):
     placement = Placement(driver=HostName("h2"), slots=(HostName("h2"), HostName("h3")))
     tier, host = TierName("enrich"), HostName("h1")
     with Channel(zookeeper) as channel:
-        channel.put(paths.host(host), HostFacts(name=host, address="127.0.1.1", zone="onprem", cpu=8, memory=8192))
+        channel.put(
+            paths.host(host), HostFacts(name=host, address="127.0.1.1", zone="onprem", cpu=8, memory=8192)
+        )
         channel.put(paths.host_record(host), HostRecord(state=HostState.DRAINING, by="anna"))
-        spec = TierSpec(name=tier, kind=Kind.PROCESSING, mode=Mode.REALTIME, delivery=Delivery.AT_LEAST_ONCE, inputs=("hits",))
+        spec = TierSpec(
+            name=tier,
+            kind=Kind.PROCESSING,
+            mode=Mode.REALTIME,
+            delivery=Delivery.AT_LEAST_ONCE,
+            inputs=("hits",),
+        )
         channel.put(paths.tier(tier), spec)
         channel.put(paths.owner(tier), OwnerRecord(owner=Incarnation(2)))
-        incarnation = IncarnationSpec(tier=tier, incarnation=Incarnation(2), placement=placement, reason="drain h1", created_at=0)
+        incarnation = IncarnationSpec(
+            tier=tier, incarnation=Incarnation(2), placement=placement, reason="drain h1", created_at=0
+        )
         channel.put(paths.incarnation(tier, 2), incarnation)
         line = TierStatus(state=TierState.RUNNING, sentence="2 runs on h2, h3")
-        channel.put(paths.CONTROLLER_STATUS, ControllerStatus(leader="c1", epoch=3, at=0, sentence="all is well", tiers={tier: line}))
+        channel.put(
+            paths.CONTROLLER_STATUS,
+            ControllerStatus(leader="c1", epoch=3, at=0, sentence="all is well", tiers={tier: line}),
+        )
         change = ChangeRecord(
             id="drain_host.r1",
             spec=ChangeSpec(kind=ChangeKind.DRAIN, host=host),
@@ -79,16 +92,25 @@ def test_the_state_is_the_channels(client, token, zookeeper):
         )
         channel.put(paths.change(change.id), change)
         upgrade = ChangeSpec(kind=ChangeKind.UPGRADE, tier=tier, release="r7-3f9a2c1b")
-        later = change.model_copy(update={"id": "upgrade_tier.r1", "spec": upgrade, "state": ChangeState.DONE, "started_at": 2})
+        later = change.model_copy(
+            update={"id": "upgrade_tier.r1", "spec": upgrade, "state": ChangeState.DONE, "started_at": 2}
+        )
         channel.put(paths.change(later.id), later)
         headers = {"Authorization": f"Bearer {token}"}
         lost = client.get("/state", headers=headers).json()
-        channel.create(paths.live(host), HostFacts(name=host, address="", zone="", cpu=1, memory=1), ephemeral=True)
+        channel.create(
+            paths.live(host), HostFacts(name=host, address="", zone="", cpu=1, memory=1), ephemeral=True
+        )
         state = client.get("/state", headers=headers).json()
     assert lost["hosts"][0]["state"] == "lost", "no agent answers for it"
     assert [(each["name"], each["state"]) for each in state["hosts"]] == [("h1", "draining")]
     (shown,) = state["tiers"]
-    assert (shown["name"], shown["state"], shown["incarnation"], shown["driver"]) == ("enrich", "running", 2, "h2")
+    assert (shown["name"], shown["state"], shown["incarnation"], shown["driver"]) == (
+        "enrich",
+        "running",
+        2,
+        "h2",
+    )
     assert shown["workers"] == ["h2", "h3"]
     assert [(each["what"], each["state"]) for each in state["changes"]] == [
         ("upgrade enrich r7-3f9a2c1b", "done"),

@@ -11,7 +11,11 @@ from sluice_ops.model.change import Step
 from tests.integration.sluice_airflow.conftest import ROOT
 from tests.integration.sluice_airflow.controller import AnsweringController
 
-pytestmark = [pytest.mark.usefixtures("database"), pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.usefixtures("database"),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.timeout(240),
+]
 """Airflow's own machinery warns of itself."""
 
 
@@ -41,7 +45,9 @@ def test_a_drain_posts_its_steps_in_order_and_succeeds(zookeeper):
 
 
 def test_a_failed_step_is_aborted_and_alerted_and_the_run_fails(zookeeper, tmp_path):
-    with AnsweringController(zookeeper, fails={Step.CUT: "tier counts did not pause within 30 s"}) as controller:
+    with AnsweringController(
+        zookeeper, fails={Step.CUT: "tier counts did not pause within 30 s"}
+    ) as controller:
         run("drain_host", host="h2")
     assert controller.steps() == ["preflight", "cordon", "prepare", "cut", "abort"]
     (alert,) = [json.loads(path.read_text()) for path in (tmp_path / "alerts").iterdir()]

@@ -62,7 +62,9 @@ def test_a_success_ends_the_task_with_the_journal_in_its_log(zookeeper, channel,
     assert isinstance(event, TaskSuccessEvent)
     assert event.xcoms["return_value"]["sentence"] == "prepare is done"
     log = capsys.readouterr().out
-    assert log.index("prepare has begun") < log.index("prepare has ended") < log.index("Done: prepare is done")
+    assert (
+        log.index("prepare has begun") < log.index("prepare has ended") < log.index("Done: prepare is done")
+    )
     assert log.count("prepare has begun") == 1
 
 
@@ -101,12 +103,15 @@ def test_a_cancelled_trigger_leaves_the_operation_alone_and_the_next_one_goes_on
 def test_all_triggers_of_a_process_share_one_connection(zookeeper, channel, monkeypatch):
     opened = []
     monkeypatch.setattr(
-        "sluice_airflow.hooks.channel.Channel", lambda hosts, credential: opened.append(hosts) or Channel(hosts, credential)
+        "sluice_airflow.hooks.channel.Channel",
+        lambda hosts, credential: opened.append(hosts) or Channel(hosts, credential),
     )
     identities = [posted(channel, step) for step in (Step.PREPARE, Step.CUT, Step.VERIFY)]
 
     async def together():
-        return await asyncio.gather(*(first(OperationTrigger(identity, time.time() + 30)) for identity in identities))
+        return await asyncio.gather(
+            *(first(OperationTrigger(identity, time.time() + 30)) for identity in identities)
+        )
 
     with AnsweringController(zookeeper, seconds=dict.fromkeys((Step.PREPARE, Step.CUT, Step.VERIFY), 1.5)):
         events = asyncio.run(together())
@@ -118,7 +123,11 @@ def test_a_tiers_failure_is_told_within_a_second_with_its_error(channel):
     tier = TierName("counts")
     requests.want(channel, tier, by="test", running=True)
     spec = IncarnationSpec(
-        tier=tier, incarnation=Incarnation(1), placement=Placement(driver="h1", slots=("h1",)), reason="launch", created_at=0
+        tier=tier,
+        incarnation=Incarnation(1),
+        placement=Placement(driver="h1", slots=("h1",)),
+        reason="launch",
+        created_at=0,
     )
     channel.put(paths.incarnation(tier, 1), spec)
     channel.put(paths.report(tier, 1), IncarnationReport(state=State.RUNNING, since=0, pid=1))

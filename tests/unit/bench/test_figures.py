@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.bench.figures import PERCENTS, Arrival, disturbance, first_of_each, highest_sustained, level, milliseconds, widest, within
+from tests.bench.figures import (
+    PERCENTS,
+    Arrival,
+    disturbance,
+    first_of_each,
+    highest_sustained,
+    level,
+    milliseconds,
+    widest,
+    within,
+)
 
 
 def came(number: int, at: float, *, late: float = 0.002, new: bool = True) -> Arrival:
@@ -49,13 +59,17 @@ def test_the_first_arrival_of_each_is_what_counts(pairs: list[tuple[int, float]]
 
 @given(st.lists(st.floats(0, 10), min_size=1))
 def test_percentiles_grow_and_are_times_that_occurred(waits: list[float]) -> None:
-    found = list(milliseconds(came(number, 100 + wait, late=wait) for number, wait in enumerate(waits)).values())
+    found = list(
+        milliseconds(came(number, 100 + wait, late=wait) for number, wait in enumerate(waits)).values()
+    )
     assert found == sorted(found)
     assert found[-1] == pytest.approx(max(waits) * 1000, abs=0.02)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=300), st.sampled_from(list(PERCENTS.values())))
-def test_so_many_per_cent_do_not_exceed_it_and_less_would_be_too_little(values: list[int], percent: Fraction) -> None:
+def test_so_many_per_cent_do_not_exceed_it_and_less_would_be_too_little(
+    values: list[int], percent: Fraction
+) -> None:
     found = within(sorted(values), percent)
     assert sum(value <= found for value in values) * 100 >= percent * len(values)
     assert sum(value < found for value in values) * 100 < percent * len(values)

@@ -9,7 +9,9 @@ from sluice_ops.site.jars import locked
 from tests.bench.peers import java
 
 
-def test_a_java_without_a_compiler_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_without_a_compiler_is_refused_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(PlatformError, match=r"javac, and there is none at .*: install a JDK"):
         java.home()

@@ -9,11 +9,20 @@ from tests.bench.peers import report
 
 
 def answer(folder: Path, question: str, system: str, turn: int, **more: object) -> None:
-    (folder / f"peers-{question}-{system}-{turn}.json").write_text(json.dumps({"system": system, "turn": turn, **more}))
+    (folder / f"peers-{question}-{system}-{turn}.json").write_text(
+        json.dumps({"system": system, "turn": turn, **more})
+    )
 
 
 def deeds(gap: float) -> dict[str, dict[str, float]]:
-    figures = ("took_seconds", "gap_seconds_with_preparation", "most_waited_seconds", "lost", "twice", "twice_after_the_reader")
+    figures = (
+        "took_seconds",
+        "gap_seconds_with_preparation",
+        "most_waited_seconds",
+        "lost",
+        "twice",
+        "twice_after_the_reader",
+    )
     return {"move": {**dict.fromkeys(figures, 1), "gap_seconds": gap}}
 
 
@@ -26,7 +35,9 @@ def test_the_median_of_the_turns_is_told_and_ours_comes_first(tmp_path: Path) ->
     assert lines[3].startswith("| Flink 2.2.0 | move | 1 | 0.2 |")
 
 
-def test_without_results_it_says_what_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_results_it_says_what_to_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     assert report.main() == 1
     assert "run .venv/bin/python -m pytest tests/bench/test_peers.py" in capsys.readouterr().err

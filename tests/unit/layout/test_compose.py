@@ -40,7 +40,9 @@ def commands(compose: dict[str, Any]) -> Iterator[list[str]]:
 
 
 def test_it_has_the_form_that_the_compose_specification_asks_for(compose: dict[str, Any]) -> None:
-    jsonschema.Draft202012Validator(json.loads(Path(__file__).with_name("compose.schema.json").read_text())).validate(compose)
+    jsonschema.Draft202012Validator(
+        json.loads(Path(__file__).with_name("compose.schema.json").read_text())
+    ).validate(compose)
 
 
 def test_the_schema_would_notice_a_misspelt_key(compose: dict[str, Any]) -> None:
@@ -52,7 +54,19 @@ def test_the_schema_would_notice_a_misspelt_key(compose: dict[str, Any]) -> None
 
 
 def test_every_part_of_the_system_has_a_service(compose: dict[str, Any]) -> None:
-    expected = {"zookeeper", "kafka", "postgres", "controller", "spark-1", "spark-2", "h1", "h2", "h3", "tiers", "prometheus"}
+    expected = {
+        "zookeeper",
+        "kafka",
+        "postgres",
+        "controller",
+        "spark-1",
+        "spark-2",
+        "h1",
+        "h2",
+        "h3",
+        "tiers",
+        "prometheus",
+    }
     airflow = {"airflow-api", "airflow-scheduler", "airflow-dags", "airflow-triggerer", "airflow-tables"}
     assert expected | airflow <= compose["services"].keys()
 
@@ -63,9 +77,15 @@ def test_whatever_a_service_waits_for_or_mounts_is_declared(compose: dict[str, A
         for other, how in service.get("depends_on", {}).items():
             assert other in services, f"{name} waits for {other}"
             if how["condition"] == "service_healthy":
-                assert "healthcheck" in services[other], f"{name} waits for the health of {other}, which has no check"
-        sources = {volume.split(":")[0] for volume in service.get("volumes", []) if not volume.startswith("$")}
-        assert {source for source in sources if not source.startswith("./")} <= compose["volumes"].keys(), name
+                assert "healthcheck" in services[other], (
+                    f"{name} waits for the health of {other}, which has no check"
+                )
+        sources = {
+            volume.split(":")[0] for volume in service.get("volumes", []) if not volume.startswith("$")
+        }
+        assert {source for source in sources if not source.startswith("./")} <= compose["volumes"].keys(), (
+            name
+        )
         assert all((ROOT / source).exists() for source in sources if source.startswith("./")), name
 
 
@@ -80,7 +100,9 @@ def test_each_airflow_setting_is_one_that_airflow_knows(compose: dict[str, Any],
     spec = importlib.util.find_spec("airflow")
     assert spec is not None
     assert spec.origin is not None
-    known = yaml.load((Path(spec.origin).parent / "config_templates" / "config.yml").read_text(), yaml.CSafeLoader)
+    known = yaml.load(
+        (Path(spec.origin).parent / "config_templates" / "config.yml").read_text(), yaml.CSafeLoader
+    )
     place = Layout(home=tmp_path, ports=Ports.above(40000), site=ROOT / "site.yaml")
     embedded = airflow.environment(place)
     for name in compose["services"]["airflow-api"]["environment"] | embedded:
@@ -91,11 +113,15 @@ def test_each_airflow_setting_is_one_that_airflow_knows(compose: dict[str, Any],
 
 def test_no_service_is_privileged_and_each_says_whether_it_is_well(compose: dict[str, Any]) -> None:
     waits = {other for service in compose["services"].values() for other in service.get("depends_on", {})}
-    jobs_of_a_start = {name for name in waits | {"tiers"} if compose["services"][name]["restart"] == "on-failure"}
+    jobs_of_a_start = {
+        name for name in waits | {"tiers"} if compose["services"][name]["restart"] == "on-failure"
+    }
     for name, service in compose["services"].items():
         assert "privileged" not in service, name
         assert ("healthcheck" in service) is (name not in jobs_of_a_start), name
-        assert {"max-size", "max-file"} <= service["logging"]["options"].keys(), f"{name}: its log grows for ever"
+        assert {"max-size", "max-file"} <= service["logging"]["options"].keys(), (
+            f"{name}: its log grows for ever"
+        )
 
 
 def test_whoever_waits_for_a_service_lets_jobs_that_failed_try_again(compose: dict[str, Any]) -> None:
@@ -128,7 +154,9 @@ def test_a_second_start_finds_the_same_passwords(keys: Path) -> None:
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in before)
 
 
-def test_each_service_has_the_credentials_of_its_roles_and_no_others(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_service_has_the_credentials_of_its_roles_and_no_others(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(keys / "hosts" / "endpoints.json"))
     where = endpoints.load()
     assert where.needed(Role.AGENT) is not None
@@ -161,12 +189,16 @@ def test_zookeeper_keeps_its_log_and_tells_what_it_refuses(compose: dict[str, An
     lines = dict(line.split("=", 1) for line in (ROOT / "deploy/compose/zoo.cfg").read_text().splitlines())
     assert lines["audit.enable"] == "true"
     kept = {volume.split(":")[1] for volume in compose["services"]["zookeeper"]["volumes"]}
-    assert {lines["dataDir"], lines["dataLogDir"]} <= kept, "after `down` it would begin with what its last snapshot knew"
+    assert {lines["dataDir"], lines["dataLogDir"]} <= kept, (
+        "after `down` it would begin with what its last snapshot knew"
+    )
 
 
 def test_a_host_starts_its_agent_again_and_ends_in_order_at_sigterm(tmp_path: Path) -> None:
     calls, stub = tmp_path / "calls", tmp_path / "python"
-    stub.write_text(f'#!/bin/sh\necho "$$ $*" >> {calls}\ncase "$*" in *--stop-all) exit 0;; esac\nexec sleep 60\n')
+    stub.write_text(
+        f'#!/bin/sh\necho "$$ $*" >> {calls}\ncase "$*" in *--stop-all) exit 0;; esac\nexec sleep 60\n'
+    )
     stub.chmod(0o755)
     calls.touch()
 

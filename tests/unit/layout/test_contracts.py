@@ -16,7 +16,10 @@ FORBIDDEN_IN_DAGS = {"pyspark", "py4j", "boto3", "botocore", "kazoo", "psycopg"}
 def imports(path: Path) -> set[str]:
     tree = ast.parse(path.read_text())
     plain = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    return {name.split(".")[0] for name in plain | {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}}
+    return {
+        name.split(".")[0]
+        for name in plain | {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    }
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "dags").glob("*.py")), ids=lambda path: path.stem)
@@ -34,7 +37,10 @@ def test_the_lock_pins_every_dependency_with_a_checksum_and_names_no_address() -
     text = (ROOT / "requirements.lock").read_text()
     body = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
     assert "://" not in body
-    pinned = {re.sub("[-_.]+", "-", name).lower() for name in re.findall(r"^([A-Za-z0-9_.-]+)==", body, re.MULTILINE)}
+    pinned = {
+        re.sub("[-_.]+", "-", name).lower()
+        for name in re.findall(r"^([A-Za-z0-9_.-]+)==", body, re.MULTILINE)
+    }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
     names = {re.sub("[-_.]+", "-", re.split(r"[\[<>=! ]", each)[0]).lower() for each in wanted}

@@ -45,15 +45,23 @@ def series(exported: dict[str, tuple[str, set[str]]]) -> Labels:
     return found
 
 
-def test_the_tables_list_every_figure_with_its_type_and_labels(exported: dict[str, tuple[str, set[str]]]) -> None:
-    rows = re.findall(r"^\| `(sluice_\w+)` \| (\w+) \| ([^|]*)\|", (FOLDER / "metrics.md").read_text(), re.MULTILINE)
+def test_the_tables_list_every_figure_with_its_type_and_labels(
+    exported: dict[str, tuple[str, set[str]]],
+) -> None:
+    rows = re.findall(
+        r"^\| `(sluice_\w+)` \| (\w+) \| ([^|]*)\|", (FOLDER / "metrics.md").read_text(), re.MULTILINE
+    )
     assert len(rows) == len({name for name, _, _ in rows})
     assert {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == exported
 
 
 def test_what_the_text_names_is_exported(series: Labels) -> None:
     named = set(re.findall(r"\bsluice_(?!ops\b)\w+", (FOLDER / "metrics.md").read_text()))
-    assert named - series.keys() <= {"sluice_tier_latency_seconds", "sluice_tier_batch_phase_seconds", "sluice_controller_pass_seconds"}
+    assert named - series.keys() <= {
+        "sluice_tier_latency_seconds",
+        "sluice_tier_batch_phase_seconds",
+        "sluice_controller_pass_seconds",
+    }
 
 
 def dashboard() -> dict[str, Any]:
@@ -75,7 +83,9 @@ def test_each_expression_can_be_read_and_asks_for_what_there_is(series: Labels, 
     for name, labels in selected(expression):
         assert name in series, f"{name} is not exported"
         assert labels <= series[name] | ADDED, f"{name} has no label {labels - series[name] - ADDED}"
-    grouped = {label.strip() for listed in re.findall(r"\bby \(([^)]*)\)", expression) for label in listed.split(",")}
+    grouped = {
+        label.strip() for listed in re.findall(r"\bby \(([^)]*)\)", expression) for label in listed.split(",")
+    }
     assert all(grouped <= series[name] | ADDED for name, _ in selected(expression)), grouped
 
 
@@ -96,7 +106,11 @@ def selected(expression: str) -> Iterator[tuple[str, set[str]]]:
 
 def test_the_dashboard_shows_every_figure(series: Labels, exported: dict[str, tuple[str, set[str]]]) -> None:
     used = {name for expression in shown() for name, _ in selected(expression)}
-    left = {name for name in exported if name not in used and not any(f"{name}{suffix}" in used for suffix in SUFFIXES["histogram"])}
+    left = {
+        name
+        for name in exported
+        if name not in used and not any(f"{name}{suffix}" in used for suffix in SUFFIXES["histogram"])
+    }
     assert left == set()
     assert used <= series.keys()
 
@@ -119,7 +133,9 @@ def test_each_alert_says_what_is_wrong_and_what_to_do_with_labels_that_it_has(se
         assert rule.keys() <= {"alert", "expr", "for", "annotations"}
         assert rule["annotations"].keys() == {"summary", "action"}, rule["alert"]
         there = set().union(*(series[name] for name, _ in selected(rule["expr"]))) | ADDED
-        used = {label for said in rule["annotations"].values() for label in re.findall(r"\$labels\.(\w+)", said)}
+        used = {
+            label for said in rule["annotations"].values() for label in re.findall(r"\$labels\.(\w+)", said)
+        }
         assert used <= there, rule["alert"]
     assert len({rule["alert"] for rule in rules()}) == len(rules())
 

@@ -40,7 +40,10 @@ def becomes(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(os, "execvp", lambda _program, words: became.append(words))
     words = shlex.split(unit(name)["Service"]["ExecStart"])
     assert words[0] == "/opt/sluice/.venv/bin/sluice"
-    typed = [re.sub(r"\$\{(\w+)\}", lambda match: settings()[match[1]], word).replace("%i", "h1") for word in words[1:]]
+    typed = [
+        re.sub(r"\$\{(\w+)\}", lambda match: settings()[match[1]], word).replace("%i", "h1")
+        for word in words[1:]
+    ]
     CliRunner().invoke(app, typed)
     return became[0]
 
@@ -58,11 +61,25 @@ def test_systemd_takes_it(name: str, tmp_path: Path) -> None:
     text = re.sub(r"/opt/sluice/.venv/bin/\w+", str(program), (FOLDER / name).read_text())
     file = tmp_path / name.replace("@", "@h1")
     file.write_text(text)
-    said = subprocess.run(["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False, timeout=20)
+    said = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
     about_it = [line for line in said.stderr.splitlines() if file.name in line and BEFORE_254 not in line]
     assert about_it == []
-    file.write_text(text.replace("Restart=always", "Restart=allways\nRestrt=no").replace(str(program), "/no/such/program"))
-    said = subprocess.run(["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False, timeout=20)
+    file.write_text(
+        text.replace("Restart=always", "Restart=allways\nRestrt=no").replace(str(program), "/no/such/program")
+    )
+    said = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
     assert all(word in said.stderr for word in ("allways", "Restrt")), "it would notice what is wrong"
     assert said.returncode != 0
 
@@ -86,9 +103,17 @@ def test_the_audits_unit_starts_the_audit() -> None:
 
 def test_stopping_or_losing_the_agent_ends_none_of_its_units() -> None:
     service = unit("sluice-agent@.service")["Service"]
-    kept = {"KillMode": "process", "OOMPolicy": "continue", "Restart": "always", "Delegate": "yes", "DelegateSubgroup": AGENTS}
+    kept = {
+        "KillMode": "process",
+        "OOMPolicy": "continue",
+        "Restart": "always",
+        "Delegate": "yes",
+        "DelegateSubgroup": AGENTS,
+    }
     assert {key: service[key] for key in kept} == kept
-    assert not {"PrivateTmp", "RuntimeDirectory", "ProtectControlGroups", "PrivateUsers"} & service.keys(), "units need these as they are"
+    assert not {"PrivateTmp", "RuntimeDirectory", "ProtectControlGroups", "PrivateUsers"} & service.keys(), (
+        "units need these as they are"
+    )
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -19,7 +19,9 @@ def test_one_decision_places_every_slot_and_no_host_holds_too_much(hosts, data):
     size = Size(hosts, data.draw(st.integers(4, hosts * 8)))
     check(size)
     decided = decide(*unplanned(size))
-    assigned = {write.path: write.value.units for write in decided.writes if isinstance(write.value, Assignment)}
+    assigned = {
+        write.path: write.value.units for write in decided.writes if isinstance(write.value, Assignment)
+    }
     slots = Counter(unit.tenant for units in assigned.values() for unit in units if unit.kind == "slot")
     assert slots == {name: count for name, (_, count) in tiers(size).items()}
     assert slots.total() == size.slots
@@ -47,16 +49,23 @@ def test_a_machine_that_is_too_small_is_told_before_anything_starts(monkeypatch)
     size = Size(1000, 8000)
     monkeypatch.setattr(machine, "available", lambda: 300)
     with pytest.raises(
-        machine.PlatformError, match=r"1000 hosts take about \d+ MiB, 300 MiB are free: simulate fewer hosts or stop something"
+        machine.PlatformError,
+        match=r"1000 hosts take about \d+ MiB, 300 MiB are free: simulate fewer hosts or stop something",
     ):
         machine.check(size)
     monkeypatch.setattr(machine, "available", lambda: 1_000_000)
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (256, 4096))
     with pytest.raises(
-        machine.PlatformError, match=r"200 sessions take 800 open files in one process, `ulimit -n` is 256: set it to 800 first"
+        machine.PlatformError,
+        match=r"200 sessions take 800 open files in one process, `ulimit -n` is 256: set it to 800 first",
     ):
         machine.check(size)
 
 
 def test_the_target_of_planning_grows_with_the_hosts():
-    assert [plan_seconds(hosts) for hosts in (50, 1000, 5500, 10_000)] == [0.15, 0.15, pytest.approx(1.075), 2.0]
+    assert [plan_seconds(hosts) for hosts in (50, 1000, 5500, 10_000)] == [
+        0.15,
+        0.15,
+        pytest.approx(1.075),
+        2.0,
+    ]

@@ -37,7 +37,11 @@ def test_a_lost_driver_is_answered_when_all_of_its_tiers_next_incarnation_is_pub
 
 
 def test_a_host_that_is_lost_while_its_tier_is_started_anew_is_answered_by_what_began_before():
-    begun = [(9.0, "h2", Held("slot-t-2-0", "t", 2)), (11.0, "h3", Held("slot-t-2-1", "t", 2)), (70.0, "h4", Held("slot-t-2-0", "t", 2))]
+    begun = [
+        (9.0, "h2", Held("slot-t-2-0", "t", 2)),
+        (11.0, "h3", Held("slot-t-2-1", "t", 2)),
+        (70.0, "h4", Held("slot-t-2-0", "t", 2)),
+    ]
     assert answered(Loss("h1", 10.0, frozenset({A})), begun) == 11.0
     assert answered(Loss("h1", 12.0, frozenset({A})), begun) == 12.0
 

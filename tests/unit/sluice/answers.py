@@ -26,7 +26,10 @@ class Answers(Identities):
 
     def ask_ends(self, places: Collection[str]) -> dict[str, Any]:
         """Answer at once, and as of now."""
-        return {name(*split(place)): SimpleNamespace(done=lambda: True, seen=(self.end, self.epoch)) for place in places}
+        return {
+            name(*split(place)): SimpleNamespace(done=lambda: True, seen=(self.end, self.epoch))
+            for place in places
+        }
 
     def ends(self, asked: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
         """Tell the leader's epoch as of the question."""

@@ -25,7 +25,10 @@ class Few(Workers):
     def _here(self):
         def summary(executor):
             return SimpleNamespace(
-                id=lambda: executor, completedTasks=lambda: 7, failedTasks=lambda: 0, activeTasks=lambda: int(executor in self.busy)
+                id=lambda: executor,
+                completedTasks=lambda: 7,
+                failedTasks=lambda: 0,
+                activeTasks=lambda: int(executor in self.busy),
             )
 
         return {worker: summary(executor) for worker, executor in self.on.items()}

@@ -6,7 +6,14 @@ from simulation.memory import MemoryChannel
 from sluice.driver.control.control_channel import Follow, said_ways
 from sluice_ops.channel.client import ChannelAwayError
 from sluice_ops.model import paths
-from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Phase, Placement, State
+from sluice_ops.model.incarnation import (
+    IncarnationReport,
+    IncarnationSpec,
+    OwnerRecord,
+    Phase,
+    Placement,
+    State,
+)
 from sluice_ops.model.routing_epochs import begun, newest
 
 FIRST = begun({"hits": 4})
@@ -105,7 +112,9 @@ def test_where_the_answer_is_lost_the_channel_tells_which_hold_before_anything_i
 def test_company_is_whoever_is_told_to_put_records_out(channel, owner):
     assert owner.company() is None
     other = running(channel, 1)
-    assert owner.company() is None, "one that was told to before, and stands still, does not hold new partitions up for good"
+    assert owner.company() is None, (
+        "one that was told to before, and stands still, does not hold new partitions up for good"
+    )
     assert other.company() == "incarnation 2 owns the tier"
     own(channel, standby=4, standby_runs=True)
     assert owner.company() == "incarnation 4 runs beside it"

@@ -21,7 +21,9 @@ def test_a_time_that_python_has_no_word_for_is_told_from_others(kind: pa.DataTyp
 
 
 def test_so_is_a_text_that_is_none() -> None:
-    text = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\3\0\0\0"), pa.py_buffer(b"ab\xff")])
+    text = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\3\0\0\0"), pa.py_buffer(b"ab\xff")]
+    )
     good, bad = values(pa.chunked_array([text]))
     assert good == "a"
     assert str(bad).startswith("b\\xff is no value that its table takes")

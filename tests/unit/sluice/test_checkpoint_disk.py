@@ -71,7 +71,7 @@ def says(flow: Flow, what: str | None) -> bool:
         (RuntimeError("the code fails"), False),
     ],
 )
-def test_only_a_full_disk_is_waited_for(error: Exception, is_full: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_only_a_full_disk_is_waited_for(error: Exception, is_full: bool) -> None:
     assert lacks_room(error) is is_full
     assert is_away(error) is is_full
 
@@ -83,7 +83,9 @@ def test_a_folder_is_probed_and_nothing_is_left_of_it(tmp_path: Path) -> None:
 
 def test_where_there_is_no_room_it_says_where_and_what_to_do(disk: Disk) -> None:
     disk.error = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(NoRoomError, match="the disk of /shared/checkpoints/by-window is full: make room there"):
+    with pytest.raises(
+        NoRoomError, match="the disk of /shared/checkpoints/by-window is full: make room there"
+    ):
         require_room(cast("Depot", disk))
     disk.error = OSError(errno.EACCES, "Permission denied")
     with pytest.raises(PermissionError):
@@ -108,7 +110,9 @@ def test_a_full_and_a_slow_disk_are_told_until_they_are_neither(disk: Disk) -> N
     assert disk.looks <= looks + 1
 
 
-def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [1000.0]
     monkeypatch.setattr(sink.time, "monotonic", lambda: now[0])
     made = query()

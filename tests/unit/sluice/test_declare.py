@@ -26,7 +26,10 @@ def same(records):
 
 def test_the_tiers_of_the_shipped_pipeline_that_talk_to_the_world_weigh_more_than_those_that_process():
     weights = {
-        tier.kind: {(each.quantum.io, each.quantum.network) for each in PIPELINE.tiers if each.kind is tier.kind} for tier in PIPELINE.tiers
+        tier.kind: {
+            (each.quantum.io, each.quantum.network) for each in PIPELINE.tiers if each.kind is tier.kind
+        }
+        for tier in PIPELINE.tiers
     }
     (processing,) = weights.pop(Kind.PROCESSING)
     assert weights == {kind: {(3 * processing[0], 3 * processing[1])} for kind in (Kind.ENTRY, Kind.OUTBOUND)}
@@ -48,27 +51,45 @@ def tier(name="first", inputs=(A,), **more):
         ([tier(sink=TABLE, mode=Mode.REALTIME)], "set mode=Mode.BATCH"),
         ([tier(outputs=(B,), standby=Standby.HOT)], "a hot standby is for realtime tiers"),
         ([tier(outputs=(B,), delivery=Delivery.EXACTLY_ONCE)], "exactly-once needs a sink that is a table"),
-        ([tier(outputs=(B,), delivery=Delivery.AT_MOST_ONCE)], "at-most-once is for a sink that is a service"),
+        (
+            [tier(outputs=(B,), delivery=Delivery.AT_MOST_ONCE)],
+            "at-most-once is for a sink that is a service",
+        ),
         ([tier(sink=TABLE, delivery=Delivery.AT_MOST_ONCE)], "at-most-once is for a sink that is a service"),
-        ([tier(sink=SERVICE, delivery=Delivery.AT_MOST_ONCE)], "say how many records that may be: max_offsets of 1000 at most"),
+        (
+            [tier(sink=SERVICE, delivery=Delivery.AT_MOST_ONCE)],
+            "say how many records that may be: max_offsets of 1000 at most",
+        ),
         ([tier(sink=UNMATCHED, state=State(60))], 'its table has a column "unmatched"'),
         ([tier(inputs=(A, B), outputs=(C,)), tier("second", outputs=(B,))], "different columns"),
         ([tier(inputs=(C,), outputs=(B,))], 'no tier writes its input "c"; streams that are written: b'),
         ([tier(outputs=(B,)), tier(outputs=(C,))], 'tier "first": declared more than once'),
         ([tier(outputs=(B,)), tier("second", outputs=(B,))], 'stream "b" is written by "first" already'),
-        ([tier(inputs=(C,), outputs=(B,)), tier("second", inputs=(B,), outputs=(C,))], "first → second → first go in a circle; give"),
+        (
+            [tier(inputs=(C,), outputs=(B,)), tier("second", inputs=(B,), outputs=(C,))],
+            "first → second → first go in a circle; give",
+        ),
         ([tier(sink=TABLE), tier("second", sink=TABLE)], 'sink "rows" is filled by "first" already'),
         (
             [tier(outputs=(B,)), tier("second", inputs=(replace(B, columns="n int"),), sink=TABLE)],
             'stream "b" is declared twice and differently',
         ),
-        ([tier(inputs=(replace(A, grouping=Shuffle()),), outputs=(B,))], 'stream "a": who writes it from outside chooses its partitions'),
+        (
+            [tier(inputs=(replace(A, grouping=Shuffle()),), outputs=(B,))],
+            'stream "a": who writes it from outside chooses its partitions',
+        ),
         ([tier(inputs=(BACK,), outputs=(BACK, C))], "a stream that leads back must not be its first input"),
         ([tier(sink=NEWEST)], "give it both state and a sink `Latest`, or neither"),
         ([tier(sink=TABLE, state=State(60))], "give it both state and a sink `Latest`, or neither"),
-        ([tier(outputs=(B,), state=State(60), mode=Mode.REALTIME)], "give it both state and a sink `Latest`, or neither"),
+        (
+            [tier(outputs=(B,), state=State(60), mode=Mode.REALTIME)],
+            "give it both state and a sink `Latest`, or neither",
+        ),
         ([tier(sink=NEWEST, state=State(-1))], "state.lateness is a number of seconds, at least 0"),
-        ([tier(outputs=(B,)), tier("second", (B,), sink=NEWEST, state=State(60, "at"))], "state.time is 'at', which is no column of every"),
+        (
+            [tier(outputs=(B,)), tier("second", (B,), sink=NEWEST, state=State(60, "at"))],
+            "state.time is 'at', which is no column of every",
+        ),
         ([tier(sink=NEWEST, state=State(60, "id"))], "state.time is 'id', which is no column of every input"),
     ],
 )
@@ -79,7 +100,13 @@ def test_a_wrong_declaration_is_refused_by_name(tiers, message):
 
 def test_inputs_of_a_tier_with_state_may_have_different_columns():
     timed = Stream("timed", "at bigint, `n` int")
-    pipeline = Pipeline((tier(outputs=(C,)), tier("second", outputs=(timed,)), tier("third", (timed, C), sink=NEWEST, state=State(60))))
+    pipeline = Pipeline(
+        (
+            tier(outputs=(C,)),
+            tier("second", outputs=(timed,)),
+            tier("third", (timed, C), sink=NEWEST, state=State(60)),
+        )
+    )
     assert [spec.state for spec in pipeline.specs()] == [False, False, True]
 
 
@@ -92,11 +119,22 @@ def test_distance_counts_hops_to_the_end_by_the_longest_way():
             tier("long", inputs=(C,), sink=OTHER),
         )
     )
-    assert {spec.name: spec.distance for spec in pipeline.specs()} == {"first": 2, "second": 1, "short": 0, "long": 0}
+    assert {spec.name: spec.distance for spec in pipeline.specs()} == {
+        "first": 2,
+        "second": 1,
+        "short": 0,
+        "long": 0,
+    }
 
 
 def test_a_stream_that_leads_back_is_no_circle_and_adds_nothing_to_the_distance():
-    pipeline = Pipeline((tier(outputs=(B,)), tier("second", inputs=(B, BACK), outputs=(C, BACK)), tier("end", inputs=(C,), sink=TABLE)))
+    pipeline = Pipeline(
+        (
+            tier(outputs=(B,)),
+            tier("second", inputs=(B, BACK), outputs=(C, BACK)),
+            tier("end", inputs=(C,), sink=TABLE),
+        )
+    )
     assert {spec.name: spec.distance for spec in pipeline.specs()} == {"first": 2, "second": 1, "end": 0}
 
 

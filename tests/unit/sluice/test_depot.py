@@ -64,7 +64,9 @@ def batch(depot: Depot, run: str, number: int, *, end: int, partitions: int = 2)
     """Write what Spark does, in so far as it matters here."""
     logged = f"v1\n{json.dumps({'conf': {'spark.sql.shuffle.partitions': str(partitions)}})}\n{json.dumps({'in': {'0': end}})}"
     files = {f"offsets/{number}": logged, f"commits/{number}": "v1\n{}"}
-    files |= {f"state/0/{partition}/{number + 1}.changelog": f"{run} {number}" for partition in range(partitions)}
+    files |= {
+        f"state/0/{partition}/{number + 1}.changelog": f"{run} {number}" for partition in range(partitions)
+    }
     for name, content in files.items():
         depot.write(f"{run}/{name}", content)
 
@@ -115,7 +117,10 @@ def test_a_checkpoint_that_a_loss_of_power_has_cut_short_is_passed_over(tmp_path
 
 
 def test_a_checkpoint_of_code_that_held_something_else_is_not_begun_from(depot: Depot) -> None:
-    one, other = Checkpoints(depot, Code("r1", ("Aggregate of who",))), Checkpoints(depot, Code("r2", ("Aggregate of who, at",)))
+    one, other = (
+        Checkpoints(depot, Code("r1", ("Aggregate of who",))),
+        Checkpoints(depot, Code("r2", ("Aggregate of who, at",))),
+    )
     one.begin(1, [])
     batch(depot, "1.0", 0, end=10)
     assert other.begin(2, [last(7, 10)])[1] is None
@@ -123,7 +128,9 @@ def test_a_checkpoint_of_code_that_held_something_else_is_not_begun_from(depot: 
         assert knows.begin(3, [last(7, 10)])[1] is not None
 
 
-def test_what_code_has_made_itself_comes_before_what_was_made_by_other_code_that_was_tried(depot: Depot) -> None:
+def test_what_code_has_made_itself_comes_before_what_was_made_by_other_code_that_was_tried(
+    depot: Depot,
+) -> None:
     good, bad = Checkpoints(depot, Code("r1")), Checkpoints(depot, Code("r2"))
     good.begin(1, [])
     batch(depot, "1.0", 0, end=10)
@@ -145,9 +152,15 @@ def test_what_names_files_of_a_run_by_their_whole_path_names_those_of_its_own(de
     checkpoints = Checkpoints(depot)
     checkpoints.begin(1, [])
     batch(depot, "1.0", 0, end=10)
-    depot.write("1.0/state/0/_metadata/v2/0", f'v2\n{{"paths": ["file:{depot.url("0.7")}/state/0/_stateSchema/default/0_a"]}}')
+    depot.write(
+        "1.0/state/0/_metadata/v2/0",
+        f'v2\n{{"paths": ["file:{depot.url("0.7")}/state/0/_stateSchema/default/0_a"]}}',
+    )
     run, _ = checkpoints.begin(2, [last(7, 10)])
-    assert depot.read(f"{run}/state/0/_metadata/v2/0") == f'v2\n{{"paths": ["file:{depot.url("2.0")}/state/0/_stateSchema/default/0_a"]}}'
+    assert (
+        depot.read(f"{run}/state/0/_metadata/v2/0")
+        == f'v2\n{{"paths": ["file:{depot.url("2.0")}/state/0/_stateSchema/default/0_a"]}}'
+    )
     assert depot.url("0.7") in depot.read("1.0/state/0/_metadata/v2/0")
 
 
@@ -178,17 +191,25 @@ def test_what_a_run_has_made_is_gone_on_with_and_of_no_more_partitions_than_it_h
 
 def test_a_site_says_where_they_are(tmp_path: Path) -> None:
     known = Site(pipeline="p", hosts=())
-    assert depot_of("by-user", known, tmp_path).url("1.0") == str(tmp_path / "checkpoints" / "by-user" / "1.0")
+    assert depot_of("by-user", known, tmp_path).url("1.0") == str(
+        tmp_path / "checkpoints" / "by-user" / "1.0"
+    )
     kept = depot_of("by-user", known.model_copy(update={"checkpoints": "s3a://kept/site/"}), tmp_path)
     assert kept.url("1.0") == "s3a://kept/site/by-user/1.0"
     assert "spark.hadoop.fs.s3a.endpoint" not in kept.session
-    own = known.model_copy(update={"checkpoints": "s3a://kept", "s3": S3Config(endpoint="http://127.0.0.1:9000")})
+    own = known.model_copy(
+        update={"checkpoints": "s3a://kept", "s3": S3Config(endpoint="http://127.0.0.1:9000")}
+    )
     assert depot_of("by-user", own, tmp_path).session["spark.hadoop.fs.s3a.path.style.access"] == "true"
     assert not [name for name in kept.session if "key" in name or "secret" in name]
 
 
-@pytest.mark.parametrize("wrong", ["s3://kept", "kept", "s3a://", "s3a://Kept/x", "s3a://kept/a b", "s3a://key:secret@kept/x"])
+@pytest.mark.parametrize(
+    "wrong", ["s3://kept", "kept", "s3a://", "s3a://Kept/x", "s3a://kept/a b", "s3a://key:secret@kept/x"]
+)
 def test_what_is_no_folder_of_a_bucket_is_refused(tmp_path: Path, wrong: str) -> None:
     (tmp_path / "site.yaml").write_text(f"pipeline: p\nhosts: []\ncheckpoints: {wrong}\n")
-    with pytest.raises(SiteError, match=r"checkpoints: .* is no folder of a bucket: write it like s3a://bucket/folder"):
+    with pytest.raises(
+        SiteError, match=r"checkpoints: .* is no folder of a bucket: write it like s3a://bucket/folder"
+    ):
         load(tmp_path / "site.yaml")

@@ -12,12 +12,16 @@ from sluice_ops.model.kafka_access import ONE_COPY, Durability
 from sluice_ops.site.site_file import SiteError, load
 
 KEPT = st.builds(Kept, st.integers(1, 5), st.integers(1, 5), st.booleans())
-SITES = st.integers(2, 5).flatmap(lambda replication: st.builds(Durability, st.just(replication), st.integers(2, replication)))
+SITES = st.integers(2, 5).flatmap(
+    lambda replication: st.builds(Durability, st.just(replication), st.integers(2, replication))
+)
 
 
 @given(KEPT, SITES)
 def test_a_stream_that_is_not_refused_survives_any_one_disk(kept: Kept, wanted: Durability) -> None:
-    if weak({"hits": kept}, wanted) or kept.in_sync > kept.replication:  # of the latter, no record is acknowledged at all
+    if (
+        weak({"hits": kept}, wanted) or kept.in_sync > kept.replication
+    ):  # of the latter, no record is acknowledged at all
         return
     brokers = range(kept.replication)
     for in_sync in combinations(brokers, kept.in_sync):  # the fewest that may have an acknowledged record
@@ -45,15 +49,24 @@ def test_a_refusal_says_which_line_accepts_the_loss(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SLUICE_SITE", str(tmp_path / "site.yaml"))
     few = too_few_brokers(1, Durability(3, 2))
     assert few == "the site wants each record on 3 brokers (replication), and Kafka has 1: bring up more"
-    assert refusal([few]).endswith(f"accept that loss by this line in {tmp_path / 'site.yaml'}:\nreplication: 1")
+    assert refusal([few]).endswith(
+        f"accept that loss by this line in {tmp_path / 'site.yaml'}:\nreplication: 1"
+    )
     assert too_few_brokers(3, Durability(3, 2)) is None
 
 
 @pytest.mark.parametrize(
     ("lines", "meant"),
-    [("", (3, 2)), ("replication: 1", (1, 1)), ("replication: 2", (2, 2)), ("replication: 4\nin_sync: 3", (4, 3))],
+    [
+        ("", (3, 2)),
+        ("replication: 1", (1, 1)),
+        ("replication: 2", (2, 2)),
+        ("replication: 4\nin_sync: 3", (4, 3)),
+    ],
 )
-def test_a_site_without_the_keys_keeps_each_record_three_times(tmp_path: Path, lines: str, meant: tuple[int, int]) -> None:
+def test_a_site_without_the_keys_keeps_each_record_three_times(
+    tmp_path: Path, lines: str, meant: tuple[int, int]
+) -> None:
     path = tmp_path / "site.yaml"
     path.write_text(f"pipeline: p\nhosts: []\n{lines}\n")
     assert load(path).durability == meant
@@ -61,7 +74,10 @@ def test_a_site_without_the_keys_keeps_each_record_three_times(tmp_path: Path, l
 
 @pytest.mark.parametrize(
     ("lines", "message"),
-    [("in_sync: 1", "in_sync: 1 acknowledges a record that one broker alone has"), ("in_sync: 4", "4 brokers cannot have a record that 3")],
+    [
+        ("in_sync: 1", "in_sync: 1 acknowledges a record that one broker alone has"),
+        ("in_sync: 4", "4 brokers cannot have a record that 3"),
+    ],
 )
 def test_a_site_that_contradicts_itself_is_refused(tmp_path: Path, lines: str, message: str) -> None:
     path = tmp_path / "site.yaml"

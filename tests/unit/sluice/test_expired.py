@@ -20,7 +20,9 @@ COUNT = 300
 LARGE = 200
 """So many are large: the broker keeps some megabytes of a partition, so a part of them goes."""
 PLACE = "out/0"
-TIER = Tier("load", Kind.OUTBOUND, (Stream("out", "id string"),), lambda out: out, sink=Once("loaded", {"id": "text"}))
+TIER = Tier(
+    "load", Kind.OUTBOUND, (Stream("out", "id string"),), lambda out: out, sink=Once("loaded", {"id": "text"})
+)
 
 
 class Expired(NamedTuple):
@@ -33,7 +35,9 @@ class Expired(NamedTuple):
 
     def put(self, offset: int, size: int = 10, by: str = "load/1") -> None:
         headers = {"from": f"in/0:{offset}", "by": by, "t0": "1", "origin": f"0:{offset}"}
-        self.producer.produce("out", b"x" * size, partition=0, headers=[(key, value.encode()) for key, value in headers.items()])
+        self.producer.produce(
+            "out", b"x" * size, partition=0, headers=[(key, value.encode()) for key, value in headers.items()]
+        )
         self.producer.flush(10)
 
 
@@ -54,7 +58,9 @@ def expired() -> Iterator[Expired]:
 @pytest.mark.parametrize("more", [0, 1, 50])
 def test_what_is_left_is_read_however_far_back_it_is_asked_for(expired: Expired, more: int) -> None:
     left = list(range(expired.oldest, COUNT))
-    assert [seen.out.offset for seen in expired.streams.last(["out"], {PLACE: COUNT}, before=len(left) + more)] == left
+    assert [
+        seen.out.offset for seen in expired.streams.last(["out"], {PLACE: COUNT}, before=len(left) + more)
+    ] == left
     assert expired.streams.stamps({PLACE: expired.oldest - more}).keys() == {PLACE}
 
 
@@ -64,7 +70,9 @@ def test_a_stream_that_is_shorter_than_it_was_gives_nothing(expired: Expired) ->
 
 
 def test_a_hand_over_is_watched_where_the_record_before_the_end_has_expired(expired: Expired) -> None:
-    ends = {PLACE: expired.oldest}  # so it was when the run began: all before is gone, and what comes after it is there
+    ends = {
+        PLACE: expired.oldest
+    }  # so it was when the run began: all before is gone, and what comes after it is there
     handover = Handover(expired.kafka, ends, "load/1", {"in/0": expired.oldest}, {"in/0": COUNT})
     try:
         for _ in range(100):
@@ -84,10 +92,16 @@ def audit(expired: Expired) -> TableAudit:
 
 
 @pytest.mark.parametrize("gone", [0, 1, 40])
-def test_what_is_left_is_held_against_the_table_and_of_the_rest_it_is_said_that_nobody_looked(expired: Expired, gone: int) -> None:
+def test_what_is_left_is_held_against_the_table_and_of_the_rest_it_is_said_that_nobody_looked(
+    expired: Expired, gone: int
+) -> None:
     looked, first = audit(expired), expired.oldest - gone
-    (missing,) = looked._look_up([Entry(1, {PLACE: first}, {PLACE: COUNT}, COUNT - first, COUNT - first, 0, 0, 0.0)])
+    (missing,) = looked._look_up(
+        [Entry(1, {PLACE: first}, {PLACE: COUNT}, COUNT - first, COUNT - first, 0, 0, 0.0)]
+    )
     assert (missing.records, missing.place) == (1, "out/0:250")
     assert looked._page.lines[PLACE].unseen == gone
-    assert looked._look_up([Entry(2, {PLACE: 0}, {PLACE: 20}, 20, 20, 0, 0, 0.0)]) == [], "nobody knows of a loss"
+    assert looked._look_up([Entry(2, {PLACE: 0}, {PLACE: 20}, 20, 20, 0, 0, 0.0)]) == [], (
+        "nobody knows of a loss"
+    )
     assert looked._page.lines[PLACE].unseen == gone + 20

@@ -56,12 +56,17 @@ def test_check_names_what_speaks_of_no_tier(tmp_path, monkeypatch, capsys, key, 
     assert check(tmp_path, monkeypatch, f"pipeline: hits\nhosts: []\n{key}: {said}\n") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(key)
-    assert 'in the site file speaks of "entri", which is no tier: the pipeline hits has entry, enrich, counts, outbound' in line
+    assert (
+        'in the site file speaks of "entri", which is no tier: the pipeline hits has entry, enrich, counts, outbound'
+        in line
+    )
 
 
 def test_check_says_where_no_host_is(tmp_path, monkeypatch, capsys):
     assert check(tmp_path, monkeypatch, "pipeline: hits\nhosts: []\nlocality: {entry: 'rack:r1'}\n") == 0
-    assert "locality.entry: no host of the site file is at rack:r1; they are at none" in capsys.readouterr().out
+    assert (
+        "locality.entry: no host of the site file is at rack:r1; they are at none" in capsys.readouterr().out
+    )
 
 
 def test_check_names_a_pipeline_that_cannot_be_imported(tmp_path, monkeypatch, capsys):

@@ -38,12 +38,21 @@ def test_growth_is_counted_by_stream_from_the_first_look_on() -> None:
     assert not growth.is_new(at(4))
     assert growth.is_new(at(5))
     assert growth.to({"hits/0": 8, "hits/1": 9, "hits/2": 100, "bad/0": 1}) == {"hits": 5, "bad": 0}
-    assert growth.to({"hits/0": 2, "hits/1": 10}) == {"hits": 1}, "a stream that was made anew takes nothing away"
+    assert growth.to({"hits/0": 2, "hits/1": 10}) == {"hits": 1}, (
+        "a stream that was made anew takes nothing away"
+    )
 
 
 def operator(name: str, rows: int, memory: int) -> dict[str, object]:
-    counts = dict.fromkeys(("numRowsUpdated", "allUpdatesTimeMs", "numRowsRemoved", "allRemovalsTimeMs", "commitTimeMs"), 0)
-    more = {"numRowsDroppedByWatermark": 0, "numShufflePartitions": 2, "numStateStoreInstances": 2, "customMetrics": {}}
+    counts = dict.fromkeys(
+        ("numRowsUpdated", "allUpdatesTimeMs", "numRowsRemoved", "allRemovalsTimeMs", "commitTimeMs"), 0
+    )
+    more = {
+        "numRowsDroppedByWatermark": 0,
+        "numShufflePartitions": 2,
+        "numStateStoreInstances": 2,
+        "customMetrics": {},
+    }
     return {"operatorName": name, "numRowsTotal": rows, "memoryUsedBytes": memory, **counts, **more}
 
 

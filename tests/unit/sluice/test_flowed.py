@@ -40,7 +40,9 @@ def lived(tmp_path, monkeypatch):
             return step
 
         follow = Says([*(after(each) for each in seconds), *script])
-        Life(follow, Query([]), InternalStates(tmp_path, Hooks()), flow, Workers(), Pulse(lambda: None)).live()
+        Life(
+            follow, Query([]), InternalStates(tmp_path, Hooks()), flow, Workers(), Pulse(lambda: None)
+        ).live()
         return follow.said
 
     return through
@@ -49,7 +51,13 @@ def lived(tmp_path, monkeypatch):
 def test_it_is_said_once_after_a_while_and_again_when_it_is_held(lived):
     flow = Flow(records_in={"a": 30, "b": 20}, records_out={"c": 45}, quarantined=5, lag={"a": 2})
     first, last = lived(0.0, TRIAL_SECONDS - 1, 1.0, 50.0, flow=flow, script=[Directive.HOLD])
-    assert (first.seconds, first.records_in, first.records_out, first.quarantined, first.waiting) == (TRIAL_SECONDS, 50, 45, 5, 2)
+    assert (first.seconds, first.records_in, first.records_out, first.quarantined, first.waiting) == (
+        TRIAL_SECONDS,
+        50,
+        45,
+        5,
+        2,
+    )
     assert (last.seconds, last.restarts) == (TRIAL_SECONDS + 50.0, 0)
 
 
@@ -65,5 +73,7 @@ def test_a_query_that_failed_is_said_at_once(lived):
 
 
 def test_what_never_owned_its_tier_says_nothing(lived, monkeypatch):
-    monkeypatch.setattr(Says, "owns", property(lambda _self: False, lambda _self, _value: None), raising=False)
+    monkeypatch.setattr(
+        Says, "owns", property(lambda _self: False, lambda _self, _value: None), raising=False
+    )
     assert lived(0.0, 100.0, flow=Flow(restarts=1), script=[]) == []

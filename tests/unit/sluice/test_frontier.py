@@ -74,7 +74,12 @@ def tier(name: str, inputs: tuple[Stream, ...], *outputs: Stream) -> Tier:
 
 
 def test_while_records_may_still_go_round_nobody_says_that_they_are_through() -> None:
-    hits, back, on, done = Stream("hits"), Stream("back", "id string", rounds=3), Stream("on", "id string"), Stream("done", "id string")
+    hits, back, on, done = (
+        Stream("hits"),
+        Stream("back", "id string", rounds=3),
+        Stream("on", "id string"),
+        Stream("done", "id string"),
+    )
     found = complete(
         tier("before", (hits,), Stream("clean", "id string")),
         tier("again", (Stream("clean", "id string"), back), on),

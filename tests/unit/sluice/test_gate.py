@@ -48,7 +48,11 @@ class Input:
     def bounds(self, topics):
         if self.away:
             raise StreamError(AWAY)
-        ends = {f"{topic}/{number}": self.end if topic == "raw" else 0 for topic in topics for number in range(self.width)}
+        ends = {
+            f"{topic}/{number}": self.end if topic == "raw" else 0
+            for topic in topics
+            for number in range(self.width)
+        }
         return Bounds(dict.fromkeys(ends, 0), ends)
 
     def renew(self):
@@ -117,7 +121,15 @@ def gate(given, tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "guard", lambda _: {})
     monkeypatch.setattr(streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
     monkeypatch.setattr(streams.time, "monotonic", lambda: given.now)
-    tier = Tier("entry", Kind.ENTRY, (Stream("raw"),), lambda raw: raw, (Stream("hits", "n int"),), mode=Mode.REALTIME, max_offsets=BATCH)
+    tier = Tier(
+        "entry",
+        Kind.ENTRY,
+        (Stream("raw"),),
+        lambda raw: raw,
+        (Stream("hits", "n int"),),
+        mode=Mode.REALTIME,
+        max_offsets=BATCH,
+    )
     setting = Setting(
         cast("Any", None),
         tier,
@@ -159,14 +171,22 @@ def test_it_flows_is_held_lets_in_by_measure_and_flows_again_from_where_it_is(ga
     pass_time(gate, given, ROUND_SECONDS)
     assert gate.jobs == [("entry/7.1", 0, 100)]
     pass_time(gate, given, 3 * ROUND_SECONDS)
-    assert [(begin, end) for _, begin, end in gate.jobs] == [(0, 100), *((at, at + 100) for at in range(100, 900, 100)), (900, 950)]
+    assert [(begin, end) for _, begin, end in gate.jobs] == [
+        (0, 100),
+        *((at, at + 100) for at in range(100, 900, 100)),
+        (900, 950),
+    ]
     assert gate.runs[1:] == [("entry/7.2", 950)], "no record is put through twice, none is left out"
     assert gate.settled() == gate.floor() == {RAW: 950}
     assert not gate._setting.flow.metered
 
 
 def test_marks_of_transactions_are_not_waited_for_where_nobody_sends_any_more(gate, given, monkeypatch):
-    monkeypatch.setattr(streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None, passed=lambda: False, behind=lambda: False))
+    monkeypatch.setattr(
+        streams,
+        "Handover",
+        lambda *_: SimpleNamespace(stop=lambda: None, passed=lambda: False, behind=lambda: False),
+    )
     read = [0]
     monkeypatch.setattr(initial_read, "records_read", lambda _session: (read[0], 1))
     given.end, given.marks = 100, 3
@@ -207,7 +227,10 @@ def test_partitions_that_are_added_are_read_within_a_minute_where_there_are_thre
 def test_it_does_not_begin_again_without_a_thread_for_each_partition_that_was_added(gate, given):
     gate.run()
     given.width = 3
-    with pytest.raises(CapacityError, match="3 partitions that it reads, and 2 workers of 1 threads have 2; `sluice scale entry 3`"):
+    with pytest.raises(
+        CapacityError,
+        match="3 partitions that it reads, and 2 workers of 1 threads have 2; `sluice scale entry 3`",
+    ):
         gate.run()
     assert len(gate.runs) == 1
 
@@ -234,7 +257,9 @@ def test_a_job_that_fails_is_begun_again_under_a_name_of_its_own_and_by_measure(
     given.holding, gate.breaks = False, True
     pass_time(gate, given, 2 * ROUND_SECONDS)
     assert gate._setting.flow.restarts == 1
-    assert gate.jobs[0] == ("entry/7.1", 0, 100), "what the failed one put out, its successor does not answer for"
+    assert gate.jobs[0] == ("entry/7.1", 0, 100), (
+        "what the failed one put out, its successor does not answer for"
+    )
     assert gate.runs == []
 
 
@@ -265,7 +290,9 @@ def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(gate, g
     gate.run()
     for _ in range(20):
         gate._query.isActive = False
-        gate._query.exception = lambda: RuntimeError("it wrote its offsets: java.io.IOException: No space left on device")
+        gate._query.exception = lambda: RuntimeError(
+            "it wrote its offsets: java.io.IOException: No space left on device"
+        )
         gate.check()
         assert "No space left on device" in gate._setting.flow.away
         pass_time(gate, given, 6)
@@ -313,7 +340,10 @@ def test_a_stream_that_is_not_there_is_not_waited_for(gate, given, monkeypatch):
 def test_it_does_not_go_on_where_new_records_have_the_places_of_old_ones(gate, given):
     given.end = 50
     gate._own = [{RAW: 70}]
-    with pytest.raises(GoneError, match=r"raw/0 ends at 50, and was read up to 70: the stream was cut back or made anew; it goes on"):
+    with pytest.raises(
+        GoneError,
+        match=r"raw/0 ends at 50, and was read up to 70: the stream was cut back or made anew; it goes on",
+    ):
         gate.run()
     given.end = 71
     assert gate.run().positions == {RAW: 70}
@@ -359,7 +389,9 @@ def test_runs_that_are_over_leave_no_folders(gate, given, tmp_path):
         given.holding = not given.holding
         pass_time(gate, given, 30)
     assert gate._run >= 2
-    assert {path.name for path in checkpoints.iterdir()} == {f"7.{gate._run}", "8.0", "internal"}, "of later incarnations each has its own"
+    assert {path.name for path in checkpoints.iterdir()} == {f"7.{gate._run}", "8.0", "internal"}, (
+        "of later incarnations each has its own"
+    )
 
 
 def test_it_begins_again_where_a_worker_is_to_work_no_more_or_again(gate, given):
@@ -376,7 +408,9 @@ def test_it_begins_again_where_a_worker_is_to_work_no_more_or_again(gate, given)
         assert gate._executors == working
         assert workers.without_tasks == {"0", "1"} - working
     assert gate.runs == [("entry/7", 0), ("entry/7.1", 0), ("entry/7.2", 0)], "from what its output tells"
-    assert gate.none_given == ["entry/7.2"], "of one that is woken: the tasks of the next query wait until those before have ended"
+    assert gate.none_given == ["entry/7.2"], (
+        "of one that is woken: the tasks of the next query wait until those before have ended"
+    )
     assert gate._setting.flow.restarts == 0
 
 

@@ -20,24 +20,34 @@ def allowed(operation: AclOperation) -> dict[str, set[str]]:
 
 def test_records_from_outside_are_written_by_those_outside_only() -> None:
     assert allowed(AclOperation.WRITE)["raw"] == {User.OUTSIDE}
-    assert {stream for stream, users in allowed(AclOperation.WRITE).items() if User.OUTSIDE in users} == {"raw"}
+    assert {stream for stream, users in allowed(AclOperation.WRITE).items() if User.OUTSIDE in users} == {
+        "raw"
+    }
 
 
 def test_drivers_write_everything_else_and_the_audit_nothing() -> None:
     written = allowed(AclOperation.WRITE)
-    assert {stream for stream, users in written.items() if User.DRIVER in users} == topics.wanted(HITS).keys() - {"raw"}
+    assert {stream for stream, users in written.items() if User.DRIVER in users} == topics.wanted(
+        HITS
+    ).keys() - {"raw"}
     assert not any(User.AUDIT in users for users in written.values())
 
 
 def test_a_replay_writes_what_its_tier_writes() -> None:
     written = allowed(AclOperation.WRITE)
     assert {stream for stream, users in written.items() if User.OPERATOR in users} == {
-        stream for stream, users in written.items() if User.DRIVER in users and not stream.endswith((WARM_UP, CONTROL_TOPIC))
+        stream
+        for stream, users in written.items()
+        if User.DRIVER in users and not stream.endswith((WARM_UP, CONTROL_TOPIC))
     }
 
 
 def test_drivers_alone_say_who_may_write_a_tiers_streams() -> None:
-    assert allowed(AclOperation.WRITE)[CONTROL_TOPIC] == allowed(AclOperation.READ)[CONTROL_TOPIC] == {User.DRIVER}
+    assert (
+        allowed(AclOperation.WRITE)[CONTROL_TOPIC]
+        == allowed(AclOperation.READ)[CONTROL_TOPIC]
+        == {User.DRIVER}
+    )
 
 
 def test_those_outside_read_nothing() -> None:

@@ -33,14 +33,22 @@ class Remembers(Hooks):
 
 
 def live(follow, hooks, log, folder):
-    assert Life(follow, Query(log), InternalStates(folder, hooks), Flow(), Workers(), Pulse(lambda: None)).live() == 0
+    assert (
+        Life(follow, Query(log), InternalStates(folder, hooks), Flow(), Workers(), Pulse(lambda: None)).live()
+        == 0
+    )
 
 
 def test_it_is_held_and_goes_on_with_what_it_left(tmp_path):
     log, receipts = [], []
     hooks = Remembers(log)
     hooks.state = b"mine"
-    live(Told(1, [Directive.RUN, Directive.HOLD, Directive.RUN, Directive.EXIT], receipts), hooks, log, tmp_path)
+    live(
+        Told(1, [Directive.RUN, Directive.HOLD, Directive.RUN, Directive.EXIT], receipts),
+        hooks,
+        log,
+        tmp_path,
+    )
     assert log == ["run", "pause", "hold", "asked", "resumed with mine", "run", "pause", "hold", "asked"]
     assert [receipt.internal.name for receipt in receipts] == ["1.1", "1.2"]
     assert receipts[0].internal.size == 4

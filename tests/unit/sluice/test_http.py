@@ -100,14 +100,24 @@ class Cursor:
 
 
 def rows(*origins: str) -> Rows:
-    return Rows({"n": [int(origin.split(":")[1]) for origin in origins]}, origins, [origin.split(":")[0] for origin in origins])
+    return Rows(
+        {"n": [int(origin.split(":")[1]) for origin in origins]},
+        origins,
+        [origin.split(":")[0] for origin in origins],
+    )
 
 
 def write(
     sink: Post, given: Rows, marks: Marks | None = None, halt: threading.Event | None = None
 ) -> tuple[Written, list[tuple[Any, ...]]]:
     cursor = Cursor()
-    written = sink.write(cast("psycopg.Cursor[Any]", cursor), given, 7, {} if marks is None else marks, halt or threading.Event())
+    written = sink.write(
+        cast("psycopg.Cursor[Any]", cursor),
+        given,
+        7,
+        {} if marks is None else marks,
+        halt or threading.Event(),
+    )
     return written, cursor.rows
 
 
@@ -137,22 +147,34 @@ def test_what_will_never_be_taken_is_kept_with_the_answer(service: Service) -> N
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 401, 403, 404, 405, 407, 421, 426])
-def test_records_are_not_to_blame_for_a_token_or_an_address(service: Service, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+def test_records_are_not_to_blame_for_a_token_or_an_address(
+    service: Service, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.3)
     service.answers = {"crm:0:1": [status] * 100}
-    with pytest.raises(SinkAwayError, match=f"takes no records of crm: it answers {status}.* mend the sink's address or its token"):
+    with pytest.raises(
+        SinkAwayError,
+        match=f"takes no records of crm: it answers {status}.* mend the sink's address or its token",
+    ):
         write(Post("crm", {"n": "bigint"}, service.url), rows("0:1"))
 
 
 @pytest.mark.parametrize("status", [403, 404, 409])
-def test_a_service_may_mean_the_record_by_an_answer(service: Service, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+def test_a_service_may_mean_the_record_by_an_answer(
+    service: Service, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.3)
     service.answers = {"crm:0:2": [status]}
     sink = Post("crm", {"n": "bigint"}, service.url, refuses=frozenset({status}))
-    assert write(sink, rows("0:1", "0:2", "0:3")) == (Written(2, refused=1), [("0:2", '{"n": 2}', status, "because", 7)])
+    assert write(sink, rows("0:1", "0:2", "0:3")) == (
+        Written(2, refused=1),
+        [("0:2", '{"n": 2}', status, "because", 7)],
+    )
 
 
-def test_what_it_waits_for_says_how_to_have_the_record_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_waits_for_says_how_to_have_the_record_refused(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.3)
     service.answers = {"crm:0:1": [404] * 100}
     with pytest.raises(SinkAwayError, match="or, if it means the record, add 404 to the sink's `refuses`"):
@@ -161,7 +183,10 @@ def test_what_it_waits_for_says_how_to_have_the_record_refused(service: Service,
 
 @pytest.mark.parametrize("status", [200, 401, 407, 408, 425, 429, 500])
 def test_an_answer_that_is_never_about_a_record_cannot_refuse_one(status: int) -> None:
-    with pytest.raises(DeclarationError, match=f'sink "crm": refuses has {status}, by which no service means a record; name answers'):
+    with pytest.raises(
+        DeclarationError,
+        match=f'sink "crm": refuses has {status}, by which no service means a record; name answers',
+    ):
         Post("crm", {}, "http://crm.local", refuses=frozenset({status, 404}))
 
 
@@ -183,7 +208,9 @@ def test_at_most_once_quiet_for_ever_is_an_hour_and_ends_with_the_tier(service: 
     halt, service.after = threading.Event(), "99999999999"
     service.answers = {"bell:0:2": [429] * 100}
     threading.Timer(0.5, halt.set).start()
-    assert once(Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2"), halt=halt) == Written(1, lost=1)
+    assert once(Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2"), halt=halt) == Written(
+        1, lost=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -233,16 +260,26 @@ def test_what_is_kept_is_what_postgresql_takes(service: Service) -> None:
 
 def once(sink: Post, given: Rows, marks: Marks | None = None, halt: threading.Event | None = None) -> Written:
     cursor = cast("psycopg.Cursor[Any]", Cursor())
-    return sink.write_at_most_once(cursor, given, 7, {} if marks is None else marks, halt or threading.Event())
+    return sink.write_at_most_once(
+        cursor, given, 7, {} if marks is None else marks, halt or threading.Event()
+    )
 
 
 def test_at_most_once_only_what_was_not_taken_for_certain_is_sent_again(service: Service) -> None:
-    service.answers = {"bell:0:1": [429, 425], "bell:0:2": [500], "bell:0:3": [CUT], "bell:0:4": [408], "bell:0:5": [422]}
+    service.answers = {
+        "bell:0:1": [429, 425],
+        "bell:0:2": [500],
+        "bell:0:3": [CUT],
+        "bell:0:4": [408],
+        "bell:0:5": [422],
+    }
     sink, marks = Post("bell", {"n": "bigint"}, service.url), cast("Marks", {})
     assert once(sink, rows("0:1", "0:2", "0:3", "0:4", "0:5", "0:6"), marks) == Written(2, refused=1, lost=3)
     sent = Counter(key for key, _, _ in service.got)
     assert sent == {"bell:0:1": 3, **{f"bell:0:{number}": 1 for number in range(2, 7)}}
-    assert once(sink, rows("0:2", "0:7"), marks) == Written(1), "what may have been taken is a replay from now on"
+    assert once(sink, rows("0:2", "0:7"), marks) == Written(1), (
+        "what may have been taken is a replay from now on"
+    )
 
 
 @pytest.mark.parametrize("away", ["it is not there", "it is busy"])
@@ -263,7 +300,9 @@ def test_at_most_once_a_service_that_is_away_in_the_middle_of_a_batch_is_waited_
 ) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.2)
     service.answers = {"bell:0:2": [429] * 3, "bell:1:1": [425] * 3}
-    assert once(Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3", "1:1", "1:2")) == Written(5)
+    assert once(
+        Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3", "1:1", "1:2")
+    ) == Written(5)
 
 
 def test_at_most_once_what_was_not_sent_when_the_tier_is_to_hold_is_lost(service: Service) -> None:
@@ -271,12 +310,16 @@ def test_at_most_once_what_was_not_sent_when_the_tier_is_to_hold_is_lost(service
     service.answers = {"bell:0:2": [429] * 100}
     threading.Timer(1.0, halt.set).start()
     begun = time.monotonic()
-    assert once(Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3", "1:1"), halt=halt) == Written(2, lost=2)
+    assert once(
+        Post("bell", {"n": "bigint"}, service.url), rows("0:1", "0:2", "0:3", "1:1"), halt=halt
+    ) == Written(2, lost=2)
     assert time.monotonic() - begun < 5
     assert "bell:0:3" not in {key for key, _, _ in service.got}
 
 
-def test_a_batch_is_given_back_when_the_tier_is_to_hold_or_a_record_is_not_taken(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_given_back_when_the_tier_is_to_hold_or_a_record_is_not_taken(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service.answers, service.seconds = {"crm:0:1": [503] * 100}, 0.1
     many = rows("0:1", *(f"1:{number}" for number in range(1000)))
     halt = threading.Event()
@@ -308,7 +351,9 @@ def test_the_token_is_read_from_its_file(service: Service, tmp_path: Any) -> Non
 
 
 @pytest.mark.parametrize("held", [None, b"", b" \n", b"two words", b"\xff\xfe", "schlüssel".encode()])
-def test_at_most_once_nothing_is_sent_and_nothing_lost_while_there_is_no_token(service: Service, tmp_path: Any, held: bytes | None) -> None:
+def test_at_most_once_nothing_is_sent_and_nothing_lost_while_there_is_no_token(
+    service: Service, tmp_path: Any, held: bytes | None
+) -> None:
     file = tmp_path / "token"
     if held is not None:
         file.write_bytes(held)
@@ -322,13 +367,17 @@ def test_at_most_once_nothing_is_sent_and_nothing_lost_while_there_is_no_token(s
     assert once(sink, rows("0:1")) == Written(1)
 
 
-@pytest.mark.parametrize("url", ["crm.local", "ftp://crm.local", "http://", "http://crm.local:port", "http://crm\x00.local"])
+@pytest.mark.parametrize(
+    "url", ["crm.local", "ftp://crm.local", "http://", "http://crm.local:port", "http://crm\x00.local"]
+)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(DeclarationError, match=r"is no http\(s\) address"):
         Post("crm", {}, url)
 
 
-def test_at_most_once_what_cannot_even_be_put_on_the_way_is_not_lost(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_once_what_cannot_even_be_put_on_the_way_is_not_lost(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.2)
 
     def refuses(*_: object, **__: object) -> None:

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from sluice.kafka.positions import GoneError
 from sluice.kafka.reader import NoStreamError, StreamError
-from sluice.kafka.stream_identity import EVERY_SECONDS, UNKNOWN, Identities, Watch, changed, of_positions, refuse_changed
+from sluice.kafka.stream_identity import (
+    EVERY_SECONDS,
+    UNKNOWN,
+    Identities,
+    Watch,
+    changed,
+    of_positions,
+    refuse_changed,
+)
 from sluice.kafka.truncation import Logs
 
 IDS = st.dictionaries(st.sampled_from(["raw", "hits"]), st.sampled_from("abc"))
@@ -54,7 +62,9 @@ class Kafka(Identities):
 
 
 @given(st.lists(IDS, max_size=3), IDS)
-def test_a_stream_has_changed_where_its_id_is_none_of_those_that_were_read(said: list[dict[str, str]], now: dict[str, str]) -> None:
+def test_a_stream_has_changed_where_its_id_is_none_of_those_that_were_read(
+    said: list[dict[str, str]], now: dict[str, str]
+) -> None:
     known = {name: {each[name] for each in said if name in each} for name in ("raw", "hits")}
     for name in changed(known, now):
         assert all(each.get(name) != now[name] for each in said)
@@ -65,7 +75,9 @@ def test_a_stream_has_changed_where_its_id_is_none_of_those_that_were_read(said:
 
 def test_a_changed_stream_is_refused_with_both_ids_and_the_way_out() -> None:
     refuse_changed({"raw": ["a"]}, {"raw": "a", "hits": "x"}, "")
-    with pytest.raises(GoneError, match=r"raw: the stream was deleted and made anew.*id b, and a was read.*call somebody"):
+    with pytest.raises(
+        GoneError, match=r"raw: the stream was deleted and made anew.*id b, and a was read.*call somebody"
+    ):
         refuse_changed({"raw": ["a"]}, {"raw": "b"}, "call somebody")
 
 
@@ -104,11 +116,15 @@ def test_a_watch_asks_now_and_then_and_does_not_wait() -> None:
 
 def test_only_partitions_with_another_leader_are_asked_about() -> None:
     kafka = Kafka(raw="a")
-    assert kafka.cut({"raw/0": 120}, {"raw/0": 3}, {"raw/0": 3}) == {}, "nobody was elected, so nothing was cut back"
+    assert kafka.cut({"raw/0": 120}, {"raw/0": 3}, {"raw/0": 3}) == {}, (
+        "nobody was elected, so nothing was cut back"
+    )
     assert kafka.cut({"raw/0": 120}, {"raw/0": 3}, {"raw/0": 4}) == {"raw/0": 100}
     assert kafka.cut({"raw/0": 100}, {"raw/0": 3}, {"raw/0": 4}) == {}
     assert kafka.cut({"raw/0": 120}, {}, {"raw/0": 4}) == {}, "a position of before epochs were kept"
-    assert kafka.cut({}, {"raw/0": 3}, {"raw/0": 0}) == {}, "a stream that was made anew, and that a person has had read from its start"
+    assert kafka.cut({}, {"raw/0": 3}, {"raw/0": 0}) == {}, (
+        "a stream that was made anew, and that a person has had read from its start"
+    )
 
 
 def test_who_is_refused_for_the_leader_that_it_knows_asks_anew() -> None:
@@ -118,7 +134,9 @@ def test_who_is_refused_for_the_leader_that_it_knows_asks_anew() -> None:
     assert kafka.ends(kafka.ask_ends(["raw/0"])) == {"raw/0": (100, 3)}
     assert kafka._admin is None, "its client would ask by the same leader for minutes"
     kafka.empty = 1
-    assert kafka.ends(kafka.ask_ends(["raw/0"])) == {"raw/0": (100, 3)}, "so a client answers whose leader is down"
+    assert kafka.ends(kafka.ask_ends(["raw/0"])) == {"raw/0": (100, 3)}, (
+        "so a client answers whose leader is down"
+    )
     kafka.empty = 2
     with pytest.raises(StreamError, match="does not tell the leader of raw/0"):
         kafka.ends(kafka.ask_ends(["raw/0"]))

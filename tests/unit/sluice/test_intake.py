@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from sluice.driver.engine.intake import LITTLE, ROUND_SECONDS, SILENT_SECONDS, Intake, portion
 
 offsets = st.dictionaries(
-    st.sampled_from([f"raw/{number}" for number in range(6)]), st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1
+    st.sampled_from([f"raw/{number}" for number in range(6)]),
+    st.tuples(st.integers(0, 1000), st.integers(0, 1000)),
+    min_size=1,
 )
 
 
@@ -50,7 +52,12 @@ def taken(intake: Intake, begun: float, seconds: float) -> int:
 
 def test_each_round_takes_a_batch_more_until_it_is_held_again():
     intake = Intake(1000)
-    assert [taken(intake, number * ROUND_SECONDS, ROUND_SECONDS) for number in range(4)] == [1000, 2000, 3000, 4000]
+    assert [taken(intake, number * ROUND_SECONDS, ROUND_SECONDS) for number in range(4)] == [
+        1000,
+        2000,
+        3000,
+        4000,
+    ]
     assert intake.allowance(20.0, silent=0.0, held=True) == 0
     assert taken(intake, 20.1, ROUND_SECONDS) == 1000, "at once, and from the beginning"
 

@@ -26,7 +26,9 @@ def test_it_is_started_with_what_spark_submit_passes_but_for_vectors():
 
 def jvm(script: str) -> Jvm:
     folder = tempfile.TemporaryDirectory()
-    return Jvm(subprocess.Popen(["sh", "-c", script, "sh", f"{folder.name}/answer"], stdin=subprocess.PIPE), folder)
+    return Jvm(
+        subprocess.Popen(["sh", "-c", script, "sh", f"{folder.name}/answer"], stdin=subprocess.PIPE), folder
+    )
 
 
 def test_pyspark_is_told_where_it_is(monkeypatch, tmp_path):

@@ -43,5 +43,7 @@ def test_paths_do_not_disturb_each_other():
 def test_records_made_of_one_are_told_apart_by_their_index():
     marks: Marks = {}
     assert first_seen(marks, ["0"] * 4, ["0:1:0", "0:1:1", "0:1:0", "0:2:0"]) == [0, 1, 3]
-    assert first_seen(marks, ["1"] * 4, ["0:1:0:0", "0:1:0:1", "0:1:1:0", "0:1:0:1"]) == [0, 1, 2], "several of several"
+    assert first_seen(marks, ["1"] * 4, ["0:1:0:0", "0:1:0:1", "0:1:1:0", "0:1:0:1"]) == [0, 1, 2], (
+        "several of several"
+    )
     assert [position(origin) for origin in ("3:12", "other/3:12", "3:12&other:4")] == [(12,), (12,), (12, 4)]

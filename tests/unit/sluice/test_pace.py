@@ -96,6 +96,9 @@ def test_one_place_that_suffers_is_enough():
     assert "3.70 s to counts (p99), and 2.00 s is usual" in pace.sentence
 
 
-@pytest.mark.parametrize(("waits", "expected"), [([1.0], 1.0), ([float(n) for n in range(1, 101)], 99.0), ([0.0] * 99 + [9.0], 0.0)])
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [([1.0], 1.0), ([float(n) for n in range(1, 101)], 99.0), ([0.0] * 99 + [9.0], 0.0)],
+)
 def test_p99(waits, expected):
     assert p99(waits) == expected

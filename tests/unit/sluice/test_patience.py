@@ -94,7 +94,12 @@ def test_it_ends_when_it_is_told_to_while_it_waits(tmp_path):
 def test_one_that_runs_says_what_its_sink_lacks_until_it_is_held(tmp_path):
     flow, follow = Flow(), Keeps(*[Directive.RUN] * 3, Directive.HOLD)
     flow.away = "crm takes no records: it answers 403"
-    assert Life(follow, Query([]), InternalStates(tmp_path, Hooks()), flow, Workers(), Pulse(lambda: None)).live() == 0
+    assert (
+        Life(
+            follow, Query([]), InternalStates(tmp_path, Hooks()), flow, Workers(), Pulse(lambda: None)
+        ).live()
+        == 0
+    )
     assert follow.said == [State.RUNNING, flow.away, None, State.PAUSED, State.STOPPED]
 
 
@@ -104,8 +109,13 @@ def test_a_stream_that_is_not_there_is_not_waited_for(tmp_path):
     assert follow.said == ["failed: no such stream"]
 
 
-@pytest.mark.parametrize(("leaving", "said", "code"), [(False, "failed: RuntimeError: boom", 1), (True, "stopped: RuntimeError: boom", 0)])
-def test_what_goes_wrong_in_a_driver_that_was_asked_to_end_is_no_failure_of_its_tier(tmp_path, leaving, said, code):
+@pytest.mark.parametrize(
+    ("leaving", "said", "code"),
+    [(False, "failed: RuntimeError: boom", 1), (True, "stopped: RuntimeError: boom", 0)],
+)
+def test_what_goes_wrong_in_a_driver_that_was_asked_to_end_is_no_failure_of_its_tier(
+    tmp_path, leaving, said, code
+):
     class Breaks(Query):
         def hold(self):
             message = "boom"
@@ -127,7 +137,17 @@ def test_what_was_left_is_taken_once_however_often_it_is_tried(tmp_path):
     hooks, follow = Counts(), Keeps(*[Directive.RUN] * 3)
     states = InternalStates(tmp_path, hooks)
     follow._receipts.append(Receipt(positions={"in/0": 1}, internal=states.leave(0, b"left"), at=0))
-    assert Life(follow, Away([], StreamError("away"), StreamError("away")), states, Flow(), Workers(), Pulse(lambda: None)).live() == 0
+    assert (
+        Life(
+            follow,
+            Away([], StreamError("away"), StreamError("away")),
+            states,
+            Flow(),
+            Workers(),
+            Pulse(lambda: None),
+        ).live()
+        == 0
+    )
     assert hooks.taken == 1
 
 

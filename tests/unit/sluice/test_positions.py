@@ -62,7 +62,10 @@ def test_what_is_out_without_a_break_is_not_done_again_and_nothing_beyond_the_in
 
 
 def test_a_steady_run_is_continued_from_where_its_output_is_acknowledged():
-    tail = [PutOut("entry/1", P, offset, 0, offset - 20 if offset % 16 == 0 else None) for offset in range(100, 500)]
+    tail = [
+        PutOut("entry/1", P, offset, 0, offset - 20 if offset % 16 == 0 else None)
+        for offset in range(100, 500)
+    ]
     assert start({P: 0}, {P: END}, [{P: 0}], tail) == {P: 476}
 
 
@@ -72,7 +75,9 @@ def test_records_of_an_older_version_tell_nothing():
 
 
 def test_a_partition_that_shows_nothing_starts_where_the_last_run_started():
-    assert start({P: 0, "raw/1": 0}, {P: END, "raw/1": END}, [{P: 70, "raw/1": 40}, {P: 80, "raw/1": 90}], []) == {P: 80, "raw/1": 90}
+    assert start(
+        {P: 0, "raw/1": 0}, {P: END, "raw/1": END}, [{P: 70, "raw/1": 40}, {P: 80, "raw/1": 90}], []
+    ) == {P: 80, "raw/1": 90}
 
 
 def test_the_very_first_run_starts_with_the_oldest_record():
@@ -80,7 +85,11 @@ def test_the_very_first_run_starts_with_the_oldest_record():
 
 
 def test_what_is_acknowledged_is_told_of_each_partition():
-    tail = [PutOut("entry/1", P, 105, 0, 100), PutOut("entry/1.1", P, 101, 0, 90), PutOut("entry/1", "raw/1", 7, 0)]
+    tail = [
+        PutOut("entry/1", P, 105, 0, 100),
+        PutOut("entry/1.1", P, 101, 0, 90),
+        PutOut("entry/1", "raw/1", 7, 0),
+    ]
     assert acknowledged(tail) == {P: 100}
 
 

@@ -30,10 +30,18 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Progress:
             return Bounds({"hits/0": 0}, {"hits/0": 20})
 
     monkeypatch.setattr(progress_report, "Streams", Kafka)
-    monkeypatch.setattr(progress_report, "SlotCounts", lambda _session: SimpleNamespace(read=dict, running={}))
-    monkeypatch.setattr(progress_report, "Behind", lambda _inputs: SimpleNamespace(look=lambda *_a, **_k: None, lags={}, pressure=None))
+    monkeypatch.setattr(
+        progress_report, "SlotCounts", lambda _session: SimpleNamespace(read=dict, running={})
+    )
+    monkeypatch.setattr(
+        progress_report,
+        "Behind",
+        lambda _inputs: SimpleNamespace(look=lambda *_a, **_k: None, lags={}, pressure=None),
+    )
     tier = SimpleNamespace(name="counts", inputs=(), sink=object(), mode="batch", hangs_after=None)
-    setting = SimpleNamespace(tier=tier, incarnation=1, inputs=["hits"], flow=Flow(), session=None, kafka="kafka")
+    setting = SimpleNamespace(
+        tier=tier, incarnation=1, inputs=["hits"], flow=Flow(), session=None, kafka="kafka"
+    )
     engine = SimpleNamespace(positions=lambda: {"hits/0": 20}, last_batch=lambda: None, read=lambda: None)
     return Progress(cast("Any", setting), cast("Any", engine), dict)
 

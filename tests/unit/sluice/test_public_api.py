@@ -12,5 +12,10 @@ def test_every_name_of_the_public_api_can_be_imported():
 
 
 def test_importing_the_package_imports_nothing_else():
-    done = subprocess.run([sys.executable, "-c", "import sys, sluice; print(*sys.modules)"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys, sluice; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert not {"pyspark", "psycopg", "httpx", "pydantic"} & set(done.stdout.split())

@@ -29,8 +29,15 @@ def home(tmp_path, monkeypatch):
     site = tmp_path / "site.yaml"
     site.write_text(f"pipeline: {MODULE}\nhosts: []\n")
     airflow = {"url": "http://127.0.0.1:1", "user": "admin", "password": "none"}
-    found = {"kafka": "127.0.0.1:1", "zookeeper": "127.0.0.1:1", "postgres": "postgresql://nobody@127.0.0.1:1/none", "airflow": airflow}
-    (tmp_path / "endpoints.json").write_text(json.dumps({**found, "spark": "spark://127.0.0.1:1", "home": str(tmp_path)}))
+    found = {
+        "kafka": "127.0.0.1:1",
+        "zookeeper": "127.0.0.1:1",
+        "postgres": "postgresql://nobody@127.0.0.1:1/none",
+        "airflow": airflow,
+    }
+    (tmp_path / "endpoints.json").write_text(
+        json.dumps({**found, "spark": "spark://127.0.0.1:1", "home": str(tmp_path)})
+    )
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
     monkeypatch.setenv("SLUICE_SITE", str(site))
     monkeypatch.delenv("SLUICE_ENDPOINTS", raising=False)
@@ -52,7 +59,9 @@ def channel(monkeypatch):
 
 def running(channel, name, **wanted):
     """Have a tier published that is to run, or as the words say."""
-    spec = TierSpec(name=name, kind=Kind.ENTRY, mode=Mode.BATCH, delivery=Delivery.EXACTLY_ONCE, inputs=("raw",))
+    spec = TierSpec(
+        name=name, kind=Kind.ENTRY, mode=Mode.BATCH, delivery=Delivery.EXACTLY_ONCE, inputs=("raw",)
+    )
     channel.put(paths.tier(name), spec)
     if wanted:
         channel.put(paths.wanted(name), TierWanted(**wanted))
@@ -77,7 +86,10 @@ def found(monkeypatch):
 def test_a_check_says_of_each_tier_that_it_is_valid(found, capsys):
     found(Validation({}, {}))
     assert publish.main(["--check"]) == 0
-    assert capsys.readouterr() == ("".join(f'tier "{name}": valid\n' for name in ("entry", "enrich", "counts", "outbound")), "")
+    assert capsys.readouterr() == (
+        "".join(f'tier "{name}": valid\n' for name in ("entry", "enrich", "counts", "outbound")),
+        "",
+    )
 
 
 def test_a_check_says_what_is_wrong_with_every_tier_that_is(found, capsys):
@@ -89,7 +101,9 @@ def test_a_check_says_what_is_wrong_with_every_tier_that_is(found, capsys):
 def test_nothing_is_published_when_a_tier_is_wrong_and_that_is_said(found, home, capsys):
     found(WRONG)
     assert publish.main([]) == 1
-    assert capsys.readouterr().err == f"{SENTENCES}nothing is published: mend what is named, and publish again\n"
+    assert (
+        capsys.readouterr().err == f"{SENTENCES}nothing is published: mend what is named, and publish again\n"
+    )
     assert not releases.known(home)
 
 
@@ -155,7 +169,11 @@ def test_with_yes_or_nothing_to_stop_publishing_goes_on(found, channel, publishe
 
 def test_a_dry_run_of_publishing_names_all_that_would_change(found, home, channel, monkeypatch, capsys):
     found(Validation({}, {}))
-    monkeypatch.setattr(topics, "missing", lambda _kafka, pipeline, _durability: sorted(topics.wanted(pipeline).keys() - {"raw", "hits"}))
+    monkeypatch.setattr(
+        topics,
+        "missing",
+        lambda _kafka, pipeline, _durability: sorted(topics.wanted(pipeline).keys() - {"raw", "hits"}),
+    )
     running(channel, "entry")
     running(channel, "orders")
     assert publish.main(["--dry-run"]) == 0

@@ -36,4 +36,9 @@ def test_what_another_site_file_published_is_audited(home, monkeypatch):
     monkeypatch.setattr(releases, "load", load)
     published.write([tier("entry", Mode.BATCH, 0, release=RELEASE.name)])
     assert published.changed_at() > 0
-    assert {each.name for each in tiers_to_audit(home, {RELEASE.name: RELEASE}.get)} == {"entry", "enrich", "counts", "outbound"}
+    assert {each.name for each in tiers_to_audit(home, {RELEASE.name: RELEASE}.get)} == {
+        "entry",
+        "enrich",
+        "counts",
+        "outbound",
+    }

@@ -41,7 +41,9 @@ def record(value: bytes) -> Record:
 def test_a_record_goes_where_it_is_to_go_with_its_headers() -> None:
     kafka = Kafka()
     assert put(kafka, [record(b"x")]) is None
-    assert kafka.taken == [("hits.quarantine", {"key": None, "value": b"x", "partition": 2, "headers": [("from", b"hits/2:1")]})]
+    assert kafka.taken == [
+        ("hits.quarantine", {"key": None, "value": b"x", "partition": 2, "headers": [("from", b"hits/2:1")]})
+    ]
 
 
 @pytest.mark.parametrize(

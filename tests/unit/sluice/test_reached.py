@@ -7,7 +7,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sluice.driver.positions.realtime_progress import BROKEN_SECONDS, EVERY_SECONDS, HEARD_SECONDS, LATER_SECONDS, Reached, Task
+from sluice.driver.positions.realtime_progress import (
+    BROKEN_SECONDS,
+    EVERY_SECONDS,
+    HEARD_SECONDS,
+    LATER_SECONDS,
+    Reached,
+    Task,
+)
 from sluice.kafka.positions import GIVE_UP_MS
 
 LOOK = 0.25
@@ -80,7 +87,10 @@ def run(working, pauses=()):
     def tasks():
         if any(heard_until > each.ends + LOOK for each in working):
             return []
-        return [Task(number, each.name, partition(number), 100, each.heard(heard_until)) for number, each in enumerate(working)]
+        return [
+            Task(number, each.name, partition(number), 100, each.heard(heard_until))
+            for number, each in enumerate(working)
+        ]
 
     while clock.now < UNTIL:
         clock.now += LOOK
@@ -125,7 +135,8 @@ def test_where_nothing_goes_wrong_all_that_was_read_a_while_ago_is_told(found):
             assert now - last < AT_MOST
             last, told = now, news
             assert all(
-                told[partition(number)] >= 99 + min(each.heard(now - AT_MOST / 2) for each in working) for number in range(len(working))
+                told[partition(number)] >= 99 + min(each.heard(now - AT_MOST / 2) for each in working)
+                for number in range(len(working))
             )
     assert last > UNTIL - AT_MOST
 
@@ -146,7 +157,9 @@ def test_of_tasks_that_others_have_followed_nothing_is_told():
     while clock.now < 2 * EVERY_SECONDS:
         clock.now += LOOK
         number = int(clock.now // (LATER_SECONDS / 2))
-        told.append(reached.look(lambda number=number: [Task(number, "a", "numbers/0", 0, int(clock.now * 100))]))
+        told.append(
+            reached.look(lambda number=number: [Task(number, "a", "numbers/0", 0, int(clock.now * 100))])
+        )
     assert not any(told)
 
 

@@ -7,7 +7,10 @@ from sluice.driver.control.control_channel import last_of
 from sluice_ops.model.incarnation import Receipt
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=8), st.lists(st.floats(-1e4, 1e4), min_size=8))
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=8),
+    st.lists(st.floats(-1e4, 1e4), min_size=8),
+)
 def test_the_furthest_is_the_last(steps, clocks):
     first = second = 0
     receipts = []

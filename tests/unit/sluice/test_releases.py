@@ -81,7 +81,9 @@ def test_what_is_loaded_is_the_copy_whatever_the_checkout_has_by_now(tmp_path, s
         loaded = releases.load(tmp_path, release.name, release)
         assert [tier.name for tier in loaded.tiers] == ["t"]
         assert word == sys.modules["shop"].WORD
-        assert not Path(str(sys.modules["shop.words"].__file__)).is_relative_to(tmp_path), "where other hosts write"
+        assert not Path(str(sys.modules["shop.words"].__file__)).is_relative_to(tmp_path), (
+            "where other hosts write"
+        )
 
 
 def test_a_part_of_a_package_and_a_single_module_are_loaded_likewise(tmp_path, shop):
@@ -106,7 +108,9 @@ def test_functions_of_a_release_go_to_sparks_workers_by_value(tmp_path, shop):
 
 def test_a_release_that_was_changed_or_is_gone_is_not_run(tmp_path, shop):
     release, _ = publish(tmp_path)
-    (releases.folder(tmp_path) / release.name / "code" / shop.name / "words.py").write_text("WORD = 'other'\n")
+    (releases.folder(tmp_path) / release.name / "code" / shop.name / "words.py").write_text(
+        "WORD = 'other'\n"
+    )
     with pytest.raises(releases.ChangedError, match="was changed after it was published"):
         releases.load(tmp_path, release.name, release)
     shutil.rmtree(releases.folder(tmp_path) / release.name)
@@ -126,7 +130,9 @@ def test_what_is_beside_the_code_is_not_believed_but_the_channel(tmp_path, shop)
     with pytest.raises(releases.ChangedError, match="is not in the channel"):
         releases.load(tmp_path, release.name, None)
     again, is_new = publish(tmp_path)
-    assert (is_new, again.number) == (True, 2), "the code that is wanted is published anew, and not the copy that was changed"
+    assert (is_new, again.number) == (True, 2), (
+        "the code that is wanted is published anew, and not the copy that was changed"
+    )
 
 
 def test_compiled_files_beside_the_code_are_not_run(tmp_path, shop):
@@ -137,14 +143,19 @@ def test_compiled_files_beside_the_code_are_not_run(tmp_path, shop):
     source.write_text("WORD = 'false'\n")  # as long as the one that is published
     compiled = Path(py_compile.compile(str(source), doraise=True))
     source.write_text("WORD = 'first'\n")
-    os.utime(source, ns=(seen.st_atime_ns, compiled_time := int.from_bytes(compiled.read_bytes()[8:12], "little") * 10**9))
+    os.utime(
+        source,
+        ns=(seen.st_atime_ns, compiled_time := int.from_bytes(compiled.read_bytes()[8:12], "little") * 10**9),
+    )
     assert compiled_time
     assert releases.digest(code) == release.digest
     releases.load(tmp_path, release.name, release)
     assert sys.modules["shop"].WORD == "first"
 
 
-@pytest.mark.parametrize("name", ["../r1-00000000", "r1-0", "r0-00000000", "r1-00000000/../..", "r1-0000000g", ".", ""])
+@pytest.mark.parametrize(
+    "name", ["../r1-00000000", "r1-0", "r0-00000000", "r1-00000000/../..", "r1-0000000g", ".", ""]
+)
 def test_a_name_that_is_none_leads_nowhere(tmp_path, name):
     record = Release.model_construct(name=name, module="shop", digest="0" * 64, published_at=0.0, tiers={})
     with pytest.raises(releases.ChangedError, match="is no name of a release"):
@@ -207,7 +218,11 @@ def test_columns_are_read_as_spark_reads_them(text, found):
 
 
 @given(
-    st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.sampled_from(["string", "array<bigint>", "decimal(5,2)"]), min_size=1)
+    st.dictionaries(
+        st.from_regex(r"[a-z]{1,5}", fullmatch=True),
+        st.sampled_from(["string", "array<bigint>", "decimal(5,2)"]),
+        min_size=1,
+    )
 )
 def test_columns_are_read_whatever_they_are(given_columns):
     assert columns(", ".join(f"{name} {kind}" for name, kind in given_columns.items())) == given_columns
@@ -229,7 +244,9 @@ def test_streams_of_other_columns_have_another_shape():
 def test_a_release_that_has_the_former_import_names_is_loaded(tmp_path, shop, monkeypatch):
     for name in ("ops", "pipeline"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    former = CODE.replace("sluice_ops.model.tier", "ops.model.tier").replace("from sluice import", "from pipeline.declare import")
+    former = CODE.replace("sluice_ops.model.tier", "ops.model.tier").replace(
+        "from sluice import", "from pipeline.declare import"
+    )
     (shop / "__init__.py").write_text(former)
     release, _ = releases.keep(tmp_path, "shop", 1.0, dict)
     assert [tier.name for tier in releases.load(tmp_path, release.name, release).tiers] == ["t"]

@@ -9,7 +9,8 @@ from sluice.driver.state.repartition import Held, RepartitionError, refuse_other
 from sluice.sinks.batches import Last
 
 STORES = st.dictionaries(
-    st.sampled_from(["0/default/default", "1/left/default", "1/right/default"]), st.builds(Held, st.integers(1, 9), st.integers())
+    st.sampled_from(["0/default/default", "1/left/default", "1/right/default"]),
+    st.builds(Held, st.integers(1, 9), st.integers()),
 )
 
 
@@ -23,16 +24,22 @@ def test_what_differs_is_refused_and_nothing_else(before: dict[str, Held], after
 
 
 @given(numbers=st.sets(st.integers(0, 20)), broken=st.lists(st.integers(0, 20), max_size=4))
-def test_each_checkpoint_that_is_damaged_leads_to_an_older_one_and_in_the_end_to_none(numbers: set[int], broken: list[int]) -> None:
+def test_each_checkpoint_that_is_damaged_leads_to_an_older_one_and_in_the_end_to_none(
+    numbers: set[int], broken: list[int]
+) -> None:
     endings = [Last(number, {}, 0.0, 0.0) for number in sorted(numbers, reverse=True)]
     left = [each.number for each in older(endings, broken)]
     if len(broken) >= TRIES:
         assert left == []
     else:
-        assert left == [number for number in sorted(numbers, reverse=True) if not broken or number < min(broken)]
+        assert left == [
+            number for number in sorted(numbers, reverse=True) if not broken or number < min(broken)
+        ]
 
 
 def test_only_what_spark_could_not_load_is_damage() -> None:
-    assert damaged(RuntimeError("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state."))
+    assert damaged(
+        RuntimeError("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.")
+    )
     assert not damaged(RuntimeError("division by zero"))
     assert not damaged(None)

@@ -79,20 +79,27 @@ def test_what_was_put_is_not_put_again_and_nothing_is_passed_over():
 
 
 def test_what_is_left():
-    replay = Replay(1, "entry", 10.0, {"raw/0": 0, "raw/1": 0}, {"raw/0": 5, "raw/1": 9}, {"raw/0": 8, "raw/1": 9}, 2)
+    replay = Replay(
+        1, "entry", 10.0, {"raw/0": 0, "raw/1": 0}, {"raw/0": 5, "raw/1": 9}, {"raw/0": 8, "raw/1": 9}, 2
+    )
     assert replay.open == {"raw/0": 5}
     assert replay.left == 3
     assert replay.at({"raw/0": 8, "raw/1": 9}).left == 0
     assert replay.source == "raw"
     assert not replay.quarantined
-    assert PutOut(f"{replay.by}/2", "raw/0", 5, 0).tier not in {"entry", "replay"}, "nobody takes it for a run of a tier"
+    assert PutOut(f"{replay.by}/2", "raw/0", 5, 0).tier not in {"entry", "replay"}, (
+        "nobody takes it for a run of a tier"
+    )
 
 
 def test_what_retention_has_taken_is_said_with_the_way_out():
-    replay = Replay(3, "entry", 10.0, {"raw/0": 0, "raw/1": 0}, {"raw/0": 5, "raw/1": 9}, {"raw/0": 8, "raw/1": 9})
+    replay = Replay(
+        3, "entry", 10.0, {"raw/0": 0, "raw/1": 0}, {"raw/0": 5, "raw/1": 9}, {"raw/0": 8, "raw/1": 9}
+    )
     assert gone(replay, {"raw/0": 5, "raw/1": 20}) is None, "what is done is not missed"
-    assert "gone, for Kafka keeps no stream for ever: raw/0 from 5 up to 7; end it with `sluice replay --cancel 3`" in str(
-        gone(replay, {"raw/0": 7, "raw/1": 0})
+    assert (
+        "gone, for Kafka keeps no stream for ever: raw/0 from 5 up to 7; end it with `sluice replay --cancel 3`"
+        in str(gone(replay, {"raw/0": 7, "raw/1": 0}))
     )
     assert "raw/0 from 5 up to 8;" in str(gone(replay, {"raw/0": 20, "raw/1": 0}))
 
@@ -128,7 +135,15 @@ def test_what_could_not_be_done_right_is_refused_with_the_way_out(name, quaranti
     table = Latest("by_user", {"user": "text"}, key=("user",))
     holding = Tier("by-user", Kind.PROCESSING, (ENRICHED,), lambda hits: hits, sink=table, state=State(60))
     service = Post("shy", {"id": "text"}, url="http://127.0.0.1:1")
-    shy = Tier("shy", Kind.OUTBOUND, (ENRICHED,), lambda hits: hits, sink=service, delivery=Delivery.AT_MOST_ONCE, max_offsets=10)
+    shy = Tier(
+        "shy",
+        Kind.OUTBOUND,
+        (ENRICHED,),
+        lambda hits: hits,
+        sink=service,
+        delivery=Delivery.AT_MOST_ONCE,
+        max_offsets=10,
+    )
     pipeline = Pipeline((*PIPELINE.tiers, holding, shy))
     with nullcontext() if way is None else pytest.raises(ReplayError, match=way):
         refuse(pipeline, pipeline.tier(name), quarantine=quarantine)

@@ -13,7 +13,9 @@ from sluice_ops.model.incarnation import IncarnationSpec, Placement
 def chosen(home):
     spec = next(spec for spec in declarations.load("hits").specs() if spec.name == "enrich")
     place = Placement(driver=HostName("h1"), slots=(HostName("h1"), HostName("h2")))
-    mine = IncarnationSpec(tier=TierName("enrich"), incarnation=Incarnation(7), placement=place, reason="test", created_at=0)
+    mine = IncarnationSpec(
+        tier=TierName("enrich"), incarnation=Incarnation(7), placement=place, reason="test", created_at=0
+    )
     return settings(spec, mine, "127.0.1.1", home)
 
 
@@ -41,7 +43,10 @@ def test_a_python_error_inside_a_query_is_said_in_its_own_words():
 
 
 def test_javas_stack_is_left_out():
-    assert plainly(RuntimeError("it broke\n\tat org.Foo(Foo.java)\n\tat org.Bar(Bar.java)\n... 3 more")) == "RuntimeError: it broke"
+    assert (
+        plainly(RuntimeError("it broke\n\tat org.Foo(Foo.java)\n\tat org.Bar(Bar.java)\n... 3 more"))
+        == "RuntimeError: it broke"
+    )
 
 
 def test_our_own_errors_need_no_class_name():
@@ -51,9 +56,18 @@ def test_our_own_errors_need_no_class_name():
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (psycopg.errors.UndefinedColumn('column "lost" does not exist\nLINE 1'), 'column "lost" does not exist'),
-        (psycopg.errors.InsufficientPrivilege("permission denied for table ledger"), "permission denied for table ledger"),
+        (
+            psycopg.errors.UndefinedColumn('column "lost" does not exist\nLINE 1'),
+            'column "lost" does not exist',
+        ),
+        (
+            psycopg.errors.InsufficientPrivilege("permission denied for table ledger"),
+            "permission denied for table ledger",
+        ),
     ],
 )
 def test_tables_of_another_version_are_told_with_the_way_out(error, said):
-    assert plainly(error) == f"PostgreSQL: {said}; its tables are not those of this version: run `python -m sluice.commands.publish`"
+    assert (
+        plainly(error)
+        == f"PostgreSQL: {said}; its tables are not those of this version: run `python -m sluice.commands.publish`"
+    )

@@ -59,17 +59,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def query(oldest: int = 0, end: int = 20, stream: Stream | None = None) -> Query:
     bounds = Bounds({"hits/0": oldest}, {"hits/0": end})
-    given = SimpleNamespace(renew=lambda: None, bounds=lambda _topics: bounds, places=lambda _topics: ["hits/0"])
-    tier = Tier("counts", Kind.PROCESSING, (stream or Stream("hits", "who string"),), lambda hits: hits, sink=SUMS)
+    given = SimpleNamespace(
+        renew=lambda: None, bounds=lambda _topics: bounds, places=lambda _topics: ["hits/0"]
+    )
+    tier = Tier(
+        "counts", Kind.PROCESSING, (stream or Stream("hits", "who string"),), lambda hits: hits, sink=SUMS
+    )
     words: Any = (None, tier, 3, given, "kafka", "postgres", None, list, lambda: 1, lambda: True)
     return Query(Setting(*words))
 
 
 def failed(made: Query) -> None:
-    made._query = cast("Any", SimpleNamespace(isActive=False, exception=lambda: RuntimeError("the broker is gone")))
+    made._query = cast(
+        "Any", SimpleNamespace(isActive=False, exception=lambda: RuntimeError("the broker is gone"))
+    )
 
 
-@pytest.mark.parametrize("trouble", [psycopg.OperationalError("no route to host"), StreamError("Kafka does not answer")])
+@pytest.mark.parametrize(
+    "trouble", [psycopg.OperationalError("no route to host"), StreamError("Kafka does not answer")]
+)
 def test_what_is_away_is_waited_for_however_long(clock: list[float], trouble: Exception) -> None:
     made = query()
     failed(made)
@@ -107,7 +115,9 @@ def test_what_the_database_will_never_take_is_not_tried_for_ever(monkeypatch: py
         made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
 
 
-def test_a_service_is_left_alone_for_as_long_as_it_asks_and_a_hold_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_is_left_alone_for_as_long_as_it_asks_and_a_hold_ends_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made, waits = query(), list[float]()
     asked = [SinkAwayError("crm takes no records: it answers 429", wait) for wait in (0.0, 60.0)]
 
@@ -120,7 +130,9 @@ def test_a_service_is_left_alone_for_as_long_as_it_asks_and_a_hold_ends_that(mon
             made._held.set()
 
     monkeypatch.setattr(made, "_write", refuse)
-    monkeypatch.setattr(made, "_held", SimpleNamespace(wait=wait, set=(held := threading.Event()).set, is_set=held.is_set))
+    monkeypatch.setattr(
+        made, "_held", SimpleNamespace(wait=wait, set=(held := threading.Event()).set, is_set=held.is_set)
+    )
     with pytest.raises(HeldError):
         made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
     assert waits == [sink.AWAY_SECONDS, 60.0]
@@ -128,14 +140,18 @@ def test_a_service_is_left_alone_for_as_long_as_it_asks_and_a_hold_ends_that(mon
 
 
 def test_where_records_are_gone_it_says_how_to_go_on() -> None:
-    with pytest.raises(GoneError, match=r"hits/0: offsets 15 to 16 were never processed .* `sluice skip` has the tier go on"):
+    with pytest.raises(
+        GoneError, match=r"hits/0: offsets 15 to 16 were never processed .* `sluice skip` has the tier go on"
+    ):
         query(17, 20).run()
 
 
 def test_where_a_stream_was_made_anew_it_says_how_to_go_on() -> None:
     with pytest.raises(GoneError, match="hits/0 ends at 9") as said:
         query(0, 9).run()
-    assert "update ledger set ends = '{}' where tier = 'counts' and batch = 7; then start it again" in str(said.value)
+    assert "update ledger set ends = '{}' where tier = 'counts' and batch = 7; then start it again" in str(
+        said.value
+    )
     with pytest.raises(GoneError, match="empty sums and the tier's rows in marks: new records"):
         query(0, 9, Stream("hits")).run()
 
@@ -167,13 +183,17 @@ def test_a_partition_that_was_cut_back_below_the_ledger_is_not_read_on() -> None
     ids.epoch = 4
     assert made.run().epochs == {"hits/0": 4}, "a leader was elected, and has what was read"
     ids.end = 14
-    with pytest.raises(GoneError, match=r"hits/0 was cut back to offset 14, and was read up to 15: .*`sluice skip counts`"):
+    with pytest.raises(
+        GoneError, match=r"hits/0 was cut back to offset 14, and was read up to 15: .*`sluice skip counts`"
+    ):
         made.run()
     made.last = replace(LAST, ends={})
     assert made.run().positions == {"hits/0": 0}, "a person has had it go on with the oldest"
 
 
-def test_a_batch_that_was_read_while_a_leader_was_elected_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_was_read_while_a_leader_was_elected_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made, ids, written = query(0, 500), Answers("first"), list[Batch]()
     made._watch = Watch(ids)
     made.last = replace(LAST, streams={"hits": "first"}, epochs={"hits/0": 3})
@@ -192,7 +212,9 @@ def test_a_batch_that_was_read_while_a_leader_was_elected_is_read_again(monkeypa
     assert [batch.epochs for batch in written] == [{"hits/0": 4}]
 
 
-def test_a_batch_is_not_written_when_its_stream_was_made_anew_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_not_written_when_its_stream_was_made_anew_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made, ids, written = query(0, 500), Answers("first"), list[Batch]()
     made._watch = Watch(ids)
     made.last = replace(LAST, streams={"hits": "first"})
@@ -214,7 +236,13 @@ def test_it_goes_on_with_the_oldest_when_a_person_has_said_so() -> None:
 def rows(*named: tuple[str, str]) -> pa.Table:
     places, origins = zip(*named, strict=True)
     return pa.table(
-        {"who": ["a"] * len(named), "_origin": origins, "_path": ["0"] * len(named), "_from": places, "_arrived": [0] * len(named)}
+        {
+            "who": ["a"] * len(named),
+            "_origin": origins,
+            "_path": ["0"] * len(named),
+            "_from": places,
+            "_arrived": [0] * len(named),
+        }
     )
 
 
@@ -229,7 +257,9 @@ def test_what_a_sink_takes_for_replays_is_refused_where_one_record_became_severa
 
 @pytest.mark.parametrize("counted", [("who",), ("n", "nowhere")])
 def test_rows_are_counted_by_whole_numbers_only(counted: tuple[str, ...]) -> None:
-    with pytest.raises(DeclarationError, match=f'sink "sums": counted names {counted[-1]}; name columns of type smallint, '):
+    with pytest.raises(
+        DeclarationError, match=f'sink "sums": counted names {counted[-1]}; name columns of type smallint, '
+    ):
         replace(SUMS, counted=counted)
 
 

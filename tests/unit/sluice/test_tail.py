@@ -32,7 +32,10 @@ def tail(output: Output) -> Tail:
 
 def put_out(partition: str, count: int) -> list[PutOut]:
     """Return what a run has put out, where what is under way is five records, and one in sixteen tells."""
-    return [PutOut("entry/1", partition, number, 0, number - 5 if number % 16 == 0 else None) for number in range(count)]
+    return [
+        PutOut("entry/1", partition, number, 0, number - 5 if number % 16 == 0 else None)
+        for number in range(count)
+    ]
 
 
 @pytest.mark.parametrize("begun_at", [100, 60])

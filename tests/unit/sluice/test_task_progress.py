@@ -70,13 +70,17 @@ ARRIVALS = st.lists(st.floats(0.0, 300.0), max_size=40)
 
 @settings(max_examples=60)
 @given(ARRIVALS, st.floats(0.0, TOLD_SECONDS - 3 * HEARTBEAT - MOST_SECONDS), st.floats(0.0, LOOK))
-def test_a_realtime_task_that_is_slow_or_without_input_does_not_hang(arrivals: list[float], slow: float, apart: float) -> None:
+def test_a_realtime_task_that_is_slow_or_without_input_does_not_hang(
+    arrivals: list[float], slow: float, apart: float
+) -> None:
     assert told(Partition(arrivals, slow), 600.0, apart=apart) is None
 
 
 @settings(max_examples=60)
 @given(ARRIVALS, st.integers(0, 40))
-def test_a_realtime_task_that_never_returns_is_found_once_a_record_has_waited(arrivals: list[float], hangs_at: int) -> None:
+def test_a_realtime_task_that_never_returns_is_found_once_a_record_has_waited(
+    arrivals: list[float], hangs_at: int
+) -> None:
     assume(hangs_at < len(arrivals))
     stands = sorted(arrivals)[hangs_at]
     later = [*arrivals, stands + 4 * LOOK]
@@ -86,11 +90,21 @@ def test_a_realtime_task_that_never_returns_is_found_once_a_record_has_waited(ar
 
 
 @given(st.lists(st.tuples(PASSED, st.integers(1, 5)), max_size=100), st.booleans())
-def test_a_task_that_reads_between_looks_goes_on_however_late_they_come(looks: list[tuple[float, int]], realtime: bool) -> None:  # noqa: FBT001
+def test_a_task_that_reads_between_looks_goes_on_however_late_they_come(
+    looks: list[tuple[float, int]], realtime: bool
+) -> None:
     tasks, read = TaskProgress(), 0
     for number, (passed, more) in enumerate(looks):
         read += more
-        assert tasks.look([Work(1, "h1/0", read, "in/0" if realtime else None)], {"in/0": 1000 * number}, passed, nothing) == []
+        assert (
+            tasks.look(
+                [Work(1, "h1/0", read, "in/0" if realtime else None)],
+                {"in/0": 1000 * number},
+                passed,
+                nothing,
+            )
+            == []
+        )
 
 
 @given(st.lists(PASSED, max_size=int(TOLD_SECONDS / MOST_SECONDS)), st.sampled_from([None, "in/0"]))
@@ -100,7 +114,9 @@ def test_a_few_late_looks_tell_nothing(passed: list[float], partition: str | Non
         assert tasks.look([Work(1, "h1/0", 7, partition)], {"in/0": number}, each, nothing) == []
 
 
-def still_for(seconds: float, counts: Callable[[float], object], *others: Callable[[float], Work]) -> list[list[int]]:
+def still_for(
+    seconds: float, counts: Callable[[float], object], *others: Callable[[float], Work]
+) -> list[list[int]]:
     """Look at a task of a batch that has read all of its input; return the numbers of those that are told at each look."""
     tasks, found, now = TaskProgress(2 * TOLD_SECONDS), [], 0.0
     while now <= seconds:
@@ -148,5 +164,7 @@ def test_each_end_on_one_day_doubles_the_limit(passed: list[float]) -> None:
 def test_what_is_coarse_is_told_later(limit: float | None) -> None:
     tasks = TaskProgress(limit)
     assert tasks.told_after(Work(1, "h1/0", 0, "in/0")) == TOLD_SECONDS
-    assert tasks.told_after(Work(1, "h1/0", 0)) >= (TOLD_SECONDS if limit is None else max(TOLD_SECONDS, limit / 2))
+    assert tasks.told_after(Work(1, "h1/0", 0)) >= (
+        TOLD_SECONDS if limit is None else max(TOLD_SECONDS, limit / 2)
+    )
     assert limit is None or tasks.told_after(Work(1, "h1/0", 0)) <= limit

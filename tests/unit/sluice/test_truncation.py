@@ -45,7 +45,16 @@ STEPS = st.lists(
 LOOKS = [("look", 0)] * 4
 AHEAD = [("append", 3), ("read", 3), ("elect", 1), ("append", 2), ("read", 1)]
 """It reads from a new leader before it knows of the election."""
-QUIET = [("append", 200), *LOOKS, ("write", 0), ("read", 1000), ("write", 0), ("read", 1000), ("write", 0), *LOOKS]
+QUIET = [
+    ("append", 200),
+    *LOOKS,
+    ("write", 0),
+    ("read", 1000),
+    ("write", 0),
+    ("read", 1000),
+    ("write", 0),
+    *LOOKS,
+]
 
 
 class Log(Answers):
@@ -105,7 +114,11 @@ class IntoTable:
 
     def restart(self) -> None:
         tier = Tier(
-            "load", Kind.OUTBOUND, (Stream("raw", "who string"),), lambda raw: raw, sink=cast("Any", SimpleNamespace(name="loaded"))
+            "load",
+            Kind.OUTBOUND,
+            (Stream("raw", "who string"),),
+            lambda raw: raw,
+            sink=cast("Any", SimpleNamespace(name="loaded")),
         )
         words: Any = (None, tier, 3, self.log, "kafka", "postgres", None, list, lambda: 1, lambda: True)
         self.query = Query(Setting(*words))
@@ -159,7 +172,14 @@ class IntoStream:
     """A tier into a stream: its real start and looks, over an output that is a list. One that filters leaves out each third number."""
 
     def __init__(self, log: Log, home: Path, *, checked: bool = True, filters: bool = False) -> None:
-        self.log, self.home, self.checked, self.filters, self.now, self.at = log, home, checked, filters, 1000.0, 0
+        self.log, self.home, self.checked, self.filters, self.now, self.at = (
+            log,
+            home,
+            checked,
+            filters,
+            1000.0,
+            0,
+        )
         self.out = log.out
         self.expired = 0
         """So many of the oldest are in the output no more."""
@@ -175,12 +195,23 @@ class IntoStream:
         for offset, number in list(enumerate(self.log.numbers))[first:end]:
             # the number is the time when it arrived
             yield SimpleNamespace(
-                topic=lambda: "raw", partition=lambda: 0, offset=lambda at=offset: at, headers=list, timestamp=lambda n=number: (1, n)
+                topic=lambda: "raw",
+                partition=lambda: 0,
+                offset=lambda at=offset: at,
+                headers=list,
+                timestamp=lambda n=number: (1, n),
             )
 
     def restart(self) -> None:
         self.number += 1
-        tier = Tier("copy", Kind.ENTRY, (Stream("raw"),), lambda raw: raw, (Stream("copied", "value string"),), filters=self.filters)
+        tier = Tier(
+            "copy",
+            Kind.ENTRY,
+            (Stream("raw"),),
+            lambda raw: raw,
+            (Stream("copied", "value string"),),
+            filters=self.filters,
+        )
         setting = Setting(
             cast("Any", None), tier, self.number, cast("Any", self.log), "kafka", "postgres", self.home,
             lambda: [receipt.positions for receipt in self.receipts], lambda: 1, lambda: True,
@@ -216,7 +247,9 @@ class IntoStream:
             self.at = self.gate._begins[RAW]
         if positions := self.gate.settled():
             logs = self.gate.logs()
-            self.receipts.append(Receipt(positions=positions, streams=logs.streams, epochs=logs.epochs, at=0.0))
+            self.receipts.append(
+                Receipt(positions=positions, streams=logs.streams, epochs=logs.epochs, at=0.0)
+            )
 
     def settle(self) -> None:
         """Find that all is out that was read."""
@@ -251,7 +284,9 @@ def _without_spark() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(into_streams, "guard", lambda _: {})
         patch.setattr(output_tail, "A_FEW", 4)
-        patch.setattr(into_streams, "drop_runs", lambda *_, **_more: None)  # its thread would still remove what the test removes
+        patch.setattr(
+            into_streams, "drop_runs", lambda *_, **_more: None
+        )  # its thread would still remove what the test removes
         patch.setattr(into_streams, "Handover", lambda *_: SimpleNamespace(stop=lambda: None))
         patch.setattr(into_streams, "wait_for", lambda *_: None)
         yield
@@ -275,7 +310,9 @@ def stopped(tier: IntoTable | IntoStream, log: Log, steps: list[tuple[str, int]]
 
 @settings(deadline=None, max_examples=200)
 @given(STEPS)
-@example(steps=[("append", 1), ("read", 1), ("elect", 1), ("write", 0)])  # it is cut back while a batch is read
+@example(
+    steps=[("append", 1), ("read", 1), ("elect", 1), ("write", 0)]
+)  # it is cut back while a batch is read
 def test_a_table_has_what_the_stream_has_or_its_tier_has_stopped(steps: list[tuple[str, int]]) -> None:
     log = Log()
     tier = IntoTable(log)
@@ -288,11 +325,19 @@ def test_a_table_has_what_the_stream_has_or_its_tier_has_stopped(steps: list[tup
 @settings(deadline=None, max_examples=200)
 @given(STEPS, st.booleans())
 @example(steps=AHEAD, filters=True)  # cut off is what was left out
-@example(steps=[("append", 1), ("expire", 0), ("elect", 1), ("append", 2), ("read", 1)], filters=False)  # the output does not tell it
-@example(steps=[("look", 0), ("elect", 0), ("append", 1), ("read", 1), ("settle", 0)], filters=False)  # read after the question
-@example(steps=[*AHEAD, ("restart", 0), ("restart", 0)], filters=True)  # it ends before it has read again what it had read ahead
-@example(steps=[("append", 10), ("read", 10), ("elect", 3), ("append", 30), ("read", 20)], filters=False)  # much is out since
-def test_a_stream_is_read_whole_or_its_tier_has_stopped(steps: list[tuple[str, int]], filters: bool) -> None:  # noqa: FBT001 — drawn
+@example(
+    steps=[("append", 1), ("expire", 0), ("elect", 1), ("append", 2), ("read", 1)], filters=False
+)  # the output does not tell it
+@example(
+    steps=[("look", 0), ("elect", 0), ("append", 1), ("read", 1), ("settle", 0)], filters=False
+)  # read after the question
+@example(
+    steps=[*AHEAD, ("restart", 0), ("restart", 0)], filters=True
+)  # it ends before it has read again what it had read ahead
+@example(
+    steps=[("append", 10), ("read", 10), ("elect", 3), ("append", 30), ("read", 20)], filters=False
+)  # much is out since
+def test_a_stream_is_read_whole_or_its_tier_has_stopped(steps: list[tuple[str, int]], filters: bool) -> None:
     with tempfile.TemporaryDirectory() as home:
         log = Log()
         tier = IntoStream(log, Path(home), filters=filters)
@@ -307,7 +352,10 @@ def test_offsets_alone_do_not_tell_it() -> None:
     with tempfile.TemporaryDirectory() as home:
         for checked in (False, True):
             log, other = Log(), Log()
-            table, stream = IntoTable(log, checked=checked), IntoStream(other, Path(home) / str(checked), checked=checked)
+            table, stream = (
+                IntoTable(log, checked=checked),
+                IntoStream(other, Path(home) / str(checked), checked=checked),
+            )
             assert (stopped(table, log, steps), stopped(stream, other, steps)) == (checked, checked)
             if not checked:
                 assert set(log.numbers) - set(table.took()), "records were skipped, and nobody said so"
@@ -337,7 +385,9 @@ def test_what_a_run_beside_it_knows_does_not_vouch_for_what_it_has_read() -> Non
     said.append(Receipt(positions={RAW: 160}, epochs={RAW: 4}, at=0.0))
     now = inputs.ask([RAW])
     assert (inputs.cut({RAW: 100}, now), inputs.kept()) == ({RAW: 95}, {RAW: 90})
-    assert SameStreams(Watch(ids), lambda: said, "").kept() == {RAW: 160}, "one that begins has read nothing of its own"
+    assert SameStreams(Watch(ids), lambda: said, "").kept() == {RAW: 160}, (
+        "one that begins has read nothing of its own"
+    )
 
 
 def test_receipts_of_an_older_version_say_nothing_of_leaders() -> None:

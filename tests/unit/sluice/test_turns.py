@@ -10,7 +10,13 @@ from sluice.driver.engine.sink import may_take_over
 from sluice.sinks.batches import Batch, HoleError, Last, MovedError
 
 PARTITIONS = ("in/0", "in/1")
-steps = st.lists(st.tuples(st.sampled_from(("read", "write", "begin")), st.integers(0, 2), st.tuples(st.integers(0, 5), st.integers(0, 5))))
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(("read", "write", "begin")),
+        st.integers(0, 2),
+        st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    )
+)
 
 
 class Reader:
@@ -21,7 +27,9 @@ class Reader:
         self.hand = None
 
     def take(self, more):
-        self.hand = Batch(self.read, {name: self.read[name] + count for name, count in zip(PARTITIONS, more, strict=True)})
+        self.hand = Batch(
+            self.read, {name: self.read[name] + count for name, count in zip(PARTITIONS, more, strict=True)}
+        )
         self.read = self.hand.ends
 
 
@@ -81,7 +89,9 @@ class Holder:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(("read", "read", "write", "write", "begin")), st.integers(0, 1), st.tuples(st.integers(0, 2), st.integers(0, 2))
+            st.sampled_from(("read", "read", "write", "write", "begin")),
+            st.integers(0, 1),
+            st.tuples(st.integers(0, 2), st.integers(0, 2)),
         ),
         min_size=4,
     )
@@ -124,7 +134,8 @@ def test_a_new_partition_is_read_from_its_begin():
 
 
 @pytest.mark.parametrize(
-    ("age", "waited", "turn"), [(0.1, 0.0, True), (1.0, 0.0, False), (1.9, 19.0, False), (4.5, 0.0, True), (1.0, 21.0, True)]
+    ("age", "waited", "turn"),
+    [(0.1, 0.0, True), (1.0, 0.0, False), (1.9, 19.0, False), (4.5, 0.0, True), (1.0, 21.0, True)],
 )
 def test_one_takes_over_right_after_a_commit_or_from_one_who_commits_no_more(age, waited, turn):
     assert may_take_over(age, waited) is turn

@@ -72,7 +72,9 @@ def test_every_tier_that_is_wrong_is_told_and_nothing_is_noted(spark, tmp_path):
 def test_columns_that_cannot_be_read_are_a_tiers_fault(tmp_path):
     broken = Pipeline((tier("first", (A,), Stream("b", "id")),))
     found = validation.validate(broken, tmp_path, MODULE)
-    assert found.sentences() == ["tier \"first\": columns 'id': 'id' is no name and type; write them like `id string, at bigint`"]
+    assert found.sentences() == [
+        "tier \"first\": columns 'id': 'id' is no name and type; write them like `id string, at bigint`"
+    ]
 
 
 def test_sound_code_is_noted_with_what_it_holds_until_it_or_sluice_changes(tmp_path, monkeypatch):
@@ -82,7 +84,9 @@ def test_sound_code_is_noted_with_what_it_holds_until_it_or_sluice_changes(tmp_p
     assert validation.noted(tmp_path, "hits.feed") is None
     digest = releases.digest
     for changed in (releases.source(MODULE), Path(sluice.__file__).parent):
-        monkeypatch.setattr(releases, "digest", lambda code, changed=changed: digest(code) + "!" * (code == changed))
+        monkeypatch.setattr(
+            releases, "digest", lambda code, changed=changed: digest(code) + "!" * (code == changed)
+        )
         assert validation.noted(tmp_path, MODULE) is None
     monkeypatch.setattr(releases, "digest", digest)
     (tmp_path / "validated.json").write_text("{")
@@ -116,7 +120,10 @@ def test_a_start_with_code_that_is_known_starts_no_spark(spark, home, monkeypatc
 def test_a_start_with_a_wrong_tier_names_it(spark, capsys):
     spark.wrong = {"entry": DeclarationError('tier "entry": Sort cannot run')}
     assert validation.main() == 1
-    assert capsys.readouterr().err == 'tier "entry": Sort cannot run\nnothing is published: mend what is named, and start again\n'
+    assert (
+        capsys.readouterr().err
+        == 'tier "entry": Sort cannot run\nnothing is published: mend what is named, and start again\n'
+    )
 
 
 def test_a_module_that_is_not_there_is_named(home, capsys):
@@ -140,7 +147,9 @@ def test_where_no_spark_starts_a_person_is_told_what_to_do(tmp_path, monkeypatch
         program.chmod(0o755)
     monkeypatch.undo()  # what plays Spark
     monkeypatch.setattr(jvm, "JAVA", program)
-    with pytest.raises(UncheckedError, match=rf"Spark does not start here \(.*{why}.*\); `make install` brings Java"):
+    with pytest.raises(
+        UncheckedError, match=rf"Spark does not start here \(.*{why}.*\); `make install` brings Java"
+    ):
         validation.validate(PIPELINE, tmp_path, MODULE)
 
 

@@ -13,7 +13,16 @@ def written(batch, *, snapshots=(), stores=("state/0/0", "state/0/1", "state/1/0
     logs = [f"{log}/{number}" for log in ("offsets", "commits") for number in range(batch + 1)]
     changes = [f"{store}/{version}.changelog" for store in stores for version in range(1, batch + 3)]
     zips = [f"{store}/{version}.zip" for store in stores for version in snapshots]
-    return [*logs, f"offsets/{batch + 1}", *changes, *zips, "metadata", "sources/0/0", "state/0/_metadata/metadata", "state/0/0/SSTs/a.sst"]
+    return [
+        *logs,
+        f"offsets/{batch + 1}",
+        *changes,
+        *zips,
+        "metadata",
+        "sources/0/0",
+        "state/0/_metadata/metadata",
+        "state/0/0/SSTs/a.sst",
+    ]
 
 
 @given(there=BATCH, asked=BATCH)
@@ -22,8 +31,13 @@ def test_what_came_after_the_batch_is_no_part_of_it(there, asked):
     assert (found is None) == (asked > there)
     if found is None:
         return
-    assert {name for name in found if name.startswith("offsets/")} == {f"offsets/{number}" for number in range(asked + 1)}
-    assert max(int(name.split("/")[-1].split(".")[0]) for name in found if name.endswith(".changelog")) == asked + 1
+    assert {name for name in found if name.startswith("offsets/")} == {
+        f"offsets/{number}" for number in range(asked + 1)
+    }
+    assert (
+        max(int(name.split("/")[-1].split(".")[0]) for name in found if name.endswith(".changelog"))
+        == asked + 1
+    )
     assert found[-1].startswith("commits/"), "who is cut short while linking has made no commit"
     assert {"sources/0/0", "state/0/_metadata/metadata", "state/0/0/SSTs/a.sst"} <= set(found)
     assert "metadata" not in found, "a run is a query of its own"
@@ -45,14 +59,24 @@ def test_a_state_that_lacks_a_partition_or_a_store_is_none(batch, lost):
 
 @given(batch=BATCH, before=st.integers(1, 5), after=st.integers(1, 5))
 def test_a_state_that_was_spread_anew_is_what_its_last_batch_wrote_and_all_of_it(batch, before, after):
-    begun = written(batch, stores=[f"state/{operator}/{partition}" for operator in (0, 1) for partition in range(before)])
-    begun = [name for name in begun if name != f"offsets/{batch + 1}" and not name.endswith(f"/{batch + 2}.changelog")]
-    made = [f"state/{operator}/{partition}/{batch + 2}.zip" for operator in (0, 1) for partition in range(after)]
+    begun = written(
+        batch, stores=[f"state/{operator}/{partition}" for operator in (0, 1) for partition in range(before)]
+    )
+    begun = [
+        name
+        for name in begun
+        if name != f"offsets/{batch + 1}" and not name.endswith(f"/{batch + 2}.changelog")
+    ]
+    made = [
+        f"state/{operator}/{partition}/{batch + 2}.zip" for operator in (0, 1) for partition in range(after)
+    ]
     spread = [*begun, f"offsets/{batch + 1}", *made, f"commits/{batch + 1}"]
     found = manifest(spread, batch + 1, after)
     assert found is not None
     assert set(made) <= set(found)
-    gone = tuple(f"state/{operator}/{partition}/" for operator in (0, 1) for partition in range(after, before))
+    gone = tuple(
+        f"state/{operator}/{partition}/" for operator in (0, 1) for partition in range(after, before)
+    )
     assert not [name for name in found if name.startswith(gone)]
     assert manifest(spread, batch, before) == manifest(begun, batch, before), "what was there is there still"
     for lost in (*made, f"commits/{batch + 1}"):
@@ -64,7 +88,10 @@ ENDS = st.fixed_dictionaries({"in/0": st.integers(0, 4), "in/1": st.integers(0, 
 
 @given(
     steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)).filter(any), max_size=8),
-    runs=st.lists(st.tuples(st.sampled_from(["1.0", "1.1", "2.0"]), st.integers(0, 9), ENDS, st.integers(1, 4)), max_size=20),
+    runs=st.lists(
+        st.tuples(st.sampled_from(["1.0", "1.1", "2.0"]), st.integers(0, 9), ENDS, st.integers(1, 4)),
+        max_size=20,
+    ),
 )
 def test_one_begins_where_a_batch_of_the_ledger_ends_and_at_none_before_the_last_that_is_there(steps, runs):
     ends, ledger = {"in/0": 0, "in/1": 0}, []

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.driver.engine.warm_up import ENOUGH_RECORDS, LEVEL, LOOK_BACK_SECONDS, MOST_SECONDS, Outflow, level
+from sluice.driver.engine.warm_up import (
+    ENOUGH_RECORDS,
+    LEVEL,
+    LOOK_BACK_SECONDS,
+    MOST_SECONDS,
+    Outflow,
+    level,
+)
 
 STEP = 0.2
 
@@ -55,7 +62,12 @@ def test_a_transform_that_drops_most_of_it_is_not_waited_for():
     assert over(Outflow(2_000, 0.0), lambda at: 0 if at < 4 else 20) < 4 + LOOK_BACK_SECONDS + 2 * STEP
 
 
-@given(wanted=st.integers(0, 100_000), rate=st.floats(0.5, 5_000.0), starts=st.floats(0.0, 20.0), surge=st.integers(0, 5_000))
+@given(
+    wanted=st.integers(0, 100_000),
+    rate=st.floats(0.5, 5_000.0),
+    starts=st.floats(0.0, 20.0),
+    surge=st.integers(0, 5_000),
+)
 def test_it_ends_soon_after_what_comes_is_steady(wanted, rate, starts, surge):
     ends = over(Outflow(wanted, 0.0), lambda at: 0 if at < starts else surge + rate * (at - starts))
     assert ends <= starts + max(2 * LOOK_BACK_SECONDS, 1 / rate + LOOK_BACK_SECONDS) + 3 * STEP

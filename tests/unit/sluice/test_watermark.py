@@ -37,15 +37,29 @@ class Reader:
 
 
 begins = st.integers(10_000, 20_000)
-put = st.tuples(st.just("put"), st.integers(0, 2), st.integers(0, 900), st.integers(0, APART - 1), st.integers(0, LATENESS))
+put = st.tuples(
+    st.just("put"),
+    st.integers(0, 2),
+    st.integers(0, 900),
+    st.integers(0, APART - 1),
+    st.integers(0, LATENESS),
+)
 """A record comes to a partition: how long after the one before it, how long it was under way, and how old it was when it arrived."""
-read = st.tuples(st.just("read"), st.lists(st.integers(0, 4), min_size=3, max_size=3), st.integers(1, 3), st.just(0), st.just(0))
+read = st.tuples(
+    st.just("read"),
+    st.lists(st.integers(0, 4), min_size=3, max_size=3),
+    st.integers(1, 3),
+    st.just(0),
+    st.just(0),
+)
 """A batch takes so many of each partition; then so many of those that wait are looked at."""
 
 
 @settings(max_examples=200, deadline=None)
 @given(begins, st.lists(put | read, max_size=60))
-def test_no_record_that_came_in_time_is_late_however_it_is_read(now: int, steps: list[tuple[Any, ...]]) -> None:
+def test_no_record_that_came_in_time_is_late_however_it_is_read(
+    now: int, steps: list[tuple[Any, ...]]
+) -> None:
     logs: list[list[Record]] = [[], [], []]
     at, reader = [0, 0, 0], Reader()
 
@@ -53,7 +67,9 @@ def test_no_record_that_came_in_time_is_late_however_it_is_read(now: int, steps:
         ends = [min(len(log), begin + take) for log, begin, take in zip(logs, at, takes, strict=True)]
         taken = [each for log, begin, end in zip(logs, at, ends, strict=True) for each in log[begin:end]]
         at[:] = ends
-        reader.batch(taken, [each for log, end in zip(logs, ends, strict=True) for each in log[end : end + looks]])
+        reader.batch(
+            taken, [each for log, end in zip(logs, ends, strict=True) for each in log[end : end + looks]]
+        )
 
     for what, first, second, under_way, age in steps:
         if what == "put":
@@ -76,11 +92,17 @@ ways = st.lists(st.lists(st.integers(0, 3_000), max_size=12).map(sorted), min_si
 
 @settings(max_examples=100, deadline=None)
 @given(ways, st.randoms(use_true_random=False), st.integers(1, 5))
-def test_ways_that_mix_in_a_partition_are_seen_ahead(arrivals: list[list[int]], chance: Random, size: int) -> None:
+def test_ways_that_mix_in_a_partition_are_seen_ahead(
+    arrivals: list[list[int]], chance: Random, size: int
+) -> None:
     """Each round has one record of each way that has any left, in any order: so many ahead are enough to see all of them."""
     log: list[Record] = []
     for number in range(max(map(len, arrivals))):
-        mixed = [Record(10_000 + way[number], 10_000 + way[number] - LATENESS) for way in arrivals if number < len(way)]
+        mixed = [
+            Record(10_000 + way[number], 10_000 + way[number] - LATENESS)
+            for way in arrivals
+            if number < len(way)
+        ]
         chance.shuffle(mixed)
         log += mixed
     reader = Reader()

@@ -62,14 +62,22 @@ class World:
         return self.count if topic == "hits" else 1
 
     def bounds(self, topics):
-        ends = {RAW: self.end} if topics == ["raw"] else {f"hits/{number}": len(self.out[number]) for number in range(self.count)}
+        ends = (
+            {RAW: self.end}
+            if topics == ["raw"]
+            else {f"hits/{number}": len(self.out[number]) for number in range(self.count)}
+        )
         return Bounds(dict.fromkeys(ends, 0), ends)
 
     def last(self, *_asked, **_more):
         return []
 
     def read(self, starts, ends):
-        return [Seen(out, None) for (topic, number), first in starts.items() for out in self.out[number][first : ends[f"{topic}/{number}"]]]
+        return [
+            Seen(out, None)
+            for (topic, number), first in starts.items()
+            for out in self.out[number][first : ends[f"{topic}/{number}"]]
+        ]
 
     # -- what is put
 
@@ -171,9 +179,14 @@ def begin(world, number, tmp_path):
 
 def judge(world):
     """Every record is new once to whoever reads behind marks, and goes one way."""
-    paths, origins = [f"0/{partition}" for _, partition in world.put], [f"0:{offset}" for offset, _ in world.put]
+    paths, origins = (
+        [f"0/{partition}" for _, partition in world.put],
+        [f"0:{offset}" for offset, _ in world.put],
+    )
     new = first_seen({}, paths, origins)
-    assert [origins[row] for row in new] == list(dict.fromkeys(origins)), "what is new is what was put for the first time"
+    assert [origins[row] for row in new] == list(dict.fromkeys(origins)), (
+        "what is new is what was put for the first time"
+    )
     assert len({offset for offset, _ in world.put}) == len(set(world.put))
 
 
@@ -198,7 +211,10 @@ class History:
             case "add" if world.count < 8:
                 world.count += 1
             case "fail" if world.owner._query is not None:  # it is begun again in place
-                world.owner._query.isActive, world.owner._query.exception = False, lambda: RuntimeError("an executor is gone")
+                world.owner._query.isActive, world.owner._query.exception = (
+                    False,
+                    lambda: RuntimeError("an executor is gone"),
+                )
             case "restart":  # after a kill too
                 world.owner = self.next()
             case "hold":
@@ -282,7 +298,10 @@ def test_the_next_run_and_a_hand_over_keep_to_the_ways_and_they_change_a_minute_
     world.beside = begin(world, 2, tmp_path)
     play(world, 100)
     assert (world.owner.count, world.beside.count) == (2, 2)
-    assert world.owner._setting.flow.narrow == "hits has 3 partitions and 2 of them get records, until this run is alone; another run"
+    assert (
+        world.owner._setting.flow.narrow
+        == "hits has 3 partitions and 2 of them get records, until this run is alone; another run"
+    )
     world.owner, world.beside = world.beside, None
     play(world, int(ALONE_SECONDS))
     assert world.owner.count == 2
@@ -301,7 +320,9 @@ def test_order_by_key_goes_on_over_the_change(world, tmp_path):
     play(world, 200)
     since = world.said.heard().since[RAW]
     first = next(index for index, (offset, _) in enumerate(world.put) if offset >= since)
-    assert {offset for offset, _ in world.put[:first]} == set(range(since)), "all before is out before the first that goes another way"
+    assert {offset for offset, _ in world.put[:first]} == set(range(since)), (
+        "all before is out before the first that goes another way"
+    )
     assert min(offset for offset, _ in world.put[first:]) == since
 
 
@@ -366,16 +387,24 @@ def test_ways_say_what_is_unused_and_take_in_what_is_new_or_made_anew():
     assert (wider.turn, wider.now, wider.since) == (1, {"hits": 3, "bad": 4}, {RAW: 7})
     anew = wider.taking_in({"hits": 3, "bad": 1, "more": 5})
     assert anew.turn == 2
-    assert [way.partitions for way in anew.each] == [{"hits": 2, "bad": 1, "more": 5}, {"hits": 3, "bad": 1, "more": 5}]
+    assert [way.partitions for way in anew.each] == [
+        {"hits": 2, "bad": 1, "more": 5},
+        {"hits": 3, "bad": 1, "more": 5},
+    ]
     assert newest([None, wider, first]) is wider
     assert newest([None]) is None
-    assert list(wider.stretches()) == [(first.each[0], {RAW: 7}), (Way(since={RAW: 7}, partitions={"hits": 3, "bad": 4}), None)]
+    assert list(wider.stretches()) == [
+        (first.each[0], {RAW: 7}),
+        (Way(since={RAW: 7}, partitions={"hits": 3, "bad": 4}), None),
+    ]
     assert Ways.model_validate_json(wider.model_dump_json()) == wider
 
 
 def test_a_warm_up_is_spread_as_its_run_will_be_and_over_no_more_than_its_streams_have(world, tmp_path):
     run = Run(world, 1, tmp_path)
-    assert run._added.partitions(None, "") == {"hits": 2, "one": 1, "raw.quarantine": 1}, "nobody has said anything"
+    assert run._added.partitions(None, "") == {"hits": 2, "one": 1, "raw.quarantine": 1}, (
+        "nobody has said anything"
+    )
     gone = begun({"hits": 2, "gone": 9})
     world.said.say(gone.widened({"hits": 7}, {RAW: 3}))
     world.count = 9

@@ -101,5 +101,8 @@ def test_nobody_is_given_tasks_while_all_are_spared_and_then_those_that_are_to_w
 
 def test_a_realtime_query_is_not_begun_with_fewer_threads_than_partitions():
     refuse_too_few("enrich", 6, 3, 2)
-    with pytest.raises(CapacityError, match=r"each of the 7 partitions .* 3 workers of 2 threads have 6; `sluice scale enrich 4`"):
+    with pytest.raises(
+        CapacityError,
+        match=r"each of the 7 partitions .* 3 workers of 2 threads have 6; `sluice scale enrich 4`",
+    ):
         refuse_too_few("enrich", 7, 3, 2)

@@ -23,4 +23,6 @@ class MemoryChannel:
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:  # noqa: ARG002
         below = f"{path}/"
-        return sorted({node.removeprefix(below).split("/")[0] for node in self._nodes if node.startswith(below)})
+        return sorted(
+            {node.removeprefix(below).split("/")[0] for node in self._nodes if node.startswith(below)}
+        )

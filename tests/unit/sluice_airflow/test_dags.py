@@ -17,7 +17,9 @@ from sluice_ops.model.change import STEPS, ChangeKind
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 
 ROOT = Path(__file__).resolve().parents[3]
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 
 KINDS = {
     "cordon_host": ChangeKind.CORDON,
@@ -110,7 +112,9 @@ def test_a_burst_is_undone_whoever_ends_it(bag):
     assert terminate.is_teardown
     assert not any(task.is_setup for task in dag.tasks), "else it would not run where its setup was cut short"
     assert not abort.on_failure_fail_dagrun, "so `end` stays a leaf: its upstream failure is the run's"
-    assert terminate.on_failure_fail_dagrun, "Airflow would end a run that a person marked failed as a success"
+    assert terminate.on_failure_fail_dagrun, (
+        "Airflow would end a run that a person marked failed as a success"
+    )
 
 
 def test_forms_have_their_fields_and_a_deadline_and_a_dry_run_everywhere(bag):
@@ -169,7 +173,9 @@ def test_every_task_alerts_when_it_fails(bag):
     for dag in bag.dags.values():
         for task in dag.tasks:
             if task.task_id != "end":
-                assert [type(callback) for callback in task.on_failure_callback] == [SluiceNotifier], f"{dag.dag_id}.{task.task_id}"
+                assert [type(callback) for callback in task.on_failure_callback] == [SluiceNotifier], (
+                    f"{dag.dag_id}.{task.task_id}"
+                )
 
 
 def test_serialising_twice_gives_the_same_bytes(bag):
@@ -180,7 +186,9 @@ def test_serialising_twice_gives_the_same_bytes(bag):
 
 
 def test_dags_follow_the_tiers_that_were_published(own_home):
-    spec = TierSpec(name="fifth", kind=Kind.PROCESSING, mode=Mode.BATCH, delivery=Delivery.AT_LEAST_ONCE, inputs=("hits",))
+    spec = TierSpec(
+        name="fifth", kind=Kind.PROCESSING, mode=Mode.BATCH, delivery=Delivery.AT_LEAST_ONCE, inputs=("hits",)
+    )
     (own_home / "tiers.json").write_text(json.dumps([spec.model_dump(mode="json")]))
     dags = DagBag(str(ROOT / "dags")).dags
     assert {name for name in dags if name.startswith("tier_")} == {"tier_fifth"}
@@ -195,5 +203,7 @@ def test_parsing_imports_neither_spark_nor_boto():
         f"assert not DagBag({str(ROOT / 'dags')!r}).import_errors\n"
         "print([name for name in ('pyspark', 'boto3', 'botocore', 'ortools') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
     assert done.stdout.splitlines()[-1] == "[]"

@@ -20,7 +20,11 @@ CONTEXT = {
 
 def spec_of(**form):
     return (
-        StepOperator(task_id="preflight", step=Step.PREFLIGHT, change={"kind": "scale", "tier": "enrich", **form}).operation(CONTEXT).spec
+        StepOperator(
+            task_id="preflight", step=Step.PREFLIGHT, change={"kind": "scale", "tier": "enrich", **form}
+        )
+        .operation(CONTEXT)
+        .spec
     )
 
 
@@ -36,14 +40,25 @@ def test_an_empty_field_says_nothing():
 def test_limits_go_with_the_number_where_they_are_given():
     asked = spec_of(k="50%", minimum="2", maximum="80%")
     assert (asked.k, asked.minimum, asked.maximum) == ("50%", 2, "80%")
-    assert (spec_of(k="3", minimum="", maximum="").minimum, spec_of(k="3", maximum="").maximum) == (None, None)
+    assert (spec_of(k="3", minimum="", maximum="").minimum, spec_of(k="3", maximum="").maximum) == (
+        None,
+        None,
+    )
 
 
 def test_workers_are_named_one_after_the_other():
-    assert spec_of(workers="slot-counts-3-1, slot-counts-3-2").workers == ("slot-counts-3-1", "slot-counts-3-2")
+    assert spec_of(workers="slot-counts-3-1, slot-counts-3-2").workers == (
+        "slot-counts-3-1",
+        "slot-counts-3-2",
+    )
     assert spec_of(workers="").workers == ()
 
 
 def test_a_time_that_cannot_be_meant_is_refused_before_anything_is_posted():
-    with pytest.raises(UnusableFormError, match=r"until: .2x.: .x. is no unit: write 30m, 2h or 1d\. Nothing was posted"), kinds():
+    with (
+        pytest.raises(
+            UnusableFormError, match=r"until: .2x.: .x. is no unit: write 30m, 2h or 1d\. Nothing was posted"
+        ),
+        kinds(),
+    ):
         spec_of(k="3", until="2x")

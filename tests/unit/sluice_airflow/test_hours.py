@@ -18,7 +18,10 @@ def audited(tier, complete):
 
 
 def test_the_tier_furthest_behind_decides():
-    assert furthest_behind(Figures(audit=(audited("a", 20.0), audited("b", 10.0), audited("c", 30.0)))) == ("b", 10.0)
+    assert furthest_behind(Figures(audit=(audited("a", 20.0), audited("b", 10.0), audited("c", 30.0)))) == (
+        "b",
+        10.0,
+    )
 
 
 def test_a_tier_of_which_nobody_knows_holds_all_back():
@@ -27,7 +30,9 @@ def test_a_tier_of_which_nobody_knows_holds_all_back():
 
 
 def test_where_a_stream_leads_back_nobody_knows_and_it_is_said_what_to_do(monkeypatch):
-    monkeypatch.setattr(hours, "read_figures", lambda: Figures(audit=(audited("a", 20.0), audited("b", None))))
+    monkeypatch.setattr(
+        hours, "read_figures", lambda: Figures(audit=(audited("a", 20.0), audited("b", None)))
+    )
 
     async def first():
         return [event async for event in CompleteTrigger(until=10.0, late=0.0).run()]

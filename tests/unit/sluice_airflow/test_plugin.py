@@ -13,13 +13,21 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def test_airflow_finds_the_entry_file_alone():
-    found = [Path(path) for path in find_path_from_directory(ROOT / "plugins", ".airflowignore") if path.endswith(".py")]
+    found = [
+        Path(path)
+        for path in find_path_from_directory(ROOT / "plugins", ".airflowignore")
+        if path.endswith(".py")
+    ]
     assert [path.name for path in found] == ["sluice_plugin.py"]
 
 
 def test_the_entry_file_shadows_no_module():
     assert "sluice_plugin" not in sys.stdlib_module_names
-    assert not any((Path(entry) / "sluice_plugin.py").exists() for entry in sys.path if entry and Path(entry) != ROOT / "plugins")
+    assert not any(
+        (Path(entry) / "sluice_plugin.py").exists()
+        for entry in sys.path
+        if entry and Path(entry) != ROOT / "plugins"
+    )
 
 
 def test_the_package_is_the_installed_one_and_imported_once():

@@ -24,7 +24,12 @@ def dry_run(monkeypatch, *, ok):
 
     def run(_channel, change, spec, by, _seconds, *, dry_run):
         asked.append((change, spec.kind, spec.tier, spec.k, by, dry_run))
-        return [StepResult(Step.PREFLIGHT, Result(ok=ok, sentence="said", finished_at=1.0, details={"plan": {"moves": []}}))]
+        return [
+            StepResult(
+                Step.PREFLIGHT,
+                Result(ok=ok, sentence="said", finished_at=1.0, details={"plan": {"moves": []}}),
+            )
+        ]
 
     monkeypatch.setattr(burst, "cloud", ec2)
     monkeypatch.setattr(burst, "ChannelHook", lambda: SimpleNamespace(open=nullcontext))
@@ -41,7 +46,14 @@ def dry_run(monkeypatch, *, ok):
 
 
 def test_it_is_planned_with_what_would_be_launched(monkeypatch):
-    told = {"instances": 2, "instance_type": "m5.large", "tier": "enrich", "k": 2, "sentence": "said", "plan": {"moves": []}}
+    told = {
+        "instances": 2,
+        "instance_type": "m5.large",
+        "tier": "enrich",
+        "k": 2,
+        "sentence": "said",
+        "plan": {"moves": []},
+    }
     assert dry_run(monkeypatch, ok=True) == {"plan": told}
 
 

@@ -45,7 +45,9 @@ def lent(monkeypatch):
         yield None
 
     monkeypatch.setattr(report.ChannelHook, "open", opened)
-    monkeypatch.setattr(endpoints, "load", lambda: SimpleNamespace(spark="spark://127.0.0.1:7077", spark_settings={}))
+    monkeypatch.setattr(
+        endpoints, "load", lambda: SimpleNamespace(spark="spark://127.0.0.1:7077", spark_settings={})
+    )
     monkeypatch.setattr(report, "lent_slots", lambda _channel: 2)
 
 
@@ -59,7 +61,9 @@ def test_a_dry_run_says_on_how_many_slots_and_submits_nothing(job):
 @pytest.mark.usefixtures("lent")
 def test_at_the_deadline_the_job_is_ended_and_the_way_out_said(job, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_SLUICE_SPARK", "")
-    with pytest.raises(AirflowFailException, match=r"not done at the run's deadline.*trigger nightly_report with a later one"):
+    with pytest.raises(
+        AirflowFailException, match=r"not done at the run's deadline.*trigger nightly_report with a later one"
+    ):
         ReportOperator(task_id="report").execute(context()[0])
     assert job.killed.is_set()
 

@@ -12,7 +12,10 @@ from sluice_airflow.operators.steps import BeginShiftOperator, StepOperator
 from sluice_ops.model.change import Step
 from sluice_ops.site.site_file import ShiftConfig
 
-SHIFTS = {"night": ShiftConfig(schedule="0 22 * * *"), "day": ShiftConfig(schedule="0 6 * * *", timezone="Europe/Berlin")}
+SHIFTS = {
+    "night": ShiftConfig(schedule="0 22 * * *"),
+    "day": ShiftConfig(schedule="0 6 * * *", timezone="Europe/Berlin"),
+}
 """In winter the day begins at 05:00 UTC."""
 
 
@@ -45,10 +48,14 @@ def test_what_is_only_made_up_for_is_left_out_and_what_a_person_asks_for_is_done
     done = []
     monkeypatch.setattr(StepOperator, "execute", lambda _self, context: done.append(context) or {})
     monkeypatch.setattr(steps, "datetime", SimpleNamespace(now=lambda _zone: at(2, 9)))
-    begin = BeginShiftOperator(task_id="preflight", step=Step.PREFLIGHT, change={"kind": "shift", "shift": "night"})
+    begin = BeginShiftOperator(
+        task_id="preflight", step=Step.PREFLIGHT, change={"kind": "shift", "shift": "night"}
+    )
     context = {"dag_run": SimpleNamespace(run_type=by, run_after=at(1, 22))}
     if left_out:
-        with pytest.raises(AirflowSkipException, match="due 2026-01-01 22:00 UTC, and the shift day has begun since"):
+        with pytest.raises(
+            AirflowSkipException, match="due 2026-01-01 22:00 UTC, and the shift day has begun since"
+        ):
             begin.execute(context)
     else:
         begin.execute(context)

@@ -22,7 +22,9 @@ from sluice_airflow.operators.steps import AbortOperator
         ("skipped", "failed", pytest.raises(EndedByPersonError, match="i-1"), [LAUNCHING_SECONDS]),
     ],
 )
-def test_what_was_launched_is_taken_back_unless_the_run_came_to_its_end(monkeypatch, end, launch, ends, waits):
+def test_what_was_launched_is_taken_back_unless_the_run_came_to_its_end(
+    monkeypatch, end, launch, ends, waits
+):
     waited, tokens = [], []
     monkeypatch.setattr(burst, "states_of", lambda _context, *_tasks: [end, launch])
     monkeypatch.setattr(burst, "change_of", lambda _context: "burst_to_ec2.r1")

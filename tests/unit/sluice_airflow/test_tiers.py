@@ -34,7 +34,10 @@ def told(kind, **fields):
 
 def test_a_loss_fails_the_task_with_what_to_do_and_is_told_once(supervise):
     store = Store()
-    with pytest.raises(TierFailedError, match=r"the tier goes on: 2 records are nowhere; `sluice audit` shows all, `--settle 4` ends it"):
+    with pytest.raises(
+        TierFailedError,
+        match=r"the tier goes on: 2 records are nowhere; `sluice audit` shows all, `--settle 4` ends it",
+    ):
         supervise.resume({"task_state_store": store}, told("lost", loss=4, sentence="2 records are nowhere"))
     assert store == {LOSS: 4}
 
@@ -42,16 +45,22 @@ def test_a_loss_fails_the_task_with_what_to_do_and_is_told_once(supervise):
 def test_a_tier_that_cannot_keep_up_fails_the_task_and_is_told_once(supervise):
     store = Store()
     with pytest.raises(
-        TierFailedError, match=r"it cannot keep up, and the tier goes on: counts is behind; `sluice status` shows what is held"
+        TierFailedError,
+        match=r"it cannot keep up, and the tier goes on: counts is behind; `sluice status` shows what is held",
     ):
-        supervise.resume({"task_state_store": store}, told("behind", behind=1000.5, sentence="counts is behind"))
+        supervise.resume(
+            {"task_state_store": store}, told("behind", behind=1000.5, sentence="counts is behind")
+        )
     assert store == {BEHIND: 1001}
 
 
 def test_a_failed_driver_fails_the_task_with_its_error(supervise):
     store = Store()
     with pytest.raises(TierFailedError, match="incarnation 3 failed: no such column"):
-        supervise.resume({"task_state_store": store}, told("failed", sentence="incarnation 3 failed", error="no such column"))
+        supervise.resume(
+            {"task_state_store": store},
+            told("failed", sentence="incarnation 3 failed", error="no such column"),
+        )
     assert store == {REPORTED: 3}
 
 
@@ -69,11 +78,16 @@ def test_after_a_week_it_watches_on_from_what_was_told(supervise):
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_tier_that_was_given_up_is_started_again_unless_it_was_stopped_since(supervise, monkeypatch, running):
+def test_a_tier_that_was_given_up_is_started_again_unless_it_was_stopped_since(
+    supervise, monkeypatch, running
+):
     channel, asked = MemoryChannel(), []
     channel.put(paths.wanted("entry"), TierWanted(running=running, by="cli:anna"))
     line = TierStatus(state=TierState.FAILED, sentence="is given up")
-    channel.put(paths.CONTROLLER_STATUS, ControllerStatus(leader="c1", epoch=1, at=0, sentence="", tiers={"entry": line}))
+    channel.put(
+        paths.CONTROLLER_STATUS,
+        ControllerStatus(leader="c1", epoch=1, at=0, sentence="", tiers={"entry": line}),
+    )
     channel.put(paths.report("entry", 5), IncarnationReport(state=State.FAILED, since=0, pid=1))
     monkeypatch.setattr(ChannelHook, "open", lambda _hook: nullcontext(channel))
     monkeypatch.setattr(tiers, "asked_by", lambda _context: "airflow:tier_entry/r1")

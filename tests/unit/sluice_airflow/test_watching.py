@@ -6,7 +6,14 @@ from sluice_airflow.triggers.tier_watch import AGAIN_SECONDS, CATCH_UP_SECONDS, 
 from sluice_ops.model import paths
 from sluice_ops.model.backpressure import Lag, Pressure
 from sluice_ops.model.ids import HostName, Incarnation, TierName
-from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, Placement, State, TierWanted
+from sluice_ops.model.incarnation import (
+    IncarnationReport,
+    IncarnationSpec,
+    OwnerRecord,
+    Placement,
+    State,
+    TierWanted,
+)
 from sluice_ops.model.status import ControllerStatus, Loss, TierState, TierStatus
 from tests.unit.sluice_airflow.memory import MemoryChannel
 
@@ -22,9 +29,13 @@ def channel():
 
 def incarnation(channel, number, state, reason="launch", **said):
     placement = Placement(driver=HostName("h1"), slots=(HostName("h1"),))
-    spec = IncarnationSpec(tier=TIER, incarnation=Incarnation(number), placement=placement, reason=reason, created_at=0)
+    spec = IncarnationSpec(
+        tier=TIER, incarnation=Incarnation(number), placement=placement, reason=reason, created_at=0
+    )
     channel.put(paths.incarnation(TIER, number), spec)
-    channel.put(paths.report(TIER, number), IncarnationReport(**({"state": state, "since": 0, "pid": 1} | said)))
+    channel.put(
+        paths.report(TIER, number), IncarnationReport(**({"state": state, "since": 0, "pid": 1} | said))
+    )
 
 
 def owned_by(channel, number):
@@ -33,7 +44,9 @@ def owned_by(channel, number):
 
 def status(channel, state, error=None, pressure=None):
     line = TierStatus(state=state, sentence=f"it is {state}", error=error, pressure=pressure)
-    channel.put(paths.CONTROLLER_STATUS, ControllerStatus(leader="c1", epoch=1, at=0, sentence="", tiers={TIER: line}))
+    channel.put(
+        paths.CONTROLLER_STATUS, ControllerStatus(leader="c1", epoch=1, at=0, sentence="", tiers={TIER: line})
+    )
 
 
 def test_a_tier_that_runs_is_nothing_to_tell(channel):
@@ -49,7 +62,9 @@ def test_a_failed_incarnation_is_told_once_with_its_drivers_last_error(channel):
     told = watch.look(channel)
     assert (told.kind, told.incarnation, told.error) == ("failed", 1, "no such column: campain")
     assert watch.look(channel) is None
-    assert TierWatch(TIER, told.incarnation, 0, 0).look(channel) is None, "not by a triggerer that starts again either"
+    assert TierWatch(TIER, told.incarnation, 0, 0).look(channel) is None, (
+        "not by a triggerer that starts again either"
+    )
 
 
 def test_failures_are_told_one_by_one(channel):
@@ -82,7 +97,9 @@ def test_a_tier_that_was_given_up_is_told_until_it_was_started_again(channel):
     assert (told.kind, told.incarnation, told.error) == ("given_up", 5, "killed by signal 9")
     assert TierWatch(TIER, 5, restarted=5, loss=0).look(channel) is None
     incarnation(channel, 6, State.RUNNING)
-    assert TierWatch(TIER, 5, restarted=5, loss=0).look(channel).kind == "given_up", "one after the new start was tried, and given up too"
+    assert TierWatch(TIER, 5, restarted=5, loss=0).look(channel).kind == "given_up", (
+        "one after the new start was tried, and given up too"
+    )
 
 
 def test_a_tier_that_nobody_wants_any_more_is_told(channel):
@@ -105,7 +122,11 @@ def test_a_tier_that_works_off_what_came_while_it_was_stopped_has_half_an_hour_f
     begun = 50_000.0
     incarnation(channel, 1, State.RUNNING, since=begun)
     owned_by(channel, 1)
-    status(channel, TierState.RUNNING, pressure=Pressure(stream="enriched", lag=Lag(records=90, seconds=7200), since=begun + 3))
+    status(
+        channel,
+        TierState.RUNNING,
+        pressure=Pressure(stream="enriched", lag=Lag(records=90, seconds=7200), since=begun + 3),
+    )
 
     def told(at, behind=0.0):
         return TierWatch(TIER, 0, 0, 0, behind, clock=lambda: at).look(channel)
@@ -113,7 +134,11 @@ def test_a_tier_that_works_off_what_came_while_it_was_stopped_has_half_an_hour_f
     assert told(begun + 5) is None
     assert told(begun + CATCH_UP_SECONDS - 1) is None
     assert told(begun + CATCH_UP_SECONDS + 1).kind == "behind"
-    status(channel, TierState.RUNNING, pressure=Pressure(stream="enriched", lag=Lag(records=90, seconds=130), since=begun + 300))
+    status(
+        channel,
+        TierState.RUNNING,
+        pressure=Pressure(stream="enriched", lag=Lag(records=90, seconds=130), since=begun + 300),
+    )
     assert told(begun + 301).kind == "behind", "it had caught up before"
     status(channel, TierState.STARTING, pressure=Pressure(stream="enriched", lag=None, since=begun + 3))
     assert told(begun + 200).kind == "behind", "one that takes nothing catches nothing up"
@@ -127,7 +152,9 @@ def test_a_loss_is_told_once_by_its_number(channel):
     told = watch.look(channel)
     assert (told.kind, told.loss, told.sentence) == ("lost", 4, "2 records are nowhere")
     assert watch.look(channel) is None
-    assert TierWatch(TIER, 0, 0, told.loss).look(channel) is None, "not by a triggerer that starts again either"
+    assert TierWatch(TIER, 0, 0, told.loss).look(channel) is None, (
+        "not by a triggerer that starts again either"
+    )
     channel.put(paths.loss(TIER), Loss(number=5, sentence="another one"))
     assert watch.look(channel).loss == 5
 
@@ -137,16 +164,25 @@ def test_a_tier_that_is_behind_is_told_and_when_it_is_so_again_only_after_a_whil
 
     def behind(since):
         lag = Lag(records=200_000, seconds=60)
-        status(channel, TierState.RUNNING, pressure=Pressure(stream="enriched", lag=lag, since=since, rate_in=800, rate_done=400))
+        status(
+            channel,
+            TierState.RUNNING,
+            pressure=Pressure(stream="enriched", lag=lag, since=since, rate_in=800, rate_done=400),
+        )
 
     behind(10_000.0)
     watch = TierWatch(TIER, 0, 0, 0)
     told = watch.look(channel)
     assert (told.kind, told.behind) == ("behind", 10_000)
-    assert told.sentence == "counts is 200000 records, 60 s behind in enriched; 800/s came in and 400/s were done"
+    assert (
+        told.sentence
+        == "counts is 200000 records, 60 s behind in enriched; 800/s came in and 400/s were done"
+    )
     behind(10_000.0 + AGAIN_SECONDS)
     assert watch.look(channel) is None
-    assert TierWatch(TIER, 0, 0, 0, told.behind).look(channel) is None, "not by a triggerer that starts again either"
+    assert TierWatch(TIER, 0, 0, 0, told.behind).look(channel) is None, (
+        "not by a triggerer that starts again either"
+    )
     behind(10_001.0 + AGAIN_SECONDS)
     assert watch.look(channel).kind == "behind"
     behind(10_001.0 + AGAIN_SECONDS - 3600)

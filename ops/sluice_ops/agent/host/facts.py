@@ -68,12 +68,20 @@ def facts_from(arguments: Namespace) -> HostFacts:
         raise UnknownHostError(message)
     capacity = {"cpu": arguments.cpu, "memory": arguments.memory}
     labels = [label for label in arguments.labels.split(",") if label]
-    said = {"name": arguments.host, "address": arguments.address, "zone": arguments.zone, "labels": labels, "capacity": capacity}
+    said = {
+        "name": arguments.host,
+        "address": arguments.address,
+        "zone": arguments.zone,
+        "labels": labels,
+        "capacity": capacity,
+    }
     try:
         return _facts(HostConfig.model_validate(said))
     except ValidationError as error:
         wrong = [(item["loc"][-1], item["msg"].removeprefix("Value error, ")) for item in error.errors()]
-        raise UnknownHostError("; ".join(f"--{'host' if key == 'name' else key}: {why}" for key, why in wrong)) from error
+        raise UnknownHostError(
+            "; ".join(f"--{'host' if key == 'name' else key}: {why}" for key, why in wrong)
+        ) from error
 
 
 def _facts(host: HostConfig) -> HostFacts:

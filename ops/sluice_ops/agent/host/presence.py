@@ -39,7 +39,9 @@ class Live(Frozen):
 class Presence:
     """Registers the host, keeps its ephemeral node, reads assignments, writes observations."""
 
-    def __init__(self, channel: Channel, facts: HostFacts, home: Path, pid: int, token_file: Path | None = None) -> None:
+    def __init__(
+        self, channel: Channel, facts: HostFacts, home: Path, pid: int, token_file: Path | None = None
+    ) -> None:
         """Speak for one host; the file of the token that it may have joined with goes once it is registered."""
         self._channel = channel
         self._facts = facts
@@ -79,7 +81,11 @@ class Presence:
             try:
                 self._token_file.unlink(missing_ok=True)
             except OSError as error:
-                log.warning("the token is spent, and its file cannot be removed", file=str(self._token_file), error=error.strerror)
+                log.warning(
+                    "the token is spent, and its file cannot be removed",
+                    file=str(self._token_file),
+                    error=error.strerror,
+                )
 
     def assignment(self, last: Assignment) -> Assignment:
         """Return what is assigned now; what was last where nothing can be read, or where an older controller wrote it."""
@@ -122,7 +128,9 @@ class Presence:
             self._other_since = None
             return True
         try:
-            holder = Live.model_validate_json(data, extra="ignore")  # what a newer version has added says nothing to this one
+            holder = Live.model_validate_json(
+                data, extra="ignore"
+            )  # what a newer version has added says nothing to this one
         except ValidationError:
             return self._wait_for_other("which has not said who it is")
         if (holder.boot, holder.home) == (self._me.boot, self._me.home):

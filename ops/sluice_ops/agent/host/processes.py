@@ -115,7 +115,11 @@ def threads(pid: int) -> Threads | None:
                 states.add((thread / "stat").read_text().rpartition(")")[2].split()[0])
     except OSError:
         return None
-    return Threads(frozenset(states), {number: spent.ran for number, spent in schedules([pid]).items()}) if states else None
+    return (
+        Threads(frozenset(states), {number: spent.ran for number, spent in schedules([pid]).items()})
+        if states
+        else None
+    )
 
 
 def is_stopped(pid: int) -> bool:
@@ -138,9 +142,15 @@ def children(parent: int, pids: Iterable[int]) -> dict[int, str]:
 def idle_times() -> dict[int, tuple[float, float]]:
     """Return for how long each processor was idle, and how long that is altogether. Unit: clock ticks."""
     lines = [line.split() for line in (PROC / "stat").read_text().splitlines()]
-    processors = [(name.removeprefix("cpu"), [int(number) for number in numbers[:8]]) for name, *numbers in lines if name.startswith("cpu")]
+    processors = [
+        (name.removeprefix("cpu"), [int(number) for number in numbers[:8]])
+        for name, *numbers in lines
+        if name.startswith("cpu")
+    ]
     # what guests take is in the first eight
-    return {int(number): (float(ticks[3] + ticks[4]), float(sum(ticks))) for number, ticks in processors if number}
+    return {
+        int(number): (float(ticks[3] + ticks[4]), float(sum(ticks))) for number, ticks in processors if number
+    }
 
 
 def usable(pids: Iterable[int]) -> frozenset[int]:

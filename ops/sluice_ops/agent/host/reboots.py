@@ -56,6 +56,12 @@ class Rebooter:
         log.warning("rebooting", reboot=record.asked, command=words)
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         try:
-            subprocess.Popen(words, start_new_session=True, stdin=subprocess.DEVNULL, env=os.environ | {"PATH": path})
+            subprocess.Popen(
+                words, start_new_session=True, stdin=subprocess.DEVNULL, env=os.environ | {"PATH": path}
+            )
         except OSError as error:
-            log.warning("the reboot command cannot run: correct `reboot` in the site file", command=words, error=str(error))
+            log.warning(
+                "the reboot command cannot run: correct `reboot` in the site file",
+                command=words,
+                error=str(error),
+            )

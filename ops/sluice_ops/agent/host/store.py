@@ -80,7 +80,9 @@ class UnitFolder:
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch.mkdir(parents=True)
         if self.ended_for() is not None:
-            (self.path / "log.1").unlink(missing_ok=True)  # as large as the log had grown: it would be ended for that again
+            (self.path / "log.1").unlink(
+                missing_ok=True
+            )  # as large as the log had grown: it would be ended for that again
         for name in ("exit", "pid", "session", "ended_for"):
             (self.path / name).unlink(missing_ok=True)
 
@@ -135,7 +137,14 @@ class UnitFolder:
                 lines = file.read().decode(errors="replace").splitlines()
         except OSError:
             return ""
-        return next((line.strip()[:300] for line in reversed(lines) if re.search(r"\w", line) and not is_of_cache(line)), "")
+        return next(
+            (
+                line.strip()[:300]
+                for line in reversed(lines)
+                if re.search(r"\w", line) and not is_of_cache(line)
+            ),
+            "",
+        )
 
     def cap_log(self) -> None:
         """Move a log that has grown too large aside, under the writer's feet: it appends to the same file."""
@@ -188,7 +197,10 @@ class HostFolder:
         if found is not None and CREDENTIAL.fullmatch(found):
             return Own(self.host, found)
         if found is not None:
-            log.warning("the host's credential is damaged: another is made, which the channel does not know yet", file=str(kept))
+            log.warning(
+                "the host's credential is damaged: another is made, which the channel does not know yet",
+                file=str(kept),
+            )
         made = secrets.token_urlsafe(CREDENTIAL_BYTES)
         write_private(kept, made)
         return Own(self.host, made)
@@ -200,7 +212,9 @@ class HostFolder:
 
     def keep_agent(self, agent: Process) -> None:
         """Remember the process that serves this host."""
-        write_private(self.path / "agent.json", ProcessFile(pid=agent.pid, started=agent.started).model_dump_json())
+        write_private(
+            self.path / "agent.json", ProcessFile(pid=agent.pid, started=agent.started).model_dump_json()
+        )
 
     def group(self) -> Path | None:
         """Return the delegated control group that the host's units are in, for whoever looks for them from elsewhere."""
@@ -224,7 +238,11 @@ class HostFolder:
     def units(self) -> list[UnitFolder]:
         """Return the folders of all units that are there."""
         try:
-            return [UnitFolder(path, self._damaged) for path in sorted((self.path / "units").iterdir()) if path.is_dir()]
+            return [
+                UnitFolder(path, self._damaged)
+                for path in sorted((self.path / "units").iterdir())
+                if path.is_dir()
+            ]
         except FileNotFoundError:
             return []
 
@@ -234,7 +252,11 @@ class HostFolder:
         if kept is not None:
             return kept
         records = (folder.record() for folder in self.units())
-        return Assignment(units=tuple(record.unit for record in records if record is not None and record.stopping_at is None))
+        return Assignment(
+            units=tuple(
+                record.unit for record in records if record is not None and record.stopping_at is None
+            )
+        )
 
     def keep_assignment(self, assignment: Assignment) -> None:
         """Remember what is assigned."""
@@ -271,7 +293,9 @@ def unless_full(what: str) -> Iterator[None]:
 def _read(path: Path, model: type[M], damaged: set[Path]) -> M | None:
     """Return what a file says; one that cannot be read is as if it was absent, and that is said once."""
     try:
-        found = model.model_validate_json(path.read_bytes(), extra="allow")  # what a newer version has added says nothing to this one
+        found = model.model_validate_json(
+            path.read_bytes(), extra="allow"
+        )  # what a newer version has added says nothing to this one
     except FileNotFoundError:
         found = None
     except (OSError, ValidationError) as error:

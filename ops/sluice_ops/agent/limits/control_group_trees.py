@@ -75,7 +75,9 @@ class Trees:
 
     def handed_down(self) -> str:
         """Say which controllers the groups below are to have (version 2)."""
-        return " ".join(f"+{controller}" for controller, use in self.version.controllers.items() if use in self.at)
+        return " ".join(
+            f"+{controller}" for controller, use in self.version.controllers.items() if use in self.at
+        )
 
 
 def trees(mounts: Path = Path("/proc/mounts")) -> Trees | None:
@@ -108,7 +110,14 @@ def tree_of_cpusets(found: Trees, mounts: Path = Path("/proc/mounts")) -> Path |
         root = found.at[CPU]
         return root if "cpuset" in (root / "cgroup.controllers").read_text().split() else None
     lines = (line.split() for line in mounts.read_text().splitlines())
-    return next((Path(where) for _, where, kind, options, *_ in lines if kind == "cgroup" and "cpuset" in options.split(",")), None)
+    return next(
+        (
+            Path(where)
+            for _, where, kind, options, *_ in lines
+            if kind == "cgroup" and "cpuset" in options.split(",")
+        ),
+        None,
+    )
 
 
 def divides_disk(folder: Path, sys: Path = Path("/sys")) -> bool | None:

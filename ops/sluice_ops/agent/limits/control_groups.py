@@ -142,7 +142,9 @@ class ControlGroups:
         groups = tuple(group / unit.id for group in self._groups)
         for group in groups:
             group.mkdir(parents=True, exist_ok=True)
-        (self._memory / unit.id / self.version.memory_limit).write_text(str(_with_headroom(unit.quantum.memory)))
+        (self._memory / unit.id / self.version.memory_limit).write_text(
+            str(_with_headroom(unit.quantum.memory))
+        )
         self._hold()
         if self._tasks is not None:
             (self._tasks / unit.id / "pids.max").write_text(str(THREADS))
@@ -193,7 +195,10 @@ class ControlGroups:
         """Ask the kernel's counters."""
         memory = self._memory / unit
         try:
-            now, limit = int((memory / self.version.memory_now).read_text()), _limit(memory / self.version.memory_limit)
+            now, limit = (
+                int((memory / self.version.memory_now).read_text()),
+                _limit(memory / self.version.memory_limit),
+            )
             cache = _line(memory / "memory.stat", self.version.cache)
             return Usage(max(0, now - cache), limit, self._cpu_seconds(unit))
         except OSError:
@@ -227,7 +232,9 @@ class ControlGroups:
                     self._set_disk_weight("", sum(weights))
 
     def _set_weight(self, group: Path, weight: int) -> None:
-        (group / self.version.weight).write_text(str(min(self.version.largest, max(self.version.smallest, weight))))
+        (group / self.version.weight).write_text(
+            str(min(self.version.largest, max(self.version.smallest, weight)))
+        )
 
     def _set_disk_weight(self, unit: str, weight: int) -> None:
         """Set it where the kernel knows one; whether it counts is up to the disk's scheduler, and `sluice doctor --host` says it."""
@@ -256,7 +263,9 @@ class NoContainers:
 
     def processes(self, unit: UnitId, session: int | None) -> frozenset[int]:
         """Return what carries the unit's marks in the unit's session; anywhere, while that is not known."""
-        return members_of(session, frozenset({f"SLUICE_UNIT={self._host}/{unit}", f"SLUICE_HOME={self._home}"}))
+        return members_of(
+            session, frozenset({f"SLUICE_UNIT={self._host}/{unit}", f"SLUICE_HOME={self._home}"})
+        )
 
     def remove(self, unit: UnitId) -> None:
         """Nothing to remove."""
@@ -330,7 +339,11 @@ def find_containers(home: Path, host: str, mounts: Path = Path("/proc/mounts")) 
 
 
 def open_containers(
-    home: Path, host: str, capacity: Capacity, mounts: Path = Path("/proc/mounts"), membership: Path = Path("/proc/self/cgroup")
+    home: Path,
+    host: str,
+    capacity: Capacity,
+    mounts: Path = Path("/proc/mounts"),
+    membership: Path = Path("/proc/self/cgroup"),
 ) -> Containers:
     """Find what this machine offers, make the host's group, and say which it is."""
     found = trees(mounts)
@@ -343,7 +356,9 @@ def open_containers(
     except OSError as error:
         groups.close()
         why = f"control groups cannot be written by user {os.geteuid()} ({error.strerror})"
-        return _without(f"{why}; run the agent as root, or have systemd delegate it a group: docs/hosts.md", home, host)
+        return _without(
+            f"{why}; run the agent as root, or have systemd delegate it a group: docs/hosts.md", home, host
+        )
     with unless_full("which control group the units are in"):
         HostFolder(home, host).keep_group(group)
     return groups
@@ -403,4 +418,6 @@ def _limit(path: Path) -> int | None:
 
 def _line(path: Path, name: str) -> int:
     """Return one number of a file that has a name and a number in each line."""
-    return next((int(line.split()[1]) for line in path.read_text().splitlines() if line.split()[0] == name), 0)
+    return next(
+        (int(line.split()[1]) for line in path.read_text().splitlines() if line.split()[0] == name), 0
+    )

@@ -30,7 +30,9 @@ class Division:
         return self.own.get(unit, self.shared)
 
 
-def divide(processors: frozenset[int], has: Mapping[UnitId, frozenset[int]], quanta: Mapping[UnitId, float]) -> Division:
+def divide(
+    processors: frozenset[int], has: Mapping[UnitId, frozenset[int]], quanta: Mapping[UnitId, float]
+) -> Division:
     """Divide processors among units, which have quanta of so many cores, in the order in which they came."""
     whole = {unit: int(cpu) for unit, cpu in quanta.items() if cpu == int(cpu)}
     for_others = math.ceil(round(sum(cpu for unit, cpu in quanta.items() if unit not in whole), DIGITS))
@@ -45,13 +47,21 @@ def divide(processors: frozenset[int], has: Mapping[UnitId, frozenset[int]], qua
     return Division(own, left or processors, tuple(crowded))
 
 
-def _kept(processors: frozenset[int], has: Mapping[UnitId, frozenset[int]], whole: Mapping[UnitId, int]) -> dict[UnitId, frozenset[int]]:
+def _kept(
+    processors: frozenset[int], has: Mapping[UnitId, frozenset[int]], whole: Mapping[UnitId, int]
+) -> dict[UnitId, frozenset[int]]:
     """Return who has its number of processors already, and nobody beside it but units that share all for want of others."""
     everything = frozenset[int]().union(*has.values())
     kept: dict[UnitId, frozenset[int]] = {}
-    for unit in sorted(whole, key=lambda unit: len(has.get(unit, ()))):  # who has all of them, besides others, comes last
+    for unit in sorted(
+        whole, key=lambda unit: len(has.get(unit, ()))
+    ):  # who has all of them, besides others, comes last
         mine = has.get(unit, frozenset())
-        beside = [numbers for other, numbers in has.items() if other != unit and (other in kept or numbers != everything)]
+        beside = [
+            numbers
+            for other, numbers in has.items()
+            if other != unit and (other in kept or numbers != everything)
+        ]
         if len(mine) == whole[unit] and mine <= processors and mine.isdisjoint(frozenset().union(*beside)):
             kept[unit] = mine
     return kept

@@ -39,7 +39,9 @@ class Cpusets:
         self._groups, self._folder = groups, folder
         self._apart = groups.version is V1
         """Whether these are groups of their own, which have to be made, joined and removed."""
-        records = [record for unit in folder.units() if groups.has(unit.id) and (record := unit.record()) is not None]
+        records = [
+            record for unit in folder.units() if groups.has(unit.id) and (record := unit.record()) is not None
+        ]
         records.sort(key=lambda record: record.started_at)
         self._quanta = {record.unit.id: record.unit.quantum.cpu for record in records}
         self._crowded: tuple[UnitId, ...] = ()
@@ -54,11 +56,15 @@ class Cpusets:
         """Say how it is."""
         if not self._crowded:
             return "cores of their own"
-        return f"cores of their own, but for {', '.join(self._crowded)}: {len(_usable())} processors are too few"
+        return (
+            f"cores of their own, but for {', '.join(self._crowded)}: {len(_usable())} processors are too few"
+        )
 
     def other(self, top: Path | None) -> Path | None:
         """Return a group by which another host divides the processors, in the whole machine's tree."""
-        groups = (file.parent for file in (top or self._levels[0]).glob(f"**/sluice-*/*/{CPUS}") if _read(file))
+        groups = (
+            file.parent for file in (top or self._levels[0]).glob(f"**/sluice-*/*/{CPUS}") if _read(file)
+        )
         return next((group for group in groups if self._host not in (group, *group.parents)), None)
 
     def open(self) -> None:
@@ -92,7 +98,9 @@ class Cpusets:
     def joins(self, unit: UnitId) -> tuple[Path, ...]:
         """Return the files that a process writes its pid to, to run on the unit's processors; none while it has none."""
         group = self._host / unit
-        return (group / "cgroup.procs",) if self._apart and _read(group / CPUS) and _read(group / MEMS) else ()
+        return (
+            (group / "cgroup.procs",) if self._apart and _read(group / CPUS) and _read(group / MEMS) else ()
+        )
 
     def remove(self, unit: UnitId) -> None:
         """Give a unit's processors to the others."""
@@ -112,7 +120,10 @@ class Cpusets:
         for group in self._host.glob("*/"):
             if self._apart:
                 for _ in range(MOVES):
-                    _move(map(int, (group / "cgroup.procs").read_text().split()), _own_group(self._levels[0]) / "cgroup.procs")
+                    _move(
+                        map(int, (group / "cgroup.procs").read_text().split()),
+                        _own_group(self._levels[0]) / "cgroup.procs",
+                    )
                 group.rmdir()
             else:
                 (group / CPUS).write_text("\n")
@@ -126,7 +137,9 @@ class Cpusets:
         has = {unit: _read(self._host / unit / CPUS) for unit in self._quanta}
         division = divide(_usable(), has, self._quanta)
         failed = None
-        for unit in sorted(self._quanta, key=division.own.__contains__):  # who shares makes room first: an end in between is understood
+        for unit in sorted(
+            self._quanta, key=division.own.__contains__
+        ):  # who shares makes room first: an end in between is understood
             if (numbers := division.of(unit)) != has[unit]:
                 try:
                     (self._host / unit / CPUS).write_text(_written(numbers))
@@ -201,7 +214,9 @@ def open_cores(
                 cpusets.withdraw()
             return containers, NOT_ASKED
         if cpusets is None or found is None:
-            return containers, _shared(amiss(containers.trees if isinstance(containers, ControlGroups) else None, mounts))
+            return containers, _shared(
+                amiss(containers.trees if isinstance(containers, ControlGroups) else None, mounts)
+            )
         if (other := cpusets.other(tree_of_cpusets(found, mounts))) is not None:
             return containers, _shared(
                 f"{other.name} of {other.parent.name} divides the processors of this machine already; if it is gone, "
@@ -218,7 +233,9 @@ def open_cores(
     return made, f"{cpusets.said}; {few}"
 
 
-def find_cores(home: Path, host: str, containers: Containers, mounts: Path = Path("/proc/mounts")) -> Containers:
+def find_cores(
+    home: Path, host: str, containers: Containers, mounts: Path = Path("/proc/mounts")
+) -> Containers:
     """Return a host's containers with the processors that its agent divides, for whoever ends its units."""
     cpusets = _find(home, host, containers, mounts)
     return OnCores(containers, cpusets) if cpusets is not None and cpusets.there else containers
@@ -284,7 +301,9 @@ def _read(file: Path) -> frozenset[int]:
         parts = [part.partition("-") for part in file.read_text().strip().split(",") if part]
     except FileNotFoundError:
         return frozenset()
-    return frozenset(number for first, _, last in parts for number in range(int(first), int(last or first) + 1))
+    return frozenset(
+        number for first, _, last in parts for number in range(int(first), int(last or first) + 1)
+    )
 
 
 def _written(numbers: frozenset[int]) -> str:

@@ -14,7 +14,10 @@ AGENTS = "agent"
 
 def delegated(tree: Path, membership: Path = Path("/proc/self/cgroup")) -> Path | None:
     """Return the group below `tree` that this process may divide among units; None when nobody has handed it one."""
-    own = next((line.removeprefix("0::") for line in membership.read_text().splitlines() if line.startswith("0::")), "/")
+    own = next(
+        (line.removeprefix("0::") for line in membership.read_text().splitlines() if line.startswith("0::")),
+        "/",
+    )
     group = tree / own.lstrip("/")
     if group.name != AGENTS:
         return None

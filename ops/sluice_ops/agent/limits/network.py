@@ -46,7 +46,10 @@ class Network:
         records = (unit.record() for unit in folder.units())
         self.units = tuple(record.unit for record in records if record is not None)
         self._weights = {unit.id: _weight(unit) for unit in self.units}
-        found = ((group, traffic_control.number(_carried(group, link.interface))) for group in self._group.glob("*/"))
+        found = (
+            (group, traffic_control.number(_carried(group, link.interface)))
+            for group in self._group.glob("*/")
+        )
         self._numbers = {UnitId(group.name): number for group, number in found if number is not None}
 
     def open(self) -> None:
@@ -124,7 +127,10 @@ class Network:
         return _carried(self._group, self.link.interface) != 0
 
     def _divide(self) -> None:
-        traffic_control.divide(self.link, {number: self._weights[unit] for unit, number in self._numbers.items() if unit in self._weights})
+        traffic_control.divide(
+            self.link,
+            {number: self._weights[unit] for unit, number in self._numbers.items() if unit in self._weights},
+        )
 
     def _carry(self, group: Path, number: int) -> None:
         try:
@@ -148,7 +154,9 @@ class OnLink(Outer):
     def admit(self, unit: Unit) -> tuple[Path, ...]:
         """Make the unit's container, and its class."""
         joins = super().admit(unit)
-        return (*joins, self._network.procs(unit.id)) if self._done(lambda: self._network.admit(unit)) else joins
+        return (
+            (*joins, self._network.procs(unit.id)) if self._done(lambda: self._network.admit(unit)) else joins
+        )
 
     def weigh(self, unit: Unit) -> None:
         """Set the weights of a container that is there."""
@@ -180,7 +188,11 @@ class OnLink(Outer):
             step()
         except (OSError, NotDividedError) as error:
             if str(error) != self._said:
-                log.warning("the network is not divided as it should be", interface=self._network.link.interface, error=str(error))
+                log.warning(
+                    "the network is not divided as it should be",
+                    interface=self._network.link.interface,
+                    error=str(error),
+                )
             self._said = str(error)
             return False
         self._said = None
@@ -208,7 +220,9 @@ def open_network(home: Path, host: str, link: Link | None, containers: Container
         found = OnLink(containers, network)
         found.take_in(folder)
     except (OSError, NotDividedError) as error:
-        return containers, _undivided(link, str(error)) if link is not None else f"{NOT_ASKED}; but what was divided: {error}"
+        return containers, _undivided(
+            link, str(error)
+        ) if link is not None else f"{NOT_ASKED}; but what was divided: {error}"
     return found, f"{link.interface}, {link.mbit} mbit, divided by quantum.network"
 
 
@@ -233,7 +247,9 @@ def amiss(link: Link, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> s
         return f"the kernel has no {CONTROLLER} (CONFIG_CGROUP_NET_PRIO)"
     if not (sys / "class/net" / link.interface).exists():
         there = ", ".join(sorted(path.name for path in (sys / "class/net").glob("*")))
-        return f"there is no interface {link.interface}, but {there}: correct network.interface in the site file"
+        return (
+            f"there is no interface {link.interface}, but {there}: correct network.interface in the site file"
+        )
     try:
         traffic_control.classes(link.interface)
     except NotDividedError as error:

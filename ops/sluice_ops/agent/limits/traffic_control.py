@@ -50,7 +50,10 @@ def parts(link: Link, weights: Mapping[int, int]) -> dict[int, Part]:
     """Divide a link among classes by their weights: all of it, and no more."""
     bits, total = link.mbit * 1_000_000, sum(weights.values())
     turn = int(bits * TURN_SECONDS) // 8
-    return {number: Part(bits * weight // total, max(LEAST_BYTES, turn * weight // total)) for number, weight in weights.items()}
+    return {
+        number: Part(bits * weight // total, max(LEAST_BYTES, turn * weight // total))
+        for number, weight in weights.items()
+    }
 
 
 def with_others(weights: Mapping[int, int]) -> dict[int, int]:
@@ -120,7 +123,11 @@ def classes(interface: str) -> frozenset[int] | None:
 
 def _shown(what: str, interface: str) -> list[list[str]]:
     """Return lines such as `class htb 511c:10 parent 511c:1`; older versions of `tc` show classes in no other form."""
-    return [line.split() for line in _tc(what, "show", "dev", interface).splitlines() if line.startswith(f"{what} ")]
+    return [
+        line.split()
+        for line in _tc(what, "show", "dev", interface).splitlines()
+        if line.startswith(f"{what} ")
+    ]
 
 
 def _tc(*words: str, told: str | None = None) -> str:
@@ -129,7 +136,9 @@ def _tc(*words: str, told: str | None = None) -> str:
         message = "there is no command `tc`: install iproute2"
         raise NotDividedError(message)
     try:
-        done = subprocess.run([command, *words], input=told, capture_output=True, text=True, timeout=TC_SECONDS, check=False)
+        done = subprocess.run(
+            [command, *words], input=told, capture_output=True, text=True, timeout=TC_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired as error:
         message = f"`tc {' '.join(words)}` does not end"
         raise NotDividedError(message) from error

@@ -77,7 +77,9 @@ def command(unit: Unit, scratch: Path, installation: Installation) -> list[str]:
     ]
 
 
-def environment(unit: Unit, scratch: Path, installation: Installation, inherited: Mapping[str, str]) -> dict[str, str]:
+def environment(
+    unit: Unit, scratch: Path, installation: Installation, inherited: Mapping[str, str]
+) -> dict[str, str]:
     """Return what a unit sees of the world."""
     facts = installation.facts
     of_slot = {spark.SECRET: installation.spark_secret} if installation.spark_secret is not None else {}
@@ -106,7 +108,11 @@ def _of_all_jvms(unit: Unit, scratch: Path, installation: Installation) -> tuple
     """Return what all JVMs of a unit are told, executors too, whose command lines are their driver's."""
     # what they unpack (native libraries) goes away with the unit, also after kill -9
     below = f"-Djava.io.tmpdir={scratch}"
-    return (below, *cached(spark.cache_of_tiers(installation.shared))) if unit.kind is UnitKind.SLOT else (below,)
+    return (
+        (below, *cached(spark.cache_of_tiers(installation.shared)))
+        if unit.kind is UnitKind.SLOT
+        else (below,)
+    )
 
 
 def resources_file(unit: Unit) -> list[dict[str, object]]:

@@ -77,7 +77,9 @@ class Hands:
         """Look at every unit there is; write down the end of those that have ended since the last look."""
         self._children = [child for child in self._children if child.poll() is None]
         folders = self._folder.units()
-        self._records = {folder.id: record for folder in folders if (record := self._record(folder)) is not None}
+        self._records = {
+            folder.id: record for folder in folders if (record := self._record(folder)) is not None
+        }
         found = []
         self.members = {}
         for folder in folders:
@@ -129,11 +131,15 @@ class Hands:
     def _find(self, folder: UnitFolder, record: UnitRecord) -> Found:
         main, session = folder.main(), folder.session()
         here = record.boot == self._boot
-        pids = self.members[folder.id] = self._containers.processes(folder.id, session.pid if session and here else None)
+        pids = self.members[folder.id] = self._containers.processes(
+            folder.id, session.pid if session and here else None
+        )
         main_alive = here and main is not None and main.alive
         alive = main_alive or (here and session is not None and session.alive)
         if not alive and record.ended_at is None:
-            record = record.model_copy(update={"ended_at": time.time(), "exit": self._how_it_ended(folder, record)})
+            record = record.model_copy(
+                update={"ended_at": time.time(), "exit": self._how_it_ended(folder, record)}
+            )
             self._note_end(folder, record)
         known = {each.pid for each in (main, session) if each is not None and each.alive}
         return Found(
@@ -163,7 +169,9 @@ class Hands:
     def _how_it_ended(self, folder: UnitFolder, record: UnitRecord) -> str:
         status = folder.exit_status()
         if status is None:
-            how = "killed with its container" if record.boot == self._boot else "ended when its host restarted"
+            how = (
+                "killed with its container" if record.boot == self._boot else "ended when its host restarted"
+            )
         elif status > SIGNALLED:
             how = f"killed by signal {status - SIGNALLED}"
         else:
@@ -179,7 +187,9 @@ class Hands:
         """End a unit of which nothing is known: how it was started, and whether it was asked to end."""
         try:
             if left := self.processes(folder.id):
-                log.warning("ended a unit whose unit.json cannot be read", unit=folder.id, processes=len(left))
+                log.warning(
+                    "ended a unit whose unit.json cannot be read", unit=folder.id, processes=len(left)
+                )
                 kill_all(left)  # it is removed at a later look, when they are gone
             else:
                 self._containers.remove(folder.id)
@@ -252,9 +262,19 @@ class Hands:
         if unit.kind is UnitKind.SLOT:
             (folder.scratch / "resources.json").write_text(json.dumps(resources_file(unit)))
         words = command(unit, folder.scratch, installation)
-        script = _SCRIPT.format(folder=shlex.quote(str(folder.path)), joins=shlex.join(map(str, joins)), command=shlex.join(words))
+        script = _SCRIPT.format(
+            folder=shlex.quote(str(folder.path)), joins=shlex.join(map(str, joins)), command=shlex.join(words)
+        )
         (folder.path / "start.sh").write_text(script)
-        folder.keep(UnitRecord(unit=unit, boot=self._boot, started_at=time.time(), restarts=action.restarts, failures=action.failures))
+        folder.keep(
+            UnitRecord(
+                unit=unit,
+                boot=self._boot,
+                started_at=time.time(),
+                restarts=action.restarts,
+                failures=action.failures,
+            )
+        )
         with folder.log.open("ab") as output:
             child = subprocess.Popen(
                 ["/bin/sh", str(folder.path / "start.sh")],
@@ -270,7 +290,13 @@ class Hands:
         while folder.main() is None and child.poll() is None and time.monotonic() < until:
             time.sleep(0.005)
         main = folder.main()
-        log.info("started", unit=unit.id, pid=main.pid if main else None, restarts=action.restarts, quiet=unit.quiet)
+        log.info(
+            "started",
+            unit=unit.id,
+            pid=main.pid if main else None,
+            restarts=action.restarts,
+            quiet=unit.quiet,
+        )
 
     def _ask_to_end(self, action: AskToEnd) -> None:
         main = self._folder.unit(action.unit).main()

@@ -98,7 +98,9 @@ class Decision:
 def stamps(found: Iterable[Found]) -> Iterator[float]:
     """Yield the moments from which time is counted."""
     for item in found:
-        yield from (stamp for stamp in (item.started_at, item.stopping_at, item.ended_at) if stamp is not None)
+        yield from (
+            stamp for stamp in (item.started_at, item.stopping_at, item.ended_at) if stamp is not None
+        )
 
 
 def steady(item: Found, seen: Callable[[float], float]) -> Found:
@@ -136,7 +138,11 @@ def retry_at(item: Found) -> float:
 
 
 def observe(
-    assignment: Assignment, found: Sequence[Found], troubles: Mapping[UnitId, str], starved: Mapping[UnitId, float], now: float
+    assignment: Assignment,
+    found: Sequence[Found],
+    troubles: Mapping[UnitId, str],
+    starved: Mapping[UnitId, float],
+    now: float,
 ) -> tuple[UnitObserved, ...]:
     """Say what is there, for the controller and for people.
 
@@ -193,7 +199,9 @@ def _end(item: Found, now: float, reclaim_seconds: float, actions: list[Action],
         actions.append(Kill(identity))
         looks.append(now + SOON_SECONDS)
     else:
-        looks.append(min(item.stopping_at + grace, now + 4 * SOON_SECONDS) if lends else item.stopping_at + grace)
+        looks.append(
+            min(item.stopping_at + grace, now + 4 * SOON_SECONDS) if lends else item.stopping_at + grace
+        )
 
 
 def state_of(item: Found) -> UnitState:

@@ -58,13 +58,20 @@ class Heartbeats:
         self._looked = now
         beats = dict(self._beats(self._hands.found))
         # threads are read only of processes that were silent: usually of none
-        silent = [part for part, beat in beats.items() if part in self._silences and beat == self._silences[part].beat]
+        silent = [
+            part
+            for part, beat in beats.items()
+            if part in self._silences and beat == self._silences[part].beat
+        ]
         silent = [part for part in silent if part.kind is UnitKind.DRIVER or is_stopped(part.pid)]
         seen = {part: shown for part in silent if (shown := threads(part.pid)) is not None}
         standings = {part: _standing(self._threads.get(part), shown) for part, shown in seen.items()}
         self._threads = seen
         at_work = Standing.AT_WORK
-        silences = {part: heard(self._silences.get(part), beat, standings.get(part, at_work), passed) for part, beat in beats.items()}
+        silences = {
+            part: heard(self._silences.get(part), beat, standings.get(part, at_work), passed)
+            for part, beat in beats.items()
+        }
         self._silences = silences
         hung = {part: how for part, silence in silences.items() if (how := _hung(part, silence)) is not None}
         for part, how in hung.items():
@@ -76,7 +83,11 @@ class Heartbeats:
             unit = item.unit
             if item.pid is None or item.stopping_at is not None:
                 continue
-            javas = [pid for pid, name in children(item.pid, self._hands.members.get(unit.id, ())).items() if name == JAVA]
+            javas = [
+                pid
+                for pid, name in children(item.pid, self._hands.members.get(unit.id, ())).items()
+                if name == JAVA
+            ]
             if unit.kind is UnitKind.SLOT:
                 yield Part(unit.id, unit.kind, WORKER, item.pid), NO_BEAT
                 yield from ((Part(unit.id, unit.kind, EXECUTOR, pid), NO_BEAT) for pid in javas)
@@ -88,7 +99,14 @@ class Heartbeats:
         """End a driver or a Worker with its unit; an executor alone, for its Worker starts another one."""
         since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - seconds))
         why = f"{HUNG_SINCE} {since}: its {part.name} {how}; its agent ended it"
-        log.warning("ends what hangs", unit=part.unit, process=part.pid, part=part.name, how=how, silent_seconds=round(seconds, 1))
+        log.warning(
+            "ends what hangs",
+            unit=part.unit,
+            process=part.pid,
+            part=part.name,
+            how=how,
+            silent_seconds=round(seconds, 1),
+        )
         self.ended[part.kind] += 1
         self._silences.pop(part)
         if part.name == EXECUTOR:

@@ -52,14 +52,22 @@ class Neighbours:
         if last is None:
             return
         seconds = now - last.at
-        spent = {name: _between(last.threads[name], look.threads[name]) for name in alive if name in last.threads}
-        self.waited = {name: self.waited.get(name, 0.0) + (spent[name].waited if name in spent else 0.0) for name in alive}
+        spent = {
+            name: _between(last.threads[name], look.threads[name]) for name in alive if name in last.threads
+        }
+        self.waited = {
+            name: self.waited.get(name, 0.0) + (spent[name].waited if name in spent else 0.0)
+            for name in alive
+        }
         verdicts: dict[UnitId, Verdict] = {}
         for name, each in spent.items():
             if alive[name].quiet:
                 continue
             idle = _idle(last.idle, look.idle, usable(pids[name]))
-            before, starved = self._verdicts.get(name, Verdict()), starves(each, seconds, alive[name].quantum.cpu, idle)
+            before, starved = (
+                self._verdicts.get(name, Verdict()),
+                starves(each, seconds, alive[name].quantum.cpu, idle),
+            )
             verdicts[name] = judged(before, starved=starved, begun=last.at, now=now, wall=time.time())
             _say(name, before, verdicts[name], each, seconds)
         self._verdicts = verdicts
@@ -70,11 +78,16 @@ def _between(before: Mapping[int, Spent], after: Mapping[int, Spent]) -> Spent:
     new = Spent(0.0, 0.0)
     pairs = [(before.get(thread, new), spent) for thread, spent in after.items()]
     return Spent(
-        ran=sum(max(0.0, now.ran - then.ran) for then, now in pairs), waited=sum(max(0.0, now.waited - then.waited) for then, now in pairs)
+        ran=sum(max(0.0, now.ran - then.ran) for then, now in pairs),
+        waited=sum(max(0.0, now.waited - then.waited) for then, now in pairs),
     )
 
 
-def _idle(before: Mapping[int, tuple[float, float]], after: Mapping[int, tuple[float, float]], processors: frozenset[int]) -> float:
+def _idle(
+    before: Mapping[int, tuple[float, float]],
+    after: Mapping[int, tuple[float, float]],
+    processors: frozenset[int],
+) -> float:
     """Return for which part of the time between two looks processors were idle, all together."""
     there = [(before[each], after[each]) for each in processors if each in before and each in after]
     passed = sum(later[1] - earlier[1] for earlier, later in there)
@@ -84,8 +97,16 @@ def _idle(before: Mapping[int, tuple[float, float]], after: Mapping[int, tuple[f
 def _say(unit: UnitId, before: Verdict, after: Verdict, spent: Spent, seconds: float) -> None:
     if (before.since is None) is (after.since is None):
         return
-    figures = {"ran_seconds": round(spent.ran, 2), "waited_seconds": round(spent.waited, 2), "of_seconds": round(seconds, 1)}
+    figures = {
+        "ran_seconds": round(spent.ran, 2),
+        "waited_seconds": round(spent.waited, 2),
+        "of_seconds": round(seconds, 1),
+    }
     if after.since is not None:
-        log.warning("a unit is starved: something else on this host takes the processor time of its quantum", unit=unit, **figures)
+        log.warning(
+            "a unit is starved: something else on this host takes the processor time of its quantum",
+            unit=unit,
+            **figures,
+        )
     else:
         log.info("a unit is no longer starved", unit=unit, **figures)

@@ -37,7 +37,12 @@ def starves(spent: Spent, seconds: float, cpu: float, idle: float) -> bool:
     """Tell whether a unit with a quantum of so many cores was starved for these seconds, of which its processors were partly idle."""
     could = spent.ran + spent.waited
     promised = cpu * seconds
-    return could > LITTLE * promised and spent.ran < PROMISED * promised and spent.waited >= WAITED * could and idle < IDLE
+    return (
+        could > LITTLE * promised
+        and spent.ran < PROMISED * promised
+        and spent.waited >= WAITED * could
+        and idle < IDLE
+    )
 
 
 def judged(before: Verdict, *, starved: bool, begun: float, now: float, wall: float) -> Verdict:

@@ -15,7 +15,9 @@ from sluice_ops.snapshot.view import TierView
 
 def project(draft: Draft) -> None:
     """Write the assignment of every host of which it may differ anew from what holds now."""
-    held: dict[HostName, list[_Part]] = {name: [(unit.id, unit) for unit in draft.view.left_on(name)] for name in _in_question(draft)}
+    held: dict[HostName, list[_Part]] = {
+        name: [(unit.id, unit) for unit in draft.view.left_on(name)] for name in _in_question(draft)
+    }
     for host, part in _parts(draft, held) if held else ():
         held[host].append(part)
     for name, parts in held.items():
@@ -29,19 +31,32 @@ def _in_question(draft: Draft) -> Iterable[HostName]:
     was, now = draft.settled, draft.view
     if was is None or was.unread or now.unread:
         return now.hosts
-    changed = {name for name, host in now.hosts.items() if name not in was.hosts or was.hosts[name].assignment is not host.assignment}
+    changed = {
+        name
+        for name, host in now.hosts.items()
+        if name not in was.hosts or was.hosts[name].assignment is not host.assignment
+    }
     for name in now.tiers.keys() | was.tiers.keys():
         changed |= _differ(was.tiers.get(name), draft.incarnations.get(name, {}), draft.owners.get(name))
     there = {(unit, name) for name, assignment in draft.assignments.items() for unit in assignment.batch}
-    changed |= {name for _, name in there ^ {(slot_id(BATCH, 0, number), name) for number, name in draft.batch.items()}}
+    changed |= {
+        name
+        for _, name in there ^ {(slot_id(BATCH, 0, number), name) for number, name in draft.batch.items()}
+    }
     return changed & now.hosts.keys()
 
 
-def _differ(was: TierView | None, incarnations: Mapping[Incarnation, IncarnationSpec], owner: OwnerRecord | None) -> set[HostName]:
+def _differ(
+    was: TierView | None, incarnations: Mapping[Incarnation, IncarnationSpec], owner: OwnerRecord | None
+) -> set[HostName]:
     """Name the hosts of a tier's incarnations that have changed, or that are quiet and were not, or the other way round."""
     before = {} if was is None else was.incarnations
     quiet = {_quiet(record) for record in (owner, None if was is None else was.owner)}
-    numbers = {number for number in before.keys() | incarnations.keys() if before.get(number) is not incarnations.get(number)}
+    numbers = {
+        number
+        for number in before.keys() | incarnations.keys()
+        if before.get(number) is not incarnations.get(number)
+    }
     if len(quiet) > 1:
         numbers |= quiet
     specs = (spec for number in numbers for spec in (before.get(number), incarnations.get(number)))
@@ -87,7 +102,9 @@ def _parts(draft: Draft, hosts: Container[HostName]) -> Iterable[tuple[HostName,
             yield host, (slot_id(BATCH, 0, number), lent)
 
 
-def _incarnation(tier: TierView, spec: IncarnationSpec, hosts: Container[HostName], *, quiet: bool) -> Iterable[tuple[HostName, _Part]]:
+def _incarnation(
+    tier: TierView, spec: IncarnationSpec, hosts: Container[HostName], *, quiet: bool
+) -> Iterable[tuple[HostName, _Part]]:
     name, number = spec.tier, spec.incarnation
     driver = Unit(
         id=driver_id(name, number),

@@ -21,7 +21,9 @@ def keep(draft: Draft) -> None:
     for name in draft.statuses:
         draft.statuses[name] = _told(draft, name)
     specs = {name: tier.spec for name, tier in draft.view.tiers.items()}
-    pressing = {name: status.pressure for name, status in draft.statuses.items() if status.pressure is not None}
+    pressing = {
+        name: status.pressure for name, status in draft.statuses.items() if status.pressure is not None
+    }
     culprits = culprits_of(specs, pressing)
     for name, record in draft.owners.items():
         culprit = culprits.get(name)
@@ -30,7 +32,9 @@ def keep(draft: Draft) -> None:
             _record(draft, name, record.held_for, culprit)
 
 
-def culprits_of(specs: Mapping[TierName, TierSpec], pressing: Mapping[TierName, Pressure]) -> dict[TierName, TierName]:
+def culprits_of(
+    specs: Mapping[TierName, TierSpec], pressing: Mapping[TierName, Pressure]
+) -> dict[TierName, TierName]:
     """Return each gate that has to be held back, with the tier for which it is: of several the one nearest the pipeline's end."""
     written = {stream for spec in specs.values() for stream in spec.outputs}
     nearest = sorted(pressing.keys() & specs.keys(), key=lambda name: (specs[name].distance, name))
@@ -67,7 +71,10 @@ def _told(draft: Draft, name: TierName) -> TierStatus:
     said = draft.view.tiers[name].reports.get(record.owner) if record.owner is not None else None
     if status.state is TierState.RUNNING and said is not None and said.measured:
         return status.model_copy(update={"pressure": said.pressure})
-    before, spec = None if draft.view.status is None else draft.view.status.tiers.get(name), draft.view.tiers[name].spec
+    before, spec = (
+        None if draft.view.status is None else draft.view.status.tiers.get(name),
+        draft.view.tiers[name].spec,
+    )
     since = before.down_since if before is not None and before.down_since is not None else draft.now
     pressure = None if before is None else before.pressure
     if pressure is None and draft.age(since) > spec.patience:
@@ -79,7 +86,10 @@ def _record(draft: Draft, tier: TierName, before: TierName | None, culprit: Tier
     """Keep who was held back, when and for whom, and say it."""
     last = list(draft.holds.last)
     if before is not None:
-        last = [hold.model_copy(update={"ended": draft.now}) if hold.tier == tier and hold.ended is None else hold for hold in last]
+        last = [
+            hold.model_copy(update={"ended": draft.now}) if hold.tier == tier and hold.ended is None else hold
+            for hold in last
+        ]
     pressure = draft.statuses[culprit].pressure if culprit is not None else None
     if culprit is None or pressure is None:
         draft.tell(f"{tier} goes on: {before} is below its low watermark, or does not count any more")

@@ -25,7 +25,11 @@ STAYS = frozenset({HostState.UP, HostState.CORDONED})
 def keep(draft: Draft) -> None:
     """Begin the pass with the batch slots that stay; the others are taken back before any tier looks for room."""
     now = {_number(unit): host for host, held in draft.assignments.items() for unit in held.batch}
-    fit = {number: host for number, host in sorted(now.items()) if draft.state_of(host) in STAYS or host in draft.braked}
+    fit = {
+        number: host
+        for number, host in sorted(now.items())
+        if draft.state_of(host) in STAYS or host in draft.braked
+    }
     for change in _active(draft):
         if change.plan.moves:
             sound = {number: host for number, host in fit.items() if host in draft.sound()}
@@ -87,7 +91,10 @@ def grow(draft: Draft) -> None:
     room = sum(host.fits(quantum) for host in now.hosts.values() if host.usable and host.matches(to))
     others = [ask for ask in lacking(now) if ask.tenant != BATCH]
     try:
-        _, placed = most(max(0, min(missing, room) - 1), lambda more: place([Ask(BATCH, 1 + more, quantum, to), *others], now.hosts))
+        _, placed = most(
+            max(0, min(missing, room) - 1),
+            lambda more: place([Ask(BATCH, 1 + more, quantum, to), *others], now.hosts),
+        )
     except RefusedError:
         return
     lent = placed.where[BATCH, "slots"]

@@ -23,7 +23,9 @@ def engage(draft: Draft) -> None:
     elif before and not draft.braked:
         left = sorted(name for name in before & draft.lost if not draft.records[name].written_off)
         back = f"{listed(sorted(before))} came back, or were written off"
-        draft.tell(f"the brake is off: {f'few are lost now, and what is on {listed(left)} goes on elsewhere' if left else back}")
+        draft.tell(
+            f"the brake is off: {f'few are lost now, and what is on {listed(left)} goes on elsewhere' if left else back}"
+        )
 
 
 def sentence(draft: Draft) -> str:
@@ -52,7 +54,11 @@ def _braked(draft: Draft) -> frozenset[HostName]:
 
     Those that were held stay so while they come back one after the other, and while it is not known whether they are lost.
     """
-    gone = [name for name, host in draft.view.hosts.items() if (name in draft.lost or not host.live) and not host.record.written_off]
+    gone = [
+        name
+        for name, host in draft.view.hosts.items()
+        if (name in draft.lost or not host.live) and not host.record.written_off
+    ]
     if not gone:
         return frozenset()
     holding = _holding(draft)
@@ -70,4 +76,6 @@ def _before(draft: Draft) -> frozenset[HostName]:
 
 def _holding(draft: Draft) -> set[HostName]:
     held = {host for tier in draft.view.tiers for spec in draft.held(tier) for host in spec.placement.hosts}
-    return held | {name for name, host in draft.view.hosts.items() if host.assignment.batch or draft.view.left_on(name)}
+    return held | {
+        name for name, host in draft.view.hosts.items() if host.assignment.batch or draft.view.left_on(name)
+    }

@@ -37,7 +37,16 @@ def cluster(draft: Draft) -> Cluster:
             paused_workers=tuple(worker for worker in wanted.paused_workers if worker in workers),
         )
     batch, view = tuple(sorted(draft.batch.values())), draft.view
-    return Cluster(draft.room, tiers, batch, draft.rules_now(), draft.pace, tuple(returning(draft)), view.releases, view.unread_releases)
+    return Cluster(
+        draft.room,
+        tiers,
+        batch,
+        draft.rules_now(),
+        draft.pace,
+        tuple(returning(draft)),
+        view.releases,
+        view.unread_releases,
+    )
 
 
 def returning(draft: Draft) -> list[HostName]:
@@ -69,7 +78,9 @@ def _count(draft: Draft) -> Hosts:
         for host in draft.view.hosts:
             for unit in draft.view.left_on(host):
                 add((host,), unit.quantum, TierName(unit.tenant))
-    found = (_host(draft, name, cpu[name], memory[name], tuple(tiers[name])) for name in sorted(draft.view.hosts))
+    found = (
+        _host(draft, name, cpu[name], memory[name], tuple(tiers[name])) for name in sorted(draft.view.hosts)
+    )
     return {host.name: host for host in found if host is not None}
 
 
@@ -86,6 +97,21 @@ def _host(draft: Draft, name: HostName, cpu: float, memory: int, tiers: tuple[Ti
         return None
     state = draft.state_of(name) if seen.live else HostState.LOST
     capacity = _capacity(seen.facts.cpu, seen.facts.memory)
-    starves = frozenset(tier for tier, there in draft.starved.items() if name in there) if draft.starved else frozenset[TierName]()
-    host = Host(name, seen.facts.zone, seen.facts.labels, capacity, state, cpu, memory, seen.facts.rack or "", tiers, starves=starves)
+    starves = (
+        frozenset(tier for tier, there in draft.starved.items() if name in there)
+        if draft.starved
+        else frozenset[TierName]()
+    )
+    host = Host(
+        name,
+        seen.facts.zone,
+        seen.facts.labels,
+        capacity,
+        state,
+        cpu,
+        memory,
+        seen.facts.rack or "",
+        tiers,
+        starves=starves,
+    )
     return replace(host, only=draft.rules.only_on(host)) if draft.rules.dedicated else host

@@ -23,7 +23,9 @@ def due(draft: Draft) -> list[tuple[TierName, str]]:
     if limit is None or draft.braked or any(change.by != CONTROLLER for change in active):
         return []
     before = {} if draft.view.status is None else draft.view.status.tiers
-    since = {name: status.drifted_since for name, status in before.items() if status.drifted_since is not None}
+    since = {
+        name: status.drifted_since for name, status in before.items() if status.drifted_since is not None
+    }
     if active:
         moving = {move.tier for change in active for move in change.plan.moves}
         _note(draft, {name: at for name, at in since.items() if name not in moving})
@@ -35,7 +37,11 @@ def due(draft: Draft) -> list[tuple[TierName, str]]:
     return [
         (move.tier, f"{move.tier} has drifted for {lasted[move.tier]:.0f} s: it {move.why}")
         for move in moves
-        if (starvation.is_due(draft, move.tier, lasted[move.tier], limit) if move.tier in draft.starved else lasted[move.tier] >= limit)
+        if (
+            starvation.is_due(draft, move.tier, lasted[move.tier], limit)
+            if move.tier in draft.starved
+            else lasted[move.tier] >= limit
+        )
     ]
 
 

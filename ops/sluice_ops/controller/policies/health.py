@@ -51,7 +51,9 @@ def death(draft: Draft, tier: TierName, number: Incarnation) -> Death | None:
         return Death("was taken away", 0.0, blameless=True)
     said = report(draft, tier, number)
     if said is not None and said.state in ENDED:
-        why = {State.STOPPED: "stopped by itself", State.FAILED: "failed", State.FENCED: "was fenced off"}[said.state]
+        why = {State.STOPPED: "stopped by itself", State.FAILED: "failed", State.FENCED: "was fenced off"}[
+            said.state
+        ]
         return Death(f"{why}: {said.error}" if said.error else why, draft.age(said.since))
     host = spec.placement.driver
     if draft.is_lost(host):
@@ -60,12 +62,18 @@ def death(draft: Draft, tier: TierName, number: Incarnation) -> Death | None:
     if observed is not None and observed.state is UnitState.EXITED:
         return Death(f"ended on {host}: {observed.exit or 'no reason known'}", draft.age(observed.since))
     waits = said is not None and said.away is not None
-    if not waits and state(draft, tier, number) is State.STARTING and (over := _starting(draft, spec, said, observed) - START_SECONDS) > 0:
+    if (
+        not waits
+        and state(draft, tier, number) is State.STARTING
+        and (over := _starting(draft, spec, said, observed) - START_SECONDS) > 0
+    ):
         return Death(f"was still starting on {host} after {START_SECONDS:.0f} s", over)
     return None
 
 
-def _starting(draft: Draft, spec: IncarnationSpec, said: IncarnationReport | None, observed: UnitObserved | None) -> float:
+def _starting(
+    draft: Draft, spec: IncarnationSpec, said: IncarnationReport | None, observed: UnitObserved | None
+) -> float:
     """Return for how long it starts, counted from its last beginning: an agent that comes back starts its units anew."""
     host = draft.host(spec.placement.driver)
     if host is None or not host.live:
@@ -98,13 +106,19 @@ def note_health(draft: Draft, tier: TierName, number: Incarnation) -> None:
 def note_hang(draft: Draft, tier: TierName, number: Incarnation, end: Death) -> None:
     """Write down that an owner hung, for whoever verifies its hand-over when its unit is gone."""
     if HUNG_SINCE in end.reason:
-        draft.incarnations[tier][number] = draft.incarnations[tier][number].model_copy(update={"hung": end.reason})
+        draft.incarnations[tier][number] = draft.incarnations[tier][number].model_copy(
+            update={"hung": end.reason}
+        )
 
 
 def _ran(draft: Draft, tier: TierName, number: Incarnation) -> float:
     """Return for how long it is known that an incarnation has begun to run."""
     said = report(draft, tier, number)
-    return next((draft.age(at) for what, at in said.history if what is State.RUNNING), 0.0) if said is not None else 0.0
+    return (
+        next((draft.age(at) for what, at in said.history if what is State.RUNNING), 0.0)
+        if said is not None
+        else 0.0
+    )
 
 
 def confirmed(draft: Draft, tier: TierName) -> bool:

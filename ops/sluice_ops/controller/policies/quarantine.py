@@ -31,7 +31,12 @@ def keep(draft: Draft) -> None:
     for name, host in draft.view.hosts.items():
         if host.record.until is not None:
             _release(draft, name)
-        if host.live and host.observed is not None and host.observed.hurt and draft.records[name].state is HostState.UP:
+        if (
+            host.live
+            and host.observed is not None
+            and host.observed.hurt
+            and draft.records[name].state is HostState.UP
+        ):
             _note(draft, host)
     seen = {name: _evidence(draft, name) for name in draft.sound() if draft.records[name].deaths}
     if not seen or draft.braked:
@@ -51,7 +56,9 @@ def impose(draft: Draft, name: HostName, reason: str) -> None:
     record = HostRecord(state=HostState.CORDONED, by=QUARANTINE, since=draft.now, reason=reason, until=until)
     draft.write_record(name, record)
     _enter(draft, name, "quarantine", reason)
-    draft.tell(f"{record.quarantine(name)}; what dies there goes on elsewhere, `sluice drain {name}` moves the rest")
+    draft.tell(
+        f"{record.quarantine(name)}; what dies there goes on elsewhere, `sluice drain {name}` moves the rest"
+    )
 
 
 def kept(draft: Draft, names: AbstractSet[HostName]) -> str | None:
@@ -65,7 +72,11 @@ def kept(draft: Draft, names: AbstractSet[HostName]) -> str | None:
 def _release(draft: Draft, name: HostName) -> None:
     record = draft.records[name]
     # `until` is for people; its age counts from when it was set
-    if record.until is not None and draft.age(record.until) >= QUARANTINE_SECONDS and record.state is HostState.CORDONED:
+    if (
+        record.until is not None
+        and draft.age(record.until) >= QUARANTINE_SECONDS
+        and record.state is HostState.CORDONED
+    ):
         draft.write_record(name, HostRecord(by=QUARANTINE, since=draft.now))
         _enter(draft, name, "return", "its quarantine is over")
         draft.tell(f"the quarantine of {name} is over: it is used again")
@@ -73,7 +84,9 @@ def _release(draft: Draft, name: HostName) -> None:
 
 def _enter(draft: Draft, name: HostName, what: str, why: str) -> None:
     """Leave an entry for the trail: nobody has asked for it, so no change tells of it."""
-    draft.by_itself.append(Entry(at=draft.now, by=CONTROLLER, what=f"{what} {name}", outcome=Outcome.DONE, sentence=why))
+    draft.by_itself.append(
+        Entry(at=draft.now, by=CONTROLLER, what=f"{what} {name}", outcome=Outcome.DONE, sentence=why)
+    )
 
 
 def _note(draft: Draft, host: HostView) -> None:
@@ -90,10 +103,16 @@ def _deaths(draft: Draft, host: HostView, record: HostRecord) -> Iterable[Death]
     """Yield the last death of every unit that is assigned, if it is a recent one."""
     tenants = {unit.id: unit.tenant for unit in host.assignment.units}
     for unit in host.observed.hurt if host.observed is not None else ():
-        if unit.id not in tenants or (unit.id.startswith(UnitKind.DRIVER) and (unit.exit or "").startswith(ON_PURPOSE)):
+        if unit.id not in tenants or (
+            unit.id.startswith(UnitKind.DRIVER) and (unit.exit or "").startswith(ON_PURPOSE)
+        ):
             continue
         down = unit.state in {UnitState.STARTING, UnitState.EXITED} and unit.exit is not None
-        recent = unit.state is UnitState.RUNNING and unit.restarts and draft.age(unit.since) < min(draft.age(record.since), WINDOW_SECONDS)
+        recent = (
+            unit.state is UnitState.RUNNING
+            and unit.restarts
+            and draft.age(unit.since) < min(draft.age(record.since), WINDOW_SECONDS)
+        )
         if down or recent:
             yield Death(unit=unit.id, tenant=tenants[unit.id], count=unit.restarts + down, at=draft.now)
 
@@ -101,7 +120,10 @@ def _deaths(draft: Draft, host: HostView, record: HostRecord) -> Iterable[Death]
 def _evidence(draft: Draft, name: HostName) -> Evidence:
     observed = draft.view.hosts[name].observed
     units = () if observed is None else observed.hurt
-    return Evidence(draft.records[name].deaths, frozenset(unit.id for unit in units if unit.state is not UnitState.RUNNING))
+    return Evidence(
+        draft.records[name].deaths,
+        frozenset(unit.id for unit in units if unit.state is not UnitState.RUNNING),
+    )
 
 
 def _hosts_of(draft: Draft, tenant: Tenant) -> set[HostName]:

@@ -21,7 +21,10 @@ AGAIN_SECONDS = 30.0
 def due(draft: Draft, tier: TierName) -> str | None:
     """Say what a tier has to go back to; None when it runs as it is to run, or a change is working on it."""
     owning, wanted = draft.owning(tier), draft.wanted[tier]
-    if owning is None or any(change.state is ChangeState.ACTIVE and tier in change.incarnations for change in draft.changes.values()):
+    if owning is None or any(
+        change.state is ChangeState.ACTIVE and tier in change.incarnations
+        for change in draft.changes.values()
+    ):
         return None
     if owning.release is not None and wanted.release not in {None, owning.release}:
         return f"release {wanted.release}"
@@ -31,7 +34,11 @@ def due(draft: Draft, tier: TierName) -> str | None:
 def is_under_way(draft: Draft, tier: TierName) -> bool:
     """Tell whether the next incarnation of a tier is its way back."""
     spec, wanted = draft.incarnations[tier].get(draft.owners[tier].next or Incarnation(0)), draft.wanted[tier]
-    return spec is not None and due(draft, tier) is not None and (spec.release, spec.partitions) == (wanted.release, wanted.partitions)
+    return (
+        spec is not None
+        and due(draft, tier) is not None
+        and (spec.release, spec.partitions) == (wanted.release, wanted.partitions)
+    )
 
 
 def keep(draft: Draft, tier: TierName) -> str | None:
@@ -51,7 +58,9 @@ def keep(draft: Draft, tier: TierName) -> str | None:
 
 def _begin(draft: Draft, tier: TierName, back: str, sentence: str) -> str:
     reason = f"return to {back}"
-    before = [draft.age(spec.created_at) for spec in draft.incarnations[tier].values() if spec.reason == reason]
+    before = [
+        draft.age(spec.created_at) for spec in draft.incarnations[tier].values() if spec.reason == reason
+    ]
     if before and min(before) < AGAIN_SECONDS:
         return f"{sentence}: it is tried again {AGAIN_SECONDS:.0f} s after the time before"
     owning = draft.owning(tier)
@@ -59,10 +68,14 @@ def _begin(draft: Draft, tier: TierName, back: str, sentence: str) -> str:
         return f"{sentence} once it runs"
     now = cluster(draft)
     try:
-        placement, _ = place_tier(draft.view.tiers[tier].spec, target(tier, now.rules), owning.placement, now.hosts)
+        placement, _ = place_tier(
+            draft.view.tiers[tier].spec, target(tier, now.rules), owning.placement, now.hosts
+        )
     except RefusedError as refused:
         return f"{sentence} once there is room: {refused}"
     number = draft.begin(tier, placement, reason)
     draft.own(tier, next=number, phase=Phase.PREPARE)
-    draft.tell(f"{tier} {sentence}: incarnation {number} is prepared, driver on {placement.driver}, workers on {listed(placement.slots)}")
+    draft.tell(
+        f"{tier} {sentence}: incarnation {number} is prepared, driver on {placement.driver}, workers on {listed(placement.slots)}"
+    )
     return f"{sentence}: incarnation {number} is prepared"

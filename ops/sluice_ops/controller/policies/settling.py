@@ -37,7 +37,9 @@ def follow(draft: Draft) -> list[str]:
     if draft.posted or draft.braked or draft.view.unread or draft.view.unread_hosts or _own_under_way(draft):
         return []
     active = [change.id for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
-    for identity, spec, reason in chain(_ended(draft), () if active else chain(_needy(draft), _short(draft), _repairs(draft, drifted))):
+    for identity, spec, reason in chain(
+        _ended(draft), () if active else chain(_needy(draft), _short(draft), _repairs(draft, drifted))
+    ):
         if active:
             return [f"{reason}; that is done after {active[0]}"]
         draft.tell(f"{reason}: change {identity} sees to it")
@@ -53,7 +55,9 @@ _Reason = tuple[ChangeId, ChangeSpec, str]
 
 def _ended(draft: Draft) -> Iterable[_Reason]:
     """Yield the tenants of whose numbers one is over; each attempt to take it back has a name of its own, whoever makes it."""
-    for tenant, until in {entry.tenant: entry.until for entry in over(draft.layers, draft.now) if entry.until is not None}.items():
+    for tenant, until in {
+        entry.tenant: entry.until for entry in over(draft.layers, draft.now) if entry.until is not None
+    }.items():
         at = datetime.fromtimestamp(until, UTC).strftime("%Y%m%d-%H%M%S")
         identity = _attempt(draft, f"settle-{tenant}-{at}-")
         if identity is not None:
@@ -66,7 +70,8 @@ def _needy(draft: Draft) -> Iterable[_Reason]:
         able = {
             name: identity
             for name in draft.view.tiers
-            if health.undisturbed(draft, name) and (identity := _attempt(draft, _for(name, needy))) is not None
+            if health.undisturbed(draft, name)
+            and (identity := _attempt(draft, _for(name, needy))) is not None
         }
         for tier, k in giving(needy, able, cluster(draft)).items():
             why = f"{needy} lacks some of its minimum, and has room for it when {tier} goes on with {workers(k)} for the time being"
@@ -80,9 +85,20 @@ def _for(tier: TierName, needy: TierName) -> str:
 
 def _has_given(draft: Draft, tier: TierName) -> bool:
     """Tell whether a tier runs with fewer workers for one that has not yet had the room of them: it is left free until then."""
-    owner, done = draft.owners[tier].owner, [change for change in draft.changes.values() if change.state is ChangeState.DONE]
-    gifts = [change.id for change in done if gives_up(change.spec) is not None and change.incarnations.get(tier) == owner]
-    waiting = {*draft.needy, *draft.promised, *(TierName(ask.tenant) for ask in lacking(cluster(draft)))} if gifts else set[TierName]()
+    owner, done = (
+        draft.owners[tier].owner,
+        [change for change in draft.changes.values() if change.state is ChangeState.DONE],
+    )
+    gifts = [
+        change.id
+        for change in done
+        if gives_up(change.spec) is not None and change.incarnations.get(tier) == owner
+    ]
+    waiting = (
+        {*draft.needy, *draft.promised, *(TierName(ask.tenant) for ask in lacking(cluster(draft)))}
+        if gifts
+        else set[TierName]()
+    )
     return any(_number(gift, _for(tier, needy)) is not None for gift in gifts for needy in waiting)
 
 
@@ -98,7 +114,11 @@ def _short(draft: Draft) -> Iterable[_Reason]:
             continue
         more = _more(draft, name)
         if more > has:
-            yield identity, _spec(Tenant(name), None), f"{name} has {has} of its {share} slots, and there is room for {more}"
+            yield (
+                identity,
+                _spec(Tenant(name), None),
+                f"{name} has {has} of its {share} slots, and there is room for {more}",
+            )
 
 
 def _repairs(draft: Draft, drifted: Iterable[tuple[TierName, str]]) -> Iterable[_Reason]:
@@ -109,7 +129,9 @@ def _repairs(draft: Draft, drifted: Iterable[tuple[TierName, str]]) -> Iterable[
         starved = tier in draft.starved
         if starved and starvation.why_not(draft, tier) is not None:
             continue
-        identity = _attempt(draft, starvation.stem(tier) if starved else f"repair-{tier}-from-{draft.owners[tier].owner}-")
+        identity = _attempt(
+            draft, starvation.stem(tier) if starved else f"repair-{tier}-from-{draft.owners[tier].owner}-"
+        )
         if identity is not None:
             yield identity, ChangeSpec(kind=ChangeKind.REPAIR, tier=tier), why
 
@@ -146,7 +168,11 @@ def _spec(tenant: Tenant, until: float | None) -> ChangeSpec:
 
 
 def _own_under_way(draft: Draft) -> bool:
-    return any(seen.operation.by == CONTROLLER for identity, seen in draft.view.operations.items() if identity not in draft.results)
+    return any(
+        seen.operation.by == CONTROLLER
+        for identity, seen in draft.view.operations.items()
+        if identity not in draft.results
+    )
 
 
 def _go_on(draft: Draft, done: Operation) -> None:
@@ -164,5 +190,11 @@ def _go_on(draft: Draft, done: Operation) -> None:
 def _post(draft: Draft, change: ChangeId, step: Step, spec: ChangeSpec) -> None:
     identity = operation_id(change, step)
     draft.posted[identity] = Operation(
-        id=identity, change=change, step=step, spec=spec, by=CONTROLLER, posted_at=draft.now, deadline_seconds=STEP_SECONDS
+        id=identity,
+        change=change,
+        step=step,
+        spec=spec,
+        by=CONTROLLER,
+        posted_at=draft.now,
+        deadline_seconds=STEP_SECONDS,
     )

@@ -43,18 +43,26 @@ def let_go(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
     if owning is None:
         return None
     if told is not None and health.state(draft, tier, Incarnation(told["new"])) is State.FAILED:
-        return Failed(f"{tier}/{told['new']} failed while it let workers go, and {owning.incarnation} has taken over with all of its own")
+        return Failed(
+            f"{tier}/{told['new']} failed while it let workers go, and {owning.incarnation} has taken over with all of its own"
+        )
     if failed:  # it was given up before anybody was told, and is left as it is
         _take_away(draft, identity, owning, ())
         return None
     going = draft.workers(tier)[len(move.after.slots) :]
-    waits = (_held_up(draft, owning, len(move.after.slots)) or _tell(draft, identity, owning, going)) if going else None
+    waits = (
+        (_held_up(draft, owning, len(move.after.slots)) or _tell(draft, identity, owning, going))
+        if going
+        else None
+    )
     if waits is None:
         _take_away(draft, identity, owning, going)
     return waits
 
 
-def _tell(draft: Draft, identity: ChangeId, owning: IncarnationSpec, going: tuple[UnitId, ...]) -> Outcome | None:
+def _tell(
+    draft: Draft, identity: ChangeId, owning: IncarnationSpec, going: tuple[UnitId, ...]
+) -> Outcome | None:
     """Say who goes, and wait until they have done their last tasks."""
     change, tier = draft.changes[identity], owning.tier
     told = {"old": owning.incarnation, "new": owning.incarnation, LETS_GO: list(going)}
@@ -62,7 +70,13 @@ def _tell(draft: Draft, identity: ChangeId, owning: IncarnationSpec, going: tupl
         draft.change_of(identity, receipts={**change.receipts, tier: told})
     rested = at_rest(draft, tier).intersection(draft.owners[tier].paused_workers)
     waits = [worker for worker in going if worker in draft.living(tier) and worker not in rested]
-    return Waiting(f"waiting until {listed(waits)} of {tier} {'has' if len(waits) == 1 else 'have'} no task any more") if waits else None
+    return (
+        Waiting(
+            f"waiting until {listed(waits)} of {tier} {'has' if len(waits) == 1 else 'have'} no task any more"
+        )
+        if waits
+        else None
+    )
 
 
 def _take_away(draft: Draft, identity: ChangeId, owning: IncarnationSpec, going: tuple[UnitId, ...]) -> None:
@@ -70,7 +84,9 @@ def _take_away(draft: Draft, identity: ChangeId, owning: IncarnationSpec, going:
     if going:
         kept = slots[: len(slots) - len(going)]
         draft.place(tier, owning.incarnation, owning.placement.model_copy(update={"slots": kept}))
-        draft.tell(f"{tier}: incarnation {owning.incarnation} goes on with {workers(len(kept))}, and without {listed(going)}")
+        draft.tell(
+            f"{tier}: incarnation {owning.incarnation} goes on with {workers(len(kept))}, and without {listed(going)}"
+        )
     draft.change_of(identity, incarnations={**draft.changes[identity].incarnations, tier: owning.incarnation})
 
 
@@ -79,14 +95,21 @@ def _held_up(draft: Draft, owning: IncarnationSpec, keeps: int) -> Outcome | Non
     tier, number = owning.tier, owning.incarnation
     lost = sorted({host for host in owning.placement.slots[:keeps] if draft.is_lost(host)})
     if lost:
-        return Waiting(f"waiting for {tier}/{number} to have the slots that it lost on {listed(lost)}, before it lets others go")
+        return Waiting(
+            f"waiting for {tier}/{number} to have the slots that it lost on {listed(lost)}, before it lets others go"
+        )
     spec, said = draft.view.tiers[tier].spec, health.report(draft, tier, number)
     if spec.mode is not Mode.REALTIME or said is None or said.started_from is None:
         return None
     partitions, threads = len(said.started_from.positions), keeps * spec.quantum.threads
     if said.unread is not None or partitions > threads:
-        why = said.unread or f"it reads {partitions} partitions, and {workers(keeps)} of {spec.quantum.threads} threads have {threads}"
-        return Failed(f"{tier}/{number} cannot go on with {workers(keeps)}: {why}; `sluice scale {tier}` to more of them")
+        why = (
+            said.unread
+            or f"it reads {partitions} partitions, and {workers(keeps)} of {spec.quantum.threads} threads have {threads}"
+        )
+        return Failed(
+            f"{tier}/{number} cannot go on with {workers(keeps)}: {why}; `sluice scale {tier}` to more of them"
+        )
     return None
 
 
@@ -98,8 +121,13 @@ def receipt(draft: Draft, tier: TierName, workers: list[UnitId]) -> dict[str, An
     if draft.owning(tier) is None:
         return {"sentence": "was stopped meanwhile"}
     said = health.report(draft, tier, draft.owners[tier].owner or Incarnation(0))
-    receipts = {} if said is None else {worker: said.workers[worker] for worker in workers if worker in said.workers}
-    each = {worker: f"{worker} (drained in {told.seconds:.1f} s, {told.tasks} tasks done)" for worker, told in receipts.items()}
+    receipts = (
+        {} if said is None else {worker: said.workers[worker] for worker in workers if worker in said.workers}
+    )
+    each = {
+        worker: f"{worker} (drained in {told.seconds:.1f} s, {told.tasks} tasks done)"
+        for worker, told in receipts.items()
+    }
     return {
         "workers": {worker: told.model_dump(mode="json") for worker, told in receipts.items()},
         "gap_seconds": None if draft.view.tiers[tier].spec.mode is Mode.REALTIME else 0.0,

@@ -89,5 +89,9 @@ def _lost(draft: Draft, spec: IncarnationSpec) -> Iterable[tuple[int, HostName]]
         elif draft.state_of(host) is not HostState.UP:
             seen = health.seen(draft, host, slot_id(spec.tier, spec.incarnation, number))
             # An agent shows a slot that has died as starting again, with how it ended.
-            if seen is not None and seen.state in {UnitState.STARTING, UnitState.EXITED} and seen.exit is not None:
+            if (
+                seen is not None
+                and seen.state in {UnitState.STARTING, UnitState.EXITED}
+                and seen.exit is not None
+            ):
                 yield number, host

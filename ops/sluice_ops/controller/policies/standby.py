@@ -50,7 +50,9 @@ def take_over(draft: Draft, tier: TierName, owner: Incarnation, why: str) -> Tie
         return None
     draft.retire(tier, owner)
     draft.own(tier, owner=number, standby=None, paused_workers=())
-    draft.tell(f"{tier}: {why}; incarnation {number}, its {Standby.HOT if hot else Standby.WARM} standby, owns the tier")
+    draft.tell(
+        f"{tier}: {why}; incarnation {number}, its {Standby.HOT if hot else Standby.WARM} standby, owns the tier"
+    )
     sentence = f"incarnation {number}, which stood by, has taken over: {why}"
     return TierStatus(state=TierState.RUNNING if hot else TierState.STARTING, sentence=sentence, error=why)
 
@@ -66,25 +68,35 @@ def _unfit(draft: Draft, tier: TierView, number: Incarnation) -> str | None:
     end = health.death(draft, tier.spec.name, number)
     if end is not None:
         return f"it {end.reason}"
-    placement, aim = draft.incarnations[tier.spec.name][number].placement, target(tier.spec.name, draft.rules_now())
+    placement, aim = (
+        draft.incarnations[tier.spec.name][number].placement,
+        target(tier.spec.name, draft.rules_now()),
+    )
     if len(placement.slots) != aim.k:
         return f"it has {len(placement.slots)} slots, and the tier is to have {aim.k}"
     hosts = sorted(placement.hosts)
-    return next((f"{host} is {draft.state_of(host)}" for host in hosts if draft.state_of(host) is not HostState.UP), None)
+    return next(
+        (f"{host} is {draft.state_of(host)}" for host in hosts if draft.state_of(host) is not HostState.UP),
+        None,
+    )
 
 
 def _begin(draft: Draft, tier: TierView) -> str:
     name = tier.spec.name
     record = draft.owners[name]
     owning = draft.owning(name)
-    changing = record.next is not None or any(change.state is ChangeState.ACTIVE for change in draft.changes.values())
+    changing = record.next is not None or any(
+        change.state is ChangeState.ACTIVE for change in draft.changes.values()
+    )
     if owning is None or changing or record.paused or not health.confirmed(draft, name):
         return "its standby is started once it runs and nothing is under way"
     if _has_to_be_alone(draft, tier):
         return "its standby is started once the owner uses the partitions that were added to its outputs"
     if draft.braked:
         return "its standby is started when the brake is off"
-    before = [draft.age(spec.created_at) for spec in draft.incarnations[name].values() if spec.reason == REASON]
+    before = [
+        draft.age(spec.created_at) for spec in draft.incarnations[name].values() if spec.reason == REASON
+    ]
     if before and min(before) < AGAIN_SECONDS:
         return f"another standby is started {AGAIN_SECONDS:.0f} s after the one before"
     try:
@@ -94,7 +106,9 @@ def _begin(draft: Draft, tier: TierView) -> str:
     number = draft.begin(name, placement, REASON, owning.failures)
     draft.own(name, standby=number, standby_runs=tier.spec.standby is Standby.HOT)
     workers = listed(placement.slots)
-    draft.tell(f"{name}: incarnation {number} starts as {tier.spec.standby} standby, driver on {placement.driver}, workers on {workers}")
+    draft.tell(
+        f"{name}: incarnation {number} starts as {tier.spec.standby} standby, driver on {placement.driver}, workers on {workers}"
+    )
     return f"{tier.spec.standby} standby {number} starts on {placement.driver}"
 
 

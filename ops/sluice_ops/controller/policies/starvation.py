@@ -76,7 +76,11 @@ def _done(draft: Draft, tier: TierName, status: TierStatus) -> str:
         return f"no other host can take it now, `sluice drift` says why; return or add a host; {person}"
     why = why_not(draft, tier)
     wait = min(STARVED_SECONDS, draft.rules.repair_seconds)
-    return f"it stays: {why}; {person}" if why is not None else f"it is moved when that has lasted {wait:.0f} s; {person}"
+    return (
+        f"it stays: {why}; {person}"
+        if why is not None
+        else f"it is moved when that has lasted {wait:.0f} s; {person}"
+    )
 
 
 def _used(draft: Draft, tier: TierName) -> set[HostName]:

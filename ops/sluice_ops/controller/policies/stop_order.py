@@ -96,4 +96,6 @@ def _wanted_workers(draft: Draft, tier: TierName) -> list[UnitId]:
 def _is_kept(draft: Draft, tier: TierName) -> bool:
     """Tell whether the owner says that the workers are as its fence has it; of those that are lost, or have no slot, it knows nothing."""
     living = draft.living(tier)
-    return shrink_in_place.at_rest(draft, tier) & living == living.intersection(draft.owners[tier].paused_workers)
+    return shrink_in_place.at_rest(draft, tier) & living == living.intersection(
+        draft.owners[tier].paused_workers
+    )

@@ -6,7 +6,16 @@ Every step is derived from the snapshot alone, so whichever controller looks nex
 from collections.abc import Callable, Iterable
 
 from sluice_ops.controller.pass_state import Draft
-from sluice_ops.controller.policies import batch, health, rollback, shrink_in_place, slot_repair, standby, stop_order, timing
+from sluice_ops.controller.policies import (
+    batch,
+    health,
+    rollback,
+    shrink_in_place,
+    slot_repair,
+    standby,
+    stop_order,
+    timing,
+)
 from sluice_ops.controller.policies.capacity import cluster
 from sluice_ops.model.change import ChangeState
 from sluice_ops.model.ids import HostName, Incarnation, TierName
@@ -47,7 +56,12 @@ def _so_far(draft: Draft, tier: TierName) -> tuple[int, str | None]:
     """Return how often a tier that waits for room has failed in a row, and its last error; a person who asks for it anew begins anew."""
     said = None if draft.view.status is None else draft.view.status.tiers.get(tier)
     last = draft.incarnations[tier].get(draft.owners[tier].owner or Incarnation(0))
-    if said is None or said.state is not TierState.WAITING or last is None or last.attempt < draft.wanted[tier].attempt:
+    if (
+        said is None
+        or said.state is not TierState.WAITING
+        or last is None
+        or last.attempt < draft.wanted[tier].attempt
+    ):
         return 0, None
     return said.failures, said.error
 
@@ -58,9 +72,14 @@ def _stop(draft: Draft, tier: TierName) -> TierStatus:
     if not record.stopped and (record.owner is not None or held):
         before = stop_order.turn(draft, tier)
         if before is not None:
-            return TierStatus(state=TierState.RUNNING, sentence=f"is stopped after {before}, which is nearer to the pipeline's end")
+            return TierStatus(
+                state=TierState.RUNNING,
+                sentence=f"is stopped after {before}, which is nearer to the pipeline's end",
+            )
         draft.own(tier, stopped=True, next=None, standby=None, phase=Phase.STEADY)
-        wanted = draft.wanted[tier] = wanted.model_copy(update={"at": draft.now})  # its time to end begins with its turn
+        wanted = draft.wanted[tier] = wanted.model_copy(
+            update={"at": draft.now}
+        )  # its time to end begins with its turn
         timing.stop_begins(draft, tier)
         draft.tell(f"{tier} is not wanted any more ({wanted.by}): it stops after its last commit")
     for spec in held:
@@ -72,7 +91,9 @@ def _stop(draft: Draft, tier: TierName) -> TierStatus:
     return TierStatus(state=TierState.STOPPED, sentence="is not wanted")
 
 
-def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: str | None = None) -> TierStatus:
+def _start(
+    draft: Draft, tier: TierView, reason: str, failures: int = 0, error: str | None = None
+) -> TierStatus:
     """Start a tier cold: the owner is set before it starts, so it runs without warming."""
     name = tier.spec.name
     before = draft.owners[name].owner
@@ -83,9 +104,7 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     away = _away(draft, old)
     if away:
-        sentence = (
-            f"is started when it is clear whether {listed(away)} will come back: {'its' if len(away) == 1 else 'their'} agent is away"
-        )
+        sentence = f"is started when it is clear whether {listed(away)} will come back: {'its' if len(away) == 1 else 'their'} agent is away"
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     for spec in draft.held(name):
         draft.retire(name, spec.incarnation)
@@ -98,7 +117,11 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
         waits = next((found for found in tried if found is not None), None)
         if waits is None:
             draft.needy.append(name)
-        sentence = f"cannot be started: {refused}" if waits is None else f"is started when it has the room of {waits}"
+        sentence = (
+            f"cannot be started: {refused}"
+            if waits is None
+            else f"is started when it has the room of {waits}"
+        )
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
     number = draft.begin(name, placement, reason, failures, room=placed.hosts)
     if _is_asked(draft, name, old):
@@ -107,10 +130,21 @@ def _start(draft: Draft, tier: TierView, reason: str, failures: int = 0, error: 
         timing.start_goes_on(draft, name, old.incarnation, number)
     draft.hand_to(name, number)
     draft.own(name, stopped=False, paused=draft.wanted[name].paused)
-    short = [f"it has {len(placement.slots)} of its {aim.k} slots: room is short"] if len(placement.slots) < aim.k else []
+    short = (
+        [f"it has {len(placement.slots)} of its {aim.k} slots: room is short"]
+        if len(placement.slots) < aim.k
+        else []
+    )
     notes = "".join(f"; {note}" for note in (*placed.notes, *short))
-    draft.tell(f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {listed(placement.slots)} ({reason}){notes}")
-    return TierStatus(state=TierState.STARTING, sentence=f"incarnation {number} starts: {reason}", failures=failures, error=error)
+    draft.tell(
+        f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {listed(placement.slots)} ({reason}){notes}"
+    )
+    return TierStatus(
+        state=TierState.STARTING,
+        sentence=f"incarnation {number} starts: {reason}",
+        failures=failures,
+        error=error,
+    )
 
 
 def _is_asked(draft: Draft, tier: TierName, old: IncarnationSpec | None) -> bool:
@@ -120,7 +154,9 @@ def _is_asked(draft: Draft, tier: TierName, old: IncarnationSpec | None) -> bool
     return old.failures >= GIVE_UP - 1 and old.attempt < draft.wanted[tier].attempt
 
 
-def _give_way(draft: Draft, spec: TierSpec, to: str | None, attempt: Callable[[Cluster], tuple[Placement, Placed]]) -> str | None:
+def _give_way(
+    draft: Draft, spec: TierSpec, to: str | None, attempt: Callable[[Cluster], tuple[Placement, Placed]]
+) -> str | None:
     """Have batch make room for a tier that is to start; say what is waited for, None when it would not help."""
 
     def placed(after: Cluster) -> tuple[Iterable[tuple[HostName, Quantum]], Hosts]:
@@ -174,12 +210,20 @@ def _status(draft: Draft, tier: TierName, waiting: str | None, beside: str | Non
         state = TierState.STOPPING
     else:
         state = TierState.STARTING
-    under_way = "" if record.next is None else f", incarnation {record.next} {'takes over' if record.phase is Phase.CUT else 'is prepared'}"
+    under_way = (
+        ""
+        if record.next is None
+        else f", incarnation {record.next} {'takes over' if record.phase is Phase.CUT else 'is prepared'}"
+    )
     idle = _idle(draft, tier, len(spec.placement.slots))
     said = health.report(draft, tier, number)
     away = f", waits: {said.away}" if said is not None and said.away is not None else ""
-    sentence = (waiting or f"incarnation {number} is {says}{away}{idle}{under_way}") + (f"; {beside}" if beside else "")
-    return TierStatus(state=state, sentence=sentence, failures=spec.failures if state is not TierState.RUNNING else 0)
+    sentence = (waiting or f"incarnation {number} is {says}{away}{idle}{under_way}") + (
+        f"; {beside}" if beside else ""
+    )
+    return TierStatus(
+        state=state, sentence=sentence, failures=spec.failures if state is not TierState.RUNNING else 0
+    )
 
 
 def _idle(draft: Draft, tier: TierName, workers: int) -> str:
@@ -187,7 +231,11 @@ def _idle(draft: Draft, tier: TierName, workers: int) -> str:
     going = shrink_in_place.leaving(draft, tier)
     resting = set(draft.owners[tier].paused_workers).intersection(draft.workers(tier))
     paused, leaves = len(resting.difference(going)), len(resting.intersection(going))
-    said = [f"{count} of its {workers} workers {what}" for count, what in ((paused, "paused"), (leaves, "on the way out")) if count]
+    said = [
+        f"{count} of its {workers} workers {what}"
+        for count, what in ((paused, "paused"), (leaves, "on the way out"))
+        if count
+    ]
     return "".join(f", {each}" for each in said)
 
 
@@ -197,7 +245,10 @@ def _drop_dead_next(draft: Draft, tier: TierName) -> None:
     if record.next is None:
         return
     end = health.death(draft, tier, record.next)
-    wanted = any(change.state is ChangeState.ACTIVE and change.incarnations.get(tier) == record.next for change in draft.changes.values())
+    wanted = any(
+        change.state is ChangeState.ACTIVE and change.incarnations.get(tier) == record.next
+        for change in draft.changes.values()
+    )
     if end is None and (wanted or rollback.is_under_way(draft, tier)):
         return
     reason = "the change that it was for has ended" if end is None else end.reason
@@ -220,10 +271,16 @@ def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: health.Death
         draft.retire(name, owner)
         draft.hand_to(name, record.next)
         draft.tell(f"{name}: {why}; incarnation {record.next}, which was being prepared, takes over at once")
-        return TierStatus(state=TierState.STARTING, sentence=f"incarnation {record.next} takes over: {why}", error=end.reason)
+        return TierStatus(
+            state=TierState.STARTING,
+            sentence=f"incarnation {record.next} takes over: {why}",
+            error=end.reason,
+        )
     failures = health.failures_after(draft, name, owner, end)
     if failures >= GIVE_UP:
-        sentence = f"is given up after {failures} failures in a row; start it again when its fault is mended: {why}"
+        sentence = (
+            f"is given up after {failures} failures in a row; start it again when its fault is mended: {why}"
+        )
         return TierStatus(state=TierState.FAILED, sentence=sentence, failures=failures, error=end.reason)
     wait = 0.0 if failures <= 1 or end.blameless else min(LONGEST_WAIT, 2.0 ** (failures - 2))
     if end.age < wait:
@@ -258,7 +315,10 @@ def _clear(draft: Draft, tier: TierName) -> None:
     record = draft.owners[tier]
     if record.stopped or record.owner is None:
         return
-    held_by_change = any(change.state is ChangeState.ACTIVE and tier in change.incarnations for change in draft.changes.values())
+    held_by_change = any(
+        change.state is ChangeState.ACTIVE and tier in change.incarnations
+        for change in draft.changes.values()
+    )
     for spec in draft.held(tier):
         stale = spec.incarnation not in {record.owner, record.next, record.standby}
         if stale and (not held_by_change or spec.incarnation > record.owner):

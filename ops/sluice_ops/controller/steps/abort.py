@@ -6,7 +6,16 @@ from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health, rollback, stop_order
 from sluice_ops.controller.steps.handover import ACCEPTED_LAST
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
+from sluice_ops.model.change import (
+    ChangeKind,
+    ChangeRecord,
+    ChangeSpec,
+    ChangeState,
+    Operation,
+    Plan,
+    Result,
+    Step,
+)
 from sluice_ops.model.ids import ChangeId, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, Phase
 from sluice_ops.model.status import TierState
@@ -19,7 +28,9 @@ def abort(draft: Draft, operation: Operation) -> Outcome:
     change = draft.changes.get(operation.change)
     if change is None and operation.change in draft.view.garbled:
         _end_others(draft, operation)
-        return Done(f"change {operation.change} cannot be read: what it had not handed over is dropped, and what it set on a host stays")
+        return Done(
+            f"change {operation.change} cannot be read: what it had not handed over is dropped, and what it set on a host stays"
+        )
     if change is None:
         # Its preflight may be open, or come late: it finds the change ended.
         draft.changes[operation.change] = ChangeRecord(
@@ -39,7 +50,9 @@ def abort(draft: Draft, operation: Operation) -> Outcome:
         undo(draft, change.id, operation.by)
         draft.change_of(change.id, abort_predicted_seconds=predicted(draft, change))
         _end_others(draft, operation)
-    waits = [tier for tier in draft.view.tiers if _is_about(draft, change, tier) and not _is_well(draft, tier)]
+    waits = [
+        tier for tier in draft.view.tiers if _is_about(draft, change, tier) and not _is_well(draft, tier)
+    ]
     if waits:
         return Waiting(f"undone; waiting until {', '.join(waits)} run{'s' if len(waits) == 1 else ''}")
     return Done(f"change {change.id} is undone: {_where(draft, change.id)}")
@@ -60,7 +73,11 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
             if spec.incarnation < (draft.owners[tier].owner or 0):
                 draft.retire(tier, spec.incarnation)
     host = change.spec.host
-    if host in draft.records and draft.records[host].by == change.id and draft.records[host].state is not HostState.UP:
+    if (
+        host in draft.records
+        and draft.records[host].by == change.id
+        and draft.records[host].state is not HostState.UP
+    ):
         draft.set_state(host, HostState.UP, change.id)
         draft.tell(f"{host} may be used again (aborted)")
     elif host in draft.records and draft.records[host].state in {HostState.DRAINING, HostState.REBOOTING}:
@@ -102,7 +119,9 @@ def _is_about_the_whole(spec: ChangeSpec, tier: TierName) -> bool:
 def _is_about(draft: Draft, change: ChangeRecord, tier: TierName) -> bool:
     """Tell whether a change may have touched a tier: what ails another one is told elsewhere, and not mended by waiting here."""
     if change.spec.kind in {ChangeKind.PAUSE, ChangeKind.RESUME}:
-        return _is_about_the_whole(change.spec, tier) or not set(change.spec.workers).isdisjoint(draft.workers(tier))
+        return _is_about_the_whole(change.spec, tier) or not set(change.spec.workers).isdisjoint(
+            draft.workers(tier)
+        )
     return tier in {**change.incarnations, **change.receipts}
 
 
@@ -121,7 +140,12 @@ def _is_well(draft: Draft, tier: TierName) -> bool:
         return True
     goes_back = rollback.due(draft, tier) is not None
     works = draft.owners[tier].paused or stop_order.workers_settled(draft, tier)
-    return not goes_back and draft.owners[tier].paused is draft.wanted[tier].paused and health.confirmed(draft, tier) and works
+    return (
+        not goes_back
+        and draft.owners[tier].paused is draft.wanted[tier].paused
+        and health.confirmed(draft, tier)
+        and works
+    )
 
 
 def _where(draft: Draft, identity: ChangeId) -> str:
@@ -130,11 +154,15 @@ def _where(draft: Draft, identity: ChangeId) -> str:
     if change.spec.kind in ACCEPTED_LAST and known:
         running = (draft.incarnations[tier].get(draft.owners[tier].owner or Incarnation(0)) for tier in known)
         return "; ".join(
-            f"{spec.tier} {_how(change.spec, spec)}, as incarnation {spec.incarnation}" for spec in running if spec is not None
+            f"{spec.tier} {_how(change.spec, spec)}, as incarnation {spec.incarnation}"
+            for spec in running
+            if spec is not None
         )
     fewer = {move.tier: len(move.after.slots) for move in change.plan.moves if move.in_place}
     moved = [
-        f"{tier} has {workers(fewer[tier])} left" if tier in fewer else f"{tier} stays with {number}, which had taken over"
+        f"{tier} has {workers(fewer[tier])} left"
+        if tier in fewer
+        else f"{tier} stays with {number}, which had taken over"
         for tier, number in known.items()
         if draft.owners[tier].owner == number
     ]
@@ -142,4 +170,8 @@ def _where(draft: Draft, identity: ChangeId) -> str:
 
 
 def _how(spec: ChangeSpec, running: IncarnationSpec) -> str:
-    return f"runs release {running.release}" if spec.release else f"has its state in {running.partitions} partitions"
+    return (
+        f"runs release {running.release}"
+        if spec.release
+        else f"has its state in {running.partitions} partitions"
+    )

@@ -44,17 +44,23 @@ def prepare(draft: Draft, operation: Operation) -> Outcome:
         if isinstance(started, Failed):
             return started
         if isinstance(started, _NoRoom):
-            if not draft.changes[operation.change].incarnations and not any(other.in_place for other in moves):
+            if not draft.changes[operation.change].incarnations and not any(
+                other.in_place for other in moves
+            ):
                 return Failed(started.verdict)
             later.append(move.tier)
         elif isinstance(started, Waiting):
             waits.append(started.sentence)
         elif not _is_ready(draft, move.tier, started):
-            waits.append(f"{move.tier}/{started} to be ready (it is {health.state(draft, move.tier, started)})")
+            waits.append(
+                f"{move.tier}/{started} to be ready (it is {health.state(draft, move.tier, started)})"
+            )
             break
     if waits:
         return Waiting(f"waiting for {', '.join(waits)}")
-    ready = ", ".join(f"{tier}/{number}" for tier, number in draft.changes[operation.change].incarnations.items())
+    ready = ", ".join(
+        f"{tier}/{number}" for tier, number in draft.changes[operation.change].incarnations.items()
+    )
     then = f"; {', '.join(later)} will be prepared when room is free" if later else ""
     return Done(
         f"ready to take over: {ready or 'nothing has to be started'}{then}",
@@ -70,21 +76,33 @@ def cut(draft: Draft, operation: Operation) -> Outcome:
     for move in draft.changes[operation.change].plan.moves:
         tier = move.tier
         held_up = (
-            shrink_in_place.let_go(draft, operation.change, move) if move.in_place else _hand_on(draft, operation.change, move, through)
+            shrink_in_place.let_go(draft, operation.change, move)
+            if move.in_place
+            else _hand_on(draft, operation.change, move, through)
         )
         if held_up is not None:
             return held_up
         if draft.statuses[tier].state is TierState.FAILED:
             continue  # it was given up before anything was prepared for it
         if move.in_place:
-            fewer += [f"{tier} goes on with {workers(len(move.after.slots))}"] if draft.owning(tier) is not None else []
+            fewer += (
+                [f"{tier} goes on with {workers(len(move.after.slots))}"]
+                if draft.owning(tier) is not None
+                else []
+            )
             continue
         through.append(tier)
-        said = health.report(draft, tier, Incarnation(draft.changes[operation.change].incarnations.get(tier, 0)))
+        said = health.report(
+            draft, tier, Incarnation(draft.changes[operation.change].incarnations.get(tier, 0))
+        )
         if said is not None and said.gap_seconds is not None:
             gaps[tier] = said.gap_seconds
     widest = f", widest gap {max(gaps.values()):.2f} s" if gaps else ""
-    handed = [f"handed over: {', '.join(through) or 'nothing had to move'}{widest}"] if through or not fewer else []
+    handed = (
+        [f"handed over: {', '.join(through) or 'nothing had to move'}{widest}"]
+        if through or not fewer
+        else []
+    )
     return Done("; ".join((*handed, *fewer)), {"gap_seconds": gaps})
 
 
@@ -143,13 +161,18 @@ def _start(draft: Draft, identity: ChangeId, move: Move) -> Incarnation | Waitin
     if number is not None and number in {record.owner, record.next}:
         return Incarnation(number)
     once = draft.changes[identity].spec.kind in ACCEPTED_LAST
-    if number is not None and (dropped := _why_dropped(draft, tier, Incarnation(number), once=once)) is not None:
+    if (
+        number is not None
+        and (dropped := _why_dropped(draft, tier, Incarnation(number), once=once)) is not None
+    ):
         return Failed(dropped)
     owning = draft.owning(tier)
     return Incarnation(0) if owning is None else _start_beside(draft, identity, move, owning)
 
 
-def _start_beside(draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec) -> Incarnation | Waiting | Failed | _NoRoom:
+def _start_beside(
+    draft: Draft, identity: ChangeId, move: Move, owning: IncarnationSpec
+) -> Incarnation | Waiting | Failed | _NoRoom:
     change, tier, record = draft.changes[identity], move.tier, draft.owners[move.tier]
     now = aftermath(change.spec, cluster(draft))
     as_asked = change.spec, now.tiers[tier], target(tier, now.rules), now
@@ -159,7 +182,9 @@ def _start_beside(draft: Draft, identity: ChangeId, move: Move, owning: Incarnat
         draft.change_of(identity, incarnations={**change.incarnations, tier: owning.incarnation})
         return owning.incarnation
     if not health.confirmed(draft, tier) or record.phase is not Phase.STEADY or record.next is not None:
-        return Waiting(f"{tier}/{owning.incarnation} to run before it is moved (it is {health.state(draft, tier, owning.incarnation)})")
+        return Waiting(
+            f"{tier}/{owning.incarnation} to run before it is moved (it is {health.state(draft, tier, owning.incarnation)})"
+        )
     try:
         placement = _placement(now, move, owning.placement)
     except RefusedError as refused:
@@ -171,14 +196,22 @@ def _start_beside(draft: Draft, identity: ChangeId, move: Move, owning: Incarnat
 
 def _begin(draft: Draft, identity: ChangeId, tier: TierName, placement: Placement) -> Incarnation:
     change, old = draft.changes[identity], draft.owners[tier].owner
-    number = draft.begin(tier, placement, reason_of(change.spec), release=change.spec.release, partitions=change.spec.partitions)
+    number = draft.begin(
+        tier,
+        placement,
+        reason_of(change.spec),
+        release=change.spec.release,
+        partitions=change.spec.partitions,
+    )
     draft.own(tier, next=number, phase=Phase.PREPARE)
     draft.change_of(
         identity,
         incarnations={**change.incarnations, tier: number},
         receipts={**change.receipts, tier: {"old": old, "new": number}},
     )
-    draft.tell(f"{tier}: incarnation {number} is prepared, driver on {placement.driver}, workers on {listed(placement.slots)}")
+    draft.tell(
+        f"{tier}: incarnation {number} is prepared, driver on {placement.driver}, workers on {listed(placement.slots)}"
+    )
     return number
 
 
@@ -187,7 +220,11 @@ def _placement(now: Cluster, move: Move, owning: Placement) -> Placement:
     spec = now.tiers[move.tier].spec
     share = target(move.tier, now.rules)
     aim = replace(share, slots=max(1, share.slots - move.short))
-    if len(move.after.slots) == aim.k and fits(spec, move.after, now.hosts) and not [*breaches(move.tier, move.after, aim, now.hosts)]:
+    if (
+        len(move.after.slots) == aim.k
+        and fits(spec, move.after, now.hosts)
+        and not [*breaches(move.tier, move.after, aim, now.hosts)]
+    ):
         return move.after
     return place_tier(spec, aim, owning, now.hosts)[0]
 
@@ -198,10 +235,18 @@ def _why_dropped(draft: Draft, tier: TierName, number: Incarnation, *, once: boo
     Not so where it is to be accepted `once` it runs: where it took over and the tier has moved on, it has failed.
     """
     spec = draft.incarnations[tier].get(number)
-    if spec is None or draft.is_lost(spec.placement.driver) or ((draft.owners[tier].owner or 0) > number and not once):
+    if (
+        spec is None
+        or draft.is_lost(spec.placement.driver)
+        or ((draft.owners[tier].owner or 0) > number and not once)
+    ):
         return None
     said = health.report(draft, tier, number)
-    why = draft.deaths.get((tier, number)) or (said.error if said is not None else None) or f"its log on {spec.placement.driver} tells why"
+    why = (
+        draft.deaths.get((tier, number))
+        or (said.error if said is not None else None)
+        or f"its log on {spec.placement.driver} tells why"
+    )
     when = "ended before it took over" if (draft.owners[tier].owner or 0) < number else "took over and ended"
     return f"{tier}: incarnation {number} {when}: {why}"
 
@@ -214,7 +259,11 @@ def _hand_over(draft: Draft, identity: ChangeId, tier: TierName, number: Incarna
     """Take one tier's hand-over one step further; return what it waits for."""
     record = draft.owners[tier]
     if record.owner == number:
-        return None if health.confirmed(draft, tier) else f"{tier}/{number} owns the tier and is {health.state(draft, tier, number)}"
+        return (
+            None
+            if health.confirmed(draft, tier)
+            else f"{tier}/{number} owns the tier and is {health.state(draft, tier, number)}"
+        )
     if record.phase is Phase.CUT:
         return f"{tier}: {record.owner} hands over to {number}"
     if health.state(draft, tier, number) is not State.READY:
@@ -237,7 +286,11 @@ def _beyond_budget(draft: Draft, identity: ChangeId, tier: TierName, number: Inc
     slots = draft.incarnations[tier][number].placement.slots
     lost = [host for host in slots if draft.is_lost(host)]
     alive = len(slots) - len(lost)
-    if not lost or aim.k - alive <= allowed or alive >= sum(not draft.is_lost(host) for host in owning.placement.slots):
+    if (
+        not lost
+        or aim.k - alive <= allowed
+        or alive >= sum(not draft.is_lost(host) for host in owning.placement.slots)
+    ):
         return None
     return (
         f"{tier}/{number} to have the slots that it lost on {listed(sorted(set(lost)))}: {aim.k - alive} of {aim.k} would be away, "
@@ -247,7 +300,9 @@ def _beyond_budget(draft: Draft, identity: ChangeId, tier: TierName, number: Inc
 
 def _make_room(draft: Draft, through: list[TierName], short: _NoRoom) -> Outcome:
     """Release what has been handed over already, so that the next tier finds room."""
-    freed = [tier for tier in through if any(_is_old(draft, tier, spec.incarnation) for spec in draft.held(tier))]
+    freed = [
+        tier for tier in through if any(_is_old(draft, tier, spec.incarnation) for spec in draft.held(tier))
+    ]
     if not freed:
         return Failed(short.verdict)
     for tier in freed:

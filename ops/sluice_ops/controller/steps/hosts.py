@@ -26,7 +26,9 @@ def cordon(draft: Draft, operation: Operation) -> Outcome:
     if operation.spec.kind is ChangeKind.CORDON:
         end(draft, operation.change, ChangeState.DONE)
         if record.quarantine(seen.name) is not None and record.state is HostState.CORDONED:
-            draft.write_record(seen.name, HostRecord(state=HostState.CORDONED, by=operation.change, since=draft.now))
+            draft.write_record(
+                seen.name, HostRecord(state=HostState.CORDONED, by=operation.change, since=draft.now)
+            )
             return Done(f"{seen.name} was in quarantine, and stays cordoned until a person returns it")
     if record.state is not HostState.UP:
         return Done(f"{seen.name} is {draft.records[seen.name].state} already: nothing new goes there")
@@ -49,7 +51,11 @@ def reboot(draft: Draft, operation: Operation) -> Outcome:
         return Done(f"{name} has rebooted and its agent is back")
     draft.set_state(name, HostState.REBOOTING, draft.records[name].by)
     draft.assignments[name] = draft.assignments[name].model_copy(update={"reboot": operation.id})
-    return Waiting(f"{name} is asked to reboot; if it does not, its agent's log tells why" if seen.live else f"{name} is away: it reboots")
+    return Waiting(
+        f"{name} is asked to reboot; if it does not, its agent's log tells why"
+        if seen.live
+        else f"{name} is away: it reboots"
+    )
 
 
 def health(draft: Draft, operation: Operation) -> Outcome:
@@ -96,10 +102,20 @@ def write_off(draft: Draft, operation: Operation) -> Outcome:
     living = [name for name in names if (seen := draft.host(name)) is not None and seen.live]
     if living or not names:
         end(draft, operation.change, ChangeState.DONE)
-        return Done(f"{listed(living)} came back meanwhile" if living else "the brake holds no host: there is nothing to write off")
-    for name in draft.records.keys() & names:  # what was taken off the channel meanwhile is as good as lost anyway
+        return Done(
+            f"{listed(living)} came back meanwhile"
+            if living
+            else "the brake holds no host: there is nothing to write off"
+        )
+    for name in (
+        draft.records.keys() & names
+    ):  # what was taken off the channel meanwhile is as good as lost anyway
         draft.records[name] = draft.records[name].model_copy(update={"written_off": True})
     end(draft, operation.change, ChangeState.DONE)
-    left = sorted({unit.tenant for name in draft.view.hosts.keys() & names for unit in draft.view.left_on(name)})
+    left = sorted(
+        {unit.tenant for name in draft.view.hosts.keys() & names for unit in draft.view.left_on(name)}
+    )
     but = f", but for what is of {listed(left)}: that stays until it can be read" if left else ""
-    return Done(f"{listed(names)} {'is' if len(names) == 1 else 'are'} written off: what was there goes on elsewhere{but}")
+    return Done(
+        f"{listed(names)} {'is' if len(names) == 1 else 'are'} written off: what was there goes on elsewhere{but}"
+    )

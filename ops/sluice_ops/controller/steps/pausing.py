@@ -15,7 +15,9 @@ def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
     paused = operation.step is Step.PAUSE
     tiers, workers = _tiers(draft, operation), _workers(draft, operation)
     if gone := [worker for worker in operation.spec.workers if worker not in workers]:
-        return Failed(f"{', '.join(gone)}: no worker is called so any more, its tier has been handed over; `sluice slots` lists them")
+        return Failed(
+            f"{', '.join(gone)}: no worker is called so any more, its tier has been handed over; `sluice slots` lists them"
+        )
     for tier in tiers:
         _want(draft, operation, tier, paused=paused)
     for worker, tier in workers.items():
@@ -23,21 +25,38 @@ def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
         if refused is not None:
             return refused
     word = "paused" if paused else "running"
-    given_up = [tier for tier in tiers if operation.spec.tier is None and draft.statuses[tier].state is TierState.FAILED]
+    given_up = [
+        tier
+        for tier in tiers
+        if operation.spec.tier is None and draft.statuses[tier].state is TierState.FAILED
+    ]
     so: dict[str, bool] = {tier: _is_so(draft, tier, paused=paused) for tier in tiers if tier not in given_up}
     so |= {worker: _receipt(draft, tier, worker) is not None for worker, tier in workers.items()}
-    names = [str(name) for tier in draft.end_first() for name in (tier.spec.name, *draft.workers(tier.spec.name)) if name in so]
+    names = [
+        str(name)
+        for tier in draft.end_first()
+        for name in (tier.spec.name, *draft.workers(tier.spec.name))
+        if name in so
+    ]
     left = [name for name in names if not so[name]]
     if not left:
         end(draft, operation.change, ChangeState.DONE)
-        receipts = {worker: found for worker, tier in workers.items() if (found := _receipt(draft, tier, worker)) is not None}
+        receipts = {
+            worker: found
+            for worker, tier in workers.items()
+            if (found := _receipt(draft, tier, worker)) is not None
+        }
         out = f"; left out, as it was given up: {', '.join(given_up)}" if given_up else ""
         told = [_told(name, receipts.get(UnitId(name))) for name in names]
         return Done(
             f"{word}: {', '.join(told) or 'no tier is wanted'}{out}",
             {"receipts": {worker: receipt.model_dump(mode="json") for worker, receipt in receipts.items()}},
         )
-    stuck = [tier for tier in (*tiers, *workers.values()) if tier not in given_up and draft.statuses[tier].state is TierState.FAILED]
+    stuck = [
+        tier
+        for tier in (*tiers, *workers.values())
+        if tier not in given_up and draft.statuses[tier].state is TierState.FAILED
+    ]
     if stuck:
         return Failed(f"{stuck[0]} cannot be {word}: it {draft.statuses[stuck[0]].sentence}")
     already = f"; {word} already: {', '.join(name for name in names if so[name])}" if any(so.values()) else ""
@@ -68,7 +87,9 @@ def _want(draft: Draft, operation: Operation, tier: TierName, *, paused: bool) -
 def _want_worker(draft: Draft, operation: Operation, worker: UnitId, tier: TierName) -> Failed | None:
     wanted = draft.wanted[tier]
     if wanted.paused:
-        return Failed(f"{worker} cannot be paused alone: {tier} is paused as a whole; `sluice resume {tier}` first")
+        return Failed(
+            f"{worker} cannot be paused alone: {tier} is paused as a whole; `sluice resume {tier}` first"
+        )
     if worker not in wanted.paused_workers:
         living = [each for each in wanted.paused_workers if each in draft.workers(tier)]
         changes = {"paused_workers": (*living, worker), "by": operation.by, "at": draft.now}
@@ -77,7 +98,11 @@ def _want_worker(draft: Draft, operation: Operation, worker: UnitId, tier: TierN
 
 
 def _is_so(draft: Draft, tier: TierName, *, paused: bool) -> bool:
-    return draft.owners[tier].paused is paused and health.confirmed(draft, tier) and (paused or stop_order.workers_settled(draft, tier))
+    return (
+        draft.owners[tier].paused is paused
+        and health.confirmed(draft, tier)
+        and (paused or stop_order.workers_settled(draft, tier))
+    )
 
 
 def _receipt(draft: Draft, tier: TierName, worker: UnitId) -> WorkerReceipt | None:

@@ -5,7 +5,17 @@ from datetime import UTC, datetime
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies.capacity import cluster
-from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord, ChangeSpec, ChangeState, MaintenanceLock, Move, Operation, Plan
+from sluice_ops.model.change import (
+    CONTROLLER,
+    ChangeKind,
+    ChangeRecord,
+    ChangeSpec,
+    ChangeState,
+    MaintenanceLock,
+    Move,
+    Operation,
+    Plan,
+)
 from sluice_ops.model.trail import what_of
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.burst import launched
@@ -20,7 +30,11 @@ WANTED = frozenset({ChangeKind.START, ChangeKind.STOP})
 def preflight(draft: Draft, operation: Operation) -> Outcome:
     """Plan a change and begin it."""
     holder = _holder(draft, operation)
-    if not operation.dry_run and (held_up := _begins_otherwise(operation.spec) or _held_up(operation.spec.kind, holder)) is not None:
+    if (
+        not operation.dry_run
+        and (held_up := _begins_otherwise(operation.spec) or _held_up(operation.spec.kind, holder))
+        is not None
+    ):
         return held_up
     now, spec = cluster(draft), _named(draft, operation.spec)
     launches = operation.dry_run and spec.kind is ChangeKind.BURST
@@ -35,10 +49,16 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
     if wrong:
         return Failed(f"the plan does not stand up to its check, nothing was changed: {'; '.join(wrong)}")
     if launches:
-        planned = planned.model_copy(update={"unpredicted": "how long it takes before, until the agents of the instances have registered"})
+        planned = planned.model_copy(
+            update={
+                "unpredicted": "how long it takes before, until the agents of the instances have registered"
+            }
+        )
     details = {"plan": planned.model_dump(mode="json")}
     if operation.dry_run:
-        return Done(f"would do: {describe(planned)}{'' if holder is None else f' (but now {holder})'}", details)
+        return Done(
+            f"would do: {describe(planned)}{'' if holder is None else f' (but now {holder})'}", details
+        )
     begun = draft.changes.get(operation.change)
     if begun is not None or operation.change in draft.view.garbled:
         how = "its record cannot be read" if begun is None else f"is {begun.state}"
@@ -59,7 +79,11 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
 
 def _left(draft: Draft, operation: Operation) -> float | None:
     """Return how long the change may take: its first step is posted with the whole deadline, of which it may have waited for some."""
-    return None if operation.by == CONTROLLER else max(0.0, operation.deadline_seconds - draft.age(operation.posted_at))
+    return (
+        None
+        if operation.by == CONTROLLER
+        else max(0.0, operation.deadline_seconds - draft.age(operation.posted_at))
+    )
 
 
 def _named(draft: Draft, spec: ChangeSpec) -> ChangeSpec:
@@ -79,7 +103,11 @@ def describe(planned: Plan) -> str:
     """Say a plan in one sentence."""
     moves = [_of_move(move) for move in planned.moves]
     if moves:
-        gap = f"with a gap of about {planned.predicted_gap_seconds:g} s" if planned.predicted_gap_seconds else "without a gap"
+        gap = (
+            f"with a gap of about {planned.predicted_gap_seconds:g} s"
+            if planned.predicted_gap_seconds
+            else "without a gap"
+        )
         about = f"about {planned.predicted_seconds:.0f} s, " if planned.predicted_seconds else ""
         moves.append(f"{about}{gap}")
     return "; ".join((*moves, *planned.notes)) or "nothing has to be moved"
@@ -107,7 +135,9 @@ def _begins_otherwise(spec: ChangeSpec) -> Outcome | None:
     """Refuse what no step begins."""
     if spec.kind not in WANTED:
         return None
-    return Failed(f"a {spec.kind} has no steps: `sluice {spec.kind} {spec.tier}` says that it is wanted, and the rest follows")
+    return Failed(
+        f"a {spec.kind} has no steps: `sluice {spec.kind} {spec.tier}` says that it is wanted, and the rest follows"
+    )
 
 
 def _held_up(kind: ChangeKind, holder: str | None) -> Outcome | None:

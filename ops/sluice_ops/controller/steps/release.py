@@ -21,7 +21,9 @@ def release(draft: Draft, operation: Operation) -> Outcome:
     for move in change.plan.moves:
         tier = move.tier
         if draft.owning(tier) is not None and draft.owners[tier].owner != change.incarnations.get(tier):
-            return Failed(f"{tier} has not been handed over: {draft.owners[tier].owner} still owns it; its cut comes first")
+            return Failed(
+                f"{tier} has not been handed over: {draft.owners[tier].owner} still owns it; its cut comes first"
+            )
         for spec in draft.held(tier):
             if spec.incarnation < (draft.owners[tier].owner or 0):
                 draft.retire(tier, spec.incarnation)
@@ -38,7 +40,9 @@ def release(draft: Draft, operation: Operation) -> Outcome:
         end(draft, change.id, ChangeState.DONE)
     moved = ", ".join(move.tier for move in change.plan.moves)
     empty = f"; {host} is drained, nothing is left on it" if change.spec.kind in EMPTIES else ""
-    new = f"; {change.spec.tier} {_kept(change.spec)} from now on" if change.spec.kind in ACCEPTED_LAST else ""
+    new = (
+        f"; {change.spec.tier} {_kept(change.spec)} from now on" if change.spec.kind in ACCEPTED_LAST else ""
+    )
     return Done(f"released: {moved or 'nothing had to move'}{empty}{new}")
 
 
@@ -48,8 +52,14 @@ def _accept(draft: Draft, change: ChangeRecord) -> Failed | None:
     if tier is None or tier not in draft.wanted:
         return Failed(f"{tier} is not declared any more")
     owning, failed = draft.owning(tier), draft.statuses[tier].state is TierState.FAILED
-    if owning is not None and not failed and (owning.release if spec.release else owning.partitions) != (spec.release or spec.partitions):
-        how = f"release {owning.release}" if spec.release else f"its state over {owning.partitions} partitions"
+    if (
+        owning is not None
+        and not failed
+        and (owning.release if spec.release else owning.partitions) != (spec.release or spec.partitions)
+    ):
+        how = (
+            f"release {owning.release}" if spec.release else f"its state over {owning.partitions} partitions"
+        )
         return Failed(f"{tier} was started with {how} meanwhile; {spec.kind} it again")
     wanted = draft.wanted[tier]
     accepted = {"release": spec.release or wanted.release, "partitions": spec.partitions or wanted.partitions}
@@ -58,7 +68,11 @@ def _accept(draft: Draft, change: ChangeRecord) -> Failed | None:
 
 
 def _kept(spec: ChangeSpec) -> str:
-    return f"is begun from release {spec.release}" if spec.release else f"has its state in {spec.partitions} partitions"
+    return (
+        f"is begun from release {spec.release}"
+        if spec.release
+        else f"has its state in {spec.partitions} partitions"
+    )
 
 
 def _drained(draft: Draft, host: HostName) -> Waiting | None:

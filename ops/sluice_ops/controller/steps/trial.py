@@ -39,7 +39,11 @@ def trial(draft: Draft, operation: Operation) -> Outcome:
             )
     undo(draft, change.id, "its trial")
     back = draft.wanted[tier].release
-    then = "there is no release to go back to, so it goes on" if back is None else f"it goes back to {back} by itself"
+    then = (
+        "there is no release to go back to, so it goes on"
+        if back is None
+        else f"it goes back to {back} by itself"
+    )
     again = f"`sluice replay {tier} --quarantine`"
     aside = f"; what was set aside wrongly is taken up again by {again}, of which a table that adds up may count a part twice: decision 21"
     bad = said is not None and said.flowed is not None and said.flowed.quarantined
@@ -61,9 +65,7 @@ def _ended(draft: Draft, tier: TierName, new: Incarnation) -> str | None:
 def fault(before: Flowed | None, after: Flowed) -> str | None:
     """Say what is wrong with what has flowed under the new code, held against the old; None when nothing is. Pure."""
     if after.restarts:
-        return (
-            f"its query failed and was begun again, {after.restarts} times in {after.seconds:.0f} s: {after.error or 'its log tells why'}"
-        )
+        return f"its query failed and was begun again, {after.restarts} times in {after.seconds:.0f} s: {after.error or 'its log tells why'}"
     slow = _slowness(before, after)
     if slow is not None or before is None or after.records_in < ENOUGH:
         return slow

@@ -27,13 +27,20 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
             return Failed(f"{tier} has not been handed over to {numbers.get('new')}; its cut comes first")
         old = Incarnation(numbers["old"])
         if shrink_in_place.LETS_GO in numbers:
-            checked[tier] = {**numbers, **shrink_in_place.receipt(draft, tier, numbers[shrink_in_place.LETS_GO])}
+            checked[tier] = {
+                **numbers,
+                **shrink_in_place.receipt(draft, tier, numbers[shrink_in_place.LETS_GO]),
+            }
             continue
         found = _compare(draft, tier, old, Incarnation(numbers["new"]))
         if isinstance(found, Waiting):
-            if draft.age(operation.posted_at) > min(HANGS_SECONDS, operation.deadline_seconds / 2) and _hangs(draft, tier, old):
+            if draft.age(operation.posted_at) > min(HANGS_SECONDS, operation.deadline_seconds / 2) and _hangs(
+                draft, tier, old
+            ):
                 draft.retire(tier, old)
-                draft.tell(f"{tier}: incarnation {old} has not ended since it was handed over, and is taken away; {numbers['new']} runs on")
+                draft.tell(
+                    f"{tier}: incarnation {old} has not ended since it was handed over, and is taken away; {numbers['new']} runs on"
+                )
             return found
         checked[tier] = found
         wrong.extend(found["wrong"])
@@ -41,10 +48,15 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
     untold = [f"{tier}/{found['new']}" for tier, found in handed.items() if _is_untold(draft, tier, found)]
     bound = min(GAP_SECONDS, operation.deadline_seconds / 2)
     if untold and draft.age(operation.posted_at) < bound:
-        return Waiting(f"the receipts are there; waiting {bound:g} s at most for {listed(untold)} to tell the gap in the output")
+        return Waiting(
+            f"the receipts are there; waiting {bound:g} s at most for {listed(untold)} to tell the gap in the output"
+        )
     draft.change_of(operation.change, receipts=checked)
     if wrong:
-        return Failed(f"the receipts do not balance: {'; '.join(wrong)}; the tiers run on, look at the ledger", {"receipts": checked})
+        return Failed(
+            f"the receipts do not balance: {'; '.join(wrong)}; the tiers run on, look at the ledger",
+            {"receipts": checked},
+        )
     sentences = [f"{tier}: {found['sentence']}" for tier, found in checked.items()]
     if untold:
         sentences.append(
@@ -67,7 +79,12 @@ def _hangs(draft: Draft, tier: TierName, old: Incarnation) -> bool:
 def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -> Waiting | dict[str, Any]:
     before, after = health.report(draft, tier, old), health.report(draft, tier, new)
     if after is not None and after.state is State.PAUSED and after.started_from is None:
-        return {"old": old, "new": new, "wrong": [], "sentence": f"paused; {new} will go on where {old} stopped"}
+        return {
+            "old": old,
+            "new": new,
+            "wrong": [],
+            "sentence": f"paused; {new} will go on where {old} stopped",
+        }
     if after is None or after.started_from is None:
         return Waiting(f"waiting for {tier}/{new} to say where it started")
     ended = before is not None and before.state in health.ENDED
@@ -77,7 +94,9 @@ def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -
     wrong: list[str] = []
     if stopped is None or (before is not None and before.state is State.FAILED):
         sentence = f"{old} left no receipt ({_how_it_ended(draft, tier, old)}); {new} went on from what was committed"
-    elif not (unbalanced := _unbalanced(stopped, after.started_from)) or not ledger_went_on(stopped, after.started_from):
+    elif not (unbalanced := _unbalanced(stopped, after.started_from)) or not ledger_went_on(
+        stopped, after.started_from
+    ):
         wrong = [f"{tier} {line}" for line in unbalanced]
         sentence = f"{new} goes on where {old} stopped, on {len(after.started_from.positions)} partitions"
     else:
@@ -89,7 +108,9 @@ def _compare(draft: Draft, tier: TierName, old: Incarnation, new: Incarnation) -
         sentence += f"; its state is in {spread.after} partitions, and was in {spread.before}: {spread.keys_after} keys, "
         sentence += f"{spread.keys_before} before, in {spread.seconds:.1f} s"
         if spread.keys_after != spread.keys_before:
-            wrong.append(f"{tier}: {spread.keys_before} keys before its state was spread anew, {spread.keys_after} after")
+            wrong.append(
+                f"{tier}: {spread.keys_before} keys before its state was spread anew, {spread.keys_after} after"
+            )
     return {
         "old": old,
         "new": new,

@@ -92,7 +92,11 @@ def environment(where: Layout) -> dict[str, str]:
         "execution_api": {"jwt_expiration_time": 3600},
         "logging": {"colored_console_log": False},
     }
-    flat = {f"AIRFLOW__{section.upper()}__{key.upper()}": str(value) for section, pairs in settings.items() for key, value in pairs.items()}
+    flat = {
+        f"AIRFLOW__{section.upper()}__{key.upper()}": str(value)
+        for section, pairs in settings.items()
+        for key, value in pairs.items()
+    }
     master = quote(f"spark://{ADDRESS}", safe="")
     return flat | {
         "AIRFLOW_HOME": str(where.airflow),
@@ -148,7 +152,9 @@ def _revision(where: Layout) -> str | None:
 
 def health(where: Layout) -> dict[str, dict[str, str | None]]:
     """Ask the API server how all parts of Airflow are."""
-    with urllib.request.urlopen(f"http://{ADDRESS}:{where.ports.airflow}/api/v2/monitor/health", timeout=5) as answer:
+    with urllib.request.urlopen(
+        f"http://{ADDRESS}:{where.ports.airflow}/api/v2/monitor/health", timeout=5
+    ) as answer:
         found: dict[str, dict[str, str | None]] = json.load(answer)
     return found
 
@@ -185,8 +191,27 @@ def services(where: Layout) -> list[Service]:
     alone = (str(where.python), "-m", "sluice_ops.local.airflow_scheduler")
     needs, late = ("airflow-tables",), ("airflow-tables", "airflow-api")
     return [
-        Service("airflow-api", program("api-server"), answers, needs=needs, patience=300, ports=(where.ports.airflow,)),
-        Service("airflow-scheduler", program("scheduler", "--skip-serve-logs", after=alone), beats("scheduler"), needs=late, patience=300),
+        Service(
+            "airflow-api",
+            program("api-server"),
+            answers,
+            needs=needs,
+            patience=300,
+            ports=(where.ports.airflow,),
+        ),
+        Service(
+            "airflow-scheduler",
+            program("scheduler", "--skip-serve-logs", after=alone),
+            beats("scheduler"),
+            needs=late,
+            patience=300,
+        ),
         Service("airflow-dags", program("dag-processor"), beats("dag_processor"), needs=needs, patience=300),
-        Service("airflow-triggerer", program("triggerer", "--skip-serve-logs"), beats("triggerer"), needs=late, patience=300),
+        Service(
+            "airflow-triggerer",
+            program("triggerer", "--skip-serve-logs"),
+            beats("triggerer"),
+            needs=late,
+            patience=300,
+        ),
     ]

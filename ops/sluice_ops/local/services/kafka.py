@@ -111,7 +111,14 @@ def service(where: Layout, *, users: bool) -> Service:
         if users:
             kafka_users.make(where)
 
-    broker = (*program, *jvm.options(where, "kafka", HEAP, busy=True), "-cp", jars, "kafka.Kafka", str(config))
+    broker = (
+        *program,
+        *jvm.options(where, "kafka", HEAP, busy=True),
+        "-cp",
+        jars,
+        "kafka.Kafka",
+        str(config),
+    )
     command = ("sh", "-c", _WAIT_FOR_ROOM, str(data), str(ROOM), *broker)
     return Service(
         "kafka",

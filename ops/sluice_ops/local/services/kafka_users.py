@@ -36,7 +36,16 @@ SECONDS = 20.0
 LOGIN = "org.apache.kafka.common.security"
 PUBLISHES = (
     (ResourceType.BROKER, "kafka-cluster", (AclOperation.CREATE, AclOperation.ALTER)),
-    (ResourceType.TOPIC, "*", (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER, AclOperation.ALTER_CONFIGS)),
+    (
+        ResourceType.TOPIC,
+        "*",
+        (
+            AclOperation.DESCRIBE,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER,
+            AclOperation.ALTER_CONFIGS,
+        ),
+    ),
 )
 """What the publisher may do from the start; it grants the rest."""
 
@@ -96,11 +105,22 @@ def introduce(client: AdminClient, passwords: dict[User, str]) -> None:
     """Make users, and let the publisher publish; the same again is fine."""
     how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ROUNDS)
     made = client.alter_user_scram_credentials(
-        [UserScramCredentialUpsertion(user.value, how, password.encode()) for user, password in passwords.items()]
+        [
+            UserScramCredentialUpsertion(user.value, how, password.encode())
+            for user, password in passwords.items()
+        ]
     )
     granted = client.create_acls(
         [
-            AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{User.PUBLISHER}", "*", operation, AclPermissionType.ALLOW)
+            AclBinding(
+                kind,
+                name,
+                ResourcePatternType.LITERAL,
+                f"User:{User.PUBLISHER}",
+                "*",
+                operation,
+                AclPermissionType.ALLOW,
+            )
             for kind, name, operations in PUBLISHES
             for operation in operations
         ]

@@ -36,9 +36,7 @@ def other_user() -> pwd.struct_passwd | None:
     if os.geteuid() != 0:
         return None
     if shutil.which("setpriv") is None:
-        message = (
-            "postgres: `setpriv` (package util-linux) is needed to start it from root; install it, or start the platform as a plain user"
-        )
+        message = "postgres: `setpriv` (package util-linux) is needed to start it from root; install it, or start the platform as a plain user"
         raise PlatformError(message)
     for name in ("postgres", "nobody"):
         try:
@@ -78,7 +76,9 @@ def _make_data(where: Layout, user: pwd.struct_passwd | None, initdb: tuple[str,
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     secret.unlink()
     if done.returncode != 0:
-        message = f"postgres: its data folder could not be made: {(done.stderr or done.stdout).strip()[-400:]}"
+        message = (
+            f"postgres: its data folder could not be made: {(done.stderr or done.stdout).strip()[-400:]}"
+        )
         raise PlatformError(message)
     unfinished.rename(data)
 
@@ -86,7 +86,12 @@ def _make_data(where: Layout, user: pwd.struct_passwd | None, initdb: tuple[str,
 def superuser(where: Layout, database: str) -> str:
     """Return how the superuser connects to one of its databases."""
     return make_conninfo(
-        host=ADDRESS, port=where.ports.postgres, user="sluice", password=where.secrets().postgres, dbname=database, connect_timeout=3
+        host=ADDRESS,
+        port=where.ports.postgres,
+        user="sluice",
+        password=where.secrets().postgres,
+        dbname=database,
+        connect_timeout=3,
     )
 
 

@@ -31,7 +31,11 @@ def environment(where: Layout) -> dict[str, str]:
 
 def settings(where: Layout) -> dict[str, str]:
     """Return the environment of a command that speaks to this platform from outside of supervisord."""
-    of_home = {"SLUICE_HOME": str(where.home), "SLUICE_SITE": str(where.site), "SLUICE_ENDPOINTS": str(where.endpoints)}
+    of_home = {
+        "SLUICE_HOME": str(where.home),
+        "SLUICE_SITE": str(where.site),
+        "SLUICE_ENDPOINTS": str(where.endpoints),
+    }
     return dict(os.environ) | environment(where) | of_home
 
 
@@ -84,7 +88,9 @@ def services(where: Layout, site: Site) -> list[Service]:
         def ready() -> None:
             channel_has(where, paths.live(name), f"host {name} has not registered")
 
-        return Service(f"agent-{name}", program("sluice_ops.agent", "--host", name), ready, needs=("zookeeper",))
+        return Service(
+            f"agent-{name}", program("sluice_ops.agent", "--host", name), ready, needs=("zookeeper",)
+        )
 
     def leads() -> None:
         channel_has(where, paths.LEADER, "no controller leads")
@@ -96,7 +102,13 @@ def services(where: Layout, site: Site) -> list[Service]:
         # Not after "pipeline": tiers that were published before are started at once, and new ones when they are published.
         Service(
             "controller",
-            program("sluice_ops.controller", "--site", str(where.site), "--metrics", f"{ADDRESS}:{where.ports.metrics}"),
+            program(
+                "sluice_ops.controller",
+                "--site",
+                str(where.site),
+                "--metrics",
+                f"{ADDRESS}:{where.ports.metrics}",
+            ),
             leads,
             needs=("zookeeper", "kafka", "postgres", "spark"),
             ports=(where.ports.metrics,),
@@ -108,7 +120,13 @@ def services(where: Layout, site: Site) -> list[Service]:
         # After all else, since the first start is the only one that it would slow down; killed at a stop, as its JVMs would go on writing.
         Service(
             "class-data",
-            Program((str(where.python), "-m", "sluice.commands.class_data"), around, nice=5, once=True, stop_signal="KILL"),
+            Program(
+                (str(where.python), "-m", "sluice.commands.class_data"),
+                around,
+                nice=5,
+                once=True,
+                stop_signal="KILL",
+            ),
             runs,
             prepare=partial(clear_class_data, where),
             needs=("first-record",),

@@ -52,4 +52,6 @@ def service(where: Layout) -> Service:
         "--properties-file", str(config),
     )  # fmt: skip
     environment = {"SPARK_HOME": str(where.spark_home), "SPARK_LOCAL_IP": ADDRESS}
-    return Service("spark", Program(command, environment), ready, prepare, ports=(ports.spark, ports.spark_page))
+    return Service(
+        "spark", Program(command, environment), ready, prepare, ports=(ports.spark, ports.spark_page)
+    )

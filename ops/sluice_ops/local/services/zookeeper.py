@@ -39,7 +39,9 @@ logger.refused.appenderRef.refused.ref = refused
 
 def make_chroot(hosts: str, chroot: str) -> None:
     """Make a pipeline's chroot, which none of its own connections can; one that is there is fine."""
-    silent = logging.getLogger("sluice.platform.zookeeper")  # a connection that we close is no news to the user
+    silent = logging.getLogger(
+        "sluice.platform.zookeeper"
+    )  # a connection that we close is no news to the user
     silent.addHandler(logging.NullHandler())
     silent.propagate = False
     client = KazooClient(hosts=hosts, logger=silent)
@@ -78,7 +80,9 @@ def service(where: Layout, pipeline: str, heap: int = 96, *, guarded: bool = Tru
         address, chroot = f"{ADDRESS}:{port}", f"/sluice/{pipeline}"
         make_chroot(address, chroot)
         if guarded:
-            with Channel(address + chroot, credentials.make(where.credentials).credential(Role.ADMIN)) as channel:
+            with Channel(
+                address + chroot, credentials.make(where.credentials).credential(Role.ADMIN)
+            ) as channel:
                 tree.apply(channel.kazoo)
 
     logs = jvm.log_config(where, "zookeeper-log4j2", REFUSED)

@@ -64,10 +64,20 @@ class Session:
             raise ConnectionError(message)
         made = []
         for host in self._facts:
-            live = Live(address=host.address, pid=os.getpid(), boot="simulated", home=Path("/simulated"), since=self._started)
+            live = Live(
+                address=host.address,
+                pid=os.getpid(),
+                boot="simulated",
+                home=Path("/simulated"),
+                since=self._started,
+            )
             made.append(self._client.create_async(paths.host(host.name), _written(host)))
             made.append(self._client.create_async(paths.live(host.name), _written(live), ephemeral=True))
-            made.append(self._client.create_async(paths.observed(host.name), _written(self._observed(host.name, Assignment()))))
+            made.append(
+                self._client.create_async(
+                    paths.observed(host.name), _written(self._observed(host.name, Assignment()))
+                )
+            )
         for each in made:
             each.get(timeout=CONNECT_SECONDS)
         for host in self._facts:
@@ -87,7 +97,9 @@ class Session:
     def _take(self, host: HostName, answer: IAsyncResult) -> None:
         if isinstance(answer.exception, NoNodeError):
             path = paths.assignment(host)
-            self._client.exists_async(path, watch=partial(self._look, host)).rawlink(partial(self._made, host))
+            self._client.exists_async(path, watch=partial(self._look, host)).rawlink(
+                partial(self._made, host)
+            )
         elif answer.exception is not None:
             self._look(host)  # the connection was lost under it
         else:
@@ -96,7 +108,13 @@ class Session:
             if host in self._seen:
                 self._run(host, assignment, at)
             # a host that was lost a moment ago does nothing with it, but it was published
-            tell({"host": host, "at": at, "units": [[unit.id, unit.tenant, unit.incarnation] for unit in assignment.units]})
+            tell(
+                {
+                    "host": host,
+                    "at": at,
+                    "units": [[unit.id, unit.tenant, unit.incarnation] for unit in assignment.units],
+                }
+            )
 
     def _made(self, host: HostName, found: IAsyncResult) -> None:
         """Look again when the assignment was made in between, for then no watch was set on its absence, or when the connection was lost."""
@@ -108,11 +126,17 @@ class Session:
         for unit in assignment.units:
             if unit.kind is UnitKind.DRIVER and unit.id not in before:
                 report = IncarnationReport(
-                    state=State.RUNNING, since=at, pid=1, caught_up=True, measured=True, history=((State.RUNNING, at),)
+                    state=State.RUNNING,
+                    since=at,
+                    pid=1,
+                    caught_up=True,
+                    measured=True,
+                    history=((State.RUNNING, at),),
                 )
                 self._client.create_async(paths.report(unit.tenant, unit.incarnation), _written(report))
         self._seen[host] = {
-            unit.id: before.get(unit.id) or UnitObserved(id=unit.id, state=UnitState.RUNNING, pid=1, since=at) for unit in assignment.units
+            unit.id: before.get(unit.id) or UnitObserved(id=unit.id, state=UnitState.RUNNING, pid=1, since=at)
+            for unit in assignment.units
         }
         self._client.set_async(paths.observed(host), _written(self._observed(host, assignment)))
 
@@ -137,7 +161,9 @@ def main() -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            sessions = [Session(options.zookeeper, size, range(number, size.hosts, count)) for number in range(count)]
+            sessions = [
+                Session(options.zookeeper, size, range(number, size.hosts, count)) for number in range(count)
+            ]
             for done, session in enumerate(sessions, start=1):
                 session.register()
                 tell({"registered": min(size.hosts, done * size.hosts // count)})

@@ -53,9 +53,7 @@ def check(size: Size) -> None:
         raise SizeError(message)
     if not FEWEST_TIERS <= size.slots <= size.hosts * MOST_SLOTS_ON_A_HOST:
         most = size.hosts * MOST_SLOTS_ON_A_HOST
-        message = (
-            f"--slots {size.slots}: {size.hosts} hosts are simulated with {FEWEST_TIERS} to {most} slots ({MOST_SLOTS_ON_A_HOST} on each)"
-        )
+        message = f"--slots {size.slots}: {size.hosts} hosts are simulated with {FEWEST_TIERS} to {most} slots ({MOST_SLOTS_ON_A_HOST} on each)"
         raise SizeError(message)
 
 
@@ -98,7 +96,11 @@ def tiers(size: Size) -> dict[TierName, tuple[TierSpec, int]]:
 
 def rules(size: Size) -> Rules:
     """Entitle each tier to its slots."""
-    return Rules(shares={name: Share(minimum=1, target=slots, maximum=slots) for name, (_, slots) in tiers(size).items()})
+    return Rules(
+        shares={
+            name: Share(minimum=1, target=slots, maximum=slots) for name, (_, slots) in tiers(size).items()
+        }
+    )
 
 
 def wanted() -> TierWanted:
@@ -109,7 +111,9 @@ def wanted() -> TierWanted:
 def unplanned(size: Size) -> tuple[View, Moment]:
     """Return what a controller sees when every host is there, every tier is wanted, and nothing runs yet."""
     hosts = {
-        made.name: HostView(made.name, made, live=True, record=HostRecord(), assignment=Assignment(), observed=None)
+        made.name: HostView(
+            made.name, made, live=True, record=HostRecord(), assignment=Assignment(), observed=None
+        )
         for made in (facts(size, number) for number in range(size.hosts))
     }
     made = {name: TierView(spec, OwnerRecord(), wanted(), {}, {}) for name, (spec, _) in tiers(size).items()}

@@ -27,7 +27,10 @@ def simulate(hosts: int, slots: int, *, as_json: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
-        figures = run(Size(hosts, slots), lambda said: typer.echo(f"{time.monotonic() - began:6.1f} s  {said}", err=True))
+        figures = run(
+            Size(hosts, slots),
+            lambda said: typer.echo(f"{time.monotonic() - began:6.1f} s  {said}", err=True),
+        )
     except SizeError as error:
         raise WrongUsageError(str(error)) from None
     except (PlatformError, SimulationError) as error:
@@ -38,7 +41,12 @@ def simulate(hosts: int, slots: int, *, as_json: bool) -> None:
         raise typer.Exit(INTERRUPTED) from None
     held = targets(figures)
     if as_json:
-        print_json({**asdict(figures), "targets": {each.figure: {"target": each.target, "met": each.met} for each in held}})
+        print_json(
+            {
+                **asdict(figures),
+                "targets": {each.figure: {"target": each.target, "met": each.met} for each in held},
+            }
+        )
         return
     _print(figures, held)
 
@@ -60,7 +68,10 @@ def _print(figures: Figures, held: list[Target]) -> None:
                 "a loss answered, median and longest (s)",
                 f"{figures.loss_to_assignment_p50_seconds:.2f}, {figures.loss_to_assignment_max_seconds:.2f}",
             ),
-            ("losses, and those of them that took a driver along", f"{figures.losses}, {figures.losses_of_drivers}"),
+            (
+                "losses, and those of them that took a driver along",
+                f"{figures.losses}, {figures.losses_of_drivers}",
+            ),
             (
                 "the longest answer where a driver was lost, and where none was (s)",
                 f"{_seconds(figures.loss_of_driver_max_seconds)}, {_seconds(figures.loss_without_driver_max_seconds)}",
@@ -85,4 +96,9 @@ def _seconds(measured: float | None) -> str:
 
 def _row(each: Target) -> tuple[str, str, str, str]:
     scale, form = (MEBIBYTE, ".0f") if each.target == PEAK_BYTES else (1, ".3f")
-    return each.what, f"{each.measured / scale:{form}}", f"{each.target / scale:{form}}", "met" if each.met else "MISSED"
+    return (
+        each.what,
+        f"{each.measured / scale:{form}}",
+        f"{each.target / scale:{form}}",
+        "met" if each.met else "MISSED",
+    )

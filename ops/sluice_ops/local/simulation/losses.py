@@ -71,7 +71,11 @@ def answered(loss: Loss, appeared: Iterable[tuple[float, HostName, Held]]) -> fl
     times: list[float] = []
     for lost in loss.units:
         same = [at for at, unit in elsewhere if unit.id == lost.id and at >= loss.at]
-        later = [(at, unit) for at, unit in elsewhere if unit.tenant == lost.tenant and unit.incarnation > lost.incarnation]
+        later = [
+            (at, unit)
+            for at, unit in elsewhere
+            if unit.tenant == lost.tenant and unit.incarnation > lost.incarnation
+        ]
         if same:
             times.append(min(same))
         elif later:

@@ -32,9 +32,10 @@ def check(size: Size) -> None:
     if free < needed:
         message = f"{size.hosts} hosts take about {needed} MiB, {free} MiB are free: simulate fewer hosts or stop something"
         raise PlatformError(message)
-    descriptors, (soft, _) = sessions(size) * 3 + DESCRIPTORS_BESIDE, resource.getrlimit(resource.RLIMIT_NOFILE)
+    descriptors, (soft, _) = (
+        sessions(size) * 3 + DESCRIPTORS_BESIDE,
+        resource.getrlimit(resource.RLIMIT_NOFILE),
+    )
     if soft != resource.RLIM_INFINITY and soft < descriptors:
-        message = (
-            f"{sessions(size)} sessions take {descriptors} open files in one process, `ulimit -n` is {soft}: set it to {descriptors} first"
-        )
+        message = f"{sessions(size)} sessions take {descriptors} open files in one process, `ulimit -n` is {soft}: set it to {descriptors} first"
         raise PlatformError(message)

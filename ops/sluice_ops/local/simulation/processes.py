@@ -31,7 +31,17 @@ class Controllers:
     def start(self) -> str:
         """Start one more; return its name."""
         name = f"c{len(list(self._logs.glob('c*.log'))) + 1}"
-        words = [sys.executable, "-m", "sluice_ops.controller", "--site", str(self._site), "--name", name, "--zookeeper", self._address]
+        words = [
+            sys.executable,
+            "-m",
+            "sluice_ops.controller",
+            "--site",
+            str(self._site),
+            "--name",
+            name,
+            "--zookeeper",
+            self._address,
+        ]
         with (self._logs / f"{name}.log").open("w") as log:
             self._running[name] = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
         return name
@@ -70,7 +80,9 @@ class Agents:
         words = [sys.executable, "-m", "sluice_ops.local.simulation.agents", "--zookeeper", address]
         words += ["--hosts", str(size.hosts), "--slots", str(size.slots), "--sessions", str(sessions)]
         with log.open("w") as out:
-            self._process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=out, text=True, start_new_session=True)
+            self._process = subprocess.Popen(
+                words, stdout=subprocess.PIPE, stderr=out, text=True, start_new_session=True
+            )
         self.registered = 0
         self._board = Board()
         self._lock = threading.Lock()
@@ -83,7 +95,9 @@ class Agents:
             if "registered" in said:
                 self.registered = said["registered"]
                 continue
-            units = frozenset(Held(UnitId(name), tenant, incarnation) for name, tenant, incarnation in said["units"])
+            units = frozenset(
+                Held(UnitId(name), tenant, incarnation) for name, tenant, incarnation in said["units"]
+            )
             with self._lock:
                 self._board.take(Published(HostName(said["host"]), said["at"], units))
 

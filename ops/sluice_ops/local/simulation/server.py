@@ -33,13 +33,19 @@ class Server:
     def __init__(self, folder: Path, heap: int) -> None:
         """Start it in `folder` with so many MiB."""
         self._port = free_port()
-        where = Layout(home=folder, ports=replace(Ports.above(LOWEST_BASE), zookeeper=self._port), site=folder / "site.yaml")
+        where = Layout(
+            home=folder,
+            ports=replace(Ports.above(LOWEST_BASE), zookeeper=self._port),
+            site=folder / "site.yaml",
+        )
         where.make_folders()
         self._service = zookeeper.service(where, CHROOT, heap, guarded=False)
         self._service.prepare()
         self._log = where.logs / "zookeeper.log"
         with self._log.open("w") as out:
-            self._process = subprocess.Popen(self._service.program.command, stdout=out, stderr=out, start_new_session=True)
+            self._process = subprocess.Popen(
+                self._service.program.command, stdout=out, stderr=out, start_new_session=True
+            )
 
     def wait(self) -> None:
         """Wait until it answers, and make the chroot."""
@@ -62,7 +68,9 @@ class Server:
 
     def figures(self) -> dict[str, int]:
         """Return what it holds."""
-        said = dict(line.split("\t", 1) for line in zookeeper.ask(self._port, "mntr").splitlines() if "\t" in line)
+        said = dict(
+            line.split("\t", 1) for line in zookeeper.ask(self._port, "mntr").splitlines() if "\t" in line
+        )
         return {name: int(said[key]) for name, key in FIGURES.items()}
 
     def stop(self) -> None:

@@ -46,7 +46,9 @@ class Stage:
         self.say(f"{self.agents.registered} hosts are registered")
         self._wait("the hosts to register", lambda: self.agents.registered >= self.size.hosts)
         self.say("all hosts are registered")
-        self.channel.multi([Write(paths.tier(name), spec, None) for name, (spec, _) in cluster.tiers(self.size).items()])
+        self.channel.multi(
+            [Write(paths.tier(name), spec, None) for name, (spec, _) in cluster.tiers(self.size).items()]
+        )
 
     def start(self) -> float:
         """Start a controller and have it place everything; return how long that took from the request on."""
@@ -54,8 +56,13 @@ class Stage:
         self.say(f"controller {self.leader} starts and reads everything")
         self._wait("the first controller to lead", lambda: self._status() is not None)
         began = time.time()
-        self.channel.multi([Write(paths.wanted(name), cluster.wanted(), None) for name in cluster.tiers(self.size)])
-        self._wait("every slot to be assigned", lambda: self.agents.board(lambda board: board.slots()) == self.size.slots)
+        self.channel.multi(
+            [Write(paths.wanted(name), cluster.wanted(), None) for name in cluster.tiers(self.size)]
+        )
+        self._wait(
+            "every slot to be assigned",
+            lambda: self.agents.board(lambda board: board.slots()) == self.size.slots,
+        )
         took = self.agents.board(lambda board: max(at for at, _, _ in board.appeared)) - began
         self.say(f"every slot is assigned after {took:.1f} s")
         self._rest()
@@ -71,7 +78,9 @@ class Stage:
     def lose(self) -> list[tuple[Loss, float]]:
         """Lose hosts one after the other; return each with how long its answer took beyond the controller's wait."""
         dice = random.Random(self.size.hosts)  # noqa: S311 - the same hosts are lost in every run of a size
-        names = dice.sample([cluster.host_name(number) for number in range(self.size.hosts)], self.size.losses)
+        names = dice.sample(
+            [cluster.host_name(number) for number in range(self.size.hosts)], self.size.losses
+        )
         self.say(
             f"losing {len(names)} hosts, one each {LOSS_PERIOD:g} s; the controller gives each agent {LOST_SECONDS:.0f} s to come back"
         )
@@ -82,7 +91,10 @@ class Stage:
             time.sleep(LOSS_PERIOD)
         self._wait("every loss to be answered", lambda: None not in self._answers(lost), RARELY_SECONDS)
         self._rest()
-        return [(loss, max(0.0, (at or 0.0) - loss.at - LOST_SECONDS)) for loss, at in zip(lost, self._answers(lost), strict=True)]
+        return [
+            (loss, max(0.0, (at or 0.0) - loss.at - LOST_SECONDS))
+            for loss, at in zip(lost, self._answers(lost), strict=True)
+        ]
 
     def fail_over(self) -> float:
         """Kill the leader; return when the standby had taken its first decision, and have another one stand by."""
@@ -130,4 +142,9 @@ class Stage:
 
     def _logs(self) -> str:
         logs = [self.folder / "agents.log", *sorted((self.folder / "logs").glob("c*.log"))]
-        return "\n".join(f"{log.name}: {line}" for log in logs if log.exists() for line in log.read_text().splitlines()[-3:])
+        return "\n".join(
+            f"{log.name}: {line}"
+            for log in logs
+            if log.exists()
+            for line in log.read_text().splitlines()[-3:]
+        )

@@ -78,6 +78,13 @@ def targets(figures: Figures) -> list[Target]:
             figures.loss_to_assignment_p99_seconds,
             ANSWER_SECONDS,
         ),
-        Target("failover_seconds", "fail-over to the standby (s)", figures.failover_seconds, FAILOVER_SECONDS),
-        Target("controller_peak_bytes", "controller's peak memory (MiB)", figures.controller_peak_bytes, PEAK_BYTES),
+        Target(
+            "failover_seconds", "fail-over to the standby (s)", figures.failover_seconds, FAILOVER_SECONDS
+        ),
+        Target(
+            "controller_peak_bytes",
+            "controller's peak memory (MiB)",
+            figures.controller_peak_bytes,
+            PEAK_BYTES,
+        ),
     ]

@@ -13,10 +13,14 @@ from sluice_ops.site.installation import PlatformError
 POLL_SECONDS = 0.1
 
 
-def run_to_end(command: list[str], environment: dict[str, str], log: Path, halt: threading.Event, patience: float) -> None:
+def run_to_end(
+    command: list[str], environment: dict[str, str], log: Path, halt: threading.Event, patience: float
+) -> None:
     """Return when it has ended well; PlatformError quotes the end of its log otherwise."""
     with log.open("w") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
     until = time.monotonic() + patience
     try:
         while process.poll() is None and time.monotonic() < until:

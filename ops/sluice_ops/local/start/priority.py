@@ -42,7 +42,9 @@ def remove(where: Layout, mounts: Path = Path("/proc/mounts")) -> None:
                 _group(where, name, found.at[CPU]).rmdir()
 
 
-def in_group(where: Layout, name: str, command: tuple[str, ...], mounts: Path = Path("/proc/mounts")) -> tuple[str, ...]:
+def in_group(
+    where: Layout, name: str, command: tuple[str, ...], mounts: Path = Path("/proc/mounts")
+) -> tuple[str, ...]:
     """Return a command that starts `command`, and with it all that it starts, in a group."""
     if (found := trees(mounts)) is None:
         return command

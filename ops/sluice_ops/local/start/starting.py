@@ -55,14 +55,24 @@ def wait_ready(where: Layout, supervisor: Supervisor, service: Service, halt: th
             raise HaltedError
         info = supervisor.states().get(service.name, {})
         if info.get("statename") in STOPPED or info.get("pid") != first_pid:
-            raise PlatformError(_failure(where, service, f"has ended ({info.get('description') or info.get('statename')})"))
+            raise PlatformError(
+                _failure(where, service, f"has ended ({info.get('description') or info.get('statename')})")
+            )
         if time.monotonic() > until:
-            raise PlatformError(_failure(where, service, f"does not answer after {service.patience:.0f} s: {reason}"))
+            raise PlatformError(
+                _failure(where, service, f"does not answer after {service.patience:.0f} s: {reason}")
+            )
 
 
 def _failure(where: Layout, service: Service, what: str) -> str:
     log = log_of(where, service.name)
-    lines = [line for line in log.read_text(errors="replace").splitlines() if not is_of_cache(line)] if log.exists() else []
+    lines = (
+        [line for line in log.read_text(errors="replace").splitlines() if not is_of_cache(line)]
+        if log.exists()
+        else []
+    )
     quoted = "".join(f"\n    {line}" for line in lines[-LOG_LINES:]) or "\n    (its log is empty)"
-    advice = service.advice or "Mend what the log says and run it again; what has started stays until `make down`."
+    advice = (
+        service.advice or "Mend what the log says and run it again; what has started stays until `make down`."
+    )
     return f"{service.name} {what}. The end of {log}:{quoted}\n  {advice}"

@@ -47,7 +47,9 @@ def check(steps: Sequence[Step]) -> None:
     while waiting:
         able = [step for step in waiting if done.issuperset(step.needs)]
         if not able:
-            listed = ", ".join(f"{step.name} (needs {', '.join(sorted(set(step.needs) - done))})" for step in waiting)
+            listed = ", ".join(
+                f"{step.name} (needs {', '.join(sorted(set(step.needs) - done))})" for step in waiting
+            )
             message = f"these steps can never start: {listed}"
             raise UnknownNeedError(message)
         done.update(step.name for step in able)
@@ -58,7 +60,9 @@ def check(steps: Sequence[Step]) -> None:
 def _noted(numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)) -> Iterator[list[int]]:
     """Yield a list that such signals are added to; an exception in their place could come while a lock is held that threads wait for."""
     noted: list[int] = []
-    before = {number: signal.signal(number, lambda number, _frame: noted.append(number)) for number in numbers}
+    before = {
+        number: signal.signal(number, lambda number, _frame: noted.append(number)) for number in numbers
+    }
     try:
         yield noted
     finally:
@@ -66,7 +70,9 @@ def _noted(numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)) 
             signal.signal(number, handler)
 
 
-def run(steps: Sequence[Step], tell: Callable[[Timing], None], clock: Callable[[], float] = time.monotonic) -> list[Timing]:
+def run(
+    steps: Sequence[Step], tell: Callable[[Timing], None], clock: Callable[[], float] = time.monotonic
+) -> list[Timing]:
     """Run them all and return their timings.
 
     Raise what the first failing step raised, or KeyboardInterrupt at Ctrl-C and SIGTERM, after the others were told to stop and have ended.
@@ -83,7 +89,10 @@ def run(steps: Sequence[Step], tell: Callable[[Timing], None], clock: Callable[[
         said = step.act(halt)
         return Timing(step.name, began, clock() - begun, said)
 
-    with _noted() as interrupts, ThreadPoolExecutor(max_workers=max(1, len(steps)), thread_name_prefix="step") as pool:
+    with (
+        _noted() as interrupts,
+        ThreadPoolExecutor(max_workers=max(1, len(steps)), thread_name_prefix="step") as pool,
+    ):
         try:
             while (waiting or running) and not interrupts:
                 for step in [step for step in waiting if timings.keys() >= set(step.needs)]:

@@ -101,7 +101,11 @@ class Supervisor:
         self._where = where
 
     def _ask(self, method: str, *arguments: Any) -> Any:
-        proxy = ServerProxy("http://127.0.0.1", transport=SupervisorTransport(None, None, f"unix://{self._where.socket}"), allow_none=True)
+        proxy = ServerProxy(
+            "http://127.0.0.1",
+            transport=SupervisorTransport(None, None, f"unix://{self._where.socket}"),
+            allow_none=True,
+        )
         with proxy:
             return getattr(proxy.supervisor, method)(*arguments)
 
@@ -121,12 +125,16 @@ class Supervisor:
             self._reload()
             return
         self._where.socket.unlink(missing_ok=True)
-        command = in_group(self._where, SERVICES, (str(self._where.python.parent / "supervisord"), "-c", str(config)))
+        command = in_group(
+            self._where, SERVICES, (str(self._where.python.parent / "supervisord"), "-c", str(config))
+        )
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._where.home)
         until = time.monotonic() + 15
         while not self.alive():
             if done.returncode != 0 or time.monotonic() > until:
-                said = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("Error")][:1]
+                said = [
+                    line for line in (done.stdout + done.stderr).splitlines() if line.startswith("Error")
+                ][:1]
                 reason = " ".join(said)[:200] or "no answer on its socket"
                 message = f"supervisord did not start: {reason}; log: {self._where.logs / 'supervisord.log'}"
                 raise PlatformError(message)

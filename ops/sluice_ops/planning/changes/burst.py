@@ -49,9 +49,13 @@ def launched(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     each = 0 if tier is None or capacity is None else _held(tier.spec, capacity)
     if capacity is None or each < 1:
         return cluster
-    names = [HostName(f"{BURST_ZONE}-new-{number}") for number in range(1, math.ceil(burst_of(spec) / each) + 1)]
+    names = [
+        HostName(f"{BURST_ZONE}-new-{number}") for number in range(1, math.ceil(burst_of(spec) / each) + 1)
+    ]
     hosts = (Host(name, BURST_ZONE, (), capacity) for name in names)
-    return cluster.with_hosts({**cluster.hosts, **{host.name: replace(host, only=cluster.rules.only_on(host)) for host in hosts}})
+    return cluster.with_hosts(
+        {**cluster.hosts, **{host.name: replace(host, only=cluster.rules.only_on(host)) for host in hosts}}
+    )
 
 
 def _held(spec: TierSpec, capacity: Capacity) -> int:

@@ -9,7 +9,9 @@ from sluice_ops.model.ids import TierName
 from sluice_ops.model.release import SinkShape, StateShape, StreamShape, TierShape
 
 
-def problems(tier: TierName, before: TierShape, after: TierShape, others: Mapping[TierName, TierShape]) -> list[str]:
+def problems(
+    tier: TierName, before: TierShape, after: TierShape, others: Mapping[TierName, TierShape]
+) -> list[str]:
     """Name what stands against it; `others` are the tiers beside it as each of them runs now."""
     return [
         *_inputs(before.inputs, after.inputs),
@@ -45,7 +47,9 @@ def _outputs(before: tuple[StreamShape, ...], after: tuple[StreamShape, ...]) ->
             yield f"{stream.name} is grouped by {new.grouping}, and was by {stream.grouping}: replays would take another path"
 
 
-def _written(tier: TierName, before: TierShape, after: TierShape, others: Mapping[TierName, TierShape]) -> Iterable[str]:
+def _written(
+    tier: TierName, before: TierShape, after: TierShape, others: Mapping[TierName, TierShape]
+) -> Iterable[str]:
     """Name the streams and columns that others read and it would no longer write."""
     written = {stream.name: stream for stream in after.outputs}
     gone = {stream.name for stream in before.outputs} - set(written)
@@ -91,7 +95,11 @@ def _called(sink: SinkShape | None) -> str:
 def _state(before: StateShape | None, after: StateShape | None) -> Iterable[str]:
     if before is None or after is None:
         if before is not after:
-            yield "it holds state in Spark, and held none" if before is None else "it holds no state, and held some in Spark"
+            yield (
+                "it holds state in Spark, and held none"
+                if before is None
+                else "it holds no state, and held some in Spark"
+            )
         return
     if before.lateness != after.lateness:
         yield f"records are late after {after.lateness} s, and were after {before.lateness} s: the two would count differently"

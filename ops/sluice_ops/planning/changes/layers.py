@@ -53,10 +53,19 @@ def _scaled(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
     others = without_entry(rules.layers, spec.tenant, layer, Setting.TARGET)
     below = Layers(entries=tuple(entry for entry in others.entries if entry.layer < layer))
     limits = {"minimum": spec.minimum, "maximum": spec.maximum}
-    usual = spec.until is None and set(limits.values()) == {None} and spec.k == target(spec.tenant, replace(rules, layers=below)).slots
+    usual = (
+        spec.until is None
+        and set(limits.values()) == {None}
+        and spec.k == target(spec.tenant, replace(rules, layers=below)).slots
+    )
     if usual:
         return others
-    return with_entry(others, _person(spec, by, now).model_copy(update={"layer": layer, "target": spec.k, "until": spec.until, **limits}))
+    return with_entry(
+        others,
+        _person(spec, by, now).model_copy(
+            update={"layer": layer, "target": spec.k, "until": spec.until, **limits}
+        ),
+    )
 
 
 def _left(layers: Layers, hosts: list[Host]) -> Layers:
@@ -79,5 +88,8 @@ def _shifted(spec: ChangeSpec, rules: Rules, by: str, now: float) -> Layers:
     layers = without_layer(rules.layers, Layer.SCHEDULE)
     for tenant, numbers in rules.shifts.get(spec.shift or "", {}).items():
         owner = f"shift {spec.shift}" + ("" if by == PLANNED else f" ({by})")
-        layers = with_entry(layers, LayerEntry(tenant=Tenant(tenant), layer=Layer.SCHEDULE, owner=owner, at=now, **dict(numbers)))
+        layers = with_entry(
+            layers,
+            LayerEntry(tenant=Tenant(tenant), layer=Layer.SCHEDULE, owner=owner, at=now, **dict(numbers)),
+        )
     return layers

@@ -52,14 +52,20 @@ def _tier_of(spec: ChangeSpec, cluster: Cluster) -> TierNow:
 def _check_cordon(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     name = _host_of(spec, cluster)
     state = cluster.hosts[name].state
-    return [] if state in {HostState.UP, HostState.CORDONED, HostState.LOST} else [f"host {name} is {state}: nothing new goes there anyway"]
+    return (
+        []
+        if state in {HostState.UP, HostState.CORDONED, HostState.LOST}
+        else [f"host {name} is {state}: nothing new goes there anyway"]
+    )
 
 
 def _check_drain(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     name = _host_of(spec, cluster)
     state = cluster.hosts[name].state
     if state is HostState.LOST:
-        message = f"host {name} is lost: what ran there has been started elsewhere; bring its agent back first"
+        message = (
+            f"host {name} is lost: what ran there has been started elsewhere; bring its agent back first"
+        )
         raise RefusedError(message)
     if state is HostState.DRAINED and spec.kind is ChangeKind.DRAIN:
         message = f"host {name} is drained already; `sluice return {name}` lets it be used again"
@@ -72,13 +78,24 @@ def _check_drain(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     ):
         message = f"host {name} is the last one that is up; return another one first"
         raise RefusedError(message)
-    _refuse_given_up(spec, (tier for tier in cluster.tiers.values() if tier.placement is not None and name in tier.placement.hosts))
+    _refuse_given_up(
+        spec,
+        (
+            tier
+            for tier in cluster.tiers.values()
+            if tier.placement is not None and name in tier.placement.hosts
+        ),
+    )
     return []
 
 
 def _check_leave(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     after = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0, cluster.hosts.values()))
-    there = (tier for tier in cluster.tiers.values() if to_leave(tier.placement, target(tier.spec.name, after.rules), cluster.hosts))
+    there = (
+        tier
+        for tier in cluster.tiers.values()
+        if to_leave(tier.placement, target(tier.spec.name, after.rules), cluster.hosts)
+    )
     _refuse_given_up(spec, (tier for tier in there if spec.tier in {None, tier.spec.name}))
     return []
 
@@ -86,7 +103,11 @@ def _check_leave(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
 def to_leave(now: Placement | None, aim: Target, hosts: Hosts) -> list[HostName]:
     """Name the burst hosts that a tier is on and has to leave: none where it has its place there, unless it has more than its number."""
     there = [] if now is None else [hosts[name] for name in burst_hosts(now, hosts)]
-    return [host.name for host in there if not host.matches(aim.to) or (now is not None and len(now.slots) > aim.k)]
+    return [
+        host.name
+        for host in there
+        if not host.matches(aim.to) or (now is not None and len(now.slots) > aim.k)
+    ]
 
 
 def burst_hosts(placement: Placement, hosts: Hosts) -> list[HostName]:
@@ -146,12 +167,17 @@ def _check_upgrade(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     name = tier.spec.name
     _refuse_unread([spec.release], cluster)
     if spec.release is None or spec.release not in cluster.releases:
-        known = ", ".join(sorted(cluster.releases, key=number_of)) or "none, `python -m sluice.commands.publish` makes one"
+        known = (
+            ", ".join(sorted(cluster.releases, key=number_of))
+            or "none, `python -m sluice.commands.publish` makes one"
+        )
         message = f"there is no release {spec.release or 'yet'}; known releases: {known}"
         raise RefusedError(message)
     after = cluster.releases[spec.release].tiers.get(name)
     if after is None:
-        having = ", ".join(sorted((each.name for each in cluster.releases.values() if name in each.tiers), key=number_of))
+        having = ", ".join(
+            sorted((each.name for each in cluster.releases.values() if name in each.tiers), key=number_of)
+        )
         message = f'release {spec.release} has no tier "{name}"; these have it: {having or "none"}'
         raise RefusedError(message)
     if tier.release == spec.release:
@@ -160,8 +186,15 @@ def _check_upgrade(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         _refuse_unread((now.release for now in (tier, *cluster.end_first())), cluster)
     before = None if tier.release is None else cluster.shape(name, tier.release)
     if before is None:
-        return [f"{name} runs no release that is known: nothing could be compared, and there is no way back", *_running(tier)]
-    others = {other: shape for other, now in cluster.tiers.items() if (shape := cluster.shape(other, now.release)) is not None}
+        return [
+            f"{name} runs no release that is known: nothing could be compared, and there is no way back",
+            *_running(tier),
+        ]
+    others = {
+        other: shape
+        for other, now in cluster.tiers.items()
+        if (shape := cluster.shape(other, now.release)) is not None
+    }
     wrong = problems(name, before, after, others)
     if wrong and tier.placement is not None:
         message = (
@@ -197,7 +230,9 @@ def _check_repartition(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         raise RefusedError(message)
     if tier.placement is None or tier.paused or tier.failed:
         how = "has failed" if tier.failed else "is paused" if tier.paused else "does not run"
-        message = f'tier "{name}" {how}: its state is spread anew in a hand-over, and counted; have it run first'
+        message = (
+            f'tier "{name}" {how}: its state is spread anew in a hand-over, and counted; have it run first'
+        )
         raise RefusedError(message)
     threads = len(tier.placement.slots) * tier.spec.quantum.threads
     if wanted > STORES_PER_THREAD * threads:
@@ -209,7 +244,10 @@ def _check_repartition(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     if tier.partitions == wanted:
         return [f"the state of {name} is spread over {wanted} partitions already"]
     note = f"the state of {name} is spread over {wanted} partitions, and was over {tier.partitions}; its keys are counted before and after"
-    return [note, *([f"{threads - wanted} of its {threads} threads will hold no state"] if wanted < threads else ())]
+    return [
+        note,
+        *([f"{threads - wanted} of its {threads} threads will hold no state"] if wanted < threads else ()),
+    ]
 
 
 def _check_scale(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
@@ -217,8 +255,15 @@ def _check_scale(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         message = "scale needs k, the number of workers"
         raise RefusedError(message)
     slots = slots_of(spec.tenant, spec.k, cluster.rules)
-    notes = [] if isinstance(spec.k, int) else [f"{spec.k} of {cluster.rules.wholes.get(spec.tenant, 0)} are {slots} slots"]
-    low, high = (None if amount is None else slots_of(spec.tenant, amount, cluster.rules) for amount in (spec.minimum, spec.maximum))
+    notes = (
+        []
+        if isinstance(spec.k, int)
+        else [f"{spec.k} of {cluster.rules.wholes.get(spec.tenant, 0)} are {slots} slots"]
+    )
+    low, high = (
+        None if amount is None else slots_of(spec.tenant, amount, cluster.rules)
+        for amount in (spec.minimum, spec.maximum)
+    )
     if low is not None and high is not None and low > high:
         way = f"ask for a maximum of {low} or more, or a minimum of {high} or less"
         message = f"{spec.tier}: a minimum of {low} is above a maximum of {high}; {way}"
@@ -262,9 +307,7 @@ def _check_k(tier: TierNow, base: int, k: int, cluster: Cluster) -> None:
     _check_share(name, base, k, cluster)
     partitions = cluster.rules.partitions_of(tier.spec)
     if k > partitions:
-        message = (
-            f'tier "{name}": its input has {partitions} partitions, so {k - partitions} of {k} workers would read nothing; ask for less'
-        )
+        message = f'tier "{name}": its input has {partitions} partitions, so {k - partitions} of {k} workers would read nothing; ask for less'
         raise RefusedError(message)
     threads = k * tier.spec.quantum.threads
     if tier.spec.mode is Mode.REALTIME and threads < partitions:
@@ -321,7 +364,8 @@ def _check_shift(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     return [
         f"{tenant} has {holds.slots}, not the shift's {numbers.target}: {cause(holds)}"
         for tenant, numbers in shares.items()
-        if numbers.target is not None and (holds := target(tenant, rules)).slots != slots_of(tenant, numbers.target, rules)
+        if numbers.target is not None
+        and (holds := target(tenant, rules)).slots != slots_of(tenant, numbers.target, rules)
     ]
 
 
@@ -346,7 +390,11 @@ def _check_pause(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     found: dict[TierName, list[UnitId]] = {}
     for worker in spec.workers:
         found.setdefault(_tier_with(worker, cluster), []).append(worker)
-    notes = [note for name, workers in found.items() for note in _check_workers(cluster.tiers[name], workers, spec, cluster)]
+    notes = [
+        note
+        for name, workers in found.items()
+        for note in _check_workers(cluster.tiers[name], workers, spec, cluster)
+    ]
     return [*notes, *_check_one(spec, cluster)]
 
 
@@ -363,7 +411,9 @@ def _check_workers(tier: TierNow, workers: list[UnitId], spec: ChangeSpec, clust
     """Refuse workers whose tier could not go on without them."""
     name = tier.spec.name
     if spec.tier == name:
-        message = f"{', '.join(workers)}: {name} is to be paused as a whole; name the tier or its workers, not both"
+        message = (
+            f"{', '.join(workers)}: {name} is to be paused as a whole; name the tier or its workers, not both"
+        )
         raise RefusedError(message)
     if tier.spec.state:
         message = (
@@ -373,7 +423,9 @@ def _check_workers(tier: TierNow, workers: list[UnitId], spec: ChangeSpec, clust
         raise RefusedError(message)
     left = len({*tier.workers} - {*tier.paused_workers, *workers})
     if not left:
-        message = f'tier "{name}": that would leave it without a worker; pause the tier: `sluice pause {name}`'
+        message = (
+            f'tier "{name}": that would leave it without a worker; pause the tier: `sluice pause {name}`'
+        )
         raise RefusedError(message)
     if not {*workers} <= {*tier.paused_workers}:
         _check_left(tier, left, cluster)
@@ -387,12 +439,18 @@ def _check_workers(tier: TierNow, workers: list[UnitId], spec: ChangeSpec, clust
             f"the tier"
         )
         raise RefusedError(message)
-    return [f"{name} begins again on the workers that are left, some seconds without output, and so when they are woken"]
+    return [
+        f"{name} begins again on the workers that are left, some seconds without output, and so when they are woken"
+    ]
 
 
 def _check_left(tier: TierNow, left: int, cluster: Cluster) -> None:
     """Refuse to leave a tier fewer workers at work than its budget and its minimum say: below that it is paused as a whole."""
-    name, share, allowed = tier.spec.name, target(tier.spec.name, cluster.rules).k, cluster.rules.budget.get(tier.spec.name)
+    name, share, allowed = (
+        tier.spec.name,
+        target(tier.spec.name, cluster.rules).k,
+        cluster.rules.budget.get(tier.spec.name),
+    )
     if allowed is not None and share - left > allowed:
         message = (
             f'tier "{name}": {left} of its {share} workers would be at work, and budget.{name} lets {allowed} be away; pause the tier as a '
@@ -409,7 +467,11 @@ def _check_left(tier: TierNow, left: int, cluster: Cluster) -> None:
 
 
 def _running(tier: TierNow) -> Iterable[str]:
-    return [] if tier.placement is not None else [f"{tier.spec.name} does not run: it will be so from its next start on"]
+    return (
+        []
+        if tier.placement is not None
+        else [f"{tier.spec.name} does not run: it will be so from its next start on"]
+    )
 
 
 def _check_write_off(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:

@@ -50,7 +50,9 @@ WHOLE: Mapping[TierName, int] = {}
 def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
     """Plan one change; RefusedError names what is wrong and what to do. An empty plan says that there is nothing to do."""
     notes = list(check(spec, cluster))
-    cluster = cluster.with_hosts(dict(sorted(cluster.hosts.items())))  # of hosts that are alike the first is taken
+    cluster = cluster.with_hosts(
+        dict(sorted(cluster.hosts.items()))
+    )  # of hosts that are alike the first is taken
     if spec.kind not in MOVING:
         return _moving_nothing(spec, cluster, notes)
     after = aftermath(spec, cluster)
@@ -70,7 +72,9 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         predicted_seconds=_seconds(moves, after)
         + (cluster.pace.rest.get(spec.kind, 0.0) if moves or spec.kind is not ChangeKind.UPGRADE else 0.0),
         predicted_gap_seconds=max((_gap(move, after) for move in moves), default=0.0),
-        unpredicted=cluster.pace.unknown(spec.kind, "how long the host takes to boot") if spec.kind is ChangeKind.REBOOT else "",
+        unpredicted=cluster.pace.unknown(spec.kind, "how long the host takes to boot")
+        if spec.kind is ChangeKind.REBOOT
+        else "",
     )
 
 
@@ -87,11 +91,19 @@ def _moving_nothing(spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) ->
 
 def _lost(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     """Say what of each tier is on the hosts that are written off."""
-    gone = {name for name, host in cluster.hosts.items() if host.state is HostState.LOST and spec.host in {None, name}}
+    gone = {
+        name
+        for name, host in cluster.hosts.items()
+        if host.state is HostState.LOST and spec.host in {None, name}
+    }
     for tier in cluster.end_first():
         now = tier.placement
         there = [] if now is None or now.driver not in gone else ["its driver"]
-        there += [] if now is None or not gone.intersection(now.slots) else [workers(sum(name in gone for name in now.slots))]
+        there += (
+            []
+            if now is None or not gone.intersection(now.slots)
+            else [workers(sum(name in gone for name in now.slots))]
+        )
         if there:
             yield f"{tier.spec.name} has {' and '.join(there)} there"
 
@@ -109,7 +121,11 @@ def _gap(move: Move, cluster: Cluster) -> float:
 
 def effect(spec: ChangeSpec) -> str:
     """Say what a change does that moves nothing."""
-    who = ", ".join(spec.workers) or spec.tier or ("any tier" if spec.kind is ChangeKind.PAUSE else "every tier that was paused")
+    who = (
+        ", ".join(spec.workers)
+        or spec.tier
+        or ("any tier" if spec.kind is ChangeKind.PAUSE else "every tier that was paused")
+    )
     match spec.kind:
         case ChangeKind.PAUSE if spec.workers:
             does = f"{who}: finishes its task and gets none until the tier is resumed; the others work on"
@@ -129,8 +145,14 @@ def effect(spec: ChangeSpec) -> str:
 def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:
     """Name the tiers that would have to move, had they not been given up; those of an upgrade are told of by its check."""
     given_up = (tier for tier in cluster.end_first() if tier.failed and spec.kind is not ChangeKind.UPGRADE)
-    names = (tier.spec.name for tier in given_up if differs(spec, tier, target(tier.spec.name, cluster.rules), cluster))
-    return [f"{name} was given up and is left as it is: it will be so from its next start on" for name in names]
+    names = (
+        tier.spec.name
+        for tier in given_up
+        if differs(spec, tier, target(tier.spec.name, cluster.rules), cluster)
+    )
+    return [
+        f"{name} was given up and is left as it is: it will be so from its next start on" for name in names
+    ]
 
 
 def _without_burst(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
@@ -148,12 +170,18 @@ def _without_burst(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) ->
 
 def _staying(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
     """Name the tiers that have their place on burst hosts and so stay there, though these are to be left, and who says so."""
-    placed = {name: tier.placement for name, tier in cluster.tiers.items()} | {move.tier: move.after for move in moves}
+    placed = {name: tier.placement for name, tier in cluster.tiers.items()} | {
+        move.tier: move.after for move in moves
+    }
     for tier in cluster.end_first() if spec.kind is ChangeKind.LEAVE and spec.tier is None else ():
         name = tier.spec.name
         there = [] if (now := placed[name]) is None else burst_hosts(now, cluster.hosts)
         if there:
-            owners = [entry.owner for entry in cluster.rules.layers.entries if entry.tenant == Tenant(name) and entry.to is not None]
+            owners = [
+                entry.owner
+                for entry in cluster.rules.layers.entries
+                if entry.tenant == Tenant(name) and entry.to is not None
+            ]
             who = f"{owners[-1]} has it" if owners else f"locality.{name} in the site file has it"
             yield (
                 f"{name} stays on {listed(there)}: {who} at {target(name, cluster.rules).to}. Instances that a tier runs on are kept, not "
@@ -164,7 +192,11 @@ def _staying(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Itera
 def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     """Return the cluster under the layers and the host state that this change leads to; nothing has moved in it yet."""
     after = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0, cluster.hosts.values()))
-    if spec.kind in {ChangeKind.DRAIN, ChangeKind.REBOOT} and spec.host is not None and spec.host in after.hosts:
+    if (
+        spec.kind in {ChangeKind.DRAIN, ChangeKind.REBOOT}
+        and spec.host is not None
+        and spec.host in after.hosts
+    ):
         after = after.with_state(spec.host, HostState.DRAINING)
     return after.with_hosts(without_starving(after.hosts)) if spec.kind is ChangeKind.REPAIR else after
 
@@ -185,12 +217,16 @@ def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list
             raise RefusedError(message) from refused
         fewer = _fewer(spec, cluster, staying[:floor])
         more, (moves, notes) = most(len(staying) - floor, lambda more: taking(more, fewer))
-    given = hindering(staying[floor + more :], doubled(staying[: floor + more], moves, cluster), cluster.rules.batch_quantum)
+    given = hindering(
+        staying[floor + more :], doubled(staying[: floor + more], moves, cluster), cluster.rules.batch_quantum
+    )
     kept = tuple((Counter(staying) - Counter(given)).elements())
     moves, kept = top_up(moves, cluster.tiers, kept, floor, cluster)
     notes += [_fewer_said(move, cluster) for move in moves if move.short]
     if len(kept) < len(staying):
-        notes.append(f"batch gives back {len(staying) - len(kept)} slot(s), after {cluster.rules.reclaim_seconds:g} s at most")
+        notes.append(
+            f"batch gives back {len(staying) - len(kept)} slot(s), after {cluster.rules.reclaim_seconds:g} s at most"
+        )
     return kept, moves, notes
 
 
@@ -233,13 +269,22 @@ def _fewer(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -> di
         _moves(spec, after, spare)
     except RefusedError as refused:
         needs = ", ".join(_need(cluster.tiers[name], aim, cluster) for name, aim in moving.items())
-        message = f"there is no room for the minimum of each tier that moves ({needs}) beside what runs: {refused}"
+        message = (
+            f"there is no room for the minimum of each tier that moves ({needs}) beside what runs: {refused}"
+        )
         raise RefusedError(message) from refused
 
     def attempt(fewer: Mapping[TierName, int]) -> list[Move]:
         return _moves(spec, after, fewer)[0]
 
-    fewer, lowered = spare, [name for name, aim in moving.items() if _is_lowered(cluster.tiers[name].placement, aim, cluster.hosts)]
+    fewer, lowered = (
+        spare,
+        [
+            name
+            for name, aim in moving.items()
+            if _is_lowered(cluster.tiers[name].placement, aim, cluster.hosts)
+        ],
+    )
     if lowered:
         fewer = same_part(lowered, spare, spare, attempt)
         moves, _ = top_up(attempt(fewer), lowered, kept, len(kept), cluster)
@@ -264,7 +309,9 @@ def _need(tier: TierNow, aim: Target, cluster: Cluster) -> str:
     """Say how many slots a tier has to be left, and whether it is its budget that says so."""
     name, fewest = tier.spec.name, floor(tier.spec, aim, tier.placement, cluster.rules)
     held = fewest > min(aim.slots, least(tier.spec, cluster.rules))
-    return f"{name} {fewest}" + (f", as budget.{name} lets {cluster.rules.budget[name]} of its {aim.slots} be away" if held else "")
+    return f"{name} {fewest}" + (
+        f", as budget.{name} lets {cluster.rules.budget[name]} of its {aim.slots} be away" if held else ""
+    )
 
 
 def _moving(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, Target]:
@@ -273,7 +320,9 @@ def _moving(spec: ChangeSpec, cluster: Cluster) -> dict[TierName, Target]:
     return {name: aim for name, aim in aims.items() if has_to_move(spec, cluster.tiers[name], aim, cluster)}
 
 
-def _moves(spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int] = WHOLE) -> tuple[list[Move], list[str]]:
+def _moves(
+    spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int] = WHOLE
+) -> tuple[list[Move], list[str]]:
     """Place the next incarnation of every tier that has to move, nearest the end first; who finds no room so chooses before the others."""
     order = cluster.end_first()
     try:
@@ -299,7 +348,9 @@ class _NoRoomError(RefusedError):
         self.tier = tier
 
 
-def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int]) -> tuple[list[Move], list[str]]:
+def _in_order(
+    order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: Mapping[TierName, int]
+) -> tuple[list[Move], list[str]]:
     """Place tiers one after the other, each beside all that is there.
 
     Where doubling them all does not fit, the tiers that have moved by then are released first, provided that this is the order in which
@@ -318,14 +369,18 @@ def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: M
         released = state if moves and order == ends else None
         if (keeps := _kept(spec, tier, cluster, hosts, released)) is not None:
             short = 0 if gives_up(spec) is None else share.slots - len(keeps.slots)
-            moves.append(Move(tier=tier.spec.name, before=tier.placement, after=keeps, short=short, in_place=True))
+            moves.append(
+                Move(tier=tier.spec.name, before=tier.placement, after=keeps, short=short, in_place=True)
+            )
             state = _through(moves[-1], tier.spec, state)
             continue
         more = had(share, cluster.hosts)
         aim = replace(share, slots=share.slots - fewer.get(tier.spec.name, 0))
         has, right = len(tier.placement.slots), numbers(tier.placement, share, cluster.hosts)[0]
         if spec.kind not in FORCED and aim.slots < share.slots and aim.slots + more <= has < right:
-            notes.append(f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short")
+            notes.append(
+                f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short"
+            )
             continue
         why = ""
         if spec.kind is ChangeKind.REPAIR:
@@ -342,7 +397,15 @@ def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: M
             notes.append(f"{tier.spec.name} is prepared only when {earlier} has been released: room is short")
         hosts = placed.hosts
         notes.extend(placed.notes)
-        moves.append(Move(tier=tier.spec.name, before=tier.placement, after=after, short=share.slots - aim.slots, why=why))
+        moves.append(
+            Move(
+                tier=tier.spec.name,
+                before=tier.placement,
+                after=after,
+                short=share.slots - aim.slots,
+                why=why,
+            )
+        )
         state = _through(moves[-1], tier.spec, state)
     lacks = lacking(cluster)
     if lacks and moves and why_not(lacks, cluster.hosts) is None and why_not(lacks, state) is not None:
@@ -352,7 +415,9 @@ def _in_order(order: list[TierNow], spec: ChangeSpec, cluster: Cluster, fewer: M
     return sorted(moves, key=lambda move: ends.index(cluster.tiers[move.tier])), notes
 
 
-def _kept(spec: ChangeSpec, tier: TierNow, cluster: Cluster, hosts: Hosts, released: Hosts | None) -> Placement | None:
+def _kept(
+    spec: ChangeSpec, tier: TierNow, cluster: Cluster, hosts: Hosts, released: Hosts | None
+) -> Placement | None:
     """Return what a tier keeps that lets workers go where it runs; None where it is handed over.
 
     One in realtime is, if it finds room for that: it is then without output for a shorter time. Who makes room for another takes none.
@@ -370,7 +435,9 @@ def _kept(spec: ChangeSpec, tier: TierNow, cluster: Cluster, hosts: Hosts, relea
     return keeps
 
 
-def _beside(tier: TierNow, aim: Target, hosts: Hosts, released: Hosts | None) -> tuple[Placement, Placed, bool]:
+def _beside(
+    tier: TierNow, aim: Target, hosts: Hosts, released: Hosts | None
+) -> tuple[Placement, Placed, bool]:
     """Place a tier beside all that is there, or else beside what is left when others are released; tell whether it was the first."""
     try:
         return *place_tier(tier.spec, aim, tier.placement, hosts), True
@@ -390,7 +457,11 @@ def _released(cluster: Cluster, moves: Iterable[Move]) -> Hosts:
 
 def _through(move: Move, spec: TierSpec, hosts: Hosts) -> Hosts:
     """Return the hosts once a move is through and the old incarnation gone."""
-    return holding(hosts, spec, move.after) if move.before is None else moved(hosts, spec, move.before, move.after)
+    return (
+        holding(hosts, spec, move.after)
+        if move.before is None
+        else moved(hosts, spec, move.before, move.after)
+    )
 
 
 def has_to_move(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> bool:

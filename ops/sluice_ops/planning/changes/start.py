@@ -27,10 +27,18 @@ def starting(name: TierName, cluster: Cluster) -> Plan:
     try:
         placement, placed, given = _place(tier, aim, cluster)
     except RefusedError as refused:
-        return Plan(notes=(f"{name} would wait: {refused}",), unpredicted="how long it takes until there is room")
-    notes = [f"{name} starts, and is paused until it is resumed" if tier.paused else f"{name} does not run now: its start leaves no gap"]
+        return Plan(
+            notes=(f"{name} would wait: {refused}",), unpredicted="how long it takes until there is room"
+        )
+    notes = [
+        f"{name} starts, and is paused until it is resumed"
+        if tier.paused
+        else f"{name} does not run now: its start leaves no gap"
+    ]
     if given:
-        notes.append(f"batch gives back {len(given)} slot(s) first, after {cluster.rules.reclaim_seconds:g} s at most")
+        notes.append(
+            f"batch gives back {len(given)} slot(s) first, after {cluster.rules.reclaim_seconds:g} s at most"
+        )
     if len(placement.slots) < aim.k:
         notes.append(f"{name} gets {len(placement.slots)} of its {aim.k} slots: room is short")
     move = Move(tier=name, before=tier.placement, after=placement)
@@ -51,7 +59,9 @@ def _place(tier: TierNow, aim: Target, cluster: Cluster) -> tuple[Placement, Pla
         raise refused from None
 
 
-def _with_hosts(attempt: Callable[[Cluster], tuple[Placement, Placed]], after: Cluster) -> tuple[tuple[Placement, Placed], Hosts]:
+def _with_hosts(
+    attempt: Callable[[Cluster], tuple[Placement, Placed]], after: Cluster
+) -> tuple[tuple[Placement, Placed], Hosts]:
     found = attempt(after)
     return found, found[1].hosts
 
@@ -64,7 +74,11 @@ def stopping(name: TierName, cluster: Cluster) -> Plan:
         return Plan(notes=(f"{name} does not run: nothing is stopped",))
     beside = "" if tier.spec.standby is Standby.NONE else ", and its standby"
     if tier.failed:
-        return _timed(ChangeKind.STOP, cluster, Plan(notes=(f"{name} was given up: it is not started again, and its room is free then",)))
+        return _timed(
+            ChangeKind.STOP,
+            cluster,
+            Plan(notes=(f"{name} was given up: it is not started again, and its room is free then",)),
+        )
     ends = f"{name} ends after its last commit: its driver on {now.driver}, its workers on {listed(now.slots)}{beside}"
     gap = f"nothing comes out of {name} from then on until it is started again; what comes in waits"
     return _timed(ChangeKind.STOP, cluster, Plan(notes=(ends, gap)))

@@ -64,7 +64,9 @@ def _aim(tenant: str, rules: Rules) -> _Aim:
     share = rules.share_of(tenant)
     low, aim, high = share.minimum, share.target, share.maximum
     to, extra, extra_to = rules.locality.get(tenant), 0, None
-    for entry in sorted((entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer):
+    for entry in sorted(
+        (entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer
+    ):
         low = low if entry.minimum is None else entry.minimum
         aim = aim if entry.target is None else entry.target
         high = high if entry.maximum is None else entry.maximum
@@ -101,7 +103,11 @@ def _asked_problems(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cl
     found = []
     for name, tier in cluster.tiers.items():
         if tier.placement is None or tier.failed:
-            found += [f"{name} would move, and {'was given up' if tier.failed else 'does not run'}"] if name in moves else []
+            found += (
+                [f"{name} would move, and {'was given up' if tier.failed else 'does not run'}"]
+                if name in moves
+                else []
+            )
             continue
         if spec.tier not in {None, name}:
             found += [f"{name} would move, and the {spec.kind} is of {spec.tier}"] if name in moves else []
@@ -110,7 +116,10 @@ def _asked_problems(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cl
         move = moves.get(name)
         if move is None:
             told = spec.kind in _MAY_WAIT and any(note.startswith(f"{name} ") for note in plan.notes)
-            more = spec.kind is not ChangeKind.REPAIR and len(tier.placement.slots) > aims[name].slots + aims[name].extra
+            more = (
+                spec.kind is not ChangeKind.REPAIR
+                and len(tier.placement.slots) > aims[name].slots + aims[name].extra
+            )
             found += [f"{name} would not move, and {lack}"] if lack is not None and (more or not told) else []
         elif lack is None and not move.why:
             found.append(f"{name} would move, and is as it is to be")
@@ -125,11 +134,17 @@ def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: C
             found = [f"is on {spec.host}"] if spec.host in now.hosts else []
         case ChangeKind.LEAVE:
             more = len(now.slots) > aim.slots + aim.extra
-            found = [f"is on {name}" for name in _burst(now, cluster) if more or not _is_at(cluster.hosts[name], aim.to)]
+            found = [
+                f"is on {name}"
+                for name in _burst(now, cluster)
+                if more or not _is_at(cluster.hosts[name], aim.to)
+            ]
         case ChangeKind.UPGRADE:
             found = [f"runs {tier.release}"] if tier.release != spec.release else []
         case ChangeKind.REPARTITION:
-            found = [f"is spread over {tier.partitions} partitions"] if tier.partitions != spec.partitions else []
+            found = (
+                [f"is spread over {tier.partitions} partitions"] if tier.partitions != spec.partitions else []
+            )
         case ChangeKind.MIGRATE:
             found = _displaced(now, aim, cluster, gone=True)
         case ChangeKind.REPAIR:
@@ -137,7 +152,9 @@ def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: C
         case ChangeKind.SCALE:
             found = _miscounted(now, aim, cluster, exactly=True)
         case ChangeKind.SETTLE if isinstance(spec.k, int):
-            found = [f"is to go on with {spec.k} slots"] if len(now.slots) > spec.k and _needy(cluster) else []
+            found = (
+                [f"is to go on with {spec.k} slots"] if len(now.slots) > spec.k and _needy(cluster) else []
+            )
         case _:
             found = _miscounted(now, aim, cluster)
     return next(iter(found), None)
@@ -152,7 +169,9 @@ def _breaches(name: TierName, now: Placement, aim: _Aim, cluster: Cluster) -> It
 
 
 def _burst(placement: Placement, cluster: Cluster) -> list[HostName]:
-    return sorted(name for name in placement.hosts if name in cluster.hosts and cluster.hosts[name].zone == BURST_ZONE)
+    return sorted(
+        name for name in placement.hosts if name in cluster.hosts and cluster.hosts[name].zone == BURST_ZONE
+    )
 
 
 # -- where each tier goes
@@ -167,7 +186,9 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
     if move.before != tier.placement:
         found.append(f"{move.tier} is not where the plan has it")
     if move.short < 0 or (move.short and spec.kind in _WHOLE):
-        found.append(f"{move.tier} would be {move.short} slots short, and a {spec.kind} is done as a whole or not at all")
+        found.append(
+            f"{move.tier} would be {move.short} slots short, and a {spec.kind} is done as a whole or not at all"
+        )
     k = aim.slots + _extra(aim, cluster)
     if len(move.after.slots) + move.short != k:
         short = f" ({move.short} fewer are said)" if move.short else ""
@@ -179,16 +200,28 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
     for name in sorted(move.after.hosts):
         host = cluster.hosts.get(name)
         if host is None or host.state not in may_be:
-            found.append(f"{move.tier} would be on {name}, which is {'unknown' if host is None else host.state}")
+            found.append(
+                f"{move.tier} would be on {name}, which is {'unknown' if host is None else host.state}"
+            )
         elif spec.kind in _EMPTYING and name == spec.host:
             found.append(f"{move.tier} would stay on {name}")
     if spec.kind is ChangeKind.LEAVE:
-        meant = {name for name in move.after.hosts & cluster.hosts.keys() if aim.to is not None and _is_at(cluster.hosts[name], aim.to)}
-        found += [f"{move.tier} would stay on {name}, which is to be left" for name in _burst(move.after, cluster) if name not in meant]
+        meant = {
+            name
+            for name in move.after.hosts & cluster.hosts.keys()
+            if aim.to is not None and _is_at(cluster.hosts[name], aim.to)
+        }
+        found += [
+            f"{move.tier} would stay on {name}, which is to be left"
+            for name in _burst(move.after, cluster)
+            if name not in meant
+        ]
     found += [f"{move.tier} would be {place}" for place in _foreign(move.tier, move.after, cluster)]
     found += [f"{move.tier} would have {crowd}" for crowd in _crowds(move.tier, move.after, cluster)]
     extra = _extra(aim, cluster)
-    astray = _displaced(move.after, aim, cluster) if move.in_place else _astray(move.after, aim, extra, cluster)
+    astray = (
+        _displaced(move.after, aim, cluster) if move.in_place else _astray(move.after, aim, extra, cluster)
+    )
     rest = (*astray, *_beside(move.after, aim, extra, cluster))
     return [*found, *(f"{move.tier} {problem}" for problem in rest)]
 
@@ -199,17 +232,28 @@ def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, c
     if spec.kind not in {ChangeKind.SCALE, ChangeKind.SHIFT, ChangeKind.SETTLE}:
         found.append(f"{move.tier} would stay where it runs, and a {spec.kind} starts it anew")
     k, before = len(move.after.slots), move.before
-    if before is None or not 0 < k < len(before.slots) or move.after != Placement(driver=before.driver, slots=before.slots[:k]):
-        found.append(f"{move.tier} would be elsewhere than on the first of its workers, and is not handed over")
+    if (
+        before is None
+        or not 0 < k < len(before.slots)
+        or move.after != Placement(driver=before.driver, slots=before.slots[:k])
+    ):
+        found.append(
+            f"{move.tier} would be elsewhere than on the first of its workers, and is not handed over"
+        )
     running = cluster.shape(move.tier, tier.release)
     why = {
-        "its state lies with its workers": tier.spec.state or (running is not None and running.state is not None),
+        "its state lies with its workers": tier.spec.state
+        or (running is not None and running.state is not None),
         "it has a standby": tier.spec.standby is not Standby.NONE,
         "it does not work with all of its workers": tier.paused or bool(tier.paused_workers),
         "some of them are a burst's": aim.extra > 0,
         "the others have too few threads": k < _threaded(tier.spec, cluster.rules),
     }
-    found += [f"{move.tier} would let workers go where it runs, and {reason}" for reason, holds in why.items() if holds]
+    found += [
+        f"{move.tier} would let workers go where it runs, and {reason}"
+        for reason, holds in why.items()
+        if holds
+    ]
     return [*found, *_gift_problems(move, spec, cluster)]
 
 
@@ -220,9 +264,19 @@ def _gift_problems(move: Move, spec: ChangeSpec, cluster: Cluster) -> Iterable[s
     k = len(move.after.slots)
     if k != spec.k:
         yield f"{move.tier} would go on with {k} workers instead of {spec.k}"
-    free = [host for name in {*move.before.slots[k:]} if (host := cluster.hosts.get(name)) is not None and host.state is HostState.UP]
-    places = {name: to if _serves(to := _aim(name, cluster.rules).to, cluster) else None for name in _needy(cluster)}
-    if not any(_is_at(host, to) and not _is_for_others(name, host.name, cluster) for host in free for name, to in places.items()):
+    free = [
+        host
+        for name in {*move.before.slots[k:]}
+        if (host := cluster.hosts.get(name)) is not None and host.state is HostState.UP
+    ]
+    places = {
+        name: to if _serves(to := _aim(name, cluster.rules).to, cluster) else None for name in _needy(cluster)
+    }
+    if not any(
+        _is_at(host, to) and not _is_for_others(name, host.name, cluster)
+        for host in free
+        for name, to in places.items()
+    ):
         yield f"{move.tier} would let workers go from where nobody may be who lacks some of its minimum"
 
 
@@ -255,12 +309,20 @@ def _cut_off(now: Placement, aim: _Aim, cluster: Cluster) -> int:
 
 
 def _foreign(tenant: str, placement: Placement, cluster: Cluster) -> Iterable[str]:
-    return (f"on {name}, which is dedicated to others" for name in sorted(placement.hosts) if _is_for_others(tenant, name, cluster))
+    return (
+        f"on {name}, which is dedicated to others"
+        for name in sorted(placement.hosts)
+        if _is_for_others(tenant, name, cluster)
+    )
 
 
 def _is_for_others(tenant: str, name: HostName, cluster: Cluster) -> bool:
     host = cluster.hosts.get(name)
-    places = [tenants for place, tenants in cluster.rules.dedicated.items() if host is not None and _is_at(host, place)]
+    places = [
+        tenants
+        for place, tenants in cluster.rules.dedicated.items()
+        if host is not None and _is_at(host, place)
+    ]
     return bool(places) and not any(tenant in tenants for tenants in places)
 
 
@@ -277,7 +339,9 @@ def _place(host: Host, kind: str) -> str:
     return {"host": host.name, "rack": f"{host.zone}/{host.rack or host.name}", "zone": host.zone}[kind]
 
 
-def _astray(placement: Placement, aim: _Aim, extra: int, cluster: Cluster, *, gone: bool = False) -> Iterable[str]:
+def _astray(
+    placement: Placement, aim: _Aim, extra: int, cluster: Cluster, *, gone: bool = False
+) -> Iterable[str]:
     """Say what is not where it has to be; so many workers may be elsewhere, and what is on unknown hosts is if they are `gone`."""
     hosts = cluster.hosts
     to = aim.to if _serves(aim.to, cluster) else None
@@ -300,7 +364,9 @@ def _beside(placement: Placement, aim: _Aim, extra: int, cluster: Cluster) -> It
     hosts = cluster.hosts
     to = aim.to if _serves(aim.to, cluster) else None
     there = [name for name in placement.slots if name in hosts and _is_at(hosts[name], aim.extra_to)]
-    lost = sorted(name for name in {*placement.slots} - {*there} if name in hosts and not _is_at(hosts[name], to))
+    lost = sorted(
+        name for name in {*placement.slots} - {*there} if name in hosts and not _is_at(hosts[name], to)
+    )
     if lost:
         yield f"has to have its burst at {aim.extra_to}, not on {', '.join(lost)}"
     elif len(there) < extra:
@@ -308,10 +374,15 @@ def _beside(placement: Placement, aim: _Aim, extra: int, cluster: Cluster) -> It
 
 
 def _budget_problems(move: Move, cluster: Cluster) -> list[str]:
-    allowed, before = cluster.rules.budget.get(move.tier), 0 if move.before is None else len(move.before.slots)
+    allowed, before = (
+        cluster.rules.budget.get(move.tier),
+        0 if move.before is None else len(move.before.slots),
+    )
     if allowed is None or move.short <= allowed or len(move.after.slots) >= before:
         return []
-    return [f"{move.tier} would be {move.short} slots short of its share, and its budget lets {allowed} be away"]
+    return [
+        f"{move.tier} would be {move.short} slots short of its share, and its budget lets {allowed} be away"
+    ]
 
 
 # -- batch
@@ -330,16 +401,29 @@ def _batch_problems(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]
         found.append(f"batch would have {max(slots, kept)} slots, and its share is {share}")
     if slots < share and not any("batch" in note for note in plan.notes):
         found.append(f"batch would have {slots} slots instead of {share}, and nothing is said of it")
-    up = {name for name in cluster.batch if name in cluster.hosts and cluster.hosts[name].state is HostState.UP}
-    found += [f"batch would keep a slot on {name}, which is not up" for name in sorted({*plan.batch_kept} & {*cluster.batch} - up)]
+    up = {
+        name for name in cluster.batch if name in cluster.hosts and cluster.hosts[name].state is HostState.UP
+    }
+    found += [
+        f"batch would keep a slot on {name}, which is not up"
+        for name in sorted({*plan.batch_kept} & {*cluster.batch} - up)
+    ]
     if kept < min(minimum, sum(name in up for name in cluster.batch)):
         found.append(f"batch would keep {kept} slots, below its minimum of {minimum}")
     found += [
-        problem for name in sorted(Counter(plan.batch_slots) - Counter(plan.batch_kept)) for problem in _lent(name, spec, aim, cluster)
+        problem
+        for name in sorted(Counter(plan.batch_slots) - Counter(plan.batch_kept))
+        for problem in _lent(name, spec, aim, cluster)
     ]
-    short = [move.tier for move in plan.moves if move.short and _could_have_more(move, plan, kept - minimum, cluster)]
+    short = [
+        move.tier
+        for move in plan.moves
+        if move.short and _could_have_more(move, plan, kept - minimum, cluster)
+    ]
     if short and not _needy(cluster):
-        found.append(f"{', '.join(short)} would be short while batch keeps more than its minimum of {minimum}")
+        found.append(
+            f"{', '.join(short)} would be short while batch keeps more than its minimum of {minimum}"
+        )
     return found
 
 
@@ -348,7 +432,11 @@ def _is_below(tier: TierNow, cluster: Cluster) -> bool:
     if not tier.wanted or tier.placement is None:
         return tier.wanted
     aim = _aim(tier.spec.name, cluster.rules)
-    living = [name for name in tier.placement.slots if name in cluster.hosts and cluster.hosts[name].state is not HostState.LOST]
+    living = [
+        name
+        for name in tier.placement.slots
+        if name in cluster.hosts and cluster.hosts[name].state is not HostState.LOST
+    ]
     return len(living) < min(aim.slots, max(1, aim.minimum, _threaded(tier.spec, cluster.rules)))
 
 
@@ -361,19 +449,35 @@ def _could_have_more(move: Move, plan: Plan, spare: int, cluster: Cluster) -> bo
     quantum, of_batch, to = cluster.tiers[name].spec.quantum, rules.batch_quantum, _aim(name, rules).to
     to = to if _serves(to, cluster) else None
     apart = rules.separate_from(name)
-    for at, there in Counter(each for each in plan.batch_kept if each in cluster.hosts).items() if spare > 0 else ():
+    for at, there in (
+        Counter(each for each in plan.batch_kept if each in cluster.hosts).items() if spare > 0 else ()
+    ):
         host = cluster.hosts[at]
         cpu, memory, others = host.used_cpu + quantum.cpu, host.used_memory + quantum.memory, {*host.tiers}
         for other in plan.moves:
-            spec, slots, driver = cluster.tiers[other.tier].spec, other.after.slots.count(at), other.after.driver == at
+            spec, slots, driver = (
+                cluster.tiers[other.tier].spec,
+                other.after.slots.count(at),
+                other.after.driver == at,
+            )
             cpu += spec.quantum.cpu * slots + spec.driver.cpu * driver
             memory += spec.quantum.memory * slots + spec.driver.memory * driver
             others |= {other.tier} if slots or driver else set()
         back = [*cluster.batch, *cluster.returning].count(at) - max(0, there - spare)
         cpu, memory = cpu - of_batch.cpu * back, memory - of_batch.memory * back
         more = move.after.model_copy(update={"slots": (*move.after.slots, at)})
-        may = host.state is HostState.UP and _is_at(host, to) and not _is_for_others(name, at, cluster) and not apart & others
-        if may and cpu <= host.capacity.cpu and memory <= host.capacity.memory and not [*_crowds(name, more, cluster)]:
+        may = (
+            host.state is HostState.UP
+            and _is_at(host, to)
+            and not _is_for_others(name, at, cluster)
+            and not apart & others
+        )
+        if (
+            may
+            and cpu <= host.capacity.cpu
+            and memory <= host.capacity.memory
+            and not [*_crowds(name, more, cluster)]
+        ):
             return True
     return False
 

@@ -26,7 +26,9 @@ class Walk:
         self._tiers: dict[HostName, Counter[str]] = {}
         self._old: list[Move] = []
         """Moves whose old incarnations, or the workers that they let go, are still there."""
-        for name in (Counter(cluster.batch) - Counter(plan.batch_kept) + Counter(cluster.returning)).elements():
+        for name in (
+            Counter(cluster.batch) - Counter(plan.batch_kept) + Counter(cluster.returning)
+        ).elements():
             self._add(name, cluster.rules.batch_quantum, -1)
 
     def through(self, move: Move) -> list[str]:
@@ -59,7 +61,10 @@ class Walk:
 
     def _hold(self, move: Move, placement: Placement, count: int) -> None:
         spec = self._cluster.tiers[move.tier].spec
-        for name, quantum in ((placement.driver, spec.driver), *((slot, spec.quantum) for slot in placement.slots)):
+        for name, quantum in (
+            (placement.driver, spec.driver),
+            *((slot, spec.quantum) for slot in placement.slots),
+        ):
             self._add(name, quantum, count)
             if name in self._cluster.hosts:
                 self._on(name)[move.tier] += count
@@ -81,7 +86,11 @@ class Walk:
     def _full(self, names: Iterable[HostName]) -> Iterable[str]:
         """Name those of the hosts that hold more than they have."""
         for host in (self._cluster.hosts[name] for name in names if name in self._cluster.hosts):
-            cpu, memory, most = host.used_cpu + self._cpu[host.name], host.used_memory + self._memory[host.name], host.capacity
+            cpu, memory, most = (
+                host.used_cpu + self._cpu[host.name],
+                host.used_memory + self._memory[host.name],
+                host.capacity,
+            )
             if cpu > most.cpu + SLACK or memory > most.memory:
                 yield f"{host.name} holds {cpu:g} of {most.cpu:g} cpu and {memory} of {most.memory} MiB"
 

@@ -85,7 +85,11 @@ class Host:
 
     def takes(self, quantum: Quantum) -> bool:
         """Tell whether one quantum of this size may be placed here."""
-        return self.state is HostState.UP and self.free_memory >= quantum.memory and self.free_cpu + TOLERANCE >= quantum.cpu
+        return (
+            self.state is HostState.UP
+            and self.free_memory >= quantum.memory
+            and self.free_cpu + TOLERANCE >= quantum.cpu
+        )
 
     def fits(self, quantum: Quantum) -> int:
         """Return how many quanta of this size still fit."""
@@ -95,7 +99,19 @@ class Host:
         """Return this host with so many quanta more (or fewer, when negative), of this tier or of batch."""
         cpu, memory = self.used_cpu + quantum.cpu * count, self.used_memory + quantum.memory * count
         tiers = self.tiers if tier is None else _counted(self.tiers, tier, count)
-        return Host(self.name, self.zone, self.labels, self.capacity, self.state, cpu, memory, self.rack, tiers, self.only, self.starves)
+        return Host(
+            self.name,
+            self.zone,
+            self.labels,
+            self.capacity,
+            self.state,
+            cpu,
+            memory,
+            self.rack,
+            tiers,
+            self.only,
+            self.starves,
+        )
 
     def admits(self, tenant: str, separate: frozenset[str] = frozenset()) -> bool:
         """Tell whether this tenant, which has to be separate from some others, may be here at all."""
@@ -261,7 +277,10 @@ def holding(hosts: Hosts, spec: TierSpec, placement: Placement, count: int = 1) 
 def moved(hosts: Hosts, spec: TierSpec, before: Placement, after: Placement) -> dict[HostName, Host]:
     """Return the hosts once what was at one placement is at another; of a thousand slots only those that differ are reckoned anew."""
     held = dict(hosts)
-    for quantum, there, here in ((spec.quantum, before.slots, after.slots), (spec.driver, (before.driver,), (after.driver,))):
+    for quantum, there, here in (
+        (spec.quantum, before.slots, after.slots),
+        (spec.driver, (before.driver,), (after.driver,)),
+    ):
         more = Counter(here)
         more.subtract(there)
         for name, count in more.items():

@@ -23,12 +23,19 @@ def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
     if now is None:
         return []
     name = tier.spec.name
-    said = [*_starved(name, now, hosts), *_crowded(now, hosts), *_number(now, aim, hosts), *_astray(now, aim, hosts)]
+    said = [
+        *_starved(name, now, hosts),
+        *_crowded(now, hosts),
+        *_number(now, aim, hosts),
+        *_astray(now, aim, hosts),
+    ]
     said += breaches(name, now, aim, hosts)
     even = evened(tier, aim, hosts)
     if even is not aim and even.spread is not None:
         fullest, most = Counter(now.slots).most_common(1)[0]
-        said.append(f"has {most} workers on {fullest}, and there is room to have {even.spread.host} on each host at most")
+        said.append(
+            f"has {most} workers on {fullest}, and there is room to have {even.spread.host} on each host at most"
+        )
     return said
 
 
@@ -36,7 +43,11 @@ def breaches(name: str, placement: Placement, aim: Target, hosts: Hosts) -> Iter
     """Say which of the rules that always hold a placement breaks."""
     for kind, most in aim.spread or ():
         places = Counter(hosts[slot].within(kind) for slot in placement.slots if slot in hosts)
-        over = [f"{count} in {kind} {place}" for place, count in sorted(places.items()) if most is not None and count > most]
+        over = [
+            f"{count} in {kind} {place}"
+            for place, count in sorted(places.items())
+            if most is not None and count > most
+        ]
         if over:
             yield f"has more workers than the {most} that may be in one {kind}: {listed(over)}"
     there = [hosts[host] for host in sorted(placement.hosts) if host in hosts]
@@ -44,7 +55,11 @@ def breaches(name: str, placement: Placement, aim: Target, hosts: Hosts) -> Iter
         shared = aim.separate.intersection(host.tiers)
         if shared:
             yield f"is on {host.name} with {listed(sorted(shared))}, from which it has to be separate"
-    foreign = [f"{host.name} (to {listed(sorted(host.only))})" for host in there if host.only is not None and name not in host.only]
+    foreign = [
+        f"{host.name} (to {listed(sorted(host.only))})"
+        for host in there
+        if host.only is not None and name not in host.only
+    ]
     if foreign:
         yield f"is on hosts that are dedicated to others: {listed(foreign)}"
 
@@ -67,7 +82,11 @@ def evened(tier: TierNow, aim: Target, hosts: Hosts) -> Target:
 
 def without_starving(hosts: Hosts) -> Hosts:
     """Return the hosts as a repair sees them: where something is starved nothing new goes, and what moves does not stay."""
-    starving = {name: replace(host, state=HostState.CORDONED) for name, host in hosts.items() if host.starves and host.usable}
+    starving = {
+        name: replace(host, state=HostState.CORDONED)
+        for name, host in hosts.items()
+        if host.starves and host.usable
+    }
     return {**hosts, **starving}
 
 
@@ -91,7 +110,10 @@ def numbers(now: Placement, aim: Target, hosts: Hosts) -> tuple[int, ...]:
     """
     if had(aim, hosts) == aim.extra:
         return (aim.k,)
-    left = sum(name in hosts and hosts[name].matches(aim.extra_to) and not hosts[name].matches(aim.to) for name in now.slots)
+    left = sum(
+        name in hosts and hosts[name].matches(aim.extra_to) and not hosts[name].matches(aim.to)
+        for name in now.slots
+    )
     return aim.slots + min(left, aim.extra), aim.k
 
 

@@ -28,12 +28,16 @@ def verdict(ask: Ask, found: int, hosts: Hosts) -> str:
     usable = [host for _, host in sorted(hosts.items()) if host.matches(ask.to) and host.usable]
     key = "driver" if ask.part == DRIVER else "quantum"
     if not usable:
-        states = listed(f"{host.name} is {host.state}" for _, host in sorted(hosts.items()) if host.matches(ask.to))
+        states = listed(
+            f"{host.name} is {host.state}" for _, host in sorted(hosts.items()) if host.matches(ask.to)
+        )
         return f"{name_of(ask)}: no host{where} can take it ({states or 'there is none'}); return or add one"
     barred = {host.name: why for host in usable if (why := _barred(ask, host)) is not None}
     if len(barred) == len(usable):
         whys = listed(f"{name} {why}" for name, why in barred.items())
-        return f"{name_of(ask)}: no host{where} may take it: {whys}; return or add one, or change the site file"
+        return (
+            f"{name_of(ask)}: no host{where} may take it: {whys}; return or add one, or change the site file"
+        )
     largest = max(usable, key=lambda host: (host.capacity.cpu, host.capacity.memory))
     if all(host.capacity.cpu < ask.quantum.cpu for host in usable):
         return (
@@ -46,13 +50,25 @@ def verdict(ask: Ask, found: int, hosts: Hosts) -> str:
             f"give {largest.name} more or lower {key}.memory"
         )
     free = listed(
-        f"{host.name} {barred[host.name]}" if host.name in barred else f"{host.name} {host.free_cpu:g} cpu and {host.free_memory} MiB"
+        f"{host.name} {barred[host.name]}"
+        if host.name in barred
+        else f"{host.name} {host.free_cpu:g} cpu and {host.free_memory} MiB"
         for host in usable
     )
-    limits = [f"{most} {'on' if kind == 'host' else 'in'} a {kind}" for kind, most in ask.spread or () if most is not None]
-    apart = f", where at most {', '.join(limits)} of its workers may be (spread.{ask.tenant})" if limits else ""
+    limits = [
+        f"{most} {'on' if kind == 'host' else 'in'} a {kind}"
+        for kind, most in ask.spread or ()
+        if most is not None
+    ]
+    apart = (
+        f", where at most {', '.join(limits)} of its workers may be (spread.{ask.tenant})" if limits else ""
+    )
     may_be_migrated = ask.to is not None and ask.tenant != BATCH and ask.part != EXTRA
-    anywhere = f", or `sluice migrate {ask.tenant} anywhere` if a migrate has set {ask.to}" if may_be_migrated else ""
+    anywhere = (
+        f", or `sluice migrate {ask.tenant} anywhere` if a migrate has set {ask.to}"
+        if may_be_migrated
+        else ""
+    )
     return (
         f"{name_of(ask)}: {ask.count - found} of {ask.count} ({ask.quantum.cpu:g} cpu, {ask.quantum.memory} MiB each) find no room{where}"
         f"{apart}; free are {free}; return or add a host, or lower a share{anywhere}"
@@ -61,7 +77,10 @@ def verdict(ask: Ask, found: int, hosts: Hosts) -> str:
 
 def burst_away(tenant: str, count: int, to: str, hosts: Hosts, missing: int | None = None) -> str:
     """Say that the workers of a burst, or those that are missing of it, cannot be had, and the ways to them."""
-    states = listed(f"{host.name} is {host.state}" for _, host in sorted(hosts.items()) if host.matches(to)) or "there is none"
+    states = (
+        listed(f"{host.name} is {host.state}" for _, host in sorted(hosts.items()) if host.matches(to))
+        or "there is none"
+    )
     away = count if missing is None else missing
     return (
         f"{away} more worker(s) of {tenant} at {to} cannot be had: no host there is up ({states}); start or return one, or `sluice leave` "

@@ -47,9 +47,11 @@ def pace(changes: Iterable[ChangeRecord], incarnations: Iterable[IncarnationSpec
     known = sorted(changes, key=lambda change: change.started_at)
     ended = [change for change in known if change.state is ChangeState.DONE]
     rest, abort = {**Pace().rest, **_rests(ended), **_medians(incarnations)}, _abort(known)
-    done = [change for change in ended if change.plan.moves and change.plan.hand_overs == change.plan.moves and {*change.took} >= MOVES][
-        -LAST:
-    ]
+    done = [
+        change
+        for change in ended
+        if change.plan.moves and change.plan.hand_overs == change.plan.moves and {*change.took} >= MOVES
+    ][-LAST:]
     if not done:
         return Pace(rest=rest, abort=abort)
     gaps = [gap for change in done if (gap := widest_gap(change)) is not None]
@@ -102,5 +104,7 @@ def _abort(changes: Iterable[ChangeRecord]) -> float | None:
 
 def widest_gap(change: ChangeRecord) -> float | None:
     """Return the widest gap that a change has left in the output of a tier; None where nobody has told of one."""
-    gaps = [found["gap_seconds"] for found in change.receipts.values() if found.get("gap_seconds") is not None]
+    gaps = [
+        found["gap_seconds"] for found in change.receipts.values() if found.get("gap_seconds") is not None
+    ]
     return max(gaps, default=None)

@@ -55,7 +55,9 @@ class Ask:
 class Places:
     """How many more workers each of the places may take that are limited, while one after the other is put somewhere."""
 
-    def __init__(self, limits: Iterable[tuple[str, int | None]], taken: Iterable[HostName], hosts: Hosts) -> None:
+    def __init__(
+        self, limits: Iterable[tuple[str, int | None]], taken: Iterable[HostName], hosts: Hosts
+    ) -> None:
         """Begin with those that are taken; a limit of None is none."""
         self._limits = [(kind, most) for kind, most in limits if most is not None]
         there = [hosts[name] for name in taken if name in hosts]

@@ -63,7 +63,10 @@ class Limits:
 def wholes(rooms: Iterable[tuple[float, int]], quanta: Mapping[str, Quantum]) -> dict[str, int]:
     """Return the slots that 100% are, for each tenant: the quanta of its size that hosts of so much cpu and MiB hold when empty."""
     alike = Counter(rooms).items()
-    return {tenant: sum(count * whole_quanta(*room, quantum) for room, count in alike) for tenant, quantum in quanta.items()}
+    return {
+        tenant: sum(count * whole_quanta(*room, quantum) for room, count in alike)
+        for tenant, quantum in quanta.items()
+    }
 
 
 def slots_of(tenant: str, amount: Amount, rules: Rules) -> int:
@@ -84,7 +87,9 @@ def limits(tenant: str, rules: Rules) -> Limits:
 
 def _said(tenant: str, rules: Rules) -> list[LayerEntry]:
     """Return what the layers say of a tenant, the highest last."""
-    return sorted((entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer)
+    return sorted(
+        (entry for entry in rules.layers.entries if entry.tenant == tenant), key=lambda entry: entry.layer
+    )
 
 
 def bounded_by(tenant: str, rules: Rules) -> tuple[LayerEntry | None, LayerEntry | None]:
@@ -105,7 +110,9 @@ def target(tenant: str, rules: Rules) -> Target:
 
 def _resolved(tenant: str, rules: Rules) -> Target:
     within, amount = limits(tenant, rules), rules.share_of(tenant).target
-    found = Target(0, rules.locality.get(tenant), spread=rules.spread.get(tenant), separate=rules.separate_from(tenant))
+    found = Target(
+        0, rules.locality.get(tenant), spread=rules.spread.get(tenant), separate=rules.separate_from(tenant)
+    )
     for entry in _said(tenant, rules):
         if entry.target is not None:
             amount = entry.target
@@ -129,14 +136,22 @@ def _resolved(tenant: str, rules: Rules) -> Target:
 
 def had(holds: Target, hosts: Hosts) -> int:
     """Return how many slots of a burst a tenant can have: none while no host there is up."""
-    return holds.extra if holds.extra and any(host.usable and host.matches(holds.extra_to) for host in hosts.values()) else 0
+    return (
+        holds.extra
+        if holds.extra and any(host.usable and host.matches(holds.extra_to) for host in hosts.values())
+        else 0
+    )
 
 
 def cause(holds: Target) -> str:
     """Say why a tenant has the number that it has: who set it, or what bounds it."""
     if holds.bound is None:
         return f"{holds.owner} set it"
-    return f"that is its {holds.bound}" if holds.bound.endswith(OF_SITE) else f"that is its {holds.bound}, by {holds.owner}"
+    return (
+        f"that is its {holds.bound}"
+        if holds.bound.endswith(OF_SITE)
+        else f"that is its {holds.bound}, by {holds.owner}"
+    )
 
 
 def with_entry(layers: Layers, entry: LayerEntry) -> Layers:
@@ -147,7 +162,9 @@ def with_entry(layers: Layers, entry: LayerEntry) -> Layers:
 def without_entry(layers: Layers, tenant: str, layer: Layer, setting: Setting) -> Layers:
     """Drop what one layer says of this of a tenant."""
     said = (tenant, layer, setting)
-    return Layers(entries=tuple(entry for entry in layers.entries if (entry.tenant, entry.layer, entry.setting) != said))
+    return Layers(
+        entries=tuple(entry for entry in layers.entries if (entry.tenant, entry.layer, entry.setting) != said)
+    )
 
 
 def without_layer(layers: Layers, layer: Layer) -> Layers:
@@ -157,5 +174,9 @@ def without_layer(layers: Layers, layer: Layer) -> Layers:
 
 def over(layers: Layers, now: float) -> list[LayerEntry]:
     """Return the entries whose time is over, the earliest first."""
-    ended = [(entry.until, entry.tenant, entry) for entry in layers.entries if entry.until is not None and entry.until <= now]
+    ended = [
+        (entry.until, entry.tenant, entry)
+        for entry in layers.entries
+        if entry.until is not None and entry.until <= now
+    ]
     return [entry for *_, entry in sorted(ended, key=lambda each: each[:2])]

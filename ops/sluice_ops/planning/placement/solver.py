@@ -66,21 +66,43 @@ def place(asks: Iterable[Ask], hosts: Hosts) -> Placed:
 def tier_asks(spec: TierSpec, target: Target, now: Placement | None, hosts: Hosts) -> list[Ask]:
     """Say what one incarnation of a tier asks for: its slots, those of a burst, and its driver."""
     slots = () if now is None else now.slots
-    beside = tuple(name for name in slots if target.extra and name in hosts and hosts[name].matches(target.extra_to))[: target.extra]
+    beside = tuple(
+        name for name in slots if target.extra and name in hosts and hosts[name].matches(target.extra_to)
+    )[: target.extra]
     kept = list((Counter(slots) - Counter(beside)).elements())
-    driver = Ask(spec.name, 1, spec.driver, target.to, () if now is None else (now.driver,), DRIVER, separate=target.separate)
+    driver = Ask(
+        spec.name,
+        1,
+        spec.driver,
+        target.to,
+        () if now is None else (now.driver,),
+        DRIVER,
+        separate=target.separate,
+    )
     asks = [replace(more_slots(spec, target, target.slots), keep=tuple(kept)), driver]
     if target.extra:
-        asks.append(replace(more_slots(spec, target, target.extra), to=target.extra_to, keep=beside, part=EXTRA))
+        asks.append(
+            replace(more_slots(spec, target, target.extra), to=target.extra_to, keep=beside, part=EXTRA)
+        )
     return asks
 
 
 def more_slots(spec: TierSpec, target: Target, count: int, taken: Iterable[HostName] = ()) -> Ask:
     """Ask for so many workers of a tier beside those that it has."""
-    return Ask(spec.name, count, spec.quantum, target.to, spread=target.spread, taken=tuple(taken), separate=target.separate)
+    return Ask(
+        spec.name,
+        count,
+        spec.quantum,
+        target.to,
+        spread=target.spread,
+        taken=tuple(taken),
+        separate=target.separate,
+    )
 
 
-def place_tier(spec: TierSpec, target: Target, now: Placement | None, hosts: Hosts) -> tuple[Placement, Placed]:
+def place_tier(
+    spec: TierSpec, target: Target, now: Placement | None, hosts: Hosts
+) -> tuple[Placement, Placed]:
     """Place one incarnation of a tier beside everything that the hosts hold."""
     placed = place(tier_asks(spec, target, now, hosts), hosts)
     return placement_of(spec.name, placed), placed
@@ -89,12 +111,19 @@ def place_tier(spec: TierSpec, target: Target, now: Placement | None, hosts: Hos
 def placement_of(tier: str, placed: Placed) -> Placement:
     """Return where a tier's parts were placed."""
     (driver,) = placed.where[tier, DRIVER]
-    return Placement(driver=driver, slots=(*placed.where[tier, "slots"], *placed.where.get((tier, EXTRA), ())))
+    return Placement(
+        driver=driver, slots=(*placed.where[tier, "slots"], *placed.where.get((tier, EXTRA), ()))
+    )
 
 
 def _size(ask: Ask) -> tuple[bool, int, float, bool]:
     """Order the asks: workers before drivers, which are placed beside them, the largest first, and a burst after what it counts beside."""
-    return (ask.part == DRIVER, -ask.quantum.memory, -ask.quantum.cpu, ask.part == EXTRA and ask.spread is not None)
+    return (
+        ask.part == DRIVER,
+        -ask.quantum.memory,
+        -ask.quantum.cpu,
+        ask.part == EXTRA and ask.spread is not None,
+    )
 
 
 def _following(ask: Ask, slots: tuple[HostName, ...]) -> Ask:
@@ -106,7 +135,10 @@ def _following(ask: Ask, slots: tuple[HostName, ...]) -> Ask:
 
 def _hold(hosts: Hosts, ask: Ask, names: Sequence[HostName]) -> Hosts:
     tier = None if ask.tenant == BATCH else TierName(ask.tenant)
-    return {**hosts, **{name: hosts[name].holding(ask.quantum, count, tier) for name, count in Counter(names).items()}}
+    return {
+        **hosts,
+        **{name: hosts[name].holding(ask.quantum, count, tier) for name, count in Counter(names).items()},
+    }
 
 
 def _ease(ask: Ask, hosts: Hosts, notes: list[str]) -> Ask:
@@ -124,7 +156,9 @@ def _ease(ask: Ask, hosts: Hosts, notes: list[str]) -> Ask:
         message = f"{name_of(ask)} has to be at {ask.to}, and there is no such host; {known(hosts)}"
         raise RefusedError(message)
     states = listed(f"{host.name} is {host.state}" for host in matching)
-    notes.append(f"{ask.tenant} has to be at {ask.to}, but {states}: it goes anywhere until it is moved again")
+    notes.append(
+        f"{ask.tenant} has to be at {ask.to}, but {states}: it goes anywhere until it is moved again"
+    )
     return replace(ask, to=None)
 
 
@@ -134,8 +168,15 @@ def _solve(asks: Sequence[Ask], hosts: Hosts) -> list[tuple[HostName, ...]]:
     wanted = sum(ask.count for ask in asks)
     takers = [_candidates(ask, wanted, hosts) for ask in asks]
     if len(asks) == 1 and not asks[0].keep and not asks[0].beside and len(takers[0]) == wanted:
-        return [tuple(sorted(host.name for host in takers[0]))]  # nothing to weigh: the emptiest hosts, one unit on each
-    columns = {name: column for column, name in enumerate(sorted({host.name for taking in takers for host in taking}), start=len(asks))}
+        return [
+            tuple(sorted(host.name for host in takers[0]))
+        ]  # nothing to weigh: the emptiest hosts, one unit on each
+    columns = {
+        name: column
+        for column, name in enumerate(
+            sorted({host.name for taking in takers for host in taking}), start=len(asks)
+        )
+    }
     sink = len(asks) + len(columns)
     arcs: list[_Arc] = []
     """Those to the hosts first, in the order of the asks."""
@@ -155,7 +196,10 @@ def _solve(asks: Sequence[Ask], hosts: Hosts) -> list[tuple[HostName, ...]]:
             placing += [(row, host.name)] * len(costs)
             arriving[host.name] += len(costs)
     for name, most in arriving.items():
-        arcs.extend((columns[name], sink, 1, cost) for cost in _balance(hosts[name], quantum, min(most, hosts[name].fits(quantum))))
+        arcs.extend(
+            (columns[name], sink, 1, cost)
+            for cost in _balance(hosts[name], quantum, min(most, hosts[name].fits(quantum)))
+        )
     found: list[list[HostName]] = [[] for _ in asks]
     for arc in _flowing([*arcs, *around], [ask.count for ask in asks], sink):
         if arc < len(placing):
@@ -167,7 +211,9 @@ def _solve(asks: Sequence[Ask], hosts: Hosts) -> list[tuple[HostName, ...]]:
     return [tuple(sorted(placed)) for placed in found]
 
 
-def _places(ask: Ask, row: int, taking: Sequence[Host], hosts: Hosts, node: int) -> tuple[dict[HostName, int], list[_Arc]]:
+def _places(
+    ask: Ask, row: int, taking: Sequence[Host], hosts: Hosts, node: int
+) -> tuple[dict[HostName, int], list[_Arc]]:
     """Return from which node each host is reached, and the arcs to these nodes, the first of which is `node`: as wide as the limits."""
     tails: dict[HostName, int] = {}
     around: list[_Arc] = []
@@ -220,7 +266,12 @@ def _fit(ask: Ask, hosts: Iterable[Host]) -> Iterator[Host]:
     """Yield those of the hosts that may take a unit of an ask, the emptiest first: of ten thousand few are looked at."""
     there = at(ask.to)
     for host in sorted(hosts, key=attrgetter("load")):
-        if there(host) and host.takes(ask.quantum) and host.admits(ask.tenant, ask.separate) and ask.left_on(host):
+        if (
+            there(host)
+            and host.takes(ask.quantum)
+            and host.admits(ask.tenant, ask.separate)
+            and ask.left_on(host)
+        ):
             yield host
 
 
@@ -231,7 +282,9 @@ def _first(ask: Ask, fit: Iterator[Host], wanted: int, hosts: Hosts) -> Iterator
     alone = wanted == ask.count
     limits: Iterable[tuple[str, int | None]] = [(ask.wide, wanted)]
     if alone:
-        limits = [(kind, most) for kind, most in ask.spread or () if kind != "host"]  # of these one unit on each may be there
+        limits = [
+            (kind, most) for kind, most in ask.spread or () if kind != "host"
+        ]  # of these one unit on each may be there
     places = Places(limits, ask.taken if alone else (), hosts)
     found = (host for host in fit if places.take(host, 1))
     return islice(found, wanted) if alone else found
@@ -252,19 +305,28 @@ def _highest(ask: Ask, taking: Sequence[Host], wanted: int, hosts: Hosts) -> int
 def _balance(host: Host, quantum: Quantum, count: int) -> list[int]:
     """Price the first, second, … unit on a host by how full it is then."""
     cpu, memory = host.used_cpu, host.used_memory
-    return [round(BALANCE_COST * host.load_with(cpu + quantum.cpu * number, memory + quantum.memory * number)) for number in range(count)]
+    return [
+        round(BALANCE_COST * host.load_with(cpu + quantum.cpu * number, memory + quantum.memory * number))
+        for number in range(count)
+    ]
 
 
 def _costs(ask: Ask, host: Host, kept: int, count: int) -> list[int]:
     """Price the first, second, … unit of an ask on a host."""
     apart = APART_COST if ask.beside and host.name not in ask.beside else 0
-    return [SPREAD_COST * min(number, CROWD) + (0 if number < kept else NEW_COST) + apart for number in range(count)]
+    return [
+        SPREAD_COST * min(number, CROWD) + (0 if number < kept else NEW_COST) + apart
+        for number in range(count)
+    ]
 
 
 def fits(spec: TierSpec, placement: Placement, hosts: Hosts) -> bool:
     """Tell whether there is room for an incarnation exactly there, beside what the hosts hold."""
     held: dict[HostName, Host] = dict(hosts)
-    for name, quantum in ((placement.driver, spec.driver), *((slot, spec.quantum) for slot in placement.slots)):
+    for name, quantum in (
+        (placement.driver, spec.driver),
+        *((slot, spec.quantum) for slot in placement.slots),
+    ):
         if name not in held or not held[name].usable or held[name].fits(quantum) < 1:
             return False
         held[name] = held[name].holding(quantum)

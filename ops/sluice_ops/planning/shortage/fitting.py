@@ -19,7 +19,14 @@ from sluice_ops.model.tier import Mode, TierSpec
 from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, Rules, TierNow, at, holding
 from sluice_ops.planning.placement.requests import DRIVER, Ask, Places
 from sluice_ops.planning.placement.shares import Target, limits, target
-from sluice_ops.planning.placement.solver import Placed, more_slots, place, place_tier, placement_of, tier_asks
+from sluice_ops.planning.placement.solver import (
+    Placed,
+    more_slots,
+    place,
+    place_tier,
+    placement_of,
+    tier_asks,
+)
 
 T = TypeVar("T")
 
@@ -78,14 +85,18 @@ def same_part(
 
 def lacking(cluster: Cluster, but: TierName | None = None) -> list[Ask]:
     """Say what the tenants, but one, lack of their minimum: room that is kept for them."""
-    asks = [ask for name, tier in sorted(cluster.tiers.items()) if name != but for ask in _lacks(tier, cluster)]
+    asks = [
+        ask for name, tier in sorted(cluster.tiers.items()) if name != but for ask in _lacks(tier, cluster)
+    ]
     short = limits(BATCH, cluster.rules).minimum - len(cluster.batch) if BATCH in cluster.rules.shares else 0
     if short > 0:
         asks.append(Ask(BATCH, short, cluster.rules.batch_quantum, target(BATCH, cluster.rules).to))
     return asks
 
 
-def place_most(spec: TierSpec, aim: Target, now: Placement | None, cluster: Cluster) -> tuple[Placement, Placed]:
+def place_most(
+    spec: TierSpec, aim: Target, now: Placement | None, cluster: Cluster
+) -> tuple[Placement, Placed]:
     """Place a tier with its share, or as much of it as there is room for beside what the others lack of their minimum.
 
     The hosts then hold the tier, and not what is kept for the others. RefusedError when not even its own minimum fits, whatever the others
@@ -94,7 +105,9 @@ def place_most(spec: TierSpec, aim: Target, now: Placement | None, cluster: Clus
     fewest = min(aim.slots, least(spec, cluster.rules))
 
     def attempt(more: int, kept: Iterable[Ask]) -> Placed:
-        return place([*tier_asks(spec, replace(aim, slots=fewest + more), now, cluster.hosts), *kept], cluster.hosts)
+        return place(
+            [*tier_asks(spec, replace(aim, slots=fewest + more), now, cluster.hosts), *kept], cluster.hosts
+        )
 
     placed = _beside(aim.slots - fewest, lacking(cluster, spec.name), attempt)
     placement = placement_of(spec.name, placed)
@@ -102,12 +115,18 @@ def place_most(spec: TierSpec, aim: Target, now: Placement | None, cluster: Clus
     return placement, placed if alone else replace(placed, hosts=holding(cluster.hosts, spec, placement))
 
 
-def attempts(spec: TierSpec, aim: Target, now: Placement | None) -> tuple[Callable[[Cluster], tuple[Placement, Placed]], ...]:
+def attempts(
+    spec: TierSpec, aim: Target, now: Placement | None
+) -> tuple[Callable[[Cluster], tuple[Placement, Placed]], ...]:
     """Return what is tried for a tier in room that batch makes: first its whole share, then as much of it as there is room for."""
-    return lambda after: place_tier(spec, aim, now, after.hosts), lambda after: place_most(spec, aim, now, after)
+    return lambda after: place_tier(spec, aim, now, after.hosts), lambda after: place_most(
+        spec, aim, now, after
+    )
 
 
-def place_lost(spec: TierSpec, lost: int, alive: Collection[HostName], cluster: Cluster) -> tuple[HostName, ...]:
+def place_lost(
+    spec: TierSpec, lost: int, alive: Collection[HostName], cluster: Cluster
+) -> tuple[HostName, ...]:
     """Say where slots of a running tier go on that were lost with their hosts: as many as fit beside what the others lack of their minimum.
 
     What it lacks of its own it takes, whatever the others lack.
@@ -119,7 +138,9 @@ def place_lost(spec: TierSpec, lost: int, alive: Collection[HostName], cluster: 
         return place([more_slots(spec, aim, more, alive), *kept], cluster.hosts)
 
     try:
-        placed = _beside(lost - needed, lacking(cluster, spec.name), lambda more, kept: attempt(needed + more, kept))
+        placed = _beside(
+            lost - needed, lacking(cluster, spec.name), lambda more, kept: attempt(needed + more, kept)
+        )
     except RefusedError:
         _, placed = most(needed, lambda count: attempt(count, ()))
     return placed.where[spec.name, "slots"]
@@ -148,13 +169,21 @@ def _beside(top: int, others: list[Ask], attempt: Callable[[int, Iterable[Ask]],
 
 def _plenty(asks: list[Ask], hosts: Hosts) -> bool:
     """Tell whether all of this surely fits, at a glance: when each ask would have room whatever of it the others take."""
-    largest = Quantum(cpu=max((ask.quantum.cpu for ask in asks), default=1), memory=max((ask.quantum.memory for ask in asks), default=1))
+    largest = Quantum(
+        cpu=max((ask.quantum.cpu for ask in asks), default=1),
+        memory=max((ask.quantum.memory for ask in asks), default=1),
+    )
     counts: Counter[str] = Counter()
     for ask in asks:
         counts[ask.tenant] += ask.count
     dedicated = any(map(attrgetter("only"), hosts.values()))
-    unlike = {(ask.tenant if dedicated else "", ask.count, ask.to, ask.spread, ask.taken, ask.separate): ask for ask in asks}
-    return all(any(_finds(ask, most, counts, largest, hosts) for most in {1, ask.count}) for ask in unlike.values())
+    unlike = {
+        (ask.tenant if dedicated else "", ask.count, ask.to, ask.spread, ask.taken, ask.separate): ask
+        for ask in asks
+    }
+    return all(
+        any(_finds(ask, most, counts, largest, hosts) for most in {1, ask.count}) for ask in unlike.values()
+    )
 
 
 def _finds(ask: Ask, most: int, counts: Counter[str], quantum: Quantum, hosts: Hosts) -> bool:
@@ -189,7 +218,11 @@ def _lacks(tier: TierNow, cluster: Cluster) -> Iterable[Ask]:
     if not tier.wanted:
         return
     spec, now, fewest = tier.spec, tier.placement, least(tier.spec, cluster.rules)
-    living = (slot for slot in (now.slots if now else ()) if slot in cluster.hosts and cluster.hosts[slot].state is not HostState.LOST)
+    living = (
+        slot
+        for slot in (now.slots if now else ())
+        if slot in cluster.hosts and cluster.hosts[slot].state is not HostState.LOST
+    )
     alive = tuple(islice(living, fewest))
     if now is not None and len(alive) == fewest:
         return

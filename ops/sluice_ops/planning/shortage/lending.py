@@ -22,7 +22,9 @@ def keepable(cluster: Cluster, places: Iterable[str | None]) -> tuple[HostName, 
 
     Those on hosts that hold more than they have come last.
     """
-    fit = [cluster.hosts[name] for name in cluster.batch if name in cluster.hosts and cluster.hosts[name].usable]
+    fit = [
+        cluster.hosts[name] for name in cluster.batch if name in cluster.hosts and cluster.hosts[name].usable
+    ]
     sought = [to for to in places if to is not None]
     fit.sort(key=lambda host: (host.overfull, any(host.matches(to) for to in sought), -host.load, host.name))
     return tuple(host.name for host in fit[: _share(cluster)])
@@ -48,19 +50,27 @@ def hindering(given: Iterable[HostName], hosts: Hosts, quantum: Quantum) -> tupl
     return tuple(found)
 
 
-def make_room(cluster: Cluster, to: str | None, attempt: Callable[[Cluster], tuple[T, Hosts]]) -> tuple[T, tuple[HostName, ...]]:
+def make_room(
+    cluster: Cluster, to: str | None, attempt: Callable[[Cluster], tuple[T, Hosts]]
+) -> tuple[T, tuple[HostName, ...]]:
     """Have batch give back as few slots as make room for what is attempted at a place, and none below its minimum.
 
     Return what was found, and the slots; an attempt returns what the hosts then hold, too. RefusedError when it would not help.
     """
     staying = keepable(cluster, (to,))
     floor = min(len(staying), limits(BATCH, cluster.rules).minimum)
-    more, (found, hosts) = most(len(staying) - floor, lambda more: attempt(giving_back(cluster, staying[: floor + more])))
+    more, (found, hosts) = most(
+        len(staying) - floor, lambda more: attempt(giving_back(cluster, staying[: floor + more]))
+    )
     return found, hindering(staying[floor + more :], hosts, cluster.rules.batch_quantum)
 
 
 def top_up(
-    moves: Iterable[Move], names: Collection[TierName], kept: tuple[HostName, ...], least: int, cluster: Cluster
+    moves: Iterable[Move],
+    names: Collection[TierName],
+    kept: tuple[HostName, ...],
+    least: int,
+    cluster: Cluster,
 ) -> tuple[list[Move], tuple[HostName, ...]]:
     """Give these tiers, as far as they are short, what there is room for beside all that moves; return what batch then keeps.
 
@@ -82,15 +92,23 @@ def top_up(
             hosts[name] = hosts[name].holding(quantum, -back).holding(spec.quantum, 1, move.tier)
             kept, slots = tuple((Counter(kept) - Counter({name: back})).elements()), (*slots, name)
         after = move.after.model_copy(update={"slots": slots})
-        found[number] = move.model_copy(update={"after": after, "short": move.short - (len(slots) - len(move.after.slots))})
+        found[number] = move.model_copy(
+            update={"after": after, "short": move.short - (len(slots) - len(move.after.slots))}
+        )
     return found, kept
 
 
-def _one_more(ask: Ask, hosts: Hosts, kept: tuple[HostName, ...], spare: int, quantum: Quantum) -> tuple[HostName, int] | None:
+def _one_more(
+    ask: Ask, hosts: Hosts, kept: tuple[HostName, ...], spare: int, quantum: Quantum
+) -> tuple[HostName, int] | None:
     """Return where one more slot of a tier finds room, and how many slots batch gives back for it there; None where it finds none."""
     there = Counter(kept)
     for back in range(min(spare, max(there.values(), default=0)) + 1):
-        less = {name: hosts[name].holding(quantum, -back) for name, count in there.items() if count >= back} if back else {}
+        less = (
+            {name: hosts[name].holding(quantum, -back) for name, count in there.items() if count >= back}
+            if back
+            else {}
+        )
         with suppress(RefusedError):
             (name,) = place([ask], {**hosts, **less}).where[ask.tenant, ask.part]
             return name, back

@@ -26,25 +26,41 @@ def giving(needy: TierName, able: Iterable[TierName], cluster: Cluster) -> dict[
     """
     asks = [ask for ask in lacking(cluster) if ask.tenant == needy]
     after = _without_batch(needy, cluster)
-    fewest = {tier.spec.name: k for tier in _dearest_first(able, cluster) if (k := _fewest(tier, cluster)) is not None}
+    fewest = {
+        tier.spec.name: k
+        for tier in _dearest_first(able, cluster)
+        if (k := _fewest(tier, cluster)) is not None
+    }
     if not asks or _fits(asks, {}, after) or not _fits(asks, fewest, after):
         return {}
     has = {name: len(_placement(name, cluster).slots) for name in fewest}
-    fewer = {name: min(has[name] - 1, target(name, cluster.rules).slots) for name in fewest}  # who has more than its share comes to that
-    alone = {name: k for name in fewest if (k := _keeps(name, fewer[name], fewest[name], {}, asks, after)) is not None}
+    fewer = {
+        name: min(has[name] - 1, target(name, cluster.rules).slots) for name in fewest
+    }  # who has more than its share comes to that
+    alone = {
+        name: k
+        for name in fewest
+        if (k := _keeps(name, fewer[name], fewest[name], {}, asks, after)) is not None
+    }
     if alone:
         giver = min(reversed(alone), key=lambda name: has[name] - alone[name])
         return {giver: alone[giver]}
     kept = dict(fewest)
     for name, least in fewest.items():
         without = {**kept, name: has[name]}
-        kept[name] = has[name] if _fits(asks, without, after) else _keeps(name, fewer[name], least, kept, asks, after) or least
+        kept[name] = (
+            has[name]
+            if _fits(asks, without, after)
+            else _keeps(name, fewer[name], least, kept, asks, after) or least
+        )
     return {name: k for name, k in kept.items() if k < has[name]}
 
 
 def _dearest_first(names: Iterable[TierName], cluster: Cluster) -> list[TierNow]:
     tiers = [cluster.tiers[name] for name in names]
-    return sorted(tiers, key=lambda tier: (tier.spec.mode is not Mode.REALTIME, tier.spec.distance, tier.spec.name))
+    return sorted(
+        tiers, key=lambda tier: (tier.spec.mode is not Mode.REALTIME, tier.spec.distance, tier.spec.name)
+    )
 
 
 def _without_batch(needy: TierName, cluster: Cluster) -> Cluster:

@@ -38,9 +38,12 @@ def why_handed_over(tier: TierNow, aim: Target, after: Placement, cluster: Clust
     name, hosts = tier.spec.name, cluster.hosts
     running = cluster.shape(name, tier.release)
     too_few = tier.spec.mode is Mode.REALTIME and len(after.slots) < least(tier.spec, cluster.rules)
-    stay = all(host in hosts and hosts[host].state in STAYS and hosts[host].matches(aim.to) for host in after.hosts)
+    stay = all(
+        host in hosts and hosts[host].state in STAYS and hosts[host].matches(aim.to) for host in after.hosts
+    )
     why = {
-        "its state lies with its workers": tier.spec.state or (running is not None and running.state is not None),
+        "its state lies with its workers": tier.spec.state
+        or (running is not None and running.state is not None),
         "its standby is as large as itself": tier.spec.standby is not Standby.NONE,
         "it does not work with all of its workers": tier.paused or bool(tier.paused_workers),
         "some of its workers are a burst's": aim.extra > 0,

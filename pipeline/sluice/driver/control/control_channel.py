@@ -9,7 +9,17 @@ from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
-from sluice_ops.channel.client import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, NotAllowedError, Read, Waker, Write
+from sluice_ops.channel.client import (
+    ANY_VERSION,
+    Channel,
+    ChannelAwayError,
+    ConflictError,
+    Guard,
+    NotAllowedError,
+    Read,
+    Waker,
+    Write,
+)
 from sluice_ops.model import paths
 from sluice_ops.model.ids import Incarnation, UnitId
 from sluice_ops.model.incarnation import (
@@ -55,7 +65,9 @@ class Follow:
         """Whether its last word on its ways was written is not known."""
         self._heard = self._asked = time.monotonic()
         now = time.time()
-        self.report = IncarnationReport(state=State.STARTING, since=now, pid=os.getpid(), history=((State.STARTING, now),))
+        self.report = IncarnationReport(
+            state=State.STARTING, since=now, pid=os.getpid(), history=((State.STARTING, now),)
+        )
 
     # -- at start
 
@@ -73,7 +85,9 @@ class Follow:
                     release = None if named is None else self._channel.read(paths.release(named), Release)
                     self.look()
                     return spec.value, mine.value, None if release is None else release.value
-                missing = f"tier {self._tier!r}" if spec is None else f"incarnation {self.me} of {self._tier!r}"
+                missing = (
+                    f"tier {self._tier!r}" if spec is None else f"incarnation {self.me} of {self._tier!r}"
+                )
                 reason = f"{missing} is not in the channel"
             except (ChannelAwayError, ConflictError) as error:
                 reason = str(error)
@@ -157,7 +171,11 @@ class Follow:
             found = self._channel.read(paths.owner(self._tier), OwnerRecord, watch=True)
         except (ChannelAwayError, ConflictError):
             if not self._away:
-                log.warning("the channel is away; going on with what was read last", owner=self._record.owner, next=self._record.next)
+                log.warning(
+                    "the channel is away; going on with what was read last",
+                    owner=self._record.owner,
+                    next=self._record.next,
+                )
             self._away = True
             return
         if self._away:
@@ -206,7 +224,9 @@ class Follow:
             for positions in starts(self._channel, self._tier):
                 found.append(positions)  # what was heard before the channel went counts
         except (ChannelAwayError, ConflictError):
-            log.warning("the channel is away; where earlier incarnations started is not known, the output has to tell")
+            log.warning(
+                "the channel is away; where earlier incarnations started is not known, the output has to tell"
+            )
         return found
 
     def receipts(self) -> list[Receipt]:
@@ -232,7 +252,11 @@ class Follow:
     def began(self) -> dict[str, int] | None:
         """Return where this incarnation started, while it runs and owns the tier."""
         started = self.report.started_from
-        return started.positions if started is not None and self.report.state is State.RUNNING and self.owns else None
+        return (
+            started.positions
+            if started is not None and self.report.state is State.RUNNING and self.owns
+            else None
+        )
 
     # -- by which ways its records go (`sluice.driver.control.routing_epochs`)
 
@@ -293,7 +317,11 @@ class Follow:
         """Change state, by the table, and report it."""
         advance(self.report.state, state)
         now = time.time()
-        changes: dict[str, object] = {"state": state, "since": now, "history": (*self.report.history, (state, now))[-50:]}
+        changes: dict[str, object] = {
+            "state": state,
+            "since": now,
+            "history": (*self.report.history, (state, now))[-50:],
+        }
         if error is not None:
             changes["error"] = error
         if stopped_at is not None:

@@ -88,5 +88,8 @@ def spread(tier: Tier) -> list[str]:
 
 def unused_sentence(unused: Mapping[str, int], now: Mapping[str, int], why: str) -> str:
     """Say which partitions get no records, and what that waits for."""
-    streams = ", ".join(f"{name} has {count} partitions and {now[name]} of them get records" for name, count in sorted(unused.items()))
+    streams = ", ".join(
+        f"{name} has {count} partitions and {now[name]} of them get records"
+        for name, count in sorted(unused.items())
+    )
     return f"{streams}, until this run is alone; {why}"

@@ -109,7 +109,13 @@ class ControlTopic:
                 raise StreamError(message)
             self._hear(mine)
             took = round(time.monotonic() - begun, 3)
-            log.info("claimed the right to write", term=mine.term, epoch=mine.epoch, members=mine.members, seconds=took)
+            log.info(
+                "claimed the right to write",
+                term=mine.term,
+                epoch=mine.epoch,
+                members=mine.members,
+                seconds=took,
+            )
         self._claim, self._repeat_at = mine, time.monotonic() + AGAIN_SECONDS
 
     def _confirmed(self, mine: Writers | None, term: int | None) -> Writers:
@@ -118,12 +124,16 @@ class ControlTopic:
         if record is None:
             if mine is not None:
                 return mine
-            if self._claim is None or (self._heard is not None and not self._heard.end(self._claim, self._follow.me)):
+            if self._claim is None or (
+                self._heard is not None and not self._heard.end(self._claim, self._follow.me)
+            ):
                 message = f'stream "{CONTROL_TOPIC}" has a later owner record, and ZooKeeper, which could confirm this writer, is away'
                 raise ChannelAwayError(message)
             raise self._over()
         fresh = claim(self._heard, record, term=term, fresh=True)
-        if fresh is None or directive(record, self._follow.me) is not Directive.RUN:  # never None with a record that is fresh
+        if (
+            fresh is None or directive(record, self._follow.me) is not Directive.RUN
+        ):  # never None with a record that is fresh
             raise self._over()
         return fresh
 
@@ -132,7 +142,9 @@ class ControlTopic:
         if self._consumer is None or self._claim is None:
             return
         self._take(self._consumer, 0.0)
-        if self._heard is not None and (self._heard.end(self._claim, self._follow.me) or self._is_anothers(self._heard)):
+        if self._heard is not None and (
+            self._heard.end(self._claim, self._follow.me) or self._is_anothers(self._heard)
+        ):
             self.claim()
         self._repeat()
 
@@ -176,12 +188,16 @@ class ControlTopic:
         if now < (self._repeat_at if self._changed_at is None else self._changed_at + LEAVE_SECONDS):
             return
         if not changed and not self._came:
-            log.warning("the control topic does not give what was put there; it is read anew", stream=CONTROL_TOPIC)
+            log.warning(
+                "the control topic does not give what was put there; it is read anew", stream=CONTROL_TOPIC
+            )
             self._open().assign([BEGINNING])
         self._repeat_at, self._came = now + AGAIN_SECONDS, False
         record = self._record(max(mine, self._heard, key=lambda each: each.order))
         try:
-            self._producer.produce(record.stream, key=record.key, value=record.value, partition=record.partition)
+            self._producer.produce(
+                record.stream, key=record.key, value=record.value, partition=record.partition
+            )
             self._producer.poll(0)
         except (BufferError, KafkaException) as error:
             log.info("the right to write could not be repeated; it is tried again", error=str(error))
@@ -240,7 +256,9 @@ class ControlTopic:
                 # what a newer version has added does not say who may write
                 self._hear(Writers.model_validate_json(message.value() or b"", extra="ignore"))
             except ValidationError as error:
-                log.warning("a record of the control topic cannot be read", offset=message.offset(), error=str(error))
+                log.warning(
+                    "a record of the control topic cannot be read", offset=message.offset(), error=str(error)
+                )
 
     def _hear(self, value: Writers) -> None:
         self._came = True
@@ -254,5 +272,11 @@ class ControlTopic:
 
     def _over(self) -> FencedError:
         by = self._heard
-        said = "other writers" if by is None else f"{', '.join(map(str, by.members)) or 'nobody'} by the owner record of epoch {by.epoch}"
-        return FencedError(f'stream "{CONTROL_TOPIC}" names {said} as writers of tier {self._tier}; incarnation {self._follow.me} stops')
+        said = (
+            "other writers"
+            if by is None
+            else f"{', '.join(map(str, by.members)) or 'nobody'} by the owner record of epoch {by.epoch}"
+        )
+        return FencedError(
+            f'stream "{CONTROL_TOPIC}" names {said} as writers of tier {self._tier}; incarnation {self._follow.me} stops'
+        )

@@ -209,7 +209,9 @@ def drop_runs(checkpoints: Path, incarnation: int, number: int, *, earlier: bool
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def source(setting: Setting, options: dict[str, str], topics: Sequence[str] = (), *, stream: bool = True) -> "DataFrame":
+def source(
+    setting: Setting, options: dict[str, str], topics: Sequence[str] = (), *, stream: bool = True
+) -> "DataFrame":
     """Read the tier's inputs, or those that are named; without `stream`, once, what lies between the options' offsets."""
     session = setting.session
     reader = (
@@ -230,7 +232,10 @@ def source(setting: Setting, options: dict[str, str], topics: Sequence[str] = ()
 
 def between(setting: Setting, begins: dict[str, int], ends: dict[str, int]) -> "DataFrame":
     """Read once what lies between, of all partitions of the tier's inputs."""
-    bounds = {"startingOffsets": json.dumps(offsets_option(begins)), "endingOffsets": json.dumps(offsets_option(ends))}
+    bounds = {
+        "startingOffsets": json.dumps(offsets_option(begins)),
+        "endingOffsets": json.dumps(offsets_option(ends)),
+    }
     return source(setting, bounds, stream=False)
 
 
@@ -249,7 +254,11 @@ def plan(frame: "DataFrame") -> None:
 def is_idle(query: "StreamingQuery") -> bool:
     """Tell whether a query of micro-batches has found nothing to do."""
     status = query.status
-    return str(status["message"]).startswith("Waiting") and not status["isDataAvailable"] and not status["isTriggerActive"]
+    return (
+        str(status["message"]).startswith("Waiting")
+        and not status["isDataAvailable"]
+        and not status["isTriggerActive"]
+    )
 
 
 def wait_for(so: Callable[[], bool], seconds: float) -> None:

@@ -24,7 +24,9 @@ CLOSE_MS = 100
 class Handover:
     """Reads the output in a thread of its own, until the old run has stopped."""
 
-    def __init__(self, kafka: str, outputs: dict[str, int], by: str, begins: dict[str, int], ends: dict[str, int]) -> None:
+    def __init__(
+        self, kafka: str, outputs: dict[str, int], by: str, begins: dict[str, int], ends: dict[str, int]
+    ) -> None:
         """Watch the output from `outputs` on, while the run `by` goes from `begins` over the input's `ends` to the present."""
         self._tier = by.partition("/")[0]
         self._outputs = outputs
@@ -42,7 +44,9 @@ class Handover:
                 "log_level": 2,
             }
         )
-        self._consumer.assign([TopicPartition(*split(name), max(0, end - 1)) for name, end in outputs.items()])
+        self._consumer.assign(
+            [TopicPartition(*split(name), max(0, end - 1)) for name, end in outputs.items()]
+        )
         self._thread = threading.Thread(target=self._watch, name="handover", daemon=True)
         self._thread.start()
 
@@ -65,7 +69,9 @@ class Handover:
     def _watch(self) -> None:
         deadline, over = time.monotonic() + AT_MOST_SECONDS, None
         try:
-            while not self._stop.is_set() and (time.monotonic() < (over or deadline) or (over is None and self._front.behind())):
+            while not self._stop.is_set() and (
+                time.monotonic() < (over or deadline) or (over is None and self._front.behind())
+            ):
                 for message in self._consumer.consume(500, timeout=0.05):
                     seen = parse(message) if message.error() is None else None
                     if seen is None or seen.out.tier != self._tier:
@@ -114,7 +120,10 @@ class Front:
 
     def behind(self) -> bool:
         """Tell whether the old run has put out what the new one has not."""
-        return any(self._mine.get(partition, 0) < arrived - CLOSE_MS for partition, arrived in list(self._others.items()))
+        return any(
+            self._mine.get(partition, 0) < arrived - CLOSE_MS
+            for partition, arrived in list(self._others.items())
+        )
 
     def level(self) -> bool:
         """Tell whether everything is out that was there when it began, and the old run is no further."""
@@ -126,4 +135,6 @@ class Front:
             return None
         ordered = sorted([(self._before, 0), *self._stamps])
         # a record that had not arrived yet was not waited for
-        return max(after[0] - max(before[0], min(after)) for before, after in itertools.pairwise(ordered)) / 1000
+        return (
+            max(after[0] - max(before[0], min(after)) for before, after in itertools.pairwise(ordered)) / 1000
+        )

@@ -39,7 +39,11 @@ class Reading:
         if count != self._count:
             self._count, self._stands_since = count, now
         elif count < self.needed and now > self._stands_since + STANDS_SECONDS:
-            waiting = {place: (first, end) for place, first in self._begins.items() if (end := self._ends[place]) > first}
+            waiting = {
+                place: (first, end)
+                for place, first in self._begins.items()
+                if (end := self._ends[place]) > first
+            }
             try:
                 self.needed = sum(len(streams.held(place, *within)) for place, within in waiting.items())
             except StreamError:

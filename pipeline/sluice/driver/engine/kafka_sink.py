@@ -37,7 +37,11 @@ def begin(  # noqa: PLR0913, PLR0917 - what one run is
     most = {} if realtime else {"maxOffsetsPerTrigger": str(setting.tier.max_offsets)}
     records = source(setting, {"startingOffsets": json.dumps(offsets_option(begins))} | most)
     out = written(setting, records, by, partitions, suffix)
-    writer = out.writeStream.format("kafka").queryName(f"{setting.tier.name} {by}").outputMode("update" if realtime else "append")
+    writer = (
+        out.writeStream.format("kafka")
+        .queryName(f"{setting.tier.name} {by}")
+        .outputMode("update" if realtime else "append")
+    )
     writer = writer.options(checkpointLocation=folder, **into_kafka(setting, guard))
     if realtime:
         return writer.trigger(realTime=batch_length(setting.distance)).start()
@@ -49,7 +53,9 @@ def batch_length(distance: int) -> str:
     return f"{BATCH_MINUTES + APART_MINUTES * distance} minutes"
 
 
-def written(setting: Setting, records: "DataFrame", by: str, partitions: dict[str, int], suffix: str = "") -> "DataFrame":
+def written(
+    setting: Setting, records: "DataFrame", by: str, partitions: dict[str, int], suffix: str = ""
+) -> "DataFrame":
     """Turn the input into what Kafka's sink takes."""
     tier = setting.tier
     return outgoing(lineage.transformed(records, tier), tier, by, partitions, suffix=suffix)

@@ -58,7 +58,9 @@ class Added:
                 log.warning("partitions were added that it cannot read yet", error=str(error))
             setting.flow.unread = str(error)
             return False
-        log.info("partitions were added; it begins again and reads them too", partitions=partitions, before=read)
+        log.info(
+            "partitions were added; it begins again and reads them too", partitions=partitions, before=read
+        )
         return True
 
     def counts(self) -> dict[str, int]:
@@ -80,7 +82,10 @@ class Added:
             expected = self.heard().now
         except ChannelAwayError:
             return partitions
-        return partitions | {topic: min(expected[topic], setting.streams.partitions(topic + suffix)) for topic in spread(setting.tier)}
+        return partitions | {
+            topic: min(expected[topic], setting.streams.partitions(topic + suffix))
+            for topic in spread(setting.tier)
+        }
 
     def may_be_used(self, ways: Ways, by: str, positions: Callable[[], dict[str, int]]) -> bool:
         """Tell whether there are any that the run `by` may use now; have it said what hinders that."""
@@ -124,7 +129,9 @@ class Added:
         setting = self._setting
         ends = setting.streams.bounds(setting.outputs).ends
         starts = {split(place): max(self._seen.get(place, end), end - A_FEW) for place, end in ends.items()}
-        runs = {seen.out.by for seen in setting.streams.read(starts, ends) if seen.out.tier == setting.tier.name}
+        runs = {
+            seen.out.by for seen in setting.streams.read(starts, ends) if seen.out.tier == setting.tier.name
+        }
         self._seen = ends
         self._alone.look(now, by, runs)
 

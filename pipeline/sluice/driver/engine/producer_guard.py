@@ -19,7 +19,10 @@ GUARD = {"kafka.interceptor.classes": "sluice.WriterFence,sluice.ProducerGuard"}
 def guard(session: "SparkSession") -> dict[str, str]:
     """Give the executors the class, and return the option that has their producers use it."""
     spark, jvm = session.sparkContext, session.sparkContext._jvm  # noqa: SLF001 — Python has no public way to
-    with tempfile.NamedTemporaryFile(prefix="sluice-holes-", suffix=".jar", delete=False) as jar, zipfile.ZipFile(jar, "w") as made:
+    with (
+        tempfile.NamedTemporaryFile(prefix="sluice-holes-", suffix=".jar", delete=False) as jar,
+        zipfile.ZipFile(jar, "w") as made,
+    ):
         # a name of its own each time: Spark knows a jar by it
         for source in SOURCES:
             compiler = jvm.org.codehaus.janino.SimpleCompiler()

@@ -20,7 +20,17 @@ from sluice.api.sink import Sink, SinkAwayError
 from sluice.driver.control.restarts import Restarts
 from sluice.driver.control.wait_for_services import bear, run_again
 from sluice.driver.counters import Commits, raised
-from sluice.driver.engine.contract import INTERVAL, Engine, Setting, between, is_idle, offsets_option, plan, recent, source
+from sluice.driver.engine.contract import (
+    INTERVAL,
+    Engine,
+    Setting,
+    between,
+    is_idle,
+    offsets_option,
+    plan,
+    recent,
+    source,
+)
 from sluice.driver.engine.intake import portion
 from sluice.driver.engine.sink_rows import refuse_namesakes, sink_rows
 from sluice.driver.engine.warm_up import ENOUGH_RECORDS, MOST_SECONDS, level
@@ -91,8 +101,14 @@ class IntoSink(Engine):
         """The query's name."""
         self._held = threading.Event()
         once = setting.tier.delivery is Delivery.AT_MOST_ONCE
-        self._ledger = Ledger(setting.postgres, name, setting.incarnation, sink, at_most_once=once, halt=self._held)
-        self._archive = Archive(setting.postgres, setting.home, name, sink) if isinstance(sink, Once) and sink.archive else None
+        self._ledger = Ledger(
+            setting.postgres, name, setting.incarnation, sink, at_most_once=once, halt=self._held
+        )
+        self._archive = (
+            Archive(setting.postgres, setting.home, name, sink)
+            if isinstance(sink, Once) and sink.archive
+            else None
+        )
         self._quarantine = Quarantine(setting.kafka, name, setting.incarnation)
         self._query: StreamingQuery | None = None
         self._folder: Path | None = None
@@ -134,9 +150,17 @@ class IntoSink(Engine):
             took.append(time.monotonic() - begun)
 
         self._folder = self._scratch()
-        query = self._start(begins, discard, records=ENOUGH_RECORDS // 4)  # of one partition too it takes four batches to tell
+        query = self._start(
+            begins, discard, records=ENOUGH_RECORDS // 4
+        )  # of one partition too it takes four batches to tell
         until = time.monotonic() + MOST_SECONDS
-        while go_on() and query.exception() is None and not level(took) and not is_idle(query) and time.monotonic() < until:
+        while (
+            go_on()
+            and query.exception() is None
+            and not level(took)
+            and not is_idle(query)
+            and time.monotonic() < until
+        ):
             time.sleep(0.05)
         failed = query.exception()
         query.stop()
@@ -155,7 +179,9 @@ class IntoSink(Engine):
         self._clear()
         begins = self._begin(last, bounds)
         if last is not None:
-            refuse_shorter(last.ends, bounds.ends, f"when its records may be taken for new, {self._anew(last)}")
+            refuse_shorter(
+                last.ends, bounds.ends, f"when its records may be taken for new, {self._anew(last)}"
+            )
         self._held.clear()
         setting.flow.away = None
         self._error, self._turn, self._waits_since = None, False, None
@@ -164,7 +190,14 @@ class IntoSink(Engine):
         log.info("runs", begins=begins)
         number = None if last is None else last.number
         logs, spread = self._logs, self._repartitioned
-        return Receipt(positions=begins, batch=number, repartitioned=spread, streams=logs.streams, epochs=logs.epochs, at=time.time())
+        return Receipt(
+            positions=begins,
+            batch=number,
+            repartitioned=spread,
+            streams=logs.streams,
+            epochs=logs.epochs,
+            at=time.time(),
+        )
 
     def hold(self) -> Receipt:
         """Let a transaction through that has begun, and stop."""
@@ -176,7 +209,13 @@ class IntoSink(Engine):
             self._query.stop()
             self._query = None
         last = self._ledger.number if self._turn else None
-        return Receipt(positions=self.positions(), batch=last, streams=self._logs.streams, epochs=self._logs.epochs, at=time.time())
+        return Receipt(
+            positions=self.positions(),
+            batch=last,
+            streams=self._logs.streams,
+            epochs=self._logs.epochs,
+            at=time.time(),
+        )
 
     def check(self) -> None:
         """Begin again in place a few times, unless another has the better right."""
@@ -243,16 +282,27 @@ class IntoSink(Engine):
         refuse_changed(known, now.streams, self._other_stream(last))
         if found := self._watch.cut(last.ends, last.epochs, now.epochs):
             raise cut_error(last.ends, found, self._other_stream(last))
-        if new := {name: now.streams[name] for name in of_positions(last.ends, now.streams) if name not in known}:
-            log.info("the ids of its inputs were not known; its positions are taken for theirs from now on", streams=new)
+        if new := {
+            name: now.streams[name] for name in of_positions(last.ends, now.streams) if name not in known
+        }:
+            log.info(
+                "the ids of its inputs were not known; its positions are taken for theirs from now on",
+                streams=new,
+            )
             self._ledger.adopt(new)
         return now
 
     def _same_logs(self, batch: Batch) -> Batch:
         """Refuse to write what was read just now, unless it is of the logs that the run began with; return it with what it belongs to."""
         now = self._watch.now(batch.ends)
-        refuse_changed({name: [identity] for name, identity in self._logs.streams.items()}, now.streams, "it is begun again")
-        if elected := sorted(place for place, epoch in now.epochs.items() if self._logs.epochs.get(place, epoch) != epoch):
+        refuse_changed(
+            {name: [identity] for name, identity in self._logs.streams.items()},
+            now.streams,
+            "it is begun again",
+        )
+        if elected := sorted(
+            place for place, epoch in now.epochs.items() if self._logs.epochs.get(place, epoch) != epoch
+        ):
             raise ReadAgainError(elected)
         self._logs = self._logs.on(now)
         return replace(batch, streams=now.streams, epochs=now.epochs)
@@ -267,13 +317,20 @@ class IntoSink(Engine):
         """Say how a person has the tier begin with the oldest records that there are; the numbers of its batches go on."""
         tier = self._setting.tier
         outside = tier.inputs[0].columns is None
-        names = f" (and empty {self._sink.name} and the tier's rows in marks: new records have the names of old ones)" if outside else ""
+        names = (
+            f" (and empty {self._sink.name} and the tier's rows in marks: new records have the names of old ones)"
+            if outside
+            else ""
+        )
         said = f"update ledger set ends = '{{}}' where tier = '{tier.name}' and batch = {last.number}"  # noqa: S608 — for a person to run
         return f"{said}{names}; then start it again"
 
     def _made(self, begins: dict[str, int], records: int) -> tuple["DataFrame", str]:
         """Return what the query puts out, and its output mode."""
-        options = {"startingOffsets": json.dumps(offsets_option(begins)), "maxOffsetsPerTrigger": str(records)}
+        options = {
+            "startingOffsets": json.dumps(offsets_option(begins)),
+            "maxOffsetsPerTrigger": str(records),
+        }
         tier = self._setting.tier
         return lineage.collected(lineage.transformed(source(self._setting, options), tier), tier), "append"
 
@@ -282,10 +339,14 @@ class IntoSink(Engine):
         tier, records = self._setting.tier, between(self._setting, batch.begins, batch.ends)
         return lineage.collected(lineage.transformed(records, tier), tier, whole).toArrow()
 
-    def _start(self, begins: dict[str, int], take: "Callable[[DataFrame, int], None]", *, records: int) -> "StreamingQuery":
+    def _start(
+        self, begins: dict[str, int], take: "Callable[[DataFrame, int], None]", *, records: int
+    ) -> "StreamingQuery":
         made, mode = self._made(begins, records)
         writer = made.writeStream.foreachBatch(take).queryName(self._called).outputMode(mode)
-        return writer.option("checkpointLocation", self._location()).trigger(processingTime="0 seconds").start()
+        return (
+            writer.option("checkpointLocation", self._location()).trigger(processingTime="0 seconds").start()
+        )
 
     def _scratch(self) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"sluice-{self._setting.tier.name}-"))
@@ -316,7 +377,10 @@ class IntoSink(Engine):
             self._error = error
             if is_too_large(error):
                 self._most = max(1, self._batch(number).records // SMALLER)
-                log.warning("a batch was too large for the memory of driver or slot; batches are smaller now", records=self._most)
+                log.warning(
+                    "a batch was too large for the memory of driver or slot; batches are smaller now",
+                    records=self._most,
+                )
             raise
         if batch.records < self._most:
             behind = 0.0 if self._is_mine() else BEHIND_SECONDS
@@ -332,7 +396,11 @@ class IntoSink(Engine):
             try:
                 with self._setting.flow.phases.labels("turn").time():
                     rest = self._rest(batch)
-                part = rest if rest is None or not self._doubt else Batch(rest.begins, portion(rest.begins, rest.ends, 1))
+                part = (
+                    rest
+                    if rest is None or not self._doubt
+                    else Batch(rest.begins, portion(rest.begins, rest.ends, 1))
+                )
                 if part is not None:
                     part = self._same_logs(part)
                     with self._gate:
@@ -350,7 +418,12 @@ class IntoSink(Engine):
                 self._commits.retries += 1
                 wait = max(AWAY_SECONDS, error.wait if isinstance(error, SinkAwayError) else 0.0)
                 away = self._setting.flow.away = plainly(error)
-                log.warning("what the batch needs is away; it is tried again", begins=batch.begins, error=away, seconds=wait)
+                log.warning(
+                    "what the batch needs is away; it is tried again",
+                    begins=batch.begins,
+                    error=away,
+                    seconds=wait,
+                )
                 self._held.wait(wait)
             else:
                 self._setting.flow.away = None
@@ -391,9 +464,13 @@ class IntoSink(Engine):
         found, arrived = sink_rows(good)
         put = partial(self._quarantine.put, bad)
         try:
-            counts = self._ledger.write(batch, found, epoch=self._setting.right(), quarantined=len(bad), aside=put)
+            counts = self._ledger.write(
+                batch, found, epoch=self._setting.right(), quarantined=len(bad), aside=put
+            )
         except REFUSED as error:
-            log.warning("PostgreSQL refuses a batch; what it does not take is set aside", error=plainly(error))
+            log.warning(
+                "PostgreSQL refuses a batch; what it does not take is set aside", error=plainly(error)
+            )
             self._write(without_refused(self._ledger, good, found, partial(self._again, batch)), batch)
             return
         self._turn, self._done, now = True, batch.ends, time.time()

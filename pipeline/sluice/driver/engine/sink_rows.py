@@ -14,7 +14,9 @@ class NamesakesError(Exception):
 
 def refuse_namesakes(good: pa.Table) -> None:
     """Refuse rows of a batch that were made of one record and have one name: all but the first would be dropped as replays."""
-    named = list(zip(good.column(lineage.FROM).to_pylist(), good.column(lineage.ORIGIN).to_pylist(), strict=True))
+    named = list(
+        zip(good.column(lineage.FROM).to_pylist(), good.column(lineage.ORIGIN).to_pylist(), strict=True)
+    )
     if len(set(named)) == len(named):
         return
     (place, _), times = Counter(named).most_common(1)[0]
@@ -28,6 +30,10 @@ def refuse_namesakes(good: pa.Table) -> None:
 def sink_rows(good: pa.Table) -> tuple[Rows, list[int]]:
     """Return good rows as a sink takes them, and when each arrived in the pipeline (epoch ms)."""
     columns = {name: good.column(name).to_pylist() for name in good.column_names}
-    origins, paths, arrived = columns.pop(lineage.ORIGIN), columns.pop(lineage.PATH), columns.pop(lineage.ARRIVED)
+    origins, paths, arrived = (
+        columns.pop(lineage.ORIGIN),
+        columns.pop(lineage.PATH),
+        columns.pop(lineage.ARRIVED),
+    )
     del columns[lineage.FROM]
     return Rows(columns, origins, paths), arrived

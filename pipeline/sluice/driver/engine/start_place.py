@@ -27,7 +27,9 @@ class StartPlace:
         outputs = setting.streams.bounds(setting.outputs)
         started = [*setting.started(), *own]
         tail = self._tail.telling(outputs.ends, setting.streams.bounds(setting.inputs), started)
-        inputs = setting.streams.bounds(setting.inputs)  # only now: nothing that is out was made of what came later
+        inputs = setting.streams.bounds(
+            setting.inputs
+        )  # only now: nothing that is out was made of what came later
         now = self._inputs.ask(inputs.ends)
         done = {place: offset for place, offset in known(started, tail).items() if place in inputs.ends}
         again = self._refuse_cut(done, tail, outputs.ends, now)
@@ -35,9 +37,15 @@ class StartPlace:
         begins = start(inputs.oldest, inputs.ends, started, tail)
         if setting.one_for_one:
             begins = unbroken(begins, inputs.ends, tail)
-        return begins | {place: min(at, begins[place]) for place, at in again.items()}, inputs.ends, outputs.ends
+        return (
+            begins | {place: min(at, begins[place]) for place, at in again.items()},
+            inputs.ends,
+            outputs.ends,
+        )
 
-    def _refuse_cut(self, done: dict[str, int], tail: list[PutOut], outputs: dict[str, int], now: Logs) -> dict[str, int]:
+    def _refuse_cut(
+        self, done: dict[str, int], tail: list[PutOut], outputs: dict[str, int], now: Logs
+    ) -> dict[str, int]:
         """Refuse to go on where records that were read were cut off; return where to read again.
 
         What was read after an election and before anybody knew of it is not told from that by its position. It is by what was made of it.
@@ -49,10 +57,15 @@ class StartPlace:
         found = self._inputs.cut(read, now)
         if found:
             kept = self._inputs.kept()
-            lost = {place: at for place, at in found.items() if kept.get(place, 0) > at} or self._others(found, outputs)
+            lost = {place: at for place, at in found.items() if kept.get(place, 0) > at} or self._others(
+                found, outputs
+            )
             if lost:
                 raise cut_error(read, lost, OTHER_NAME)
-            log.info("leaders were elected; it reads again what was read from them before that was known", begins=found)
+            log.info(
+                "leaders were elected; it reads again what was read from them before that was known",
+                begins=found,
+            )
         self._inputs.take(now, {place: read[place] for place in found if self._setting.tier.filters})
         return found
 
@@ -72,5 +85,9 @@ class StartPlace:
         outside, inputs = tier.inputs[0].columns is None, self._setting.inputs
         there = self._setting.streams.messages(place, min(made), max(made) + 1)
         return is_same(
-            made, ((each.offset() or 0, arrived(each, outside=outside), origin(each, inputs, outside=outside)) for each in there)
+            made,
+            (
+                (each.offset() or 0, arrived(each, outside=outside), origin(each, inputs, outside=outside))
+                for each in there
+            ),
         )

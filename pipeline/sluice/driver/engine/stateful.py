@@ -148,7 +148,9 @@ class WithState(IntoSink):
                 self._pass_over(self._loaded)
             error = self._error or query.exception()
             if error is not None and lacks_room(error) and self._run is not None and not self._turn:
-                self._checkpoints.depot.remove(self._run)  # what it has begun to write is in the way of the next run
+                self._checkpoints.depot.remove(
+                    self._run
+                )  # what it has begun to write is in the way of the next run
         super().check()
 
     def run(self) -> Receipt:
@@ -168,7 +170,12 @@ class WithState(IntoSink):
     def tick(self) -> None:
         """Remove what other runs have left as soon as a batch of this one is vouched for."""
         run, kept = self._run, self._kept
-        if run is not None and kept is not None and self._setting.owns() and self._checkpoints.committed(run, kept):
+        if (
+            run is not None
+            and kept is not None
+            and self._setting.owns()
+            and self._checkpoints.committed(run, kept)
+        ):
             self._kept, self._pruned, self._others = None, True, self._ledger.number + VOUCH
             self._checkpoints.prune(run, others=False)
         if run is not None and self._others is not None and self._ledger.number >= self._others:
@@ -186,11 +193,21 @@ class WithState(IntoSink):
     def _begin(self, last: Last | None, bounds: Bounds) -> dict[str, int]:
         setting = self._setting
         require_room(self._checkpoints.depot)
-        endings = [] if last is None else [each for each in self._ledger.endings(VOUCH) if each.is_followed(bounds.oldest)]
+        endings = (
+            []
+            if last is None
+            else [each for each in self._ledger.endings(VOUCH) if each.is_followed(bounds.oldest)]
+        )
         for key, value in self._checkpoints.depot.query.items():
             setting.session.conf.set(key, value)
         found = self._take_up(endings)
-        self._changes, self._absorbed, self._kept, self._pruned, self._others = Changes(self._latest), Absorbed(), None, False, None
+        self._changes, self._absorbed, self._kept, self._pruned, self._others = (
+            Changes(self._latest),
+            Absorbed(),
+            None,
+            False,
+            None,
+        )
         self._watermark = Watermark()
         self._loaded = None if found is None else found.number
         self._since = -1 if found is None else found.number
@@ -198,7 +215,10 @@ class WithState(IntoSink):
             known = [dict(found.committed.ends)]
         elif last is not None:
             known = [self._ledger.begins()]
-            log.warning("no checkpoint is of a batch in the ledger; the state is made again from the tier's first record on", begins=known)
+            log.warning(
+                "no checkpoint is of a batch in the ledger; the state is made again from the tier's first record on",
+                begins=known,
+            )
         else:
             known = []
         try:
@@ -232,7 +252,12 @@ class WithState(IntoSink):
                 return found
             try:
                 self._run, self._repartitioned = repartition(
-                    setting.session, self._checkpoints, setting.incarnation, self._run, found.committed, setting.partitions
+                    setting.session,
+                    self._checkpoints,
+                    setting.incarnation,
+                    self._run,
+                    found.committed,
+                    setting.partitions,
                 )
             except Exception as error:
                 if not damaged(error):
@@ -248,7 +273,11 @@ class WithState(IntoSink):
     def _made(self, begins: dict[str, int], records: int) -> tuple["DataFrame", str]:
         setting, chosen = self._setting, offsets_option(begins)
         read = [
-            source(setting, {"startingOffsets": json.dumps({name: chosen[name]}), "maxOffsetsPerTrigger": str(records)}, [name])
+            source(
+                setting,
+                {"startingOffsets": json.dumps({name: chosen[name]}), "maxOffsetsPerTrigger": str(records)},
+                [name],
+            )
             for name in setting.inputs
         ]
         made = absorbed(read, setting.tier)
@@ -295,12 +324,16 @@ class WithState(IntoSink):
             ahead = self._ahead.ahead(ends, max(1, AHEAD // len(ends)))
             return [arrived(each, outside=each.topic() in outside) for each in ahead]
         except (StreamError, KafkaException) as error:
-            log.warning("Kafka does not say which records wait; the watermark stays where it is", error=str(error))
+            log.warning(
+                "Kafka does not say which records wait; the watermark stays where it is", error=str(error)
+            )
             return None
 
     def _rest(self, batch: Batch) -> Batch | None:
         """Return what the ledger lacks, once this state has everything that the ledger has."""
-        rest = super()._rest(Batch({partition: self._level.get(partition, 0) for partition in batch.ends}, batch.ends))
+        rest = super()._rest(
+            Batch({partition: self._level.get(partition, 0) for partition in batch.ends}, batch.ends)
+        )
         if rest is None:
             self._level = batch.ends
         elif not batch.reaches(rest.begins):

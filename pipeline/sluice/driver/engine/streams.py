@@ -10,7 +10,17 @@ import structlog
 
 from sluice.driver.control.restarts import Restarts
 from sluice.driver.control.wait_for_services import bear, is_away, run_again
-from sluice.driver.engine.contract import Engine, Setting, between, drop_runs, folder_of_run, is_idle, plan, source, wait_for
+from sluice.driver.engine.contract import (
+    Engine,
+    Setting,
+    between,
+    drop_runs,
+    folder_of_run,
+    is_idle,
+    plan,
+    source,
+    wait_for,
+)
 from sluice.driver.engine.handover_watch import Handover
 from sluice.driver.engine.initial_read import Reading
 from sluice.driver.engine.intake import Intake, portion
@@ -88,11 +98,22 @@ class IntoStreams(Engine):
 
     def rehearse(self) -> None:
         """Plan what it puts out."""
-        plan(written(self._setting, source(self._setting, {}, stream=False), "rehearsal", self._added.partitions(self._ways, "")))
+        plan(
+            written(
+                self._setting,
+                source(self._setting, {}, stream=False),
+                "rehearsal",
+                self._added.partitions(self._ways, ""),
+            )
+        )
 
     def warm(self, go_on: Callable[[], bool]) -> None:
         """Run it over recent records, into streams that nobody reads."""
-        warm_up(self._setting, lambda begins, folder: self._start(begins, folder, by="warm-up", suffix=lineage.WARM_UP), go_on)
+        warm_up(
+            self._setting,
+            lambda begins, folder: self._start(begins, folder, by="warm-up", suffix=lineage.WARM_UP),
+            go_on,
+        )
 
     def run(self) -> Receipt:
         """Start from where the output says that everything before is out."""
@@ -115,7 +136,9 @@ class IntoStreams(Engine):
         setting.ways.say(ways)
         return StartPlace(setting, self._tail, self._inputs).find([*self._own, ways.since])
 
-    def _begin(self, begins: dict[str, int], inputs: dict[str, int], outputs: dict[str, int], *, metered: bool) -> None:
+    def _begin(
+        self, begins: dict[str, int], inputs: dict[str, int], outputs: dict[str, int], *, metered: bool
+    ) -> None:
         """Begin a run there: one that flows, or one that lets in by measure, and nothing while the tier is held back."""
         setting = self._setting
         require_room(Folder(setting.checkpoints))
@@ -155,7 +178,11 @@ class IntoStreams(Engine):
                 self.run()
             elif self._query is not None and self._setting.tier.mode is Mode.REALTIME:
                 self._spread(self._query)
-            if self._query is not None and self._ways is not None and self._added.may_be_used(self._ways, self._by, self.positions):
+            if (
+                self._query is not None
+                and self._ways is not None
+                and self._added.may_be_used(self._ways, self._by, self.positions)
+            ):
                 self._take_other_ways(self._query)
             allowed = self._intake.allowance(time.monotonic(), self._setting.silent(), held=held)
             if self._metered is not None and allowed > 0:
@@ -252,7 +279,9 @@ class IntoStreams(Engine):
         workers = setting.workers
         if (there := len(workers.working())) < workers.awake:
             raise NoExecutorError(missing(there, workers.awake, workers.label))
-        records = written(setting, between(setting, begins, until), self._by, self._added.partitions(self._ways, ""))
+        records = written(
+            setting, between(setting, begins, until), self._by, self._added.partitions(self._ways, "")
+        )
         records.write.format("kafka").options(**into_kafka(setting, self._guard)).save()
 
     def hold(self) -> Receipt:
@@ -264,8 +293,15 @@ class IntoStreams(Engine):
         if self._handover is not None:
             self._handover.stop()
         logs = self._inputs.logs
-        receipt = Receipt(positions=self._stopped_at(), streams=logs.streams, epochs=logs.epochs, at=time.time())
-        self._ways, self._metered, self._setting.flow.metered, self._setting.flow.away = None, None, False, None
+        receipt = Receipt(
+            positions=self._stopped_at(), streams=logs.streams, epochs=logs.epochs, at=time.time()
+        )
+        self._ways, self._metered, self._setting.flow.metered, self._setting.flow.away = (
+            None,
+            None,
+            False,
+            None,
+        )
         return receipt
 
     def _stopped_at(self) -> dict[str, int]:
@@ -275,7 +311,9 @@ class IntoStreams(Engine):
         except Exception as away:
             if not is_away(away):
                 raise
-            log.warning("where it stops is known once it goes on, for its output cannot be read", away=plainly(away))
+            log.warning(
+                "where it stops is known once it goes on, for its output cannot be read", away=plainly(away)
+            )
             return self._known()
 
     def check(self) -> None:
@@ -315,7 +353,10 @@ class IntoStreams(Engine):
         except Exception as away:
             if not is_away(away):
                 raise
-            log.warning("whether it may still write is not known; its executors wait with writing until it is", away=plainly(away))
+            log.warning(
+                "whether it may still write is not known; its executors wait with writing until it is",
+                away=plainly(away),
+            )
 
     def _failure(self) -> Exception | None:
         """Return why the query has ended, or has to: on another executor Spark would begin a task again with the batch, hours ago."""
@@ -436,4 +477,6 @@ class IntoStreams(Engine):
         return str(folder), by if self._run == 0 else f"{by}.{self._run}"
 
     def _start(self, begins: dict[str, int], folder: str, *, by: str, suffix: str = "") -> "StreamingQuery":
-        return begin(self._setting, begins, folder, by, self._added.partitions(self._ways, suffix), self._guard, suffix)
+        return begin(
+            self._setting, begins, folder, by, self._added.partitions(self._ways, suffix), self._guard, suffix
+        )

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 
-def warm_up(setting: Setting, start: "Callable[[dict[str, int], str], StreamingQuery]", go_on: Callable[[], bool]) -> None:
+def warm_up(
+    setting: Setting, start: "Callable[[dict[str, int], str], StreamingQuery]", go_on: Callable[[], bool]
+) -> None:
     """Have a query `start` from offsets, with its checkpoint in a folder, and stop it once it puts out as fast as it ever will."""
     streams = [name + lineage.WARM_UP for name in setting.outputs]
     begins, wanted = recent(setting)

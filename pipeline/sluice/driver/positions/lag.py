@@ -67,7 +67,14 @@ class Behind:
         self._came.clear()
         self._over, self.lags, self.pressure = {}, {}, None
 
-    def look(self, look: Look, read: Callable[[], int | None], keys: Callable[[str], Keys], *, metered: bool = False) -> None:
+    def look(
+        self,
+        look: Look,
+        read: Callable[[], int | None],
+        keys: Callable[[str], Keys],
+        *,
+        metered: bool = False,
+    ) -> None:
         """Take a look. Who lets in by measure was held back: it is behind because of that, and presses nobody.
 
         `read` returns the sum of the next offsets that the tier will read, as far as it knows; it is asked only when the tier seems far
@@ -79,7 +86,8 @@ class Behind:
         if any(is_over(self.lags[stream.name], stream.watermarks, before=True) for stream in self._inputs):
             most = self._most(look.now, read())
             self.lags = {
-                name: Lag(records=min(lag.records, most.records), seconds=min(lag.seconds, most.seconds)) for name, lag in self.lags.items()
+                name: Lag(records=min(lag.records, most.records), seconds=min(lag.seconds, most.seconds))
+                for name, lag in self.lags.items()
             }
         for stream in self._inputs:
             lag, before = self.lags[stream.name], stream.name in self._over
@@ -101,7 +109,10 @@ class Behind:
         if read is None:
             return Lag(records=1 << 62, seconds=UNKNOWN_SECONDS)
         then = max((at for at, came in self._came if came <= read), default=None)
-        return Lag(records=max(0, self._came[-1][1] - read), seconds=UNKNOWN_SECONDS if then is None else round(now - then, 1))
+        return Lag(
+            records=max(0, self._came[-1][1] - read),
+            seconds=UNKNOWN_SECONDS if then is None else round(now - then, 1),
+        )
 
     def _pressure(self, look: Look, stream: str, keys: Callable[[str], Keys]) -> Pressure:
         first = self._looks[0]
@@ -123,7 +134,11 @@ class Behind:
 
 def waiting(look: Look, stream: str) -> dict[int, int]:
     """Return how many records wait in each partition of a stream."""
-    found = {split(name): max(0, end - look.positions[name]) for name, end in look.ends.items() if name in look.positions}
+    found = {
+        split(name): max(0, end - look.positions[name])
+        for name, end in look.ends.items()
+        if name in look.positions
+    }
     return {partition: left for (topic, partition), left in found.items() if topic == stream}
 
 
@@ -134,7 +149,11 @@ def uneven(waits: Mapping[int, int]) -> str:
         return ""
     partition = max(waits, key=lambda each: (waits[each], -each))
     part = waits[partition] / total
-    return f"{part:.0%} of it is in partition {partition} of {len(waits)}" if part >= min(MOST, UNEVEN / len(waits)) else ""
+    return (
+        f"{part:.0%} of it is in partition {partition} of {len(waits)}"
+        if part >= min(MOST, UNEVEN / len(waits))
+        else ""
+    )
 
 
 def hot(waits: Mapping[int, int], keys: Keys) -> str:
@@ -148,7 +167,11 @@ def hot(waits: Mapping[int, int], keys: Keys) -> str:
         return ""
     key = max(parts, key=lambda each: (parts[each], each))
     part, looked = parts[key] / total, sum(map(len, keys.values()))
-    return f"key {key[:60].decode(errors='replace')!r} has {part:.0%} of it, as {looked} records tell" if part >= HOT else ""
+    return (
+        f"key {key[:60].decode(errors='replace')!r} has {part:.0%} of it, as {looked} records tell"
+        if part >= HOT
+        else ""
+    )
 
 
 def _lag(look: Look, stream: str) -> Lag:

@@ -74,7 +74,10 @@ class Reached:
 
     def news(self, out: Mapping[str, int]) -> dict[str, int]:
         """Take up to where all is out, whatever told it; return all that is known of it, if that is more than before."""
-        before, self._told = self._told, self._told | {partition: max(at, self._told.get(partition, at)) for partition, at in out.items()}
+        before, self._told = (
+            self._told,
+            self._told | {partition: max(at, self._told.get(partition, at)) for partition, at in out.items()},
+        )
         return {} if self._told == before else dict(self._told)
 
     def _again(self, due: float) -> None:

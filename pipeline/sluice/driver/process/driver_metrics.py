@@ -30,34 +30,68 @@ class DriverMetrics:
     def _life(self) -> Iterable[Metric]:
         report, flow = self._follow.report, self._flow
         yield _by("sluice_driver_state", "1 for the state that the driver is in.", "state", {report.state: 1})
-        yield GaugeMetricFamily("sluice_driver_owner", "Whether this incarnation owns the tier.", value=self._follow.owns)
-        yield GaugeMetricFamily("sluice_driver_last_look_timestamp_seconds", "When in, out and lag were last measured.", value=flow.looked)
+        yield GaugeMetricFamily(
+            "sluice_driver_owner", "Whether this incarnation owns the tier.", value=self._follow.owns
+        )
+        yield GaugeMetricFamily(
+            "sluice_driver_last_look_timestamp_seconds",
+            "When in, out and lag were last measured.",
+            value=flow.looked,
+        )
         yield CounterMetricFamily(
-            "sluice_tier_query_restarts", "Failures of the query that were followed by a new run.", value=flow.restarts
+            "sluice_tier_query_restarts",
+            "Failures of the query that were followed by a new run.",
+            value=flow.restarts,
         )
 
     def _hung(self) -> Iterable[Metric]:
         hung, flow = self._flow.hung, self._flow
-        text = "For how long a task has processed nothing though input waits for it; 0 for less than a minute."
+        text = (
+            "For how long a task has processed nothing though input waits for it; 0 for less than a minute."
+        )
         yield GaugeMetricFamily("sluice_tier_hung_seconds", text, value=0.0 if hung is None else hung.seconds)
         yield CounterMetricFamily(
-            "sluice_tier_executors_ended", "Executors that were ended because a task of theirs hung.", value=flow.executors_ended
+            "sluice_tier_executors_ended",
+            "Executors that were ended because a task of theirs hung.",
+            value=flow.executors_ended,
         )
 
     def _records(self) -> Iterable[Metric]:
         flow = self._flow
-        yield _counted("sluice_tier_records_in", "Records of each input stream that are done.", "stream", flow.records_in)
-        yield _counted("sluice_tier_records_out", "Records that came out, by stream or sink.", "to", flow.records_out)
-        yield CounterMetricFamily("sluice_tier_records_quarantined", "Records that were set aside as bad.", value=flow.quarantined)
+        yield _counted(
+            "sluice_tier_records_in", "Records of each input stream that are done.", "stream", flow.records_in
+        )
+        yield _counted(
+            "sluice_tier_records_out", "Records that came out, by stream or sink.", "to", flow.records_out
+        )
+        yield CounterMetricFamily(
+            "sluice_tier_records_quarantined", "Records that were set aside as bad.", value=flow.quarantined
+        )
         yield _by("sluice_tier_lag_records", "Records of each input stream that wait.", "stream", flow.lag)
-        yield _by("sluice_tier_lag_seconds", "For how long the oldest of them has waited.", "stream", flow.waiting)
-        yield GaugeMetricFamily("sluice_tier_metered", "Whether it was held back and lets records in batch by batch.", value=flow.metered)
+        yield _by(
+            "sluice_tier_lag_seconds", "For how long the oldest of them has waited.", "stream", flow.waiting
+        )
+        yield GaugeMetricFamily(
+            "sluice_tier_metered",
+            "Whether it was held back and lets records in batch by batch.",
+            value=flow.metered,
+        )
 
     def _times(self) -> Iterable[Metric]:
         flow, gap = self._flow, self._follow.report.gap_seconds
-        yield _histogram("sluice_tier_latency_seconds", "From a record's arrival in the pipeline to this tier's output.", flow.waits)
-        yield GaugeMetricFamily("sluice_tier_last_output_timestamp_seconds", "When something last came out.", value=flow.last_out)
-        yield GaugeMetricFamily("sluice_tier_gap_seconds", "The largest gap in the output over the hand-over to this one.", value=gap)
+        yield _histogram(
+            "sluice_tier_latency_seconds",
+            "From a record's arrival in the pipeline to this tier's output.",
+            flow.waits,
+        )
+        yield GaugeMetricFamily(
+            "sluice_tier_last_output_timestamp_seconds", "When something last came out.", value=flow.last_out
+        )
+        yield GaugeMetricFamily(
+            "sluice_tier_gap_seconds",
+            "The largest gap in the output over the hand-over to this one.",
+            value=gap,
+        )
         yield from flow.phases.collect()
 
 
@@ -65,16 +99,39 @@ def _state(held: Mapping[str, tuple[int, int]]) -> Iterable[Metric]:
     rows = {operator: rows for operator, (rows, _) in held.items()}
     memory = {operator: memory for operator, (_, memory) in held.items()}
     yield _by("sluice_tier_state_rows", "Rows that each of Spark's operators holds.", "operator", rows)
-    yield _by("sluice_tier_state_bytes", "Memory that each of Spark's operators holds its state in.", "operator", memory)
+    yield _by(
+        "sluice_tier_state_bytes",
+        "Memory that each of Spark's operators holds its state in.",
+        "operator",
+        memory,
+    )
 
 
 def _sink(commits: Commits) -> Iterable[Metric]:
-    yield CounterMetricFamily("sluice_tier_records_filtered", "Records that were left out on purpose.", value=commits.filtered)
-    yield CounterMetricFamily("sluice_tier_records_replayed", "Records that had come before, and were dropped.", value=commits.replays)
-    yield CounterMetricFamily("sluice_tier_records_late", "Records that came later than the state takes them.", value=commits.late)
-    yield CounterMetricFamily("sluice_tier_records_lost", "Records that may be lost: they are sent at most once.", value=commits.lost)
-    yield CounterMetricFamily("sluice_tier_sink_retries", "Tries again of a batch that the sink did not take.", value=commits.retries)
-    yield GaugeMetricFamily("sluice_tier_marks", "High-water marks that replays are told by.", value=commits.marks)
+    yield CounterMetricFamily(
+        "sluice_tier_records_filtered", "Records that were left out on purpose.", value=commits.filtered
+    )
+    yield CounterMetricFamily(
+        "sluice_tier_records_replayed",
+        "Records that had come before, and were dropped.",
+        value=commits.replays,
+    )
+    yield CounterMetricFamily(
+        "sluice_tier_records_late", "Records that came later than the state takes them.", value=commits.late
+    )
+    yield CounterMetricFamily(
+        "sluice_tier_records_lost",
+        "Records that may be lost: they are sent at most once.",
+        value=commits.lost,
+    )
+    yield CounterMetricFamily(
+        "sluice_tier_sink_retries",
+        "Tries again of a batch that the sink did not take.",
+        value=commits.retries,
+    )
+    yield GaugeMetricFamily(
+        "sluice_tier_marks", "High-water marks that replays are told by.", value=commits.marks
+    )
 
 
 def _by(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:

@@ -101,7 +101,11 @@ class Pulse:
             finally:
                 os.close(file)
         except OSError as error:
-            log.warning("the heartbeat cannot be written, and the agent does not miss it", file=self._file, error=str(error))
+            log.warning(
+                "the heartbeat cannot be written, and the agent does not miss it",
+                file=self._file,
+                error=str(error),
+            )
             Path(self._file).unlink(missing_ok=True)
         if self._stop.is_set():
             Path(self._file).unlink(missing_ok=True)

@@ -32,7 +32,13 @@ class Life:
     """One incarnation, from its session on."""
 
     def __init__(  # noqa: PLR0913, PLR0917 — what it ties together
-        self, follow: "Follow", engine: "Engine", states: "InternalStates", flow: "Flow", workers: "Workers", pulse: "Pulse"
+        self,
+        follow: "Follow",
+        engine: "Engine",
+        states: "InternalStates",
+        flow: "Flow",
+        workers: "Workers",
+        pulse: "Pulse",
     ) -> None:
         """Tie them together; in `flow` is counted what goes through, and `pulse` is told of each turn."""
         self._follow = follow
@@ -98,7 +104,11 @@ class Life:
         except FencedError as error:
             refused = self._follow.right
             self._follow.look()
-            if self._follow.told() is Directive.RUN and self._follow.right == refused and not self._follow.hands_over:
+            if (
+                self._follow.told() is Directive.RUN
+                and self._follow.right == refused
+                and not self._follow.hands_over
+            ):
                 raise
             log.info("another has taken over", refused=str(error))
             self._refused = self._follow.right if self._follow.hands_over else refused
@@ -154,7 +164,9 @@ class Life:
         receipt = self._engine.hold()
         self._tell(held=True)
         content = self._states.hooks.get_internal_state()
-        left = self._states.leave(self._follow.me, self._engine.internal_state(receipt) if content is None else content)
+        left = self._states.leave(
+            self._follow.me, self._engine.internal_state(receipt) if content is None else content
+        )
         return receipt.model_copy(update={"internal": left})
 
     def _take_over(self) -> None:
@@ -178,8 +190,14 @@ class Life:
         seconds = now - self._owned
         tried = said is not None and said.seconds >= TRIAL_SECONDS
         counted = (sum(flow.records_in.values()), sum(flow.records_out.values()), flow.quarantined)
-        if held or flow.restarts > (said.restarts if said is not None else 0) or (seconds >= TRIAL_SECONDS and not tried):
-            records_in, records_out, quarantined = (each - before for each, before in zip(counted, self._counted, strict=True))
+        if (
+            held
+            or flow.restarts > (said.restarts if said is not None else 0)
+            or (seconds >= TRIAL_SECONDS and not tried)
+        ):
+            records_in, records_out, quarantined = (
+                each - before for each, before in zip(counted, self._counted, strict=True)
+            )
             self._follow.note(
                 flowed=Flowed(
                     seconds=round(seconds, 1),
@@ -200,11 +218,18 @@ class Life:
             log.info("caught up")
         if settled := self._engine.settled():
             logs = self._engine.logs()
-            self._follow.note(settled=Receipt(positions=settled, streams=logs.streams, epochs=logs.epochs, at=time.time()))
+            self._follow.note(
+                settled=Receipt(positions=settled, streams=logs.streams, epochs=logs.epochs, at=time.time())
+            )
         gap = self._engine.gap()
         if gap is not None and self._follow.report.gap_seconds is None:
             self._follow.note(gap_seconds=round(gap, 3))
         if self._flow.looked is not None:
             self._follow.note(measured=True, pressure=self._flow.pressure)
-        self._follow.note(metered=self._flow.metered, unread=self._flow.unread, away=self._flow.waits_for, narrow=self._flow.narrow)
+        self._follow.note(
+            metered=self._flow.metered,
+            unread=self._flow.unread,
+            away=self._flow.waits_for,
+            narrow=self._flow.narrow,
+        )
         self._follow.note(hung=None if self._flow.hung is None else self._flow.hung.sentence)

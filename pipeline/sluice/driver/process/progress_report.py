@@ -54,7 +54,9 @@ UPSERT = (
 class Progress:
     """Measures and writes, in a thread of its own."""
 
-    def __init__(self, setting: "Setting", engine: "Engine", began: "Callable[[], dict[str, int] | None]") -> None:
+    def __init__(
+        self, setting: "Setting", engine: "Engine", began: "Callable[[], dict[str, int] | None]"
+    ) -> None:
         """Measure what `engine` does; `began` says where it started, or None while it does not run."""
         self._setting = setting
         self._engine = engine
@@ -89,7 +91,12 @@ class Progress:
             began = self._began()
             if began is None:
                 self._before, self._flow.lag, self._flow.state, self._flow.looked = None, {}, {}, None
-                self._flow.waiting, self._flow.pressure, self._ends, self._flow.unanswered = {}, None, {}, None
+                self._flow.waiting, self._flow.pressure, self._ends, self._flow.unanswered = (
+                    {},
+                    None,
+                    {},
+                    None,
+                )
                 self._behind.forget()
                 self._watchdog.forget()
                 self._read, self._written = Growth(), Growth()
@@ -121,7 +128,9 @@ class Progress:
         bounds = self._streams.bounds(setting.inputs)
         ends = bounds.ends
         if setting.tier.sink is None:
-            self._by_output(bounds.oldest | began)  # of partitions that were added since, nothing was read then
+            self._by_output(
+                bounds.oldest | began
+            )  # of partitions that were added since, nothing was read then
         else:
             self._positions = bounds.oldest | self._engine.positions()
         positions = self._positions
@@ -153,7 +162,11 @@ class Progress:
     def _waits(self, ends: dict[str, int]) -> dict[str, float]:
         """Return for how long the oldest record of each partition waits; of those that were not there at the last look, nothing."""
         before, self._ends = self._ends, ends
-        old = {name: offset for name, offset in self._positions.items() if offset < before.get(name, ends.get(name, 0))}
+        old = {
+            name: offset
+            for name, offset in self._positions.items()
+            if offset < before.get(name, ends.get(name, 0))
+        }
         now = time.time()
         return {name: now - at / 1000 for name, at in self._streams.stamps(old).items()} if old else {}
 
@@ -166,19 +179,32 @@ class Progress:
         flow, topics = self._flow, self._setting.outputs
         written = self._streams.bounds(topics).ends
         floor = self._engine.floor()
-        self._positions = {name: max(offset, floor.get(name, 0), self._positions.get(name, 0)) for name, offset in began.items()}
+        self._positions = {
+            name: max(offset, floor.get(name, 0), self._positions.get(name, 0))
+            for name, offset in began.items()
+        }
         last = [] if self._written.stands_at(written) else self._streams.last(topics, written, before=RECORDS)
         mine = [seen for seen in last if seen.out.tier == self._setting.tier.name]
         for seen in mine:
             if seen.out.partition in self._positions:
-                self._positions[seen.out.partition] = max(self._positions[seen.out.partition], seen.out.offset + 1)
-        fresh = [wait for seen in mine if (wait := _wait(seen)) is not None and seen.out.at > (time.time() - FRESH_SECONDS) * 1000]
+                self._positions[seen.out.partition] = max(
+                    self._positions[seen.out.partition], seen.out.offset + 1
+                )
+        fresh = [
+            wait
+            for seen in mine
+            if (wait := _wait(seen)) is not None and seen.out.at > (time.time() - FRESH_SECONDS) * 1000
+        ]
         flow.latency_ms = float(statistics.median(fresh)) if fresh else None
-        flow.waits = flow.waits.plus(wait / 1000 for seen in mine if self._written.is_new(seen) and (wait := _wait(seen)) is not None)
+        flow.waits = flow.waits.plus(
+            wait / 1000 for seen in mine if self._written.is_new(seen) and (wait := _wait(seen)) is not None
+        )
         flow.last_out = max((seen.out.at / 1000 for seen in mine), default=flow.last_out)
         grown = self._written.to(written)
         good = {stream.name for stream in self._setting.tier.outputs}
-        flow.records_out = raised(flow.records_out, {topic: count for topic, count in grown.items() if topic in good})
+        flow.records_out = raised(
+            flow.records_out, {topic: count for topic, count in grown.items() if topic in good}
+        )
         flow.quarantined += sum(count for topic, count in grown.items() if topic not in good)
 
     def _look_at_batch(self) -> None:

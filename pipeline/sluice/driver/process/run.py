@@ -70,7 +70,13 @@ def run(tier: str, number: int, jvm: Jvm) -> int:
 def _export(channel: Channel, follow: Follow, incarnation: IncarnationSpec) -> Flow:
     """Serve the driver's figures from now on; return where they are counted."""
     flow, host = Flow(), incarnation.placement.driver
-    exporter = Exporter(role=Role.DRIVER, address=f"{_address()}:0", host=host, tier=incarnation.tier, incarnation=incarnation.incarnation)
+    exporter = Exporter(
+        role=Role.DRIVER,
+        address=f"{_address()}:0",
+        host=host,
+        tier=incarnation.tier,
+        incarnation=incarnation.incarnation,
+    )
     metrics_server.serve(channel, exporter, DriverMetrics(follow, flow))
     return flow
 
@@ -148,14 +154,21 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         return 0
     slots, label = len(incarnation.placement.slots), label_of(spec.name, incarnation.incarnation)
     if spec.mode is Mode.REALTIME:
-        refuse_too_few(spec.name, sum(streams.partitions(stream) for stream in spec.inputs), slots, spec.quantum.threads)
+        refuse_too_few(
+            spec.name, sum(streams.partitions(stream) for stream in spec.inputs), slots, spec.quantum.threads
+        )
     depot = depot_of(spec.name, _site(), where.home)
     chosen = settings(spec, incarnation, _address(), where.home) | depot.session | where.spark_settings
     session = open_session(where.spark, chosen, jvm)
     session.sparkContext.setLogLevel("WARN")
     try:
         log.info("session", seconds=round(time.monotonic() - begun, 1))
-        workers = Workers(session, frozenset(slot_ids(spec.name, incarnation.incarnation, slots)), label, spec.quantum.threads)
+        workers = Workers(
+            session,
+            frozenset(slot_ids(spec.name, incarnation.incarnation, slots)),
+            label,
+            spec.quantum.threads,
+        )
         setting = Setting(
             session, declared, incarnation.incarnation, streams, kafka, where.postgres_as(Role.DRIVER), where.home,
             follow.started, lambda: follow.right, lambda: follow.owns,
@@ -176,7 +189,14 @@ def _serve(  # noqa: PLR0913, PLR0917 — what one incarnation is
         progress.start()
         pulse = Pulse(lambda: is_stopped(session))
         pulse.start()
-        code = Life(follow, engine, InternalStates(setting.checkpoints / "internal", declared.hooks), flow, workers, pulse).live()
+        code = Life(
+            follow,
+            engine,
+            InternalStates(setting.checkpoints / "internal", declared.hooks),
+            flow,
+            workers,
+            pulse,
+        ).live()
         pulse.stop()
         progress.stop()
         _finish(engine.close)

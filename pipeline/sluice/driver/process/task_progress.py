@@ -69,7 +69,9 @@ class TaskProgress:
     _counts: object = None
     """All that the tasks of batches had counted, at the last look that was closer."""
 
-    def look(self, works: Sequence[Work], ends: Mapping[str, int], passed: float, counts: Callable[[], object]) -> list[Still]:
+    def look(
+        self, works: Sequence[Work], ends: Mapping[str, int], passed: float, counts: Callable[[], object]
+    ) -> list[Still]:
         """Return the tasks that have hung for longer than is told; `counts` tells closer what those of batches have done, all together."""
         before, self._stills = self._stills, {}
         for work in works:
@@ -81,7 +83,11 @@ class TaskProgress:
 
     def told_after(self, work: Work) -> float:
         """Return how long a task may process nothing until that is told."""
-        return TOLD_SECONDS if work.partition is not None else max(TOLD_SECONDS, (self.limit or UNLIMITED_SECONDS) / 2)
+        return (
+            TOLD_SECONDS
+            if work.partition is not None
+            else max(TOLD_SECONDS, (self.limit or UNLIMITED_SECONDS) / 2)
+        )
 
     def _look_closer(self, counts: Callable[[], object]) -> None:
         """A task of a batch that reads nothing more may still be at work on what it has read, which a Python function does in hundreds."""

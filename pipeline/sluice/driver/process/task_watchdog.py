@@ -54,8 +54,16 @@ class TaskWatchdog:
         """Look at the tasks that run, by place and records read; `ends` of the inputs were asked before."""
         now = time.monotonic()
         passed, self._looked = now - self._looked, now
-        hung = [still for still in self._tasks.look(self._works(running), ends, passed, self._counts) if self._input_waits(still)]
-        self._told = {number: since for number, since in self._told.items() if number in {still.work.number for still in hung}}
+        hung = [
+            still
+            for still in self._tasks.look(self._works(running), ends, passed, self._counts)
+            if self._input_waits(still)
+        ]
+        self._told = {
+            number: since
+            for number, since in self._told.items()
+            if number in {still.work.number for still in hung}
+        }
         if not hung:
             self._setting.flow.hung = None
             return
@@ -71,8 +79,14 @@ class TaskWatchdog:
         if not queries:  # one that is held back lets records in by jobs of their own
             return [Work(number, *seen) for number, seen in running.items()]
         if not running.keys() <= self._partitions.keys():
-            self._partitions = {task.number: task.partition for query in queries for task in reading(session, query)}
-        return [Work(number, *seen, self._partitions[number]) for number, seen in running.items() if number in self._partitions]
+            self._partitions = {
+                task.number: task.partition for query in queries for task in reading(session, query)
+            }
+        return [
+            Work(number, *seen, self._partitions[number])
+            for number, seen in running.items()
+            if number in self._partitions
+        ]
 
     def _counts(self) -> dict[int, str]:
         """Return all that the tasks of the last queries have counted so far: rows that Python has given back, and what was shuffled."""
@@ -92,10 +106,18 @@ class TaskWatchdog:
 
     def _tell(self, worst: Still, limit: float | None, count: int) -> None:
         number = worst.work.number
-        since = self._told.get(number) or time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - worst.seconds))
-        where = worst.work.place + (f", which reads {worst.work.partition}" if worst.work.partition is not None else "")
+        since = self._told.get(number) or time.strftime(
+            "%H:%M:%S UTC", time.gmtime(time.time() - worst.seconds)
+        )
+        where = worst.work.place + (
+            f", which reads {worst.work.partition}" if worst.work.partition is not None else ""
+        )
         others = f" and {count - 1} more" if count > 1 else ""
-        consequence = "nothing is done about it (hangs_after is None)" if limit is None else f"its executor is ended after {limit:.0f} s"
+        consequence = (
+            "nothing is done about it (hangs_after is None)"
+            if limit is None
+            else f"its executor is ended after {limit:.0f} s"
+        )
         sentence = (
             f"{HUNG_SINCE} {since}: input waits, and nothing was processed by a task on {where}{others}; {consequence}; the driver's log "
             "shows where the task stands"
@@ -108,17 +130,30 @@ class TaskWatchdog:
     def _stack(self, work: Work) -> str:
         """Return where the task stands in its executor's JVM, as far as that answers."""
         try:
-            dump = self._setting.session.sparkContext._jsc.sc().getTaskThreadDump(work.number, _executor(work))  # noqa: SLF001 — likewise
-            return "its executor does not say" if dump.isEmpty() else _short(str(dump.get().stackTrace().toString()))
+            dump = self._setting.session.sparkContext._jsc.sc().getTaskThreadDump(  # noqa: SLF001
+                work.number, _executor(work)
+            )
+            return (
+                "its executor does not say"
+                if dump.isEmpty()
+                else _short(str(dump.get().stackTrace().toString()))
+            )
         except Py4JError as error:
             return plainly(error)
 
     def _end(self, worst: Still, now: float) -> None:
         place = worst.work.place
-        log.warning("ends the executor of a task that hangs", executor=place, seconds=round(worst.seconds), stands=self._stack(worst.work))
+        log.warning(
+            "ends the executor of a task that hangs",
+            executor=place,
+            seconds=round(worst.seconds),
+            stands=self._stack(worst.work),
+        )
         self._again_at = now + AGAIN_SECONDS
         if not self._setting.session.sparkContext._jsc.sc().killAndReplaceExecutor(_executor(worst.work)):  # noqa: SLF001 — likewise
-            log.warning("Spark's master does not end it; it is asked again", executor=place, seconds=AGAIN_SECONDS)
+            log.warning(
+                "Spark's master does not end it; it is asked again", executor=place, seconds=AGAIN_SECONDS
+            )
             return
         self._limit.ended(now)
         self._tasks.forget()

@@ -103,9 +103,15 @@ def launch(heap: int, shared: Path, leaves: Path | None = None, says: IO[bytes] 
     folder = tempfile.TemporaryDirectory(prefix="sluice-jvm-")
     options = [*AS_SPARK_SUBMIT, f"-Xmx{heap}m", *shlex.split(java_options()), *starts]
     command = [str(JAVA), *options, "-cp", spark.path_of_tiers(shared), SERVER]
-    environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(_where_it_tells(folder.name)), "SPARK_HOME": str(spark.home())}
+    environment = os.environ | {
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(_where_it_tells(folder.name)),
+        "SPARK_HOME": str(spark.home()),
+    }
     try:
-        return Jvm(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=says, stderr=says), folder)
+        return Jvm(
+            subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=says, stderr=says),
+            folder,
+        )
     except OSError:
         folder.cleanup()
         raise

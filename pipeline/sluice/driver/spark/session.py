@@ -112,7 +112,9 @@ def _plain(context: "SparkContext") -> "JavaObject":
         thread.setContextClassLoader(usual)
 
 
-def wait_for_executors(session: "SparkSession", count: int, label: str, seconds: float = EXECUTORS_SECONDS) -> None:
+def wait_for_executors(
+    session: "SparkSession", count: int, label: str, seconds: float = EXECUTORS_SECONDS
+) -> None:
     """Return when `count` executors are there."""
     deadline = time.monotonic() + seconds
     while (there := len(executors(session))) < count:

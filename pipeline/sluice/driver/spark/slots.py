@@ -59,7 +59,9 @@ def reading(session: "SparkSession", query: "StreamingQuery") -> list[Task]:
     if tasks.keys() != set(range(len(places))):
         return []
     return [
-        Task(int(tasks[index].taskId()), str(tasks[index].executorId()), partition, begin, _read(tasks[index]))
+        Task(
+            int(tasks[index].taskId()), str(tasks[index].executorId()), partition, begin, _read(tasks[index])
+        )
         for index, (partition, begin) in enumerate(places)
     ]
 
@@ -107,12 +109,18 @@ def why_gone(session: "SparkSession", gone: frozenset[str]) -> str:
     over = time.monotonic() + REASON_SECONDS
     while not gone <= (said := _reasons(session)).keys() and time.monotonic() < over:
         time.sleep(0.05)
-    return "; ".join(f"executor {name} is gone: {said.get(name, 'the log of its slot says why')}" for name in sorted(gone))
+    return "; ".join(
+        f"executor {name} is gone: {said.get(name, 'the log of its slot says why')}" for name in sorted(gone)
+    )
 
 
 def _reasons(session: "SparkSession") -> dict[str, str]:
     """Return how executors ended."""
-    return {each.id(): each.removeReason().get() for each in summaries(session, living=False) if each.removeReason().isDefined()}
+    return {
+        each.id(): each.removeReason().get()
+        for each in summaries(session, living=False)
+        if each.removeReason().isDefined()
+    }
 
 
 class SlotCounts:

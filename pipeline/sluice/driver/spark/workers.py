@@ -90,7 +90,9 @@ class Workers:
 
     def receipts(self) -> dict[UnitId, WorkerReceipt]:
         """Return what became last of each worker that was paused or woken."""
-        due = [worker for worker, begun in self._begun.items() if time.monotonic() > begun + ON_ITS_WAY_SECONDS]
+        due = [
+            worker for worker, begun in self._begun.items() if time.monotonic() > begun + ON_ITS_WAY_SECONDS
+        ]
         here = self._here() if due else {}
         for worker in due:
             if worker in here and (worker not in self.told or self._is_done(here[worker])):
@@ -116,7 +118,11 @@ class Workers:
 
     def _is_done(self, executor: Any) -> bool:
         """Tell whether it has done its last task, and was counted for it."""
-        return str(executor.id()) in self._spared and not self._is_busy(str(executor.id())) and int(executor.activeTasks()) == 0
+        return (
+            str(executor.id()) in self._spared
+            and not self._is_busy(str(executor.id()))
+            and int(executor.activeTasks()) == 0
+        )
 
     def _spare(self, executor: str, *, spared: bool) -> None:
         if spared is (executor in self._spared):
@@ -131,7 +137,9 @@ class Workers:
     def _note(self, worker: UnitId, executor: Any, *, paused: bool) -> None:
         seconds = round(time.monotonic() - self._begun.pop(worker), 2)
         done, failed = (int(executor.completedTasks()), int(executor.failedTasks())) if paused else (0, 0)
-        self._receipts[worker] = WorkerReceipt(paused=paused, seconds=seconds, tasks=done, failed=failed, at=time.time())
+        self._receipts[worker] = WorkerReceipt(
+            paused=paused, seconds=seconds, tasks=done, failed=failed, at=time.time()
+        )
         log.info("worker", worker=worker, paused=paused, seconds=seconds, tasks=done, failed=failed)
 
     def _executors(self) -> frozenset[str]:
@@ -162,7 +170,9 @@ class Workers:
         """Have it given no more tasks, as one that is about to end; nobody tells it to, nor anybody else."""
         assert self.session is not None  # noqa: S101
         jvm: Any = self.session.sparkContext._jvm  # noqa: SLF001
-        why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("its worker is paused", jvm.scala.Option.empty())
+        why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
+            "its worker is paused", jvm.scala.Option.empty()
+        )
         self._context.schedulerBackend().executorsPendingDecommission().put(executor, why)
 
     def _put_back(self, executor: str) -> None:

@@ -47,7 +47,11 @@ class CheckpointDisk:
         )
         while not self._over.wait(EVERY_SECONDS):
             found: list[str | None] = []
-            look = threading.Thread(target=lambda found=found: found.append(self._look()), name="look at the checkpoint disk", daemon=True)
+            look = threading.Thread(
+                target=lambda found=found: found.append(self._look()),
+                name="look at the checkpoint disk",
+                daemon=True,
+            )
             look.start()
             look.join(SLOW_SECONDS)
             if not found:

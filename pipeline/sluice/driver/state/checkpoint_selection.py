@@ -40,14 +40,20 @@ class Vouched:
 
 def manifest(files: Iterable[str], batch: int, partitions: int) -> tuple[str, ...] | None:
     """Return the files that make up the checkpoint as of a committed batch, the commits last; None where one is missing."""
-    chosen = sorted((name for name in files if _is_part(name, batch, partitions)), key=lambda name: (name.startswith("commits/"), name))
+    chosen = sorted(
+        (name for name in files if _is_part(name, batch, partitions)),
+        key=lambda name: (name.startswith("commits/"), name),
+    )
     versions: dict[str, dict[str, set[int]]] = {}
     for name in chosen:
         if found := VERSIONED.fullmatch(name):
             kinds = versions.setdefault(found["store"], {"zip": set(), "changelog": set()})
             kinds[found["kind"]].add(int(found["version"]))
     logged = {f"offsets/{batch}", f"commits/{batch}"} <= set(chosen)
-    unbroken = all(set(range(max(kinds["zip"], default=0) + 1, batch + 2)) <= kinds["changelog"] for kinds in versions.values())
+    unbroken = all(
+        set(range(max(kinds["zip"], default=0) + 1, batch + 2)) <= kinds["changelog"]
+        for kinds in versions.values()
+    )
     return tuple(chosen) if logged and versions and unbroken and _numbered(versions, partitions) else None
 
 
@@ -72,14 +78,18 @@ def _numbered(stores: Iterable[str], partitions: int) -> bool:
     return whole and set(operators) == set(range(len(operators)))
 
 
-def vouched(endings: Sequence[tuple[int, Mapping[str, int]]], committed: Iterable[Committed]) -> list[Vouched]:
+def vouched(
+    endings: Sequence[tuple[int, Mapping[str, int]]], committed: Iterable[Committed]
+) -> list[Vouched]:
     """Return the batches that end exactly where one of the ledger's does, the one that is furthest first.
 
     `endings` are the ledger's batches with where they end. Of runs that committed the same one, the last by name comes first.
     """
     numbers = {_key(ends): number for number, ends in endings}
     found = [Vouched(each, numbers[_key(each.ends)]) for each in committed if _key(each.ends) in numbers]
-    return sorted(found, key=lambda each: (each.number, each.committed.run, each.committed.batch), reverse=True)
+    return sorted(
+        found, key=lambda each: (each.number, each.committed.run, each.committed.batch), reverse=True
+    )
 
 
 def _key(ends: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -120,7 +120,11 @@ class Folder(Depot):
     def names(self, folder: str) -> list[str]:
         """Leave out what begins with a dot."""
         root = self.path / folder
-        return [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")]
+        return [
+            str(path.relative_to(root))
+            for path in root.rglob("*")
+            if path.is_file() and not path.name.startswith(".")
+        ]
 
     def exists(self, name: str) -> bool:
         """Look."""
@@ -183,7 +187,10 @@ class Bucket(Depot):
 
         parts = urlsplit(url)
         self._url, self._bucket, self._below = url.rstrip("/"), parts.netloc, parts.path.strip("/")
-        config = Config(s3={"addressing_style": "path" if s3.endpoint else "auto"}, retries={"max_attempts": 5, "mode": "standard"})
+        config = Config(
+            s3={"addressing_style": "path" if s3.endpoint else "auto"},
+            retries={"max_attempts": 5, "mode": "standard"},
+        )
         self._client: Any = boto3.client("s3", endpoint_url=s3.endpoint, region_name=s3.region, config=config)
         self.session = {
             "spark.hadoop.fs.s3a.aws.credentials.provider": CREDENTIALS,
@@ -193,7 +200,10 @@ class Bucket(Depot):
             **(
                 {}
                 if s3.endpoint is None
-                else {"spark.hadoop.fs.s3a.endpoint": s3.endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
+                else {
+                    "spark.hadoop.fs.s3a.endpoint": s3.endpoint,
+                    "spark.hadoop.fs.s3a.path.style.access": "true",
+                }
             ),
         }
         self.query = {"spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER}
@@ -211,7 +221,9 @@ class Bucket(Depot):
         from botocore.exceptions import ClientError  # noqa: PLC0415
 
         try:
-            self._client.put_object(Bucket=self._bucket, Key=self._key(f"{folder}/{MADE}"), Body=b"", IfNoneMatch="*")
+            self._client.put_object(
+                Bucket=self._bucket, Key=self._key(f"{folder}/{MADE}"), Body=b"", IfNoneMatch="*"
+            )
         except ClientError as error:
             if error.response["Error"]["Code"] in {"PreconditionFailed", "ConditionalRequestConflict"}:
                 return False
@@ -225,7 +237,9 @@ class Bucket(Depot):
     def names(self, folder: str) -> list[str]:
         """Leave out what begins with a dot, and what stands for a folder."""
         seen = (key.removeprefix(self._key(f"{folder}/")) for key in self._keys(f"{folder}/"))
-        return [name for name in seen if not name.rpartition("/")[2].startswith(".") and not name.endswith("/")]
+        return [
+            name for name in seen if not name.rpartition("/")[2].startswith(".") and not name.endswith("/")
+        ]
 
     def exists(self, name: str) -> bool:
         """Ask."""
@@ -275,7 +289,9 @@ class Bucket(Depot):
         return f"{self._below}/{name}" if self._below else name
 
     def _keys(self, prefix: str) -> list[str]:
-        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._key(prefix))
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._key(prefix)
+        )
         return [each["Key"] for page in pages for each in page.get("Contents", ())]
 
     @contextmanager

@@ -59,11 +59,19 @@ class Checkpoints:
         """
         run = self._make(incarnation)
         made_by = {name: self._made_by(name) for name in self._runs()}
-        committed = (each for name, code in made_by.items() if self.code.fits(code) for each in self._commits(name))
+        committed = (
+            each for name, code in made_by.items() if self.code.fits(code) for each in self._commits(name)
+        )
         found = vouched([(last.number, last.ends) for last in endings], committed)
         for each in sorted(found, key=lambda each: not self.code.is_same(made_by[each.committed.run])):
             if self._give(each.committed, run):
-                log.info("begins from a checkpoint", run=run, of=each.committed.run, batch=each.committed.batch, ledger=each.number)
+                log.info(
+                    "begins from a checkpoint",
+                    run=run,
+                    of=each.committed.run,
+                    batch=each.committed.batch,
+                    ledger=each.number,
+                )
                 return run, each
         return run, None
 
@@ -80,7 +88,11 @@ class Checkpoints:
         """Return the last batch that a run has committed, and the files of its state."""
         names = self.depot.names(run)
         committed = sorted(self._commits(run, names), key=lambda each: each.batch, reverse=True)
-        whole = ((each.batch, found) for each in committed if (found := manifest(names, each.batch, each.partitions)) is not None)
+        whole = (
+            (each.batch, found)
+            for each in committed
+            if (found := manifest(names, each.batch, each.partitions)) is not None
+        )
         return next(whole, None)
 
     def ends(self, run: str, batch: int) -> dict[str, int]:
@@ -126,7 +138,9 @@ class Checkpoints:
             if not (found := COMMIT.fullmatch(name)):
                 continue
             try:
-                json.loads(self.depot.read(f"{run}/{name}").splitlines()[1])  # or Spark could not read it either
+                json.loads(
+                    self.depot.read(f"{run}/{name}").splitlines()[1]
+                )  # or Spark could not read it either
                 offsets = self.depot.read(f"{run}/offsets/{found[1]}")
                 yield Committed(run, int(found[1]), offsets_of(offsets), partitions_of(offsets))
             except FileNotFoundError:  # the run goes on, and removes what is old
@@ -140,14 +154,21 @@ class Checkpoints:
         def lend(name: str) -> None:
             with suppress(FileNotFoundError):  # likewise
                 if WHOLE_PATHS.fullmatch(name):
-                    self.depot.write(f"{run}/{name}", self._of(run, self.depot.read(f"{committed.run}/{name}")))
+                    self.depot.write(
+                        f"{run}/{name}", self._of(run, self.depot.read(f"{committed.run}/{name}"))
+                    )
                 else:
                     self.depot.lend(f"{committed.run}/{name}", f"{run}/{name}")
 
         files = manifest(self.depot.names(committed.run), committed.batch, committed.partitions) or ()
         torn = next((name for name in files if not self.depot.is_whole(f"{committed.run}/{name}")), None)
         if torn is not None:
-            log.warning("a checkpoint that was cut short is passed over", run=committed.run, batch=committed.batch, file=torn)
+            log.warning(
+                "a checkpoint that was cut short is passed over",
+                run=committed.run,
+                batch=committed.batch,
+                file=torn,
+            )
             return False
         commits = [name for name in files if COMMIT.fullmatch(name)]
         with ThreadPoolExecutor(LENDERS) as pool:

@@ -39,13 +39,18 @@ NONE = Held(0, 0)
 
 
 def repartition(  # noqa: PLR0913, PLR0917 — what is to be made of what
-    session: "SparkSession", checkpoints: "Checkpoints", incarnation: int, run: str, begun: "Committed", partitions: int
+    session: "SparkSession",
+    checkpoints: "Checkpoints",
+    incarnation: int,
+    run: str,
+    begun: "Committed",
+    partitions: int,
 ) -> tuple[str, Repartitioned]:
     """Return the folder of a run with the state of the one that has `begun`, in so many partitions."""
     at, depot = time.monotonic(), checkpoints.depot
     before = held(session, depot.url(run), begun.batch)
     manager = session._jsparkSession.streamingCheckpointManager()  # noqa: SLF001 — not public in Python yet
-    manager.repartition(depot.url(run), partitions, True)  # noqa: FBT003 — refuse where a batch is half done
+    manager.repartition(depot.url(run), partitions, True)
     after_run, made = checkpoints.go_on(incarnation, run)
     after = held(session, depot.url(after_run), made.batch)
     refuse_other(before, after)
@@ -64,12 +69,29 @@ def repartition(  # noqa: PLR0913, PLR0917 — what is to be made of what
 def held(session: "SparkSession", url: str, batch: int) -> dict[str, Held]:
     """Count what a checkpoint holds as of a batch, by operator, store and kind of key."""
     found: dict[str, Held] = {}
-    for store in session.read.format("state-metadata").load(url).select("operatorId", "stateStoreName").distinct().collect():
-        options = {"batchId": str(batch), "operatorId": str(store.operatorId), "storeName": store.stateStoreName, ALL_KINDS: "true"}
+    for store in (
+        session.read.format("state-metadata")
+        .load(url)
+        .select("operatorId", "stateStoreName")
+        .distinct()
+        .collect()
+    ):
+        options = {
+            "batchId": str(batch),
+            "operatorId": str(store.operatorId),
+            "storeName": store.stateStoreName,
+            ALL_KINDS: "true",
+        }
         rows = session.read.format("statestore").options(**options).load(url)
         digest = F.sum(F.xxhash64("key_bytes", "value_bytes").cast("decimal(38,0)"))
-        for kind in rows.groupBy("column_family_name").agg(F.count("*").alias("keys"), digest.alias("digest")).collect():
-            found[f"{store.operatorId}/{store.stateStoreName}/{kind.column_family_name}"] = Held(kind["keys"], int(kind.digest))
+        for kind in (
+            rows.groupBy("column_family_name")
+            .agg(F.count("*").alias("keys"), digest.alias("digest"))
+            .collect()
+        ):
+            found[f"{store.operatorId}/{store.stateStoreName}/{kind.column_family_name}"] = Held(
+                kind["keys"], int(kind.digest)
+            )
     return found
 
 
@@ -81,7 +103,5 @@ def refuse_other(before: dict[str, Held], after: dict[str, Held]) -> None:
         if before.get(name, NONE) != after.get(name, NONE)
     ]
     if wrong:
-        message = (
-            f"the state was to be spread anew, and is not the same ({'; '.join(wrong)}); nothing was changed, the tier keeps the old one"
-        )
+        message = f"the state was to be spread anew, and is not the same ({'; '.join(wrong)}); nothing was changed, the tier keeps the old one"
         raise RepartitionError(message)

@@ -22,12 +22,28 @@ from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.limits.control_groups import find_containers
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
-from sluice_ops.model.assignment import Assignment, Observed, Unit, UnitKind, UnitObserved, driver_id, label_of, slot_id
+from sluice_ops.model.assignment import (
+    Assignment,
+    Observed,
+    Unit,
+    UnitKind,
+    UnitObserved,
+    driver_id,
+    label_of,
+    slot_id,
+)
 from sluice_ops.model.ids import Incarnation, Tenant
 from sluice_ops.model.resources import Quantum
 from sluice_ops.site.java import JAVA, home_for_spark
 
-JARS = Path(sys.prefix) / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages" / "pyspark" / "jars"
+JARS = (
+    Path(sys.prefix)
+    / "lib"
+    / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    / "site-packages"
+    / "pyspark"
+    / "jars"
+)
 SETTINGS = "tickTime=500\nadmin.enableServer=false\nmaxClientCnxns=0\nmaxSessionTimeout=20000\n"
 REPOSITORY = Path(__file__).resolve().parents[4]
 T = TypeVar("T")
@@ -114,7 +130,15 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "-cp",
         f"{JARS}/*",
     ]
-    words += ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+    words += [
+        "org.apache.spark.deploy.master.Master",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--webui-port",
+        "0",
+    ]
     with log.open("wb") as output:
         process = subprocess.Popen(words, stdout=output, stderr=output)
     until("the master is there", lambda: "New state: ALIVE" in log.read_text())
@@ -148,7 +172,15 @@ class Lab:
         shifted = [] if clock is None else ["tests.shifted", str(clock)]
         deadlocked = [] if hangs is None else ["tests.deadlocked", str(hangs)]
         process = self.run(
-            f"agent-{host}", *shifted, *deadlocked, "sluice_ops.agent", "--host", host, *words, environment=environment, code=code
+            f"agent-{host}",
+            *shifted,
+            *deadlocked,
+            "sluice_ops.agent",
+            "--host",
+            host,
+            *words,
+            environment=environment,
+            code=code,
         )
         self.agents.append(process)
         return process
@@ -180,10 +212,16 @@ class Lab:
         return None if seen is None else next((each for each in seen.units if each.id == unit.id), None)
 
     def running(self, unit: Unit, host: str = "h1") -> UnitObserved:
-        return until(f"{unit.id} runs", lambda: (seen := self.unit(unit, host)) and seen.state == "running" and seen.pid and seen)
+        return until(
+            f"{unit.id} runs",
+            lambda: (seen := self.unit(unit, host)) and seen.state == "running" and seen.pid and seen,
+        )
 
     def gone(self, unit: Unit, host: str = "h1") -> None:
-        until(f"{unit.id} is gone", lambda: (seen := self.observed(host)) is not None and self.unit(unit, host) is None and seen)
+        until(
+            f"{unit.id} is gone",
+            lambda: (seen := self.observed(host)) is not None and self.unit(unit, host) is None and seen,
+        )
 
     def log(self, unit: Unit, host: str = "h1") -> str:
         path = HostFolder(self.home, host).unit(unit.id).log
@@ -199,7 +237,9 @@ class Lab:
         return found
 
     def main(self, unit: Unit, host: str = "h1") -> Process:
-        return until(f"{unit.id} has a main process", lambda: HostFolder(self.home, host).unit(unit.id).main())
+        return until(
+            f"{unit.id} has a main process", lambda: HostFolder(self.home, host).unit(unit.id).main()
+        )
 
     def heard(self, words: str, host: str = "h1") -> bool:
         """Tell whether the host's agents have said this."""
@@ -240,7 +280,9 @@ def lab(tmp_path: Path, zookeeper: ZooKeeper, master: str) -> Iterator[Lab]:
     shutil.rmtree(home, ignore_errors=True)
 
 
-def slot(tenant: str = "entry", number: int = 0, *, quiet: bool = False, memory: int = 800, disk: int | None = None) -> Unit:
+def slot(
+    tenant: str = "entry", number: int = 0, *, quiet: bool = False, memory: int = 800, disk: int | None = None
+) -> Unit:
     return Unit(
         id=slot_id(tenant, 1, number),
         kind=UnitKind.SLOT,
@@ -263,8 +305,14 @@ limited = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes control 
 
 def application(lab: Lab, label: str, seconds: float) -> subprocess.Popen[str]:
     words = [sys.executable, str(APPLICATION), lab.master, label, str(seconds)]
-    environment = {**lab.environment, "PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(home_for_spark(lab.home))}
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    environment = {
+        **lab.environment,
+        "PYSPARK_PYTHON": sys.executable,
+        "JAVA_HOME": str(home_for_spark(lab.home)),
+    }
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
 
 
 def executors(lab: Lab, unit: Unit) -> list[int]:

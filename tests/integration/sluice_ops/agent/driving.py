@@ -30,7 +30,9 @@ def stand_in(code: Path, folder: Path) -> Path:
         (folder / name).symlink_to(code / name)
     for package in (driver.parent, driver):
         (package / "__init__.py").touch()
-    (driver / "__main__.py").write_text("from tests.integration.sluice_ops.agent.driving import main\n\nmain()\n")
+    (driver / "__main__.py").write_text(
+        "from tests.integration.sluice_ops.agent.driving import main\n\nmain()\n"
+    )
     return folder
 
 

@@ -87,7 +87,15 @@ class Hosts:
         """Return what a person is told."""
         command = [str(Path(sys.executable).with_name("sluice")), *words]
         environment = self.lab.environment | {"COLUMNS": "300"}
-        done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=SECONDS)
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -101,7 +109,9 @@ class Hosts:
         for name, (number, place) in self.placed().items():
             wanted.setdefault(place.driver, set()).add(f"driver-{name}-{number}")
             wanted.setdefault(place.slots[0], set()).add(f"slot-{name}-{number}-0")
-        return self.world.all_well() and all(self.units(host).keys() == units for host, units in wanted.items())
+        return self.world.all_well() and all(
+            self.units(host).keys() == units for host, units in wanted.items()
+        )
 
 
 @contextmanager
@@ -111,16 +121,30 @@ def hosted(lab: Lab, folder: Path) -> Iterator[Hosts]:
     file.write_text(SITE)
     lab.environment["SLUICE_SITE"] = str(file)
     tiers = [tier("entry", Mode.REALTIME, 1), tier("counts", Mode.BATCH, 0), tier("enrich", Mode.REALTIME, 0)]
-    made = Hosts(lab, RealWorld(hosts=(), tiers=tiers, channel=lab.channel), stand_in(REPOSITORY, folder / "code"))
+    made = Hosts(
+        lab, RealWorld(hosts=(), tiers=tiers, channel=lab.channel), stand_in(REPOSITORY, folder / "code")
+    )
     with (lab.home / "controller.log").open("wb") as log:
-        words = [sys.executable, "-m", "sluice_ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
+        words = [
+            sys.executable,
+            "-m",
+            "sluice_ops.controller",
+            "--site",
+            str(file),
+            "--name",
+            "c1",
+            "--zookeeper",
+            lab.channel.hosts,
+        ]
         controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
     try:
         for name in NAMES:
             made.serve(name)
         made.world.until_true(lambda: all(lab.channel.exists(paths.live(name)) for name in NAMES), SECONDS)
         made.world.want()
-        made.world.until_true(lambda: all(made.world.owner(name).owner for name in PLACES) and made.whole(), SECONDS)
+        made.world.until_true(
+            lambda: all(made.world.owner(name).owner for name in PLACES) and made.whole(), SECONDS
+        )
         assert {name: place for name, (_, place) in made.placed().items()} == {
             name: Placement(driver=host, slots=(host,)) for name, host in PLACES.items()
         }
@@ -128,4 +152,6 @@ def hosted(lab: Lab, folder: Path) -> Iterator[Hosts]:
     finally:
         controller.terminate()
         controller.wait(20)
-        sys.stdout.writelines(f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in lab.home.glob("*.log"))
+        sys.stdout.writelines(
+            f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in lab.home.glob("*.log")
+        )

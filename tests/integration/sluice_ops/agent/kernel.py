@@ -9,7 +9,16 @@ from pathlib import Path
 from tests.integration.sluice_ops.agent.conftest import REPOSITORY
 
 LINUX = "linux.uml"
-WORDS = ("mem=2048M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", "con=null", "con0=null,fd:1", "quiet")
+WORDS = (
+    "mem=2048M",
+    "root=/dev/root",
+    "rootfstype=hostfs",
+    "rootflags=/",
+    "rw",
+    "con=null",
+    "con0=null,fd:1",
+    "quiet",
+)
 INIT = """#!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root PYTHONDONTWRITEBYTECODE=1
 mount -t proc proc /proc
@@ -26,10 +35,14 @@ halt -f
 def run(tests: str, folder: Path, seconds: float) -> str:
     """Run tests under it, as its root, with control groups of version 2 alone; return what they say, and `ended with 0` in the end."""
     found = shutil.which(LINUX)
-    assert found is not None, "this test needs user-mode Linux (Debian and Ubuntu: apt install user-mode-linux)"
+    assert found is not None, (
+        "this test needs user-mode Linux (Debian and Ubuntu: apt install user-mode-linux)"
+    )
     init = folder / "init"
     words = {"repository": REPOSITORY, "python": sys.executable, "tests": tests}
     init.write_text(INIT.format_map({name: shlex.quote(str(word)) for name, word in words.items()}))
     init.chmod(0o755)
     command = [found, *WORDS, f"init={init}"]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False).stdout
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False
+    ).stdout

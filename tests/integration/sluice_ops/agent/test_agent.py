@@ -36,13 +36,17 @@ def test_a_slot_takes_the_application_that_asks_for_its_label_and_holds_its_exec
         assert 50e6 < seen["sluice_unit_memory_bytes"] < seen["sluice_unit_memory_limit_bytes"]
 
 
-def test_units_survive_their_agent_and_the_next_one_adopts_them_before_the_host_counts_as_lost(lab: Lab) -> None:
+def test_units_survive_their_agent_and_the_next_one_adopts_them_before_the_host_counts_as_lost(
+    lab: Lab,
+) -> None:
     first = lab.agent()
     lab.assign(slot())
     before = lab.running(slot())
     started = lab.observed().agent_started  # type: ignore[union-attr]
     gone: list[bytes | None] = []
-    lab.channel.kazoo.DataWatch(paths.live("h1"), lambda data, _stat: gone.append(data) if data is None else None)
+    lab.channel.kazoo.DataWatch(
+        paths.live("h1"), lambda data, _stat: gone.append(data) if data is None else None
+    )
     killed = time.monotonic()
     lab.kill(first)
     lab.agent()

@@ -16,7 +16,15 @@ from sluice_ops.agent.loop import HANGS
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts
 from sluice_ops.process.watchdog import HUNG
-from tests.integration.sluice_ops.agent.conftest import Lab, application, driver, executors, limited, slot, until
+from tests.integration.sluice_ops.agent.conftest import (
+    Lab,
+    application,
+    driver,
+    executors,
+    limited,
+    slot,
+    until,
+)
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
@@ -36,7 +44,9 @@ def limits(lab: Lab) -> dict[Path, str]:
     }
 
 
-def test_a_slot_whose_worker_is_killed_loses_its_executor_and_serves_the_same_application_again(lab: Lab) -> None:
+def test_a_slot_whose_worker_is_killed_loses_its_executor_and_serves_the_same_application_again(
+    lab: Lab,
+) -> None:
     lab.agent()
     lab.assign(slot())
     before = lab.running(slot())
@@ -45,7 +55,11 @@ def test_a_slot_whose_worker_is_killed_loses_its_executor_and_serves_the_same_ap
     held = limits(lab)
     assert held or os.geteuid() != 0
     os.kill(before.pid or 0, signal.SIGKILL)
-    after = until("it is started again", lambda: (seen := lab.unit(slot())) and seen.restarts == 1 and seen.pid and seen, AGAIN_SECONDS)
+    after = until(
+        "it is started again",
+        lambda: (seen := lab.unit(slot())) and seen.restarts == 1 and seen.pid and seen,
+        AGAIN_SECONDS,
+    )
     assert after.pid != before.pid
     assert after.pid in lab.inside(slot())
     assert limits(lab) == held
@@ -91,7 +105,9 @@ def test_a_quiet_unit_weighs_little_until_it_serves(lab: Lab) -> None:
     lab.agent()
     lab.assign(slot(quiet=True))
     before = lab.running(slot())
-    (weight,) = Path("/sys/fs/cgroup").glob(f"**/{installation_of(lab.home)}/h1/{slot().id}/cpu.[sw][he][ai][rg]*")
+    (weight,) = Path("/sys/fs/cgroup").glob(
+        f"**/{installation_of(lab.home)}/h1/{slot().id}/cpu.[sw][he][ai][rg]*"
+    )
     quiet = int(weight.read_text())
     assert quiet <= 1024 * QUIET
     lab.assign(slot())
@@ -123,12 +139,17 @@ def test_units_keep_their_own_cores_when_their_agent_is_killed_until_they_are_no
     assert all(processor not in os.sched_getaffinity(pid) for pid in lab.inside(half))
     lab.kill(first)
     second = lab.agent()
-    until("the next agent reports", lambda: (now := lab.observed()) and now.agent_started > seen.agent_started)
+    until(
+        "the next agent reports", lambda: (now := lab.observed()) and now.agent_started > seen.agent_started
+    )
     assert {pid: os.sched_getaffinity(pid) for pid in mine} == mine
     lab.kill(second)
     site.write_text(asked.replace("cores: own, ", ""))
     lab.agent()
-    until("all processors are everybody's", lambda: os.sched_getaffinity(before.pid or 0) == os.sched_getaffinity(0))
+    until(
+        "all processors are everybody's",
+        lambda: os.sched_getaffinity(before.pid or 0) == os.sched_getaffinity(0),
+    )
     assert lab.running(slot()).pid == before.pid
 
 
@@ -141,14 +162,18 @@ def test_a_driver_that_takes_more_memory_than_its_quantum_says_so_at_its_end(lab
     assert "its container was full: quantum.memory is 60m" in (ended.exit or "")
 
 
-def test_a_slot_whose_files_take_more_than_its_quantum_is_ended_says_so_and_begins_again_without_them(lab: Lab) -> None:
+def test_a_slot_whose_files_take_more_than_its_quantum_is_ended_says_so_and_begins_again_without_them(
+    lab: Lab,
+) -> None:
     lab.agent()
     fed = slot(disk=20)
     lab.assign(fed)
     lab.running(fed)
     (scratch,) = lab.home.glob(f"**/{fed.id}/scratch")
     (scratch / "shuffle").write_bytes(bytes(30 << 20))
-    ended = until("it was ended", lambda: (seen := lab.unit(fed)) and seen.restarts == 1 and seen.pid and seen)
+    ended = until(
+        "it was ended", lambda: (seen := lab.unit(fed)) and seen.restarts == 1 and seen.pid and seen
+    )
     assert ended.state == "running"
     assert not (scratch / "shuffle").exists()
     assert lab.heard("of the disk: quantum.disk is 20m")
@@ -175,7 +200,10 @@ def test_an_agent_whose_disk_is_full_lives_on_and_starts_what_died_once_there_is
         agent = lab.agent()
         until("another one serves the host", lambda: lab.channel.exists(paths.live("h1")))
         filler.unlink()
-        after = until("it is started again", lambda: (seen := lab.unit(slot())) and seen.state == "running" and seen.restarts == 1 and seen)
+        after = until(
+            "it is started again",
+            lambda: (seen := lab.unit(slot())) and seen.state == "running" and seen.restarts == 1 and seen,
+        )
         assert after.pid != before.pid
         assert list(disk.glob("**/.*.json.*")) == [], "no half-written file is left"
         lab.assign()
@@ -196,11 +224,17 @@ def test_zookeeper_away_changes_nothing_and_dead_slots_are_still_started_again(l
         lab.kill(first)
         (lab.home / "hosts/h1/assignment.json").write_bytes(b"")
         lab.agent()
-        until("the next agent goes on without it, and without what was assigned", lambda: lab.heard("what was assigned last goes on"))
+        until(
+            "the next agent goes on without it, and without what was assigned",
+            lambda: lab.heard("what was assigned last goes on"),
+        )
         assert lab.main(slot()).alive
     finally:
         lab.zookeeper.start()
-    until("the report is back", lambda: lab.channel.connected and (seen := lab.unit(slot())) and seen.restarts == 1 and seen)
+    until(
+        "the report is back",
+        lambda: lab.channel.connected and (seen := lab.unit(slot())) and seen.restarts == 1 and seen,
+    )
     assert lab.channel.exists(paths.live("h1"))
 
 
@@ -212,7 +246,10 @@ def test_a_unit_of_which_the_next_agent_can_read_nothing_is_ended_and_started_ag
     lab.kill(first)
     (lab.home / "hosts/h1/units" / slot().id / "unit.json").write_bytes(b"")
     lab.agent()
-    after = until("it is started again", lambda: (seen := lab.unit(slot())) and seen.state == "running" and seen.pid != before.pid and seen)
+    after = until(
+        "it is started again",
+        lambda: (seen := lab.unit(slot())) and seen.state == "running" and seen.pid != before.pid and seen,
+    )
     assert lab.heard("ended a unit whose unit.json cannot be read")
     assert after.restarts == 0
     assert not inside.keys() & lab.inside(slot()).keys()
@@ -249,7 +286,9 @@ def test_a_lent_slot_finishes_its_task_before_it_comes_back(lab: Lab) -> None:
 
 
 @pytest.mark.long
-def test_when_the_clock_jumps_a_lent_slot_still_finishes_its_task_and_what_dies_is_started_again(lab: Lab) -> None:
+def test_when_the_clock_jumps_a_lent_slot_still_finishes_its_task_and_what_dies_is_started_again(
+    lab: Lab,
+) -> None:
     lent, clock = slot("batch"), lab.home / "ahead"
     clock.write_text("0")
     lab.agent(clock=clock)
@@ -262,12 +301,18 @@ def test_when_the_clock_jumps_a_lent_slot_still_finishes_its_task_and_what_dies_
     until("it is asked", lambda: (seen := lab.unit(lent)) and seen.state == "stopping")
     clock.write_text("3600")
     out, _ = work.communicate(timeout=120)
-    assert out.strip() == "result [7]", "the hour that its clock jumped is not taken from the task's two minutes"
+    assert out.strip() == "result [7]", (
+        "the hour that its clock jumped is not taken from the task's two minutes"
+    )
     lab.gone(lent)
     clock.write_text("-3600")
     for restarts in (1, 2, 3):
         os.kill(lab.running(slot()).pid or 0, signal.SIGKILL)
-        until("it is started again", lambda times=restarts: (seen := lab.unit(slot())) and seen.restarts == times, 60)
+        until(
+            "it is started again",
+            lambda times=restarts: (seen := lab.unit(slot())) and seen.restarts == times,
+            60,
+        )
     seen = lab.unit(slot())
     assert seen is not None
     assert seen.since < time.time() - 3000, "its clock has jumped"
@@ -300,6 +345,20 @@ def test_a_host_that_another_machine_serves_is_refused_and_named(lab: Lab, tmp_p
 
 
 def test_a_burst_host_registers_what_the_command_line_says(lab: Lab) -> None:
-    lab.agent("ec2-1", "--address", "127.0.2.1", "--zone", "ec2", "--cpu", "2", "--memory", "4g", "--labels", "spot,fast")
+    lab.agent(
+        "ec2-1",
+        "--address",
+        "127.0.2.1",
+        "--zone",
+        "ec2",
+        "--cpu",
+        "2",
+        "--memory",
+        "4g",
+        "--labels",
+        "spot,fast",
+    )
     found = until("it registers", lambda: lab.channel.read(paths.host("ec2-1"), HostFacts))
-    assert found.value == HostFacts(name="ec2-1", address="127.0.2.1", zone="ec2", labels=("spot", "fast"), cpu=2, memory=4096)
+    assert found.value == HostFacts(
+        name="ec2-1", address="127.0.2.1", zone="ec2", labels=("spot", "fast"), cpu=2, memory=4096
+    )

@@ -17,7 +17,9 @@ DEADLINE = 40.0
 """Of each step: after half of it the driver counts as hanging, and not only after the minute that it has otherwise."""
 
 
-def test_an_old_driver_that_hangs_as_it_should_stop_is_taken_away_and_the_drain_goes_on(lab: Lab, tmp_path: Path) -> None:
+def test_an_old_driver_that_hangs_as_it_should_stop_is_taken_away_and_the_drain_goes_on(
+    lab: Lab, tmp_path: Path
+) -> None:
     with hosted(lab, tmp_path) as hosts:
         world, pid, hangs = hosts.world, hosts.units("h1")["driver-entry-1"], lab.home / f"{HANGS}-entry-1"
         hangs.touch()
@@ -33,7 +35,10 @@ def test_an_old_driver_that_hangs_as_it_should_stop_is_taken_away_and_the_drain_
         assert time.monotonic() - retired > GRACE_SECONDS - 2, "asked to end, it hung on"
         world.until_true(lambda: runbook.ended, SECONDS)
         assert runbook.ok, runbook.results
-        assert "1 left no receipt (it did not end by itself); 2 went on from what was committed" in runbook.results[Step.VERIFY].sentence
+        assert (
+            "1 left no receipt (it did not end by itself); 2 went on from what was committed"
+            in runbook.results[Step.VERIFY].sentence
+        )
         assert "h1 is drained, nothing is left on it" in runbook.results[Step.RELEASE].sentence
         world.until_true(hosts.whole, SECONDS)
         assert hosts.units("h1") == {}

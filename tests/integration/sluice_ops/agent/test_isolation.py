@@ -52,7 +52,9 @@ def started(containers: Containers, unit: Unit, *words: str, folder: Path) -> su
     script = f'for procs in {joins}; do echo $$ > "$procs"; done; cd {folder}; exec "$@"'
     command = ["sh", "-c", script, "sh", sys.executable, "-m", "tests.burn", *words]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
 
 
 @contextmanager
@@ -68,7 +70,9 @@ def burning(containers: Containers, kind: str, folder: Path) -> Iterator[subproc
 
 
 def throughput(containers: Containers, folder: Path, *processor: str) -> int:
-    out, _ = started(containers, NEIGHBOUR, "work", str(MEASURE_SECONDS), *processor, folder=folder).communicate(timeout=60)
+    out, _ = started(
+        containers, NEIGHBOUR, "work", str(MEASURE_SECONDS), *processor, folder=folder
+    ).communicate(timeout=60)
     return int(out)
 
 
@@ -81,19 +85,27 @@ def parts_left(containers: Containers, folder: Path, kind: str, *processor: str)
             parts.append(throughput(containers, folder, *processor) / alone)
             assert process.poll() is None, "it goes on burning"
     said = ", ".join(f"{part:.3f}" for part in parts)
-    print(f"beside a slot that takes all {kind}: {said} of the throughput alone", *processor)  # noqa: T201
+    print(f"beside a slot that takes all {kind}: {said} of the throughput alone", *processor)
     return parts
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"disk"}))
-def test_a_greedy_slot_leaves_its_neighbour_its_throughput(containers: Containers, tmp_path: Path, kind: str) -> None:
-    assert statistics.median(parts_left(containers, tmp_path, kind)) >= (LEFT_BY_WEIGHTS if kind == "cpu" else LEFT)
+def test_a_greedy_slot_leaves_its_neighbour_its_throughput(
+    containers: Containers, tmp_path: Path, kind: str
+) -> None:
+    assert statistics.median(parts_left(containers, tmp_path, kind)) >= (
+        LEFT_BY_WEIGHTS if kind == "cpu" else LEFT
+    )
 
 
-def test_a_slot_that_takes_all_disk_costs_its_neighbour_only_the_interrupts_of_the_disk(containers: Containers, tmp_path: Path) -> None:
+def test_a_slot_that_takes_all_disk_costs_its_neighbour_only_the_interrupts_of_the_disk(
+    containers: Containers, tmp_path: Path
+) -> None:
     """The kernel handles a disk's interrupts on one processor, outside of all containers: another one shows what the slot takes."""
     processors = [str(number) for number in sorted(os.sched_getaffinity(0))[:2]]
-    left = [statistics.median(parts_left(containers, tmp_path, "disk", processor)) for processor in processors]
+    left = [
+        statistics.median(parts_left(containers, tmp_path, "disk", processor)) for processor in processors
+    ]
     assert max(left) >= LEFT
     assert min(left) >= LEFT_BESIDE_INTERRUPTS
 
@@ -117,7 +129,10 @@ def test_what_runs_in_a_slot_is_on_its_own_processors_from_when_it_is_asked_for_
 ) -> None:
     everything = os.sched_getaffinity(0)
     with ExitStack() as stack:
-        runs = [stack.enter_context(started(containers, unit, "work", "60", folder=tmp_path)) for unit in (NEIGHBOUR, GREEDY)]
+        runs = [
+            stack.enter_context(started(containers, unit, "work", "60", folder=tmp_path))
+            for unit in (NEIGHBOUR, GREEDY)
+        ]
         for process, unit in zip(runs, (NEIGHBOUR, GREEDY), strict=True):
             stack.callback(process.kill)
             until("it is in its container", partial(containers.processes, unit.id, None))
@@ -141,7 +156,9 @@ def test_a_slot_that_is_full_is_killed_alone(containers: Containers, tmp_path: P
     assert not containers.ran_out_of_memory(NEIGHBOUR.id)
 
 
-def test_a_slot_that_starts_ever_more_threads_is_refused_alone(containers: Containers, tmp_path: Path) -> None:
+def test_a_slot_that_starts_ever_more_threads_is_refused_alone(
+    containers: Containers, tmp_path: Path
+) -> None:
     with burning(containers, "threads", tmp_path) as process:
         counted = psutil.Process(process.pid)
         until("it has as many as it may", lambda: counted.num_threads() >= THREADS - 10, 60)
@@ -149,7 +166,9 @@ def test_a_slot_that_starts_ever_more_threads_is_refused_alone(containers: Conta
         assert throughput(containers, tmp_path) > 0, "others start processes"
 
 
-def test_a_slot_goes_on_when_its_host_gives_less_than_it_was_promised(containers: Containers, tmp_path: Path) -> None:
+def test_a_slot_goes_on_when_its_host_gives_less_than_it_was_promised(
+    containers: Containers, tmp_path: Path
+) -> None:
     runs = started(containers, NEIGHBOUR, "work", "3", folder=tmp_path)
     until("it is in its container", lambda: containers.processes(NEIGHBOUR.id, None))
     after = open_containers(tmp_path, "h1", Capacity(cpu=os.cpu_count() or 1, memory=1))

@@ -24,8 +24,12 @@ def hosts(lab: Lab, tmp_path: Path) -> Iterator[Hosts]:
         yield made
 
 
-@pytest.mark.parametrize(("does", "state", "step"), [(WARMS, State.WARMING, Step.PREPARE), (LAGS, State.RUNNING, Step.CUT)])
-def test_when_the_target_of_a_hand_over_is_lost_the_tier_goes_elsewhere(hosts: Hosts, does: str, state: State, step: Step) -> None:
+@pytest.mark.parametrize(
+    ("does", "state", "step"), [(WARMS, State.WARMING, Step.PREPARE), (LAGS, State.RUNNING, Step.CUT)]
+)
+def test_when_the_target_of_a_hand_over_is_lost_the_tier_goes_elsewhere(
+    hosts: Hosts, does: str, state: State, step: Step
+) -> None:
     world, first = hosts.world, hosts.units("h1")["driver-entry-1"]
     (hosts.lab.home / f"{does}-entry-2").touch()
     runbook = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")

@@ -8,7 +8,17 @@ import pytest
 import yaml
 
 from sluice_ops.site.java import JAVA
-from tests.integration.sluice_ops.agent.conftest import JARS, REPOSITORY, Lab, ZooKeeper, application, executors, free_port, slot, until
+from tests.integration.sluice_ops.agent.conftest import (
+    JARS,
+    REPOSITORY,
+    Lab,
+    ZooKeeper,
+    application,
+    executors,
+    free_port,
+    slot,
+    until,
+)
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -20,14 +30,33 @@ class Masters:
         services = yaml.safe_load((REPOSITORY / "docker-compose.yaml").read_text())["services"]
         self.settings = [word for word in services["spark-1"]["command"][-1].split() if word.startswith("-D")]
         assert "-Dspark.deploy.recoveryMode=ZOOKEEPER" in self.settings
-        self.settings = [word if "zookeeper.url=" not in word else f"-Dspark.deploy.zookeeper.url={zookeeper}" for word in self.settings]
+        self.settings = [
+            word if "zookeeper.url=" not in word else f"-Dspark.deploy.zookeeper.url={zookeeper}"
+            for word in self.settings
+        ]
         self.folder = folder
         self.running: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self) -> int:
         port = free_port()
-        words = [str(JAVA), "-Xmx192m", "-XX:+UseSerialGC", *self.settings, "-Dspark.master.rest.enabled=false", "-cp", f"{JARS}/*"]
-        words += ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+        words = [
+            str(JAVA),
+            "-Xmx192m",
+            "-XX:+UseSerialGC",
+            *self.settings,
+            "-Dspark.master.rest.enabled=false",
+            "-cp",
+            f"{JARS}/*",
+        ]
+        words += [
+            "org.apache.spark.deploy.master.Master",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--webui-port",
+            "0",
+        ]
         with self._log(port).open("wb") as log:
             self.running[port] = subprocess.Popen(words, stdout=log, stderr=log)
         return port
@@ -62,7 +91,9 @@ def master(masters: Masters) -> str:
     return f"spark://127.0.0.1:{first},127.0.0.1:{second}"
 
 
-def test_when_the_leading_master_is_killed_the_other_one_takes_over_its_workers_and_applications(lab: Lab, masters: Masters) -> None:
+def test_when_the_leading_master_is_killed_the_other_one_takes_over_its_workers_and_applications(
+    lab: Lab, masters: Masters
+) -> None:
     first, second = masters.running
     lab.agent()
     lab.assign(slot())

@@ -27,7 +27,9 @@ from sluice_ops.model.assignment import Unit
 from sluice_ops.model.resources import Capacity, Link
 from tests.integration.sluice_ops.agent.conftest import REPOSITORY, limited, slot, until
 
-tools = pytest.mark.skipif(shutil.which("tc") is None or shutil.which("ip") is None, reason="this test needs iproute2")
+tools = pytest.mark.skipif(
+    shutil.which("tc") is None or shutil.which("ip") is None, reason="this test needs iproute2"
+)
 pytestmark = [limited, tools, pytest.mark.long, pytest.mark.timeout(300)]
 
 MBIT = 200
@@ -86,7 +88,9 @@ class Lab:
             process.wait()
             until("nothing is left of it", lambda: not containers.processes(unit.id, None), 20)
 
-    def started(self, containers: Containers, unit: Unit, *words: str, out: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    def started(
+        self, containers: Containers, unit: Unit, *words: str, out: int = subprocess.PIPE
+    ) -> subprocess.Popen[str]:
         """Start a process in a unit's container, as the agent's script does."""
         HostFolder(self.home, "h1").unit(unit.id).path.mkdir(exist_ok=True)
         HostFolder(self.home, "h1").unit(unit.id).keep(UnitRecord(unit=unit, boot="", started_at=time.time()))
@@ -117,8 +121,18 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         ip("link", "set", here, "up")
         ip("-n", space, "addr", "add", f"{THERE}/30", "dev", there)
         ip("-n", space, "link", "set", there, "up")
-        command = ["nsenter", f"--net=/run/netns/{space}", sys.executable, "-m", "tests.sending", "sink", *map(str, WEIGHTS)]
-        with subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as sink:
+        command = [
+            "nsenter",
+            f"--net=/run/netns/{space}",
+            sys.executable,
+            "-m",
+            "tests.sending",
+            "sink",
+            *map(str, WEIGHTS),
+        ]
+        with subprocess.Popen(
+            command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as sink:
             assert sink.stdout is not None
             assert sink.stdout.readline() == "{}\n"
             HostFolder(tmp_path, "h1").make()
@@ -132,7 +146,9 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         assert not (HostFolder(tmp_path, "h1").path / "network.json").exists()
         sweep(tmp_path)
     finally:
-        subprocess.run(["ip", "link", "del", here], check=False)  # with its space it would go too, but only some time later
+        subprocess.run(
+            ["ip", "link", "del", here], check=False
+        )  # with its space it would go too, but only some time later
         ip("netns", "del", space)
 
 
@@ -144,7 +160,7 @@ def test_units_send_by_their_weights_and_one_alone_takes_what_there_is(lab: Lab)
             lab.opened()
             much_again, little_again = lab.rates(LARGE, SMALL)
         (alone,) = lab.rates(LARGE)
-    print(  # noqa: T201
+    print(
         f"3:1 of {MBIT} mbit: {much:.1f} and {little:.1f}; after a restart of the agent {much_again:.1f} and {little_again:.1f}; "
         f"alone {alone:.1f}"
     )
@@ -161,7 +177,11 @@ def test_a_quiet_unit_is_not_kept_waiting_by_a_greedy_one(lab: Lab) -> None:
         lab.rates(LARGE)
         beside, behind = lab.round_trip(containers, SMALL), lab.round_trip(containers, LARGE)
     said = (f"{median:.2f} ({slow:.2f})" for median, slow in (idle, beside, behind))
-    print("round trips in ms, median and 95 %: idle {}, beside a greedy unit {}, in its own queue {}".format(*said))  # noqa: T201
+    print(
+        "round trips in ms, median and 95 %: idle {}, beside a greedy unit {}, in its own queue {}".format(
+            *said
+        )
+    )
     assert beside[0] < traffic_control.TURN_SECONDS * 1000
     assert 2 * beside[0] < behind[0]
 
@@ -172,5 +192,5 @@ def test_what_runs_already_is_taken_in(lab: Lab) -> None:
         until("both send", lambda: min(lab.taken().values()) > 0, 30)
         lab.opened()
         much, little = lab.rates(LARGE, SMALL)
-    print(f"3:1 of {MBIT} mbit, begun before the link was divided: {much:.1f} and {little:.1f}")  # noqa: T201
+    print(f"3:1 of {MBIT} mbit, begun before the link was divided: {much:.1f} and {little:.1f}")
     assert much / little == pytest.approx(3, rel=0.05)

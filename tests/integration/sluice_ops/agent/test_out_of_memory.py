@@ -39,9 +39,12 @@ def test_it_is_started_ever_later(lab: Lab) -> None:
     assert all(FULL in (record.exit or "") for record in ends.values()), ends
     died = [ends[number] for number in range(1, len(WAITS) + 2)]
     waits = [after.started_at - (before.ended_at or 0) for before, after in pairwise(died)]
-    print(f"waits: {[round(wait, 2) for wait in waits]}")  # noqa: T201 - for the record
+    print(f"waits: {[round(wait, 2) for wait in waits]}")
     assert all(wait <= took < wait + 3 for wait, took in zip(WAITS, waits, strict=True)), waits
-    until("it is not given up", lambda: (seen := lab.unit(greedy)) and (seen.state, seen.restarts) == ("starting", len(WAITS) + 1))
+    until(
+        "it is not given up",
+        lambda: (seen := lab.unit(greedy)) and (seen.state, seen.restarts) == ("starting", len(WAITS) + 1),
+    )
 
 
 def test_where_it_happens_to_several_tenants_their_host_is_left(lab: Lab, tmp_path: Path) -> None:
@@ -62,6 +65,9 @@ def test_where_it_happens_to_several_tenants_their_host_is_left(lab: Lab, tmp_pa
         assert record.until is not None
         assert record.until - began > 3000
         assert {len(site.world.placement(name).slots) for name in ("counts", "enrich")} == {3}
-        assert {host for name in ("counts", "enrich") for host in site.world.placement(name).slots} == {"h2", "h3"}
+        assert {host for name in ("counts", "enrich") for host in site.world.placement(name).slots} == {
+            "h2",
+            "h3",
+        }
         site.world.until_true(site.world.all_well, 60)
         site.world.until_true(lambda: (said := site.lab.observed(BAD)) is not None and not said.units, 60)

@@ -68,7 +68,9 @@ class Site:
 
     def repaired(self) -> list[ChangeRecord]:
         """Wait until the controller has brought a worker of each tier to h1; return its changes."""
-        self.world.until_true(lambda: {unit.tenant for unit in self.workers()} == {"counts", "enrich"}, SECONDS)
+        self.world.until_true(
+            lambda: {unit.tenant for unit in self.workers()} == {"counts", "enrich"}, SECONDS
+        )
         names = [name for name in self.lab.channel.children("/changes") if name.startswith("repair-")]
         found = [self.lab.channel.read(paths.change(name), ChangeRecord) for name in names]  # type: ignore[arg-type]
         return [each.value for each in found if each is not None]
@@ -88,10 +90,23 @@ def failing(lab: Lab, folder: Path, options: Path, **changed: object) -> Iterato
     file = folder / "site.yaml"
     file.write_text(SITE)
     lab.environment["SLUICE_SITE"] = str(file)
-    tiers = [tier(name, Mode.BATCH, number).model_copy(update=changed) for number, name in enumerate(("counts", "enrich"))]
+    tiers = [
+        tier(name, Mode.BATCH, number).model_copy(update=changed)
+        for number, name in enumerate(("counts", "enrich"))
+    ]
     made = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=tiers, channel=lab.channel), options)
     with (lab.home / "controller.log").open("wb") as log:
-        words = [sys.executable, "-m", "sluice_ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
+        words = [
+            sys.executable,
+            "-m",
+            "sluice_ops.controller",
+            "--site",
+            str(file),
+            "--name",
+            "c1",
+            "--zookeeper",
+            lab.channel.hosts,
+        ]
         controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
     try:
         lab.agent(BAD)
@@ -101,18 +116,24 @@ def failing(lab: Lab, folder: Path, options: Path, **changed: object) -> Iterato
     finally:
         controller.terminate()
         controller.wait(20)
-        sys.stdout.writelines(f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in lab.home.glob("*.log"))
+        sys.stdout.writelines(
+            f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in lab.home.glob("*.log")
+        )
 
 
 @pytest.mark.long
-def test_a_host_on_which_everything_dies_is_left_and_is_used_again_when_a_person_has_mended_it(site: Site) -> None:
+def test_a_host_on_which_everything_dies_is_left_and_is_used_again_when_a_person_has_mended_it(
+    site: Site,
+) -> None:
     began = time.time()
     record = site.cordoned()
     assert record.reason.startswith("units of counts, enrich died there ")
     assert record.until is not None
     assert record.until - began > 3000
     assert site.lab.heard("A fatal exception has occurred", BAD), "why is in the agent's log"
-    assert {len(site.world.placement(name).slots) for name in ("counts", "enrich")} == {3}, "what died there works elsewhere"
+    assert {len(site.world.placement(name).slots) for name in ("counts", "enrich")} == {3}, (
+        "what died there works elsewhere"
+    )
     site.world.until_true(site.world.all_well, SECONDS)
     site.is_mended()
     assert site.returned("r1").ok
@@ -120,7 +141,9 @@ def test_a_host_on_which_everything_dies_is_left_and_is_used_again_when_a_person
     assert {change.by for change in site.repaired()} == {CONTROLLER}
     for unit in site.workers():
         assert site.lab.running(unit, BAD).restarts == 0
-        site.world.until_true(lambda unit=unit: "Successfully registered with master" in site.lab.log(unit, BAD), SECONDS)
+        site.world.until_true(
+            lambda unit=unit: "Successfully registered with master" in site.lab.log(unit, BAD), SECONDS
+        )
 
 
 @pytest.mark.long

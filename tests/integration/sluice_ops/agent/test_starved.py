@@ -50,8 +50,25 @@ class Site:
     def burn(self, *joins: Path) -> None:
         """Keep a process busy on the core, in a session of its own, which the kernel weighs for itself unless it joins control groups."""
         script = "".join(f'echo $$ > "{file}"; ' for file in joins) + 'exec "$@"'
-        words = ["taskset", "-c", str(CORE), "sh", "-c", script, "sh", sys.executable, "-m", "tests.burn", "work", "600"]
-        self.running.append(subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.DEVNULL, text=True, start_new_session=True))
+        words = [
+            "taskset",
+            "-c",
+            str(CORE),
+            "sh",
+            "-c",
+            script,
+            "sh",
+            sys.executable,
+            "-m",
+            "tests.burn",
+            "work",
+            "600",
+        ]
+        self.running.append(
+            subprocess.Popen(
+                words, cwd=REPOSITORY, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+            )
+        )
 
     def quiet(self) -> None:
         for process in self.running:
@@ -65,7 +82,11 @@ class Site:
 
     def starved(self) -> Starved | None:
         found = self.lab.channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
-        return None if found is None or "counts" not in found.value.tiers else found.value.tiers["counts"].starved  # type: ignore[index]
+        return (
+            None
+            if found is None or "counts" not in found.value.tiers
+            else found.value.tiers["counts"].starved
+        )  # type: ignore[index]
 
     def moves(self) -> list[ChangeRecord]:
         names = [name for name in self.lab.channel.children("/changes") if name != "lock"]
@@ -78,9 +99,22 @@ def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
     file = tmp_path / "site.yaml"
     file.write_text(SITE)
     lab.environment |= {"SLUICE_SITE": str(file)}
-    made = Site(lab, LiveWorld(hosts=(host("h2"), host("h3")), tiers=[tier("counts", Mode.BATCH, 0)], channel=lab.channel))
+    made = Site(
+        lab,
+        LiveWorld(hosts=(host("h2"), host("h3")), tiers=[tier("counts", Mode.BATCH, 0)], channel=lab.channel),
+    )
     with (lab.home / "controller.log").open("wb") as log:
-        words = [sys.executable, "-m", "sluice_ops.controller", "--site", str(file), "--name", "c1", "--zookeeper", lab.channel.hosts]
+        words = [
+            sys.executable,
+            "-m",
+            "sluice_ops.controller",
+            "--site",
+            str(file),
+            "--name",
+            "c1",
+            "--zookeeper",
+            lab.channel.hosts,
+        ]
         controller = subprocess.Popen(words, env=lab.environment, cwd=REPOSITORY, stdout=log, stderr=log)
     try:
         os.sched_setaffinity(lab.agent(BAD).pid, {CORE})  # and so are all that it starts
@@ -93,7 +127,9 @@ def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
         made.quiet()
         controller.terminate()
         controller.wait(20)
-        sys.stdout.writelines(f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in lab.home.glob("*.log"))
+        sys.stdout.writelines(
+            f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in lab.home.glob("*.log")
+        )
 
 
 def test_a_slot_whose_neighbours_take_its_processor_is_seen_and_its_tier_is_moved(site: Site) -> None:
@@ -121,5 +157,8 @@ def test_a_slot_whose_neighbours_take_its_processor_is_seen_and_its_tier_is_move
     assert len(world.placement("counts").slots) == 3
     found = site.lab.channel.read(paths.host_record(BAD), HostRecord)
     assert found is not None
-    assert (found.value.state, found.value.reason) == (HostState.CORDONED, "counts is starved of processor time there")
+    assert (found.value.state, found.value.reason) == (
+        HostState.CORDONED,
+        "counts is starved of processor time there",
+    )
     world.until_true(lambda: site.starved() is None, SECONDS)

@@ -19,7 +19,10 @@ from tests.versions import ADDED, make_next
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
-FIRST, SECOND = (slot(BATCH).model_copy(update={"id": slot_id(BATCH, 0, number), "label": label_of(BATCH, 0)}) for number in range(2))
+FIRST, SECOND = (
+    slot(BATCH).model_copy(update={"id": slot_id(BATCH, 0, number), "label": label_of(BATCH, 0)})
+    for number in range(2)
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +38,29 @@ class Controllers:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         site = lab.home / "site.yaml"
         shipped = (REPOSITORY / "site.yaml").read_text()
-        site.write_text(shipped.replace("batch: {minimum: 0, target: 0, maximum: 2}", "batch: {minimum: 0, target: 1, maximum: 2}"))
+        site.write_text(
+            shipped.replace(
+                "batch: {minimum: 0, target: 0, maximum: 2}", "batch: {minimum: 0, target: 1, maximum: 2}"
+            )
+        )
         lab.environment["SLUICE_SITE"] = str(site)
 
     def lead(self, name: str, code: Path) -> None:
         """Have a controller lead, which stands by while the one before it is killed."""
         words = ("sluice_ops.controller", "--name", name, "--zookeeper", self.lab.channel.hosts)
-        before, self.running[name] = dict(self.running), self.lab.run(name, *words, environment=self.lab.environment, code=code)
+        before, self.running[name] = (
+            dict(self.running),
+            self.lab.run(name, *words, environment=self.lab.environment, code=code),
+        )
         log = self.lab.home / f"{name}.log"
         until(f"{name} stands by", lambda: "stands by" in log.read_text())
         for other, process in before.items():
             self.lab.kill(process)
             del self.running[other]
-        until(f"{name} leads", lambda: (found := self.lab.channel.read(paths.EPOCH, EpochRecord)) and found.value.leader == name)
+        until(
+            f"{name} leads",
+            lambda: (found := self.lab.channel.read(paths.EPOCH, EpochRecord)) and found.value.leader == name,
+        )
 
     def change(self, **what: Any) -> None:
         """Carry a change out."""
@@ -57,9 +70,18 @@ class Controllers:
     def survey(self) -> Result:
         """Post the operation that only the next version knows, as a tool of that version would."""
         change = f"s{time.time_ns()}"
-        posted = {"id": f"{change}.survey", "change": change, "step": "survey", "spec": {"kind": "survey"}, "by": "test", "posted_at": 0.0}
+        posted = {
+            "id": f"{change}.survey",
+            "change": change,
+            "step": "survey",
+            "spec": {"kind": "survey"},
+            "by": "test",
+            "posted_at": 0.0,
+        }
         self.lab.channel.kazoo.create(paths.operation(f"{change}.survey"), json.dumps(posted).encode())
-        return until("it is answered", lambda: self.lab.channel.read(paths.result(f"{change}.survey"), Result), 30).value
+        return until(
+            "it is answered", lambda: self.lab.channel.read(paths.result(f"{change}.survey"), Result), 30
+        ).value
 
 
 @pytest.fixture
@@ -83,7 +105,9 @@ def goes_on(lab: Lab, *before: UnitObserved) -> None:
         assert (now.pid, now.restarts) == (was.pid, was.restarts)
 
 
-def test_an_upgrade_one_by_one_and_back_again_under_slots_that_run(lab: Lab, controllers: Controllers, newer: Path) -> None:
+def test_an_upgrade_one_by_one_and_back_again_under_slots_that_run(
+    lab: Lab, controllers: Controllers, newer: Path
+) -> None:
     # a new controller, an old agent: it makes true what it knows of an assignment
     controllers.lead("new", newer)
     agent = lab.agent()

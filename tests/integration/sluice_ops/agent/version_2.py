@@ -13,7 +13,15 @@ import pytest
 
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.agent.limits import control_groups as module
-from sluice_ops.agent.limits.control_groups import HEADROOM, MEBIBYTE, Containers, find_containers, installation_of, open_containers, sweep
+from sluice_ops.agent.limits.control_groups import (
+    HEADROOM,
+    MEBIBYTE,
+    Containers,
+    find_containers,
+    installation_of,
+    open_containers,
+    sweep,
+)
 from sluice_ops.agent.limits.cpusets import open_cores
 from sluice_ops.agent.limits.delegation import AGENTS
 from sluice_ops.model.assignment import HostFacts, Unit
@@ -65,7 +73,10 @@ def test_without_the_controller_cpuset_units_share_and_that_is_said(host: Host) 
 
 def test_units_share_a_core_by_their_quantums(host: Host) -> None:
     large = NEIGHBOUR.model_copy(update={"quantum": NEIGHBOUR.quantum.model_copy(update={"cpu": 3.0})})
-    with burning(host.containers, "cpu", host.home), started(host.containers, large, "work", "60", folder=host.home) as worker:
+    with (
+        burning(host.containers, "cpu", host.home),
+        started(host.containers, large, "work", "60", folder=host.home) as worker,
+    ):
         until("both work", lambda: min(host.taken(GREEDY), host.taken(large)) > 1, 60)
         before = host.taken(GREEDY), host.taken(large)
         time.sleep(SECONDS)
@@ -94,7 +105,9 @@ def test_one_goes_on_when_its_host_gives_less_than_it_was_promised(host: Host) -
     assert not host.containers.ran_out_of_memory(NEIGHBOUR.id)
 
 
-def test_one_that_starts_ever_more_threads_is_refused_alone(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_starts_ever_more_threads_is_refused_alone(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "THREADS", 100)
     with burning(host.containers, "threads", host.home):
         counted = TREE / installation_of(host.home) / "h1" / GREEDY.id / "pids.current"
@@ -110,7 +123,14 @@ def test_an_agent_without_root_divides_what_it_was_given(tmp_path_factory: pytes
     (TREE / "cgroup.subtree_control").write_text("+cpu +memory +pids")
     home = tmp_path_factory.mktemp("home")
     tmp_path_factory.getbasetemp().chmod(0o755)
-    for path in (home, *(each / name for each in (group, group / AGENTS) for name in (".", "cgroup.procs", "cgroup.subtree_control"))):
+    for path in (
+        home,
+        *(
+            each / name
+            for each in (group, group / AGENTS)
+            for name in (".", "cgroup.procs", "cgroup.subtree_control")
+        ),
+    ):
         os.chown(path, NOBODY, NOBODY)
     child = os.fork()
     if child == 0:

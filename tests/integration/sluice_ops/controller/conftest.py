@@ -34,11 +34,22 @@ def zookeeper_process(tmp_path_factory, zookeeper_port):
     port = zookeeper_port
     data = tmp_path_factory.mktemp("zookeeper")
     config = data / "zoo.cfg"
-    config.write_text(f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=1000\nadmin.enableServer=false\n")
+    config.write_text(
+        f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=1000\nadmin.enableServer=false\n"
+    )
     jars = Path(pyspark.__file__).parent / "jars/*"
     with (data / "log").open("w") as log:
         process = subprocess.Popen(
-            [JAVA, "-Xmx128m", "-cp", str(jars), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)], stdout=log, stderr=log
+            [
+                JAVA,
+                "-Xmx128m",
+                "-cp",
+                str(jars),
+                "org.apache.zookeeper.server.ZooKeeperServerMain",
+                str(config),
+            ],
+            stdout=log,
+            stderr=log,
         )
     until = time.monotonic() + 90
     while time.monotonic() < until:

@@ -45,7 +45,9 @@ def join(host: str, file: Path) -> None:
     folder.make()
     joining.join(file, folder.own())
     where, own = endpoints.load(), folder.own()
-    facts = HostFacts(name=HostName(host), address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=own.known_as)
+    facts = HostFacts(
+        name=HostName(host), address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=own.known_as
+    )
     with Channel(where.zookeeper, replace(where.needed(Role.AGENT), own=own)) as channel:
         assert Presence(channel, facts, endpoints.home(), os.getpid(), file).ensure()
 

@@ -42,7 +42,9 @@ def agent_on(place, home, host):
 def facts(home, host):
     folder = HostFolder(home, host)
     folder.make()
-    return HostFacts(name=host, address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=folder.own().known_as)
+    return HostFacts(
+        name=host, address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=folder.own().known_as
+    )
 
 
 def test_each_role_may_do_what_the_table_says_and_nothing_else(place, admin, tmp_path):
@@ -58,7 +60,9 @@ def test_each_role_may_do_what_the_table_says_and_nothing_else(place, admin, tmp
     wrong = []
     anybody = {role: connected(place, role) for role in set(KEPT) - {Role.ADMIN}}
     agents = {host: agent_on(place, tmp_path, host) for host in ("h1", "h2")}
-    joiners = {f"joiner-{host}": Channel(place.zookeeper, token(place, host).credential) for host in ("x", "h2")}
+    joiners = {
+        f"joiner-{host}": Channel(place.zookeeper, token(place, host).credential) for host in ("x", "h2")
+    }
     for who, connection in {**anybody, **agents, **joiners}.items():
         role = Role.AGENT if who in agents else Role.JOINER if who in joiners else who
         with connection as channel:
@@ -87,7 +91,12 @@ def at(row):
 
 def token(place, host):
     """Return a token of a host, which has a key of its own."""
-    return joining.Token(zookeeper=place.zookeeper, host=host, roles=place.access.roles, key=f"the key of {host}".ljust(43, "x"))
+    return joining.Token(
+        zookeeper=place.zookeeper,
+        host=host,
+        roles=place.access.roles,
+        key=f"the key of {host}".ljust(43, "x"),
+    )
 
 
 def test_an_agent_writes_its_own_hosts_nodes_and_no_others(place, admin, tmp_path):
@@ -104,12 +113,17 @@ def test_an_agent_writes_its_own_hosts_nodes_and_no_others(place, admin, tmp_pat
                 first.put(path, facts(tmp_path, "h1"))
         with pytest.raises(NotAllowedError, match=sentence):
             first.delete(paths.live("h2"))
-        with connected(place, Role.AGENT) as stolen, pytest.raises(NotAllowedError, match="this process is an agent without a host"):
+        with (
+            connected(place, Role.AGENT) as stolen,
+            pytest.raises(NotAllowedError, match="this process is an agent without a host"),
+        ):
             stolen.put(paths.observed("h2"), observed)
         assert admin.read(paths.observed("h2"), Observed).value == observed
 
 
-def test_nodes_of_before_are_bound_to_their_agents_once_those_have_said_how_they_are_known(place, admin, tmp_path):
+def test_nodes_of_before_are_bound_to_their_agents_once_those_have_said_how_they_are_known(
+    place, admin, tmp_path
+):
     with connected(place, Role.AGENT) as before:  # as an older version has left it
         before.put(paths.host("h1"), facts(tmp_path, "h1").model_copy(update={"known_as": None}))
         before.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
@@ -126,14 +140,23 @@ def test_nodes_of_before_are_bound_to_their_agents_once_those_have_said_how_they
             agent.put(paths.host("h1"), facts(tmp_path, "h1"))
 
 
-def test_a_host_that_has_lost_its_credential_is_told_and_comes_back_once_it_was_forgotten(place, admin, tmp_path):
+def test_a_host_that_has_lost_its_credential_is_told_and_comes_back_once_it_was_forgotten(
+    place, admin, tmp_path
+):
     file = tmp_path / "endpoints.json"
     file.write_text(place.model_dump_json())
 
     def forget():
         command = [str(Path(sys.executable).with_name("sluice")), "access", "--forget", "h1"]
-        environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(tmp_path), "SLUICE_SITE": str(SITE)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        environment = {
+            **os.environ,
+            "SLUICE_ENDPOINTS": str(file),
+            "SLUICE_HOME": str(tmp_path),
+            "SLUICE_SITE": str(SITE),
+        }
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
 
     assert 'no host "h1" has registered; the channel has none' in forget().stderr
     with agent_on(place, tmp_path, "h1") as agent:
@@ -158,8 +181,15 @@ def test_a_host_is_retired_with_its_credential_once_it_is_drained_and_its_agent_
 
     def retire():
         command = [str(Path(sys.executable).with_name("sluice")), "retire", "h1"]
-        environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(tmp_path), "SLUICE_SITE": str(SITE)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        environment = {
+            **os.environ,
+            "SLUICE_ENDPOINTS": str(file),
+            "SLUICE_HOME": str(tmp_path),
+            "SLUICE_SITE": str(SITE),
+        }
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
 
     nodes = (paths.host_record("h1"), paths.host("h1"), paths.observed("h1"), paths.assignment("h1"))
     with connected(place, Role.CONTROLLER) as controller:
@@ -205,7 +235,10 @@ def test_a_wrong_role_is_told_which_one_it_takes_and_where_credentials_are_looke
             agent.delete(paths.assignment("h1"))
         assert agent.read(paths.assignment("h1"), Assignment).value == Assignment(), "everybody may read"
     with Channel(place.zookeeper) as nobody:
-        with pytest.raises(NotAllowedError, match="that takes controller or operator or publisher, and this endpoints file names no roles"):
+        with pytest.raises(
+            NotAllowedError,
+            match="that takes controller or operator or publisher, and this endpoints file names no roles",
+        ):
             nobody.put(paths.wanted("entry"), TierWanted())
         with pytest.raises(NoAuthError):
             nobody.kazoo.set_acls("/config", nobody.kazoo.acl("/config"))
@@ -216,9 +249,13 @@ def test_who_has_no_credential_can_look_and_is_told_whose_it_lacks(place, admin)
     (place.access.credentials / Role.OPERATOR).unlink()
     with Channel(place.zookeeper, place.credential(Role.OPERATOR)) as channel:
         assert channel.read(paths.wanted("entry"), TierWanted).value.running
-        with pytest.raises(NotAllowedError, match="this process has no credential of operator; credentials are looked for in"):
+        with pytest.raises(
+            NotAllowedError, match="this process has no credential of operator; credentials are looked for in"
+        ):
             channel.put(paths.wanted("entry"), TierWanted())
-    with pytest.raises(endpoints.EndpointsError, match=r"credentials/operator is not there, or not for user \d+: copy"):
+    with pytest.raises(
+        endpoints.EndpointsError, match=r"credentials/operator is not there, or not for user \d+: copy"
+    ):
         place.needed(Role.OPERATOR)
 
 
@@ -229,7 +266,9 @@ def test_a_credential_that_is_not_the_known_one_or_lies_open_is_refused(place):
         place.needed(Role.AGENT)
     kept.chmod(0o600)
     kept.write_text("another")
-    with pytest.raises(endpoints.EndpointsError, match="is not the credential that the endpoints file knows for agent"):
+    with pytest.raises(
+        endpoints.EndpointsError, match="is not the credential that the endpoints file knows for agent"
+    ):
         place.needed(Role.AGENT)
 
 
@@ -298,9 +337,19 @@ def test_a_hosts_nodes_are_its_agents_alone_and_another_of_that_name_is_told_why
 
     def agent(home):
         home.mkdir()
-        environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(home), "SLUICE_SITE": str(SITE)}
+        environment = {
+            **os.environ,
+            "SLUICE_ENDPOINTS": str(file),
+            "SLUICE_HOME": str(home),
+            "SLUICE_SITE": str(SITE),
+        }
         with (home / "log").open("w") as log:
-            return subprocess.Popen([sys.executable, "-m", "sluice_ops.agent", "--host", "h1"], env=environment, stdout=log, stderr=log)
+            return subprocess.Popen(
+                [sys.executable, "-m", "sluice_ops.agent", "--host", "h1"],
+                env=environment,
+                stdout=log,
+                stderr=log,
+            )
 
     def wait(what, process):
         until = time.monotonic() + 60
@@ -333,8 +382,15 @@ def test_a_hosts_nodes_are_its_agents_alone_and_another_of_that_name_is_told_why
 def test_the_command_line_makes_credentials_applies_and_tells(place, tmp_path):
     def sluice(*words):
         command = [str(Path(sys.executable).with_name("sluice")), "access", *words]
-        environment = {**os.environ, "SLUICE_ENDPOINTS": str(file), "SLUICE_HOME": str(tmp_path), "SLUICE_SITE": str(SITE)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        environment = {
+            **os.environ,
+            "SLUICE_ENDPOINTS": str(file),
+            "SLUICE_HOME": str(tmp_path),
+            "SLUICE_SITE": str(SITE),
+        }
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
 
     file = tmp_path / "endpoints.json"
     file.write_text(place.model_dump_json(exclude={"access"}))
@@ -344,7 +400,11 @@ def test_the_command_line_makes_credentials_applies_and_tells(place, tmp_path):
     with Channel(place.zookeeper) as before:
         before.put(paths.assignment("h1"), Assignment())
     told = sluice()
-    assert (told.returncode, "has another access list" in told.stdout, "`sluice access --apply`" in told.stdout) == (1, True, True)
+    assert (
+        told.returncode,
+        "has another access list" in told.stdout,
+        "`sluice access --apply`" in told.stdout,
+    ) == (1, True, True)
     assert "/assignments/h1" in json.loads(sluice("--json").stdout)["others"]
     assert sluice("--apply").returncode == 0
     assert json.loads(sluice("--json").stdout) == {"ok": True, "others": [], "unknown": []}

@@ -10,7 +10,15 @@ import pytest
 from kazoo.client import KazooClient
 from simulation.world import RULES
 
-from sluice_ops.channel import ANY_VERSION, Channel, ChannelAwayError, ConflictError, Guard, TooLargeError, Write
+from sluice_ops.channel import (
+    ANY_VERSION,
+    Channel,
+    ChannelAwayError,
+    ConflictError,
+    Guard,
+    TooLargeError,
+    Write,
+)
 from sluice_ops.controller import leader
 from sluice_ops.controller.decide import Decision
 from sluice_ops.controller.leader import Controller, Deposed
@@ -48,15 +56,27 @@ def test_a_chroot_below_one_that_is_not_there_is_told_from_a_server_that_is_away
 
 
 def test_a_multi_is_all_or_nothing(channel):
-    channel.multi([Write("/config/wanted/a", TierWanted(running=True), None), Write("/config/wanted/b", TierWanted(), None)])
+    channel.multi(
+        [
+            Write("/config/wanted/a", TierWanted(running=True), None),
+            Write("/config/wanted/b", TierWanted(), None),
+        ]
+    )
     with pytest.raises(ConflictError, match=r"^/config/wanted/b: BadVersionError$"):
-        channel.multi([Write("/config/wanted/a", TierWanted(), 0), Write("/config/wanted/b", TierWanted(paused=True), 7)])
+        channel.multi(
+            [
+                Write("/config/wanted/a", TierWanted(), 0),
+                Write("/config/wanted/b", TierWanted(paused=True), 7),
+            ]
+        )
     with pytest.raises(ConflictError):
         channel.multi([Guard("/config/wanted/b", 3), Write("/config/wanted/a", TierWanted(), 0)])
     assert channel.read("/config/wanted/a", TierWanted).value.running
     with pytest.raises(ConflictError):
         channel.multi([Guard("/config/wanted/b", 3), Write("/config/wanted/a", TierWanted(), ANY_VERSION)])
-    channel.multi([Guard("/config/wanted/b", 0), Write("/config/wanted/a", TierWanted(paused=True), ANY_VERSION)])
+    channel.multi(
+        [Guard("/config/wanted/b", 0), Write("/config/wanted/a", TierWanted(paused=True), ANY_VERSION)]
+    )
     assert channel.read("/config/wanted/a", TierWanted).value.paused
     channel.multi([Guard("/config/wanted/b", 0), Write("/config/wanted/a", None, 1)])
     assert channel.read("/config/wanted/a", TierWanted) is None
@@ -66,7 +86,9 @@ def test_nodes_tell_in_which_order_they_were_made_though_they_were_written_since
     for name in ("b", "a"):
         channel.put(f"/config/wanted/{name}", TierWanted())
     channel.put("/config/wanted/b", TierWanted(paused=True))
-    assert channel.read("/config/wanted/b", TierWanted).made < channel.read("/config/wanted/a", TierWanted).made
+    assert (
+        channel.read("/config/wanted/b", TierWanted).made < channel.read("/config/wanted/a", TierWanted).made
+    )
 
 
 def test_what_a_newer_version_has_added_to_a_node_is_kept_when_it_is_written_again(channel):
@@ -74,7 +96,11 @@ def test_what_a_newer_version_has_added_to_a_node_is_kept_when_it_is_written_aga
     found = channel.read("/config/wanted/a", TierWanted).value
     assert known(found) == TierWanted(running=True)
     channel.put("/config/wanted/a", found.model_copy(update={"paused": True}))
-    assert json.loads(channel.kazoo.get("/config/wanted/a")[0]) == {"running": True, "paused": True, "colour": "blue"}
+    assert json.loads(channel.kazoo.get("/config/wanted/a")[0]) == {
+        "running": True,
+        "paused": True,
+        "colour": "blue",
+    }
     channel.kazoo.set("/config/wanted/a", b'{"running": "perhaps"}')
     assert channel.read("/config/wanted/a", TierWanted) is None
 
@@ -107,7 +133,10 @@ def test_an_epoch_that_cannot_be_read_is_written_over_and_an_older_leader_can_wr
     channel.kazoo.set(paths.EPOCH, b"")
     new = Controller(channel, "c2", lambda: RULES)
     after = new._take_office(channel.session)
-    assert (after.epoch, channel.read(paths.EPOCH, EpochRecord).value) == (2, EpochRecord(epoch=2, leader="c2"))
+    assert (after.epoch, channel.read(paths.EPOCH, EpochRecord).value) == (
+        2,
+        EpochRecord(epoch=2, leader="c2"),
+    )
     new._pass(after)
     with pytest.raises(ConflictError):
         channel.multi([Guard(paths.EPOCH, term.version), Write(paths.LAYERS, Layers(), None)])
@@ -120,27 +149,39 @@ def test_what_is_too_large_for_zookeeper_is_refused_by_name(channel):
     for send in (
         lambda: channel.put(paths.wanted("a"), large),
         lambda: channel.create(paths.wanted("a"), large),
-        lambda: channel.multi([Write(paths.wanted("b"), TierWanted(), None), Write(paths.wanted("a"), large, None)]),
+        lambda: channel.multi(
+            [Write(paths.wanted("b"), TierWanted(), None), Write(paths.wanted("a"), large, None)]
+        ),
     ):
         with pytest.raises(
-            TooLargeError, match=r"^/config/wanted/a would have 1,000,009 bytes(, beside others)?: ZooKeeper takes 1,000,000"
+            TooLargeError,
+            match=r"^/config/wanted/a would have 1,000,009 bytes(, beside others)?: ZooKeeper takes 1,000,000",
         ):
             send()
     assert channel.children("/config/wanted") == []
     channel.put(paths.wanted("a"), TierWanted(by="x" * 999_991))
 
 
-def test_a_status_that_is_too_large_for_zookeeper_is_cut_short_and_keeps_nobody_from_leading(channel, monkeypatch):
-    tiers = {f"t{number}": TierStatus(state=TierState.FAILED, sentence="has failed", error="x" * 10_000) for number in range(200)}
+def test_a_status_that_is_too_large_for_zookeeper_is_cut_short_and_keeps_nobody_from_leading(
+    channel, monkeypatch
+):
+    tiers = {
+        f"t{number}": TierStatus(state=TierState.FAILED, sentence="has failed", error="x" * 10_000)
+        for number in range(200)
+    }
     monkeypatch.setattr(leader, "decide", lambda *_: Decision((), "x" * 2_000_000, tiers, under_way=False))
     controller = Controller(channel, "c1", lambda: RULES)
     term = controller._take_office(channel.session)
     controller._pass(term)
     found = channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
-    assert found.value.sentence.startswith("what is said of the tiers is too long for /controller/status, and cut short: xxx")
+    assert found.value.sentence.startswith(
+        "what is said of the tiers is too long for /controller/status, and cut short: xxx"
+    )
     assert found.value.tiers["t199"] == TierStatus(state=TierState.FAILED, sentence="has failed")
     controller._pass(term)
-    assert channel.read(paths.CONTROLLER_STATUS, ControllerStatus) == found, "it is not written again and again"
+    assert channel.read(paths.CONTROLLER_STATUS, ControllerStatus) == found, (
+        "it is not written again and again"
+    )
 
 
 def test_a_leader_that_cannot_write_what_is_too_large_says_so_in_its_status_and_stays(channel, monkeypatch):
@@ -150,7 +191,9 @@ def test_a_leader_that_cannot_write_what_is_too_large_says_so_in_its_status_and_
         passes.append(None)
         if len(passes) == 3:
             controller.stop()
-        return Decision((Write(paths.LAYERS, TierWanted(by="x" * 1_000_000), None),), "sets a number", {}, under_way=False)
+        return Decision(
+            (Write(paths.LAYERS, TierWanted(by="x" * 1_000_000), None),), "sets a number", {}, under_way=False
+        )
 
     monkeypatch.setattr(leader, "decide", decide)
     monkeypatch.setattr(leader, "FAILED_SECONDS", 0.1)
@@ -164,7 +207,9 @@ def test_a_leader_that_cannot_write_what_is_too_large_says_so_in_its_status_and_
     assert channel.read(paths.EPOCH, EpochRecord).value.epoch == 1
 
 
-def test_a_host_that_its_agent_is_about_to_register_can_be_read_and_one_whose_node_was_emptied_cannot(channel):
+def test_a_host_that_its_agent_is_about_to_register_can_be_read_and_one_whose_node_was_emptied_cannot(
+    channel,
+):
     path = paths.host("h1")
     facts = HostFacts(name="h1", address="127.0.1.1", zone="onprem", cpu=1, memory=1)
     channel.create(paths.live("h1"), facts, ephemeral=True)  # the host's node is made on the way
@@ -199,7 +244,9 @@ def test_a_ctrl_c_in_the_middle_of_a_request_is_not_taken_for_a_channel_that_is_
     assert channel.read("/config/wanted/a", TierWanted) is None
 
 
-def test_the_mirror_reads_again_what_others_have_changed_and_keeps_the_last_good_value(channel, zookeeper, request):
+def test_the_mirror_reads_again_what_others_have_changed_and_keeps_the_last_good_value(
+    channel, zookeeper, request
+):
     mirror, woken = Mirror(channel), threading.Event()
     channel.on_wake(woken.set)
     path = paths.wanted("counts")

@@ -87,7 +87,9 @@ def controllers(ensemble, world, tmp_path):
         yield made
     finally:
         made.stop()
-        sys.stdout.writelines(f"--- {log.name}\n{log.read_text()[-3000:]}\n" for log in tmp_path.glob("*.log"))
+        sys.stdout.writelines(
+            f"--- {log.name}\n{log.read_text()[-3000:]}\n" for log in tmp_path.glob("*.log")
+        )
 
 
 @pytest.fixture
@@ -143,8 +145,12 @@ def test_when_the_leading_server_dies_the_same_controller_goes_on(world, control
     world.until_true(lambda: bool(world.channel.read(paths.EPOCH, EpochRecord)), 30)
     world.until_true(lambda: world.kill_driver("counts") or True, 30)
     world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 60)
-    sys.stdout.write(f"a tier is mended {time.monotonic() - killed:.1f} s after the leading server was killed\n")
-    assert world.ask(lambda: (leader(world), epoch(world))) == ("c1", before), "the session went on, so nobody else had to lead"
+    sys.stdout.write(
+        f"a tier is mended {time.monotonic() - killed:.1f} s after the leading server was killed\n"
+    )
+    assert world.ask(lambda: (leader(world), epoch(world))) == ("c1", before), (
+        "the session went on, so nobody else had to lead"
+    )
 
 
 def test_without_a_majority_nothing_moves_and_with_it_all_goes_on(world, controllers, ensemble):
@@ -158,7 +164,9 @@ def test_without_a_majority_nothing_moves_and_with_it_all_goes_on(world, control
     ensemble.leader()
 
     def everybody_is_there():
-        for agent in world.agents.values():  # again and again, as agents do: what an earlier session has left goes when that has ended
+        for agent in (
+            world.agents.values()
+        ):  # again and again, as agents do: what an earlier session has left goes when that has ended
             agent.register()
         return world.all_well()
 

@@ -45,8 +45,15 @@ def test_when_the_clock_of_the_leader_jumps_nothing_expires_and_nothing_waits_fo
     for _ in range(3):  # the second and the third wait before they are started again
         number = world.owner("outbound").owner
         world.kill_driver("outbound")
-        world.until_true(lambda number=number: world.owner("outbound").owner > number and world.state("outbound") is State.RUNNING, 60)
-    assert world.owner("outbound").owner <= before + 4, "it was not started again more often than it died, and moved once"
+        world.until_true(
+            lambda number=number: (
+                world.owner("outbound").owner > number and world.state("outbound") is State.RUNNING
+            ),
+            60,
+        )
+    assert world.owner("outbound").owner <= before + 4, (
+        "it was not started again more often than it died, and moved once"
+    )
     clock.write_text("0")
     controllers.start("c2")
     world.until_true(lambda: len(metrics_server.exporters(world.channel)) == 2, 60)
@@ -100,7 +107,10 @@ def test_of_two_people_who_set_numbers_at_once_one_is_told_of_the_other(pipeline
     world, *_ = pipeline
     asked = [world.begin(f"s{k}", kind=ChangeKind.SCALE, tier="counts", k=k) for k in (2, 3)]
     world.until_true(lambda: all(runbook.ended for runbook in asked), 180)
-    (done,), (refused,) = [runbook for runbook in asked if runbook.ok], [runbook for runbook in asked if not runbook.ok]
+    (done,), (refused,) = (
+        [runbook for runbook in asked if runbook.ok],
+        [runbook for runbook in asked if not runbook.ok],
+    )
     assert (
         f"change {done.change} (scale counts k={done.spec.k}, by test) has had the maintenance lock since"
         in refused.results[Step.PREFLIGHT].sentence

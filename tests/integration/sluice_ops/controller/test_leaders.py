@@ -47,7 +47,18 @@ class Controllers:
         """Start one; `under` a module of the tests that changes something, with what it is told."""
         with (self.folder / f"{name}.log").open("a") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", *under, "sluice_ops.controller", "--site", self.site, "--name", name, "--zookeeper", self.address],
+                [
+                    sys.executable,
+                    "-m",
+                    *under,
+                    "sluice_ops.controller",
+                    "--site",
+                    self.site,
+                    "--name",
+                    name,
+                    "--zookeeper",
+                    self.address,
+                ],
                 stdout=log,
                 stderr=log,
             )
@@ -78,7 +89,9 @@ def opened(address, tmp_path):
             yield world, controllers
         finally:
             controllers.stop()
-            sys.stdout.writelines(f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in tmp_path.glob("*.log"))
+            sys.stdout.writelines(
+                f"--- {log.name}\n{log.read_text()[-6000:]}\n" for log in tmp_path.glob("*.log")
+            )
 
 
 def leader(world):
@@ -117,7 +130,11 @@ def test_of_three_controllers_two_are_killed_one_after_the_other_and_each_time_e
     world.until_true(world.all_well, 120)
     for left in (3, 2, 1):
         world.until_true(lambda left=left: len(metrics_server.exporters(world.channel)) == left, 60)
-        leads = [each.controller for each in metrics_server.exporters(world.channel) if scrape(each)["sluice_controller_leader"]]
+        leads = [
+            each.controller
+            for each in metrics_server.exporters(world.channel)
+            if scrape(each)["sluice_controller_leader"]
+        ]
         assert leads == [leader(world)]
         world.kill_driver("counts")
         world.until_true(lambda left=left: world.owner("counts").owner == 5 - left and world.all_well(), 60)
@@ -165,7 +182,9 @@ def test_what_no_watch_has_told_is_seen_all_the_same_within_the_period(pipeline)
         made = paths.incarnations("counts")
         began = time.monotonic()
         world.until_true(lambda: len(world.channel.children(made)) == 2, PERIOD_SECONDS + 5)
-        sys.stdout.write(f"a death of which nothing was told was seen after {time.monotonic() - began:.1f} s\n")
+        sys.stdout.write(
+            f"a death of which nothing was told was seen after {time.monotonic() - began:.1f} s\n"
+        )
         world.until_true(lambda: world.owner("counts").owner == 2 and world.all_well(), 90)
 
 
@@ -178,16 +197,27 @@ def test_beside_a_damaged_node_of_one_tier_the_others_are_looked_after(pipeline)
     kazoo, fence, number = world.channel.kazoo, paths.owner("counts"), world.owner("enrich").owner
     good, _ = kazoo.get(fence)
     kazoo.set(fence, b"{broken")
-    before = {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents}
+    before = {
+        name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents
+    }
     world.kill_driver("enrich")
     controllers.start("c2")
-    world.until_true(lambda: world.owner("enrich").owner > number and world.state("enrich") is State.RUNNING, 120)
-    assert {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents} == before
+    world.until_true(
+        lambda: world.owner("enrich").owner > number and world.state("enrich") is State.RUNNING, 120
+    )
+    assert {
+        name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents
+    } == before
 
     def sentence():
         return world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value.sentence
 
-    world.until_true(lambda: f"counts cannot be read: what runs of it goes on, and is not looked after; {fence}" in sentence(), 30)
+    world.until_true(
+        lambda: (
+            f"counts cannot be read: what runs of it goes on, and is not looked after; {fence}" in sentence()
+        ),
+        30,
+    )
     kazoo.set(fence, good)
     world.until_true(lambda: "cannot be read" not in sentence() and world.all_well(), 30)
 
@@ -224,7 +254,9 @@ def test_each_controller_is_found_by_prometheus_and_only_the_leader_shows_what_i
     leads, stands_by = metrics_server.exporters(world.channel)
     assert (leads.controller, stands_by.controller) == ("c1", "c2")
     world.until_true(lambda: scrape(leads, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
-    world.until_true(lambda: (seen := scrape(leads))["sluice_units_running"] == seen["sluice_units_wanted"] > 0, 60)
+    world.until_true(
+        lambda: (seen := scrape(leads))["sluice_units_running"] == seen["sluice_units_wanted"] > 0, 60
+    )
     seen = scrape(leads)
     assert (seen["sluice_controller_leader"], seen["sluice_channel_connected"]) == (1, 1)
     assert seen["sluice_controller_epoch"] == world.channel.read(paths.EPOCH, EpochRecord).value.epoch
@@ -234,7 +266,9 @@ def test_each_controller_is_found_by_prometheus_and_only_the_leader_shows_what_i
     assert "sluice_tier_state" not in scrape(stands_by)
     controllers.end("c1", kill=True)
     world.until_true(lambda: metrics_server.exporters(world.channel) == [stands_by], 60)
-    world.until_true(lambda: scrape(stands_by, tier="entry", state="running").get("sluice_tier_state") == 1, 60)
+    world.until_true(
+        lambda: scrape(stands_by, tier="entry", state="running").get("sluice_tier_state") == 1, 60
+    )
 
 
 def test_what_the_site_file_says_anew_is_drift_and_its_repair_brings_it_about(pipeline):
@@ -243,12 +277,16 @@ def test_what_the_site_file_says_anew_is_drift_and_its_repair_brings_it_about(pi
     world.want()
     world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
     before = {name: world.placement(name) for name in world.specs}
-    apart = "separate: [[entry, enrich]]\nlocality: {outbound: h3}\ndedicated: {h3: [outbound, counts, entry]}\n"
+    apart = (
+        "separate: [[entry, enrich]]\nlocality: {outbound: h3}\ndedicated: {h3: [outbound, counts, entry]}\n"
+    )
     controllers.site.write_text(controllers.site.read_text() + apart)
     for _ in range(40):
         world.tick()
     seen = json.loads(sluice(controllers, "drift", "--json"))
-    assert "outbound" in {line["tier"] for line in seen["drift"]} | {note.split()[0] for note in seen["notes"]}
+    assert "outbound" in {line["tier"] for line in seen["drift"]} | {
+        note.split()[0] for note in seen["notes"]
+    }
     assert {name: world.placement(name) for name in world.specs} == before, "a rule moves nothing by itself"
     repair = world.begin("r1", kind=ChangeKind.REPAIR)
     world.until_true(lambda: repair.ended, 180)
@@ -272,7 +310,10 @@ def test_deaths_on_a_host_are_known_to_the_next_leader_who_puts_it_in_quarantine
     world.want()
     world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
     controllers.start("c2")
-    slots = {name: [unit.id for unit in world.assigned(name) if unit.kind is UnitKind.SLOT] for name in world.agents}
+    slots = {
+        name: [unit.id for unit in world.assigned(name) if unit.kind is UnitKind.SLOT]
+        for name in world.agents
+    }
     name = max(slots, key=lambda host: len(slots[host]))
     assert len(slots[name]) > 1
 
@@ -313,7 +354,9 @@ def sluice(controllers, *words):
     env = {**os.environ, "SLUICE_HOME": home, "SLUICE_SITE": str(controllers.site)}
     env.pop("SLUICE_ENDPOINTS", None)
     code = "import sys; from sluice_ops.main import app; app(sys.argv[1:])"
-    done = subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env=env, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     sys.stdout.write(done.stdout)
     return done.stdout
@@ -351,7 +394,9 @@ def test_a_hand_over_is_flipped_soon_after_the_report(pipeline):
     assert report.caught_up
     ran = next(at for state, at in report.history if state is State.RUNNING)
     flipped = world.channel.kazoo.get(paths.owner("counts"))[1].mtime / 1000
-    sys.stdout.write(f"flipped {(flipped - ran) * 1000:.0f} ms after it began to run; it said a tick later that it has caught up\n")
+    sys.stdout.write(
+        f"flipped {(flipped - ran) * 1000:.0f} ms after it began to run; it said a tick later that it has caught up\n"
+    )
     assert 0 <= flipped - ran < STEP_SECONDS + 0.5
 
 
@@ -388,7 +433,9 @@ def test_a_leader_whose_loop_hangs_loses_its_lead(pipeline):
     sys.stdout.write(f"another one leads {took:.1f} s after the leader's loop hung\n")
     assert took < TAKES_OVER_SECONDS + 2
     world.until_true(lambda: controllers.running["c1"].poll() == HUNG, 20)
-    assert ": the working loop of the controller has made no turn" in (controllers.folder / "c1.log").read_text()
+    assert (
+        ": the working loop of the controller has made no turn" in (controllers.folder / "c1.log").read_text()
+    )
     world.until_true(world.all_well, 120)
 
 
@@ -408,7 +455,9 @@ def test_what_a_leader_sends_that_was_frozen_as_it_was_about_to_write_is_refused
         world.channel.delete(paths.operation(name))
     world.until_true(lambda: leader(world) == "c2", 120)
     controllers.running["c1"].send_signal(signal.SIGCONT)
-    world.until_true(lambda: "does not lead: c2 has taken office since" in (controllers.folder / "c1.log").read_text(), 60)
+    world.until_true(
+        lambda: "does not lead: c2 has taken office since" in (controllers.folder / "c1.log").read_text(), 60
+    )
     assert not world.channel.exists(paths.change("k1"))
     assert not world.channel.exists(paths.LOCK)
     assert world.channel.children("/operations") == [], "not even what its writes are below"
@@ -416,7 +465,9 @@ def test_what_a_leader_sends_that_was_frozen_as_it_was_about_to_write_is_refused
 
 
 @pytest.mark.parametrize("standby", [False, True])
-def test_when_the_leaders_session_ends_in_the_middle_of_a_drain_it_is_carried_out_once(pipeline, zookeeper, standby):
+def test_when_the_leaders_session_ends_in_the_middle_of_a_drain_it_is_carried_out_once(
+    pipeline, zookeeper, standby
+):
     world, controllers = pipeline
     with Channel(controllers.address) as own, led_from_here(world, controllers, own):
         if standby:
@@ -434,7 +485,9 @@ def test_when_the_leaders_session_ends_in_the_middle_of_a_drain_it_is_carried_ou
     assert world.host_state(drained) is HostState.DRAINED
     assert world.channel.read(paths.EPOCH, EpochRecord).value.epoch == first + 1
     made = {name: world.channel.children(paths.incarnations(name)) for name in world.specs}
-    assert made == {name: ["1", "2"] if name in moved else ["1"] for name in world.specs}, "each was moved once"
+    assert made == {name: ["1", "2"] if name in moved else ["1"] for name in world.specs}, (
+        "each was moved once"
+    )
     world.until_true(world.all_well, 60)
     world.check_settled()
 
@@ -459,7 +512,9 @@ def test_while_zookeeper_is_away_nothing_moves_and_after_it_all_is_well(pipeline
             time.sleep(0.2)
     for _ in range(50):
         world.tick()
-    assert {name: world.owner(name).owner for name in world.specs} == dict.fromkeys(world.specs, 1), "nothing was moved for it"
+    assert {name: world.owner(name).owner for name in world.specs} == dict.fromkeys(world.specs, 1), (
+        "nothing was moved for it"
+    )
     runbook = world.begin("m1", kind=ChangeKind.MIGRATE, tier="enrich", to="label:fast")
     world.until_true(lambda: runbook.ended, 120)
     assert runbook.ok, runbook.results

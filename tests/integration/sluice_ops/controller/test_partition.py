@@ -138,7 +138,12 @@ def test_what_a_controller_decides_on_what_is_no_longer_so_is_refused(world, lar
                 world.tick()
             servers.release()
             heard = []
-            world.until_true(lambda: heard.append(capsys.readouterr().out) or "c2 has taken office since" in "".join(heard), 30)
+            world.until_true(
+                lambda: (
+                    heard.append(capsys.readouterr().out) or "c2 has taken office since" in "".join(heard)
+                ),
+                30,
+            )
         finally:
             servers.release()
             c1.stop()

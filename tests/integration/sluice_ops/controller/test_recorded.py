@@ -24,7 +24,9 @@ pytestmark = pytest.mark.timeout(120)
 def where(tmp_path):
     """A home in which ZooKeeper serves as `make up` has it serve, with access lists."""
     (port,) = free_ports(1)
-    made = Layout(home=tmp_path, ports=replace(Ports.above(40000), zookeeper=port), site=tmp_path / "site.yaml")
+    made = Layout(
+        home=tmp_path, ports=replace(Ports.above(40000), zookeeper=port), site=tmp_path / "site.yaml"
+    )
     made.make_folders()
     service = zookeeper.service(made, "hits")
     service.prepare()
@@ -55,7 +57,9 @@ def refused(where):
     """Return what the log of refusals says of each one: who, from where, what, and with which node."""
     lines = find(where)["refused"].read_text().splitlines()
     entries = [dict(pair.split("=", 1) for pair in line.split("\t")[1:]) for line in lines]
-    return [(set(each["user"].split(",")), each["ip"], each["operation"], each.get("znode")) for each in entries]
+    return [
+        (set(each["user"].split(",")), each["ip"], each["operation"], each.get("znode")) for each in entries
+    ]
 
 
 def test_a_write_that_is_denied_is_recorded_with_who_wanted_it_and_what(where):
@@ -67,7 +71,10 @@ def test_a_write_that_is_denied_is_recorded_with_who_wanted_it_and_what(where):
         controller.put(assigned, Assignment())
         controller.put(assigned, Assignment(epoch=1))
     with connected(where, replace(roles.credential(Role.AGENT), own=own)) as agent:
-        agent.put(paths.host("h1"), HostFacts(name="h1", address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=own.known_as))
+        agent.put(
+            paths.host("h1"),
+            HostFacts(name="h1", address="127.0.0.1", zone="onprem", cpu=1, memory=1, known_as=own.known_as),
+        )
         made = len(refused(where))  # of a node that is to be made, it is tried first whether it is there
         for act in (
             lambda: agent.put(assigned, Assignment(epoch=7)),
@@ -85,7 +92,9 @@ def test_a_write_that_is_denied_is_recorded_with_who_wanted_it_and_what(where):
         (who, "127.0.0.1", "multiOperation", None),
         ({"127.0.0.1"}, "127.0.0.1", "setData", node),
     ]
-    assert all(operation in {"setData", "create"} for _, _, operation, _ in refused(where)[:made]), "what was done is not in it"
+    assert all(operation in {"setData", "create"} for _, _, operation, _ in refused(where)[:made]), (
+        "what was done is not in it"
+    )
     said = "".join(log.read_text() for log in where.logs.glob("*.log"))
     for kept in (*where.credentials.iterdir(), where.home / "hosts" / "h1" / "credential"):
         assert kept.read_text().strip() not in said

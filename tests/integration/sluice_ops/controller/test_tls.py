@@ -41,7 +41,14 @@ def place(tmp_path):
     certificate, key = authority.sign("client")
     (tmp_path / "zoo.cfg").write_text(SETTINGS.format(folder=tmp_path, port=port))
     jars = Path(pyspark.__file__).parent / "jars/*"
-    words = [JAVA, "-Xmx128m", "-cp", str(jars), "org.apache.zookeeper.server.ZooKeeperServerMain", str(tmp_path / "zoo.cfg")]
+    words = [
+        JAVA,
+        "-Xmx128m",
+        "-cp",
+        str(jars),
+        "org.apache.zookeeper.server.ZooKeeperServerMain",
+        str(tmp_path / "zoo.cfg"),
+    ]
     with (tmp_path / "log").open("w") as log:
         server = subprocess.Popen(words, stdout=log, stderr=log)
     access = credentials.make(tmp_path / "credentials")
@@ -53,7 +60,9 @@ def place(tmp_path):
         airflow=endpoints.AirflowEndpoint(url=f"http://{away}", user="x", password="x"),
         spark=f"spark://{away}",
         home=tmp_path,
-        access=access.model_copy(update={"tls": Tls(ca=str(authority.file), certificate=certificate, key=key)}),
+        access=access.model_copy(
+            update={"tls": Tls(ca=str(authority.file), certificate=certificate, key=key)}
+        ),
     )
     server.terminate()
     server.wait(10)

@@ -37,7 +37,11 @@ class Machine:
 
     def __init__(self, home: Path, monkeypatch) -> None:
         self.home = home
-        self.environment = {"SLUICE_HOME": str(home), "SLUICE_ENDPOINTS": str(home / "endpoints.json"), "SLUICE_SITE": str(SITE)}
+        self.environment = {
+            "SLUICE_HOME": str(home),
+            "SLUICE_ENDPOINTS": str(home / "endpoints.json"),
+            "SLUICE_SITE": str(SITE),
+        }
         self._monkeypatch = monkeypatch
         home.mkdir()
 
@@ -55,7 +59,9 @@ class Machine:
     def run(self, *words):
         """Run a command here, to its end."""
         environment = {**os.environ, **self.environment}
-        return subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            words, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def own(self, host):
         return HostFolder(self.home, host).own()
@@ -74,7 +80,12 @@ def leading(place, home):
     (home / "endpoints.json").write_text(place.model_dump_json())
     environment = {**os.environ, "SLUICE_HOME": str(home), "SLUICE_ENDPOINTS": str(home / "endpoints.json")}
     with (home / "log").open("w") as log:
-        process = subprocess.Popen([sys.executable, "-m", "sluice_ops.controller", "--site", SITE], env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sluice_ops.controller", "--site", SITE],
+            env=environment,
+            stdout=log,
+            stderr=log,
+        )
     try:
         yield process
     finally:
@@ -107,10 +118,15 @@ def test_a_token_is_spent_when_its_host_is_registered(place, admin, tmp_path, ma
     write_private(users / "driver.properties", "password=x1\n")
     for role in (Role.DRIVER, Role.OPERATOR):
         write_private(tmp_path / "postgres" / role, f"*:*:*:sluice_{role}:x2\n")
-    addresses = {"kafka": f"ssl://127.0.0.1:1?ca=/c/ca.pem&users={users}", "postgres": f"postgresql://db/x?users={tmp_path}/postgres"}
+    addresses = {
+        "kafka": f"ssl://127.0.0.1:1?ca=/c/ca.pem&users={users}",
+        "postgres": f"postgresql://db/x?users={tmp_path}/postgres",
+    }
     place = place.model_copy(update=addresses)
     written = tmp_path / "the admin's.json"
-    written.write_text(place.model_dump_json(exclude_none=True).replace('"airflow":{', '"airflow":{"password":"airflows",'))
+    written.write_text(
+        place.model_dump_json(exclude_none=True).replace('"airflow":{', '"airflow":{"password":"airflows",')
+    )
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(written))  # as of an earlier version
     token, secret = joining.make(endpoints.load(), "h1", 60), place.needed(Role.AGENT).password
     assert tree.other(admin.kazoo) == []
@@ -132,7 +148,9 @@ def test_a_token_is_spent_when_its_host_is_registered(place, admin, tmp_path, ma
     assert is_registered(admin, "h1", first)
     assert not admin.exists(paths.joining("h1"))
     assert not file.exists()
-    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == dict.fromkeys(joining.HELD, 0o600)
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == dict.fromkeys(
+        joining.HELD, 0o600
+    )
     assert endpoints.load() == place
     assert brokers(place.kafka_as(User.DRIVER)).client["sasl.password"] == "x1"
     assert {path.name for path in (tmp_path / "postgres").iterdir()} == {"driver"}
@@ -147,13 +165,18 @@ def test_a_token_is_spent_when_its_host_is_registered(place, admin, tmp_path, ma
     first.join("h1", first.hold(token))
     assert not file.exists(), "what is spent is removed"
     second = machine("second")
-    with pytest.raises(joining.JoinError, match=r"the token for h1 was used: h1 is registered, at 127.0.0.1, with another credential"):
+    with pytest.raises(
+        joining.JoinError,
+        match=r"the token for h1 was used: h1 is registered, at 127.0.0.1, with another credential",
+    ):
         second.join("h1", second.hold(token))
     shutil.rmtree(folder)
     admins.rename(folder)
     monkeypatch.undo()
     with pytest.raises(joining.JoinError, match=r"h1 is registered, at 127.0.0.1, and needs no token"):
-        joining.make(place.model_copy(update={"kafka": "127.0.0.1:1", "postgres": "postgresql://x@db/x"}), "h1", 60)
+        joining.make(
+            place.model_copy(update={"kafka": "127.0.0.1:1", "postgres": "postgresql://x@db/x"}), "h1", 60
+        )
 
 
 @pytest.mark.usefixtures("controller")
@@ -169,7 +192,9 @@ def test_a_copy_is_refused_on_another_machine_during_and_after_the_first_join(pl
     )
     assert claimed.returncode == -signal.SIGKILL
     assert admin.exists(paths.claim("h1")), "it was killed after its claim"
-    with pytest.raises(joining.JoinError, match=r"the token for h1 was used at \S+ \S+ UTC by another machine, which calls"):
+    with pytest.raises(
+        joining.JoinError, match=r"the token for h1 was used at \S+ \S+ UTC by another machine, which calls"
+    ):
         second.join("h1", copy)
     with pytest.raises(joining.JoinError, match="is a token for h1, and this agent is to serve h2"):
         second.join("h2", copy)
@@ -177,11 +202,16 @@ def test_a_copy_is_refused_on_another_machine_during_and_after_the_first_join(pl
     with pytest.raises(joining.JoinError, match="by another machine"):
         second.join("h1", copy)
     assert not (second.home / "endpoints.json").exists()
-    with Channel(place.zookeeper, token.credential) as thief:  # with a copy of all that is in the channel, and of the token
+    with Channel(
+        place.zookeeper, token.credential
+    ) as thief:  # with a copy of all that is in the channel, and of the token
         answer = thief.read(paths.answer("h1"), joining.Answer).value
         sealed = thief.read(paths.joining("h1"), joining.Sealed).value
         for data in (answer.data, sealed.data):
-            for private in (joining.private_key(token.key, "answer to h1"), joining.private_key(second.own("h1").password, "answer to h1")):
+            for private in (
+                joining.private_key(token.key, "answer to h1"),
+                joining.private_key(second.own("h1").password, "answer to h1"),
+            ):
                 for purpose in ("answer to h1", "token for h1"):
                     with pytest.raises(joining.SealError):
                         joining.unseal(data, private, purpose)
@@ -193,18 +223,33 @@ def test_a_copy_is_refused_on_another_machine_during_and_after_the_first_join(pl
 
 @pytest.mark.usefixtures("controller")
 @pytest.mark.parametrize("shift", [-AN_HOUR, AN_HOUR])
-def test_a_token_ends_by_zookeepers_clock_whatever_the_hosts_clock_says(place, admin, machine, monkeypatch, shift):
+def test_a_token_ends_by_zookeepers_clock_whatever_the_hosts_clock_says(
+    place, admin, machine, monkeypatch, shift
+):
     late, in_time = machine("late"), machine("in-time")
     expired = joining.make(place, "h1", 1.0)
-    until("the token has expired by ZooKeeper's clock", lambda: time.time() > admin.made_at(paths.joining("h1")) + 1.5)
+    until(
+        "the token has expired by ZooKeeper's clock",
+        lambda: time.time() > admin.made_at(paths.joining("h1")) + 1.5,
+    )
     good, real = joining.make(place, "h2", 60), time.time
-    assert not admin.exists(paths.joining("h1")), "what nobody has claimed in its time goes with the next token"
-    with pytest.raises(joining.JoinError, match="the token for h1 was used, has expired, or a later one has replaced it"):
+    assert not admin.exists(paths.joining("h1")), (
+        "what nobody has claimed in its time goes with the next token"
+    )
+    with pytest.raises(
+        joining.JoinError, match="the token for h1 was used, has expired, or a later one has replaced it"
+    ):
         late.join("h1", late.hold(expired))
     expired = joining.make(place, "h1", 1.0)
-    until("the token has expired by ZooKeeper's clock", lambda: time.time() > admin.made_at(paths.joining("h1")) + 1.5)
+    until(
+        "the token has expired by ZooKeeper's clock",
+        lambda: time.time() > admin.made_at(paths.joining("h1")) + 1.5,
+    )
     monkeypatch.setattr(time, "time", lambda: real() + shift)
-    with pytest.raises(joining.JoinError, match=r"h1 expired at \S+ \S+ UTC and was used at .* by ZooKeeper's clock: `sluice token"):
+    with pytest.raises(
+        joining.JoinError,
+        match=r"h1 expired at \S+ \S+ UTC and was used at .* by ZooKeeper's clock: `sluice token",
+    ):
         late.join("h1", late.hold(expired))
     assert not (late.home / "endpoints.json").exists()
     in_time.join("h2", in_time.hold(good))
@@ -212,14 +257,20 @@ def test_a_token_ends_by_zookeepers_clock_whatever_the_hosts_clock_says(place, a
 
 
 @pytest.mark.usefixtures("controller")
-def test_a_join_that_is_killed_before_any_of_its_effects_goes_through_when_it_is_repeated(place, admin, machine):
+def test_a_join_that_is_killed_before_any_of_its_effects_goes_through_when_it_is_repeated(
+    place, admin, machine
+):
     thief, killed = machine("thief"), 0
     while True:
         host, one = f"h{killed}", machine(f"one-{killed}")
         token = joining.make(place, host, 60)
         file = one.hold(token)
-        done = one.run(sys.executable, "-m", "tests.integration.sluice_ops.controller.joiner", host, file, str(killed))
-        assert is_registered(admin, host, one) == (not admin.exists(paths.joining(host))), "it is spent exactly when the host is registered"
+        done = one.run(
+            sys.executable, "-m", "tests.integration.sluice_ops.controller.joiner", host, file, str(killed)
+        )
+        assert is_registered(admin, host, one) == (not admin.exists(paths.joining(host))), (
+            "it is spent exactly when the host is registered"
+        )
         if done.returncode == 0:
             break
         assert done.returncode == -signal.SIGKILL, done.stderr
@@ -232,11 +283,15 @@ def test_a_join_that_is_killed_before_any_of_its_effects_goes_through_when_it_is
         assert not file.exists()
         killed += 1
     assert int(done.stdout.splitlines()[-1]) == killed
-    assert killed >= 8, "own credential, claim, agent, driver, endpoints, live, registration, the token's file"
+    assert killed >= 8, (
+        "own credential, claim, agent, driver, endpoints, live, registration, the token's file"
+    )
     assert tree.other(admin.kazoo) == []
 
 
-def test_without_a_controller_a_token_waits_and_a_later_one_replaces_it(place, admin, machine, monkeypatch, tmp_path):
+def test_without_a_controller_a_token_waits_and_a_later_one_replaces_it(
+    place, admin, machine, monkeypatch, tmp_path
+):
     with pytest.raises(joining.JoinError, match="no controller has published its key: start one"):
         joining.make(place, "h1", 60)
     with leading(place, tmp_path / "controller"):
@@ -244,10 +299,15 @@ def test_without_a_controller_a_token_waits_and_a_later_one_replaces_it(place, a
     first = machine("first")
     file = first.hold(joining.make(place, "h1", 60))
     monkeypatch.setattr(joining, "ANSWER_SECONDS", 1.0)
-    with pytest.raises(joining.JoinError, match=r"no controller has answered h1 for 1 s: .* the token is still good for this machine"):
+    with pytest.raises(
+        joining.JoinError,
+        match=r"no controller has answered h1 for 1 s: .* the token is still good for this machine",
+    ):
         first.join("h1", file)
     replacing = joining.make(place, "h1", 60)
-    with pytest.raises(joining.JoinError, match="the token for h1 was used, has expired, or a later one has replaced it"):
+    with pytest.raises(
+        joining.JoinError, match="the token for h1 was used, has expired, or a later one has replaced it"
+    ):
         first.join("h1", file)
     monkeypatch.undo()
     with leading(place, tmp_path / "another controller"):
@@ -264,17 +324,26 @@ def test_an_agent_joins_by_the_command_line_and_a_copy_elsewhere_ends_with_a_sen
     assert "'../h1' is no name of a host" in admins.run(SLUICE, "token", file, "--host", "../h1").stderr
     told = admins.run(SLUICE, "token", file, "--host", "h1", "--for", "10m")
     assert (told.returncode, told.stderr) == (0, "")
-    assert f"{file} lets h1 join once, for 10m by ZooKeeper's clock. There: sluice agent --host h1 --token-file h1.token" in told.stdout
+    assert (
+        f"{file} lets h1 join once, for 10m by ZooKeeper's clock. There: sluice agent --host h1 --token-file h1.token"
+        in told.stdout
+    )
     shutil.copy(file, copy)
     with (first.home / "log").open("w") as log:
         agent = subprocess.Popen(
-            [SLUICE, "agent", "--host", "h1", "--token-file", file], env={**os.environ, **first.environment}, stdout=log, stderr=log
+            [SLUICE, "agent", "--host", "h1", "--token-file", file],
+            env={**os.environ, **first.environment},
+            stdout=log,
+            stderr=log,
         )
     try:
         until((first.home / "log").read_text, lambda: admin.exists(paths.live("h1")) and not file.exists())
         assert is_registered(admin, "h1", first)
         refused = second.run(SLUICE, "agent", "--host", "h1", "--token-file", copy)
-        assert (refused.returncode, "the token for h1 was used: h1 is registered" in refused.stderr) == (2, True), refused.stderr
+        assert (refused.returncode, "the token for h1 was used: h1 is registered" in refused.stderr) == (
+            2,
+            True,
+        ), refused.stderr
         again = admins.run(SLUICE, "token", file, "--host", "h1")
         assert "h1 is registered, at 127.0.1.1, and needs no token" in again.stderr
     finally:

@@ -35,7 +35,9 @@ def load(variables: dict[str, str]) -> dict[str, Any]:
         if isinstance(value, list):
             return [settle(each) for each in value]
         if isinstance(value, str):
-            return VARIABLE.sub(lambda at: "$" if at["dollar"] else variables.get(at["name"], at["default"]), value)
+            return VARIABLE.sub(
+                lambda at: "$" if at["dollar"] else variables.get(at["name"], at["default"]), value
+            )
         return value
 
     read: dict[str, Any] = settle(yaml.safe_load(FILE.read_text()))
@@ -62,9 +64,26 @@ class Podman:
 
     def __call__(self, *words: str, check: bool = True, seconds: float = 600) -> str:
         """Run a command, and return what it prints."""
-        command = ["podman", "--root", str(self.folder / "store"), "--runroot", str(self.folder / "run"), *words]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=seconds, check=False, cwd=ROOT)
-        assert not check or done.returncode == 0, f"{shlex.join(words)}: {done.stderr[-2000:]}{done.stdout[-2000:]}"
+        command = [
+            "podman",
+            "--root",
+            str(self.folder / "store"),
+            "--runroot",
+            str(self.folder / "run"),
+            *words,
+        ]
+        done = subprocess.run(
+            command,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            cwd=ROOT,
+        )
+        assert not check or done.returncode == 0, (
+            f"{shlex.join(words)}: {done.stderr[-2000:]}{done.stdout[-2000:]}"
+        )
         return done.stdout
 
     def succeeds(self, *words: str) -> bool:
@@ -108,7 +127,11 @@ class Compose:
         }
         ordered: dict[str, dict[str, Any]] = {}
         while len(ordered) < len(chosen):
-            ready = [name for name in chosen if name not in ordered and chosen[name].get("depends_on", {}).keys() <= ordered.keys()]
+            ready = [
+                name
+                for name in chosen
+                if name not in ordered and chosen[name].get("depends_on", {}).keys() <= ordered.keys()
+            ]
             assert ready, "services depend on each other in a circle"
             ordered |= {name: chosen[name] for name in ready}
         return ordered
@@ -126,9 +149,19 @@ class Compose:
             for other, how in settings.get("depends_on", {}).items():
                 self.wait(other, how["condition"])
             for container in self.containers(service):
-                self.podman("run", "--detach", "--name", container, *self.options(service), settings["image"], *settings.get("command", []))
+                self.podman(
+                    "run",
+                    "--detach",
+                    "--name",
+                    container,
+                    *self.options(service),
+                    settings["image"],
+                    *settings.get("command", []),
+                )
         for service, settings in self.services.items():
-            self.wait(service, "service_healthy" if "healthcheck" in settings else "service_completed_successfully")
+            self.wait(
+                service, "service_healthy" if "healthcheck" in settings else "service_completed_successfully"
+            )
 
     def options(self, service: str) -> list[str]:
         """Return a service's settings as podman's options. Restarts of jobs are our own: `wait` starts a failed one again."""
@@ -138,10 +171,16 @@ class Compose:
         words += [f"--volume={self._volume(each)}" for each in settings.get("volumes", [])]
         words += [f"--publish={each}" for each in settings.get("ports", [])]
         for key in ("cap_add", "cap_drop", "security_opt"):
-            words += [f"--{key.replace('_', '-')}={each.replace(':true', '')}" for each in settings.get(key, [])]
+            words += [
+                f"--{key.replace('_', '-')}={each.replace(':true', '')}" for each in settings.get(key, [])
+            ]
         words += [f"--hostname={settings['hostname']}"] if "hostname" in settings else []
         words += [f"--cgroupns={settings['cgroup']}"] if "cgroup" in settings else []
-        words += [f"--stop-timeout={settings['stop_grace_period'].removesuffix('s')}"] if "stop_grace_period" in settings else []
+        words += (
+            [f"--stop-timeout={settings['stop_grace_period'].removesuffix('s')}"]
+            if "stop_grace_period" in settings
+            else []
+        )
         log = settings["logging"]
         return [*words, f"--log-driver={log['driver']}", f"--log-opt=max-size={log['options']['max-size']}"]
 
@@ -162,7 +201,9 @@ class Compose:
     def healthy(self, service: str) -> bool:
         """Tell whether all containers of a service pass their check now."""
         test = self.file["services"][service]["healthcheck"]["test"]
-        return all(self.podman.succeeds("exec", container, *_check(test)) for container in self.containers(service))
+        return all(
+            self.podman.succeeds("exec", container, *_check(test)) for container in self.containers(service)
+        )
 
     def _until_healthy(self, container: str, test: list[str]) -> None:
         end = time.monotonic() + SECONDS
@@ -193,13 +234,22 @@ class Compose:
             "--tail",
             "40",
         ]
-        done = subprocess.run([*words, container], env=self.podman.environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*words, container], env=self.podman.environment, capture_output=True, text=True, check=False
+        )
         return done.stdout + done.stderr
 
     def run(self, service: str, *words: str, check: bool = True) -> str:
         """Run a command as a service, in a container of its own, and return what it prints."""
         options = [each for each in self.options(service) if not each.startswith(("--publish", "--hostname"))]
-        return self.podman("run", "--rm", *_without_restart(options), self.file["services"][service]["image"], *words, check=check)
+        return self.podman(
+            "run",
+            "--rm",
+            *_without_restart(options),
+            self.file["services"][service]["image"],
+            *words,
+            check=check,
+        )
 
     def down(self) -> None:
         """Stop everything, each service before what it depends on, and remove the containers; volumes stay."""

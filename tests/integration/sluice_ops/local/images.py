@@ -55,7 +55,15 @@ def make(podman: Podman) -> dict[str, str]:
 
 def _base(podman: Podman) -> None:
     """Make a Debian from the mirror that this machine has."""
-    asked = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
+    asked = [
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(REPO_URI)",
+        "Created-By: Packages",
+        f"Codename: {SUITE}",
+        "Component: main",
+    ]
     mirror = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()[0]
     folder = podman.folder / "debian"
     shutil.rmtree(folder, ignore_errors=True)
@@ -85,10 +93,16 @@ def _context(folder: Path, where: Layout) -> Path:
 def _build(podman: Podman, image: str, context: Path, *more: str) -> None:
     """Build; how this machine reaches its registry is handed in, and is no part of the image."""
     registry = podman.folder / "registry"
-    settings = {key: value for key, value in install.registry_settings().items() if key in SETTINGS} | {"SSL_CERT_FILE": str(TRUSTED)}
+    settings = {key: value for key, value in install.registry_settings().items() if key in SETTINGS} | {
+        "SSL_CERT_FILE": str(TRUSTED)
+    }
     registry.write_text("".join(f"{key}='{value}'\n" for key, value in settings.items()))
     trusted = Path(ssl.get_default_verify_paths().cafile or TRUSTED)
-    handed_in = [f"--secret=id=registry,src={registry}", f"--volume={trusted}:{TRUSTED}:ro", f"--build-arg=BASE={BASE}"]
+    handed_in = [
+        f"--secret=id=registry,src={registry}",
+        f"--volume={trusted}:{TRUSTED}:ro",
+        f"--build-arg=BASE={BASE}",
+    ]
     handed_in += [f"--ulimit={limit}" for limit in podman.limits]
     podman("build", "--network=host", *handed_in, *more, f"--tag={image}", str(context), seconds=SECONDS)
 

@@ -28,7 +28,9 @@ pytestmark = [
 ]
 
 BY_VERSION_1 = Path("/sys/fs/cgroup/memory").is_dir()
-DELIVERED = "select count(*), count(distinct id) from delivered where substring(id from 5)::bigint between {} and {}"
+DELIVERED = (
+    "select count(*), count(distinct id) from delivered where substring(id from 5)::bigint between {} and {}"
+)
 COUNT = 200
 SECONDS = 240
 
@@ -60,7 +62,9 @@ class Project:
         """Return the processes of a host's slots and drivers, by the names of their folders."""
         each = 'read -r pid _ < "$f"; [ -d /proc/"$pid" ] && echo "$f" "$pid"'
         script = f'cd /var/lib/sluice/hosts/"$0"/units && for f in */pid; do {each}; done; true'
-        lines = self.compose.podman("exec", f"{self.compose.name}-{host}-1", "sh", "-c", script, host).splitlines()
+        lines = self.compose.podman(
+            "exec", f"{self.compose.name}-{host}-1", "sh", "-c", script, host
+        ).splitlines()
         return {name: int(pid) for name, pid in (line.split() for line in lines)}
 
     def kill(self, container: str) -> None:
@@ -68,7 +72,9 @@ class Project:
         os.kill(self.compose.state(container)["Pid"], signal.SIGKILL)
 
     def asked(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.prometheus}/api/v1/{path}", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.prometheus}/api/v1/{path}", timeout=10
+        ) as answer:
             return json.load(answer)["data"]
 
 
@@ -103,15 +109,23 @@ def test_it_delivers_is_guarded_and_comes_back_with_nothing_lost(project: Projec
     said = compose.run("services", "sluice", "access")
     assert "Every node has the access list that it is to have" in said
     nobody = "from kazoo.client import KazooClient as K; k = K('zookeeper:2181/sluice/hits'); k.start(); k.set('/controller/epoch', b'9')"
-    assert not compose.podman.succeeds("exec", f"{compose.name}-h1-1", "python", "-c", nobody), "ZooKeeper takes it from nobody"
+    assert not compose.podman.succeeds("exec", f"{compose.name}-h1-1", "python", "-c", nobody), (
+        "ZooKeeper takes it from nobody"
+    )
     anonymous = "from confluent_kafka.admin import AdminClient as A; A({'bootstrap.servers': 'kafka:9092'}).list_topics(timeout=5)"
-    assert not compose.podman.succeeds("exec", f"{compose.name}-h1-1", "python", "-c", anonymous), "Kafka answers nobody"
+    assert not compose.podman.succeeds("exec", f"{compose.name}-h1-1", "python", "-c", anonymous), (
+        "Kafka answers nobody"
+    )
     hosts = json.loads(compose.run("airflow-api", "sluice", "hosts", "--json"))
     limits = {host["name"]: host["limits"] for host in hosts}
     expected = "cgroup v1" if BY_VERSION_1 else "cgroup v2"
     assert limits == dict.fromkeys(("h1", "h2", "h3"), expected), "without privileges"
     until("Prometheus has the shipped rules", lambda: bool(project.asked("rules")["groups"]), 60)
-    until("Prometheus finds every tier's driver", lambda: _scraped(project) >= {"agent", "audit", "controller", "driver"}, 90)
+    until(
+        "Prometheus finds every tier's driver",
+        lambda: _scraped(project) >= {"agent", "audit", "controller", "driver"},
+        90,
+    )
 
     host, before = next((name, units) for name in ("h1", "h2", "h3") if (units := project.units(name)))
     compose.podman("exec", f"{compose.name}-{host}-1", "pkill", "-KILL", "--full", "sluice_ops.agent --host")

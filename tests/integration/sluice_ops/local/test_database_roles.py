@@ -76,10 +76,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         with psycopg.connect(before, autocommit=True) as link:
             for statement in NEWEST.statements():
                 link.execute(statement)
-            link.execute("INSERT INTO ledger VALUES ('counts', 1, 0, '{}', '{}', 1, 1, 0, 0, 0, now() - interval '99 days')")
+            link.execute(
+                "INSERT INTO ledger VALUES ('counts', 1, 0, '{}', '{}', 1, 1, 0, 0, 0, now() - interval '99 days')"
+            )
         with psycopg.connect(superuser(made.where, "airflow"), autocommit=True) as link:
             link.execute("CREATE TYPE colour AS ENUM ('red')")
-            link.execute("CREATE TABLE dag (id serial PRIMARY KEY, colour colour); CREATE VIEW dags AS SELECT * FROM dag")
+            link.execute(
+                "CREATE TABLE dag (id serial PRIMARY KEY, colour colour); CREATE VIEW dags AS SELECT * FROM dag"
+            )
         database_roles.make_passwords(made.where.postgres_users)
         made.start()  # as `make up` does over one of before
         tables.create(made.found.postgres_as(Role.PUBLISHER), declarations.load(PIPELINE), {"newest"})
@@ -101,13 +105,15 @@ def rows(first: int, last: int) -> tuple[list[str], list[str]]:
 
 def test_no_role_is_a_superuser_and_no_address_holds_a_password(server: Server, where: Endpoints) -> None:
     with psycopg.connect(superuser(server.where, "sluice")) as link:
-        known = link.execute("SELECT rolname FROM pg_roles WHERE rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication").fetchall()
+        known = link.execute(
+            "SELECT rolname FROM pg_roles WHERE rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication"
+        ).fetchall()
         assert known == [("sluice",)], "whom no process works as"
-        owners = link.execute("SELECT datname, datdba::regrole::text FROM pg_database WHERE datname IN ('sluice', 'airflow')").fetchall()
+        owners = link.execute(
+            "SELECT datname, datdba::regrole::text FROM pg_database WHERE datname IN ('sluice', 'airflow')"
+        ).fetchall()
         assert dict(owners) == {"sluice": "sluice_publisher", "airflow": "airflow"}
-        strange = (
-            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relowner::regrole::text <> 'sluice_publisher'"
-        )
+        strange = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relowner::regrole::text <> 'sluice_publisher'"
         assert link.execute(strange).fetchall() == []
     written = server.where.endpoints.read_text()
     for name in (*(role for role in Role if (server.where.postgres_users / role).exists()), "airflow"):
@@ -115,7 +121,9 @@ def test_no_role_is_a_superuser_and_no_address_holds_a_password(server: Server, 
     assert server.where.secrets().postgres not in written
     assert server.where.secrets().airflow not in written
     assert "PASSWORD" not in where.postgres_as(Role.DRIVER)
-    assert database_roles.make(superuser(server.where, "postgres"), server.where.postgres_users) == [], "a second start changes nothing"
+    assert database_roles.make(superuser(server.where, "postgres"), server.where.postgres_users) == [], (
+        "a second start changes nothing"
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +149,10 @@ def test_no_role_is_a_superuser_and_no_address_holds_a_password(server: Server, 
     ],
 )
 def test_what_a_driver_has_no_business_with_is_refused(where: Endpoints, statement: str) -> None:
-    with psycopg.connect(where.postgres_as(Role.DRIVER)) as link, pytest.raises(psycopg.errors.InsufficientPrivilege):
+    with (
+        psycopg.connect(where.postgres_as(Role.DRIVER)) as link,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
         link.execute(statement.encode())
 
 
@@ -155,7 +166,9 @@ def test_airflow_has_its_own_database_and_no_other(server: Server) -> None:
     password = database_roles.password(server.where.postgres_users, "airflow")
     its = make_conninfo(superuser(server.where, "airflow"), user="airflow", password=password)
     with psycopg.connect(its) as link:  # what its migrations do
-        link.execute("INSERT INTO dag (colour) VALUES ('red'); ALTER TABLE dag ADD COLUMN name text; ALTER TYPE colour ADD VALUE 'blue'")
+        link.execute(
+            "INSERT INTO dag (colour) VALUES ('red'); ALTER TABLE dag ADD COLUMN name text; ALTER TYPE colour ADD VALUE 'blue'"
+        )
         link.execute("CREATE TABLE run (id serial PRIMARY KEY); DROP VIEW dags")
     with pytest.raises(psycopg.OperationalError, match='permission denied for database "sluice"'):
         psycopg.connect(make_conninfo(its, dbname="sluice"))
@@ -175,7 +188,13 @@ def test_drivers_do_all_their_work_as_their_own_role(where: Endpoints, tmp_path:
         assert ledger.write(Batch({"in/0": 0}, {"in/0": 2}), Rows(hit, *names), epoch=1).written == 2
         assert ledger.refused(Rows(hit, *rows(5, 7))) == {}
         assert archive.write() == 2
-    added = {"campaign": ["a", "a"], "window_start": ["2026-01-01"] * 2, "views": [1, 1], "clicks": [0, 0], "buys": [0, 0]}
+    added = {
+        "campaign": ["a", "a"],
+        "window_start": ["2026-01-01"] * 2,
+        "views": [1, 1],
+        "clicks": [0, 0],
+        "buys": [0, 0],
+    }
     with closing(Ledger(address, "counts", 2, counts)) as ledger:
         ledger.write(Batch({"in/0": 0}, {"in/0": 2}), Rows(added, *names), epoch=1)
         ledger.write(Batch({"in/0": 2}, {"in/0": 4}), Rows(added, *rows(2, 4)), epoch=2)
@@ -200,7 +219,9 @@ def test_the_audit_and_the_operator_do_theirs(where: Endpoints) -> None:
         fold.fold(book.open(), "counts")
         book.open().execute(fold.FOLD, {"tier": "counts", "day": "2020-01-01", "batch": 0})
         book.open().execute(_ADD, ("operator", "e-1", time.time(), "me", None, "x", None, "done", ""))
-        book.open().execute("SELECT FROM delivered, campaign_counts, intents, replays, added_up, tier_progress, campaign_daily")
+        book.open().execute(
+            "SELECT FROM delivered, campaign_counts, intents, replays, added_up, tier_progress, campaign_daily"
+        )
         assert book.forget(["counts"]) == []
         assert retention.forget(book.open()) == 0
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -211,7 +232,9 @@ def test_the_audit_and_the_operator_do_theirs(where: Endpoints) -> None:
     assert [line.what for line in trail._kept(5, None, None)] == ["x"]
     nightly_report.write(where.postgres_as(Role.OPERATOR), [("2026-01-01", "a", 1, 0, 0)])
     book_of_replays = replays.Book(where.postgres_as(Role.OPERATOR))
-    replay = book_of_replays.take(book_of_replays.add(replays.Replay(0, "outbound", 1.0, {"in/0": 0}, {"in/0": 0}, {"in/0": 1})))
+    replay = book_of_replays.take(
+        book_of_replays.add(replays.Replay(0, "outbound", 1.0, {"in/0": 0}, {"in/0": 0}, {"in/0": 1}))
+    )
     sink = declarations.load(PIPELINE).tier("outbound").sink
     assert sink is not None
     with closing(Ledger(where.postgres_as(Role.OPERATOR), "outbound", 0, sink)) as ledger:

@@ -39,7 +39,9 @@ def where(tmp_path: Path) -> Iterator[Layout]:
 def parts(where: Layout, *words: str) -> None:
     """Start parts alone, which ask for no user, or stop what runs."""
     env = {**os.environ, "SLUICE_HOME": str(where.home), "SLUICE_PORT_BASE": str(where.ports.zookeeper - 1)}
-    subprocess.run([sys.executable, "-m", "sluice_ops.local.parts", *words], env=env, cwd=CHECKOUT, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "sluice_ops.local.parts", *words], env=env, cwd=CHECKOUT, check=True
+    )
 
 
 def up_with_users(where: Layout) -> str:

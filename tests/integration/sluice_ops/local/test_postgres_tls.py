@@ -41,7 +41,17 @@ def server(tmp_path: Path) -> Iterator[tuple[Authority, int]]:
         if user is not None:
             shutil.chown(path, user.pw_uid, user.pw_gid)
     prefix = become(user, (tmp_path, tools))
-    words = [*prefix, tools / "initdb", "-D", data, "-U", "sluice", f"--pwfile={secret}", "--auth=scram-sha-256", "--no-sync"]
+    words = [
+        *prefix,
+        tools / "initdb",
+        "-D",
+        data,
+        "-U",
+        "sluice",
+        f"--pwfile={secret}",
+        "--auth=scram-sha-256",
+        "--no-sync",
+    ]
     subprocess.run(words, check=True, capture_output=True, cwd="/")
     (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 scram-sha-256\n")
     settings = {"ssl": "on", "ssl_cert_file": certificate, "ssl_key_file": key, "unix_socket_directories": ""}
@@ -50,14 +60,18 @@ def server(tmp_path: Path) -> Iterator[tuple[Authority, int]]:
         words = [*prefix, tools / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), *options]
         process = subprocess.Popen(words, stdout=log, stderr=log, cwd="/")
     try:
-        until("it serves", lambda: "ready to accept connections" in (tmp_path / "log").read_text(), seconds=30)
+        until(
+            "it serves", lambda: "ready to accept connections" in (tmp_path / "log").read_text(), seconds=30
+        )
         yield authority, port
     finally:
         process.terminate()
         process.wait(30)
 
 
-def test_tables_are_made_and_read_over_tls_and_with_the_right_server_only(server: tuple[Authority, int], tmp_path: Path) -> None:
+def test_tables_are_made_and_read_over_tls_and_with_the_right_server_only(
+    server: tuple[Authority, int], tmp_path: Path
+) -> None:
     authority, port = server
     place = f"127.0.0.1:{port}/postgres?sslmode=verify-full&sslrootcert={authority.file}"
     url = f"postgresql://sluice:s3cret@{place}"

@@ -39,7 +39,15 @@ class Installation:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "sluice_ops.local.parts", *words]
-        return subprocess.run(command, env=self.environment, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=200)
+        return subprocess.run(
+            command,
+            env=self.environment,
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+        )
 
     def endpoints(self) -> endpoints.Endpoints:
         return endpoints.Endpoints.model_validate_json(self.where.endpoints.read_text())
@@ -110,7 +118,13 @@ def test_a_service_that_cannot_start_is_named_with_the_end_of_its_log(place: Ins
 def test_ctrl_c_on_a_half_started_platform_leaves_nothing_running(place: Installation) -> None:
     command = [str(Path(sys.executable).with_name("sluice")), "up"]
     with subprocess.Popen(
-        command, env=place.environment, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        env=place.environment,
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     ) as starting:
         assert starting.stdout is not None
         try:

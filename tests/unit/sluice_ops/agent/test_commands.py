@@ -23,7 +23,9 @@ def test_a_slot_has_sparks_secret_in_its_environment_and_a_driver_has_not(tmp_pa
     assert spark.SECRET not in environment(driver(), tmp_path, made, {})
     for unit in (slot(), driver()):
         assert "a-secret" not in " ".join(command(unit, tmp_path, made))
-    assert {f"-D{key}={value}" for key, value in SPARK_SECURITY.items()} <= set(command(slot(), tmp_path, made))
+    assert {f"-D{key}={value}" for key, value in SPARK_SECURITY.items()} <= set(
+        command(slot(), tmp_path, made)
+    )
 
 
 def test_without_a_secret_spark_is_started_as_it_comes(tmp_path: Path) -> None:
@@ -34,7 +36,10 @@ def test_without_a_secret_spark_is_started_as_it_comes(tmp_path: Path) -> None:
 
 def test_executors_are_told_by_their_host_what_they_start_from_and_where_they_unpack(tmp_path: Path) -> None:
     made = installation(tmp_path, None)
-    told = {unit.kind: shlex.split(environment(unit, tmp_path, made, {})["JDK_JAVA_OPTIONS"]) for unit in (slot(), driver())}
+    told = {
+        unit.kind: shlex.split(environment(unit, tmp_path, made, {})["JDK_JAVA_OPTIONS"])
+        for unit in (slot(), driver())
+    }
     assert f"-XX:AOTCache={spark.cache_of_tiers(made.shared)}" in told[UnitKind.SLOT]
     assert told[UnitKind.DRIVER] == [f"-Djava.io.tmpdir={tmp_path}"]
     assert f"-XX:AOTCache={spark.cache_of_workers(made.shared)}" in command(slot(), tmp_path, made)

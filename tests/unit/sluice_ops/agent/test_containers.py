@@ -6,7 +6,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from sluice_ops.agent.host.store import HostFolder
-from sluice_ops.agent.limits.control_group_trees import CPU, DISK, MEMORY, TASKS, TIMES, V1, V2, Trees, divides_disk
+from sluice_ops.agent.limits.control_group_trees import (
+    CPU,
+    DISK,
+    MEMORY,
+    TASKS,
+    TIMES,
+    V1,
+    V2,
+    Trees,
+    divides_disk,
+)
 from sluice_ops.agent.limits.control_groups import (
     QUIET,
     THREADS,
@@ -28,7 +38,11 @@ from tests.unit.sluice_ops.agent.test_reconcile import slot
 def groups(tmp_path: Path) -> ControlGroups:
     (tmp_path / "memory").mkdir()
     (tmp_path / "cpu").mkdir()
-    made = ControlGroups(Trees(V1, {MEMORY: tmp_path / "memory", CPU: tmp_path / "cpu", TIMES: tmp_path / "cpuacct"}), "sluice-x", "h1")
+    made = ControlGroups(
+        Trees(V1, {MEMORY: tmp_path / "memory", CPU: tmp_path / "cpu", TIMES: tmp_path / "cpuacct"}),
+        "sluice-x",
+        "h1",
+    )
     made.prepare(Capacity(cpu=8, memory=8192))
     return made
 
@@ -37,15 +51,21 @@ def number(path: Path) -> int:
     return int(path.read_text())
 
 
-def test_a_unit_is_limited_to_its_quantum_and_weighed_by_its_cores(groups: ControlGroups, tmp_path: Path) -> None:
+def test_a_unit_is_limited_to_its_quantum_and_weighed_by_its_cores(
+    groups: ControlGroups, tmp_path: Path
+) -> None:
     joins = groups.admit(slot())
-    assert joins == tuple(tmp_path / tree / "sluice-x/h1" / slot().id / "cgroup.procs" for tree in ("memory", "cpu", "cpuacct"))
+    assert joins == tuple(
+        tmp_path / tree / "sluice-x/h1" / slot().id / "cgroup.procs" for tree in ("memory", "cpu", "cpuacct")
+    )
     limit = number(tmp_path / "memory/sluice-x/h1" / slot().id / "memory.limit_in_bytes")
     assert slot().quantum.memory <= limit / (1 << 20) < slot().quantum.memory * 1.2
     assert number(tmp_path / "cpu/sluice-x/h1" / slot().id / "cpu.shares") == 1024
 
 
-def test_a_hosts_weight_is_the_sum_of_its_units_so_that_quiet_ones_yield_across_hosts(groups: ControlGroups, tmp_path: Path) -> None:
+def test_a_hosts_weight_is_the_sum_of_its_units_so_that_quiet_ones_yield_across_hosts(
+    groups: ControlGroups, tmp_path: Path
+) -> None:
     groups.admit(slot())
     groups.admit(slot(number=1, quiet=True))
     quiet = number(tmp_path / "cpu/sluice-x/h1" / slot(number=1).id / "cpu.shares")
@@ -55,7 +75,9 @@ def test_a_hosts_weight_is_the_sum_of_its_units_so_that_quiet_ones_yield_across_
     assert number(tmp_path / "cpu/sluice-x/h1/cpu.shares") == 2048
 
 
-def test_all_units_together_weigh_no_more_than_the_machines_cores(groups: ControlGroups, tmp_path: Path) -> None:
+def test_all_units_together_weigh_no_more_than_the_machines_cores(
+    groups: ControlGroups, tmp_path: Path
+) -> None:
     for each in range(5 * (os.cpu_count() or 1)):
         groups.admit(slot(number=each))
     assert number(tmp_path / "cpu/sluice-x/cpu.shares") == 1024 * (os.cpu_count() or 1)
@@ -76,7 +98,9 @@ def full(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], tupl
 
     def started(memory: int) -> tuple[ControlGroups, Path]:
         (tmp_path / "tree").mkdir(exist_ok=True)
-        made = ControlGroups(Trees(request.param, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path / "tree")), "sluice-x", "h1")
+        made = ControlGroups(
+            Trees(request.param, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path / "tree")), "sluice-x", "h1"
+        )
         made.prepare(Capacity(cpu=8, memory=memory))
         return made, tmp_path / "tree/sluice-x/h1" / request.param.memory_limit
 
@@ -115,17 +139,23 @@ def test_a_host_that_gives_less_than_its_units_were_promised_keeps_to_its_word_a
     assert groups.limits in {V1.name, V2.name}
 
 
-def test_a_host_that_gives_enough_is_limited_to_what_it_gives(full: Callable[[int], tuple[ControlGroups, Path]]) -> None:
+def test_a_host_that_gives_enough_is_limited_to_what_it_gives(
+    full: Callable[[int], tuple[ControlGroups, Path]],
+) -> None:
     groups, limit = full(4000)
     assert number(limit) >> 20 == int(4000 * 1.15)
     assert groups.limits in {V1.name, V2.name}
 
 
-def test_who_only_ends_units_leaves_the_hosts_limit(full: Callable[[int], tuple[ControlGroups, Path]], tmp_path: Path) -> None:
+def test_who_only_ends_units_leaves_the_hosts_limit(
+    full: Callable[[int], tuple[ControlGroups, Path]], tmp_path: Path
+) -> None:
     _, limit = full(100)
     before = number(limit)
     version = V2 if limit.name == V2.memory_limit else V1
-    found = ControlGroups(Trees(version, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path / "tree")), "sluice-x", "h1")
+    found = ControlGroups(
+        Trees(version, dict.fromkeys((MEMORY, CPU, TIMES), tmp_path / "tree")), "sluice-x", "h1"
+    )
     end(found, limit.parent, slot().id)
     assert number(limit) == before
     assert found.limits == version.name
@@ -138,7 +168,9 @@ def test_what_a_unit_takes_is_read_from_the_kernels_counters(groups: ControlGrou
     (memory / "memory.usage_in_bytes").write_text("1000000\n")
     (memory / "memory.stat").write_text("cache 500000\ntotal_inactive_file 200000\n")
     limit = number(memory / "memory.limit_in_bytes")
-    assert groups.usage(slot().id) == Usage(800_000, limit, None), "a kernel that does not count processor time"
+    assert groups.usage(slot().id) == Usage(800_000, limit, None), (
+        "a kernel that does not count processor time"
+    )
     (times / "cpuacct.usage").write_text("2500000000\n")
     assert groups.usage(slot().id) == Usage(800_000, limit, 2.5)
 
@@ -165,7 +197,9 @@ def test_version_1_has_a_number_for_no_limit(groups: ControlGroups, tmp_path: Pa
     assert groups.usage(slot().id) == Usage(1_000_000, None, None)
 
 
-def test_what_a_unit_may_take_of_the_disk_is_its_quantums_weight_where_the_kernel_knows_one(tmp_path: Path) -> None:
+def test_what_a_unit_may_take_of_the_disk_is_its_quantums_weight_where_the_kernel_knows_one(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "memory").mkdir()
     (tmp_path / "cpu").mkdir()
     uses = {MEMORY: "memory", CPU: "cpu", TIMES: "cpu", DISK: "blkio", TASKS: "pids"}
@@ -173,7 +207,9 @@ def test_what_a_unit_may_take_of_the_disk_is_its_quantums_weight_where_the_kerne
     groups.prepare(Capacity(cpu=8, memory=8192))
     groups.admit(slot())
     host = tmp_path / "blkio/sluice-x/h1"
-    assert not (host / slot().id / "blkio.bfq.weight").exists(), "what the kernel does not know is not written"
+    assert not (host / slot().id / "blkio.bfq.weight").exists(), (
+        "what the kernel does not know is not written"
+    )
     assert number(tmp_path / "pids/sluice-x/h1" / slot().id / "pids.max") == THREADS
     for number_of in (0, 1):
         (host / slot(number=number_of).id).mkdir(exist_ok=True)
@@ -185,8 +221,13 @@ def test_what_a_unit_may_take_of_the_disk_is_its_quantums_weight_where_the_kerne
     assert number(host / "blkio.bfq.weight") == 100 + int(100 * QUIET)
 
 
-@pytest.mark.parametrize(("scheduler", "divides"), [("mq-deadline kyber [bfq]", True), ("[mq-deadline] kyber bfq", False), (None, None)])
-def test_weights_of_disk_access_count_by_the_disks_scheduler(tmp_path: Path, scheduler: str | None, *, divides: bool | None) -> None:
+@pytest.mark.parametrize(
+    ("scheduler", "divides"),
+    [("mq-deadline kyber [bfq]", True), ("[mq-deadline] kyber bfq", False), (None, None)],
+)
+def test_weights_of_disk_access_count_by_the_disks_scheduler(
+    tmp_path: Path, scheduler: str | None, *, divides: bool | None
+) -> None:
     device = tmp_path.stat().st_dev
     disk, numbered = tmp_path / "devices/vda", tmp_path / "dev/block"
     (disk / "vda1").mkdir(parents=True)
@@ -210,7 +251,9 @@ def test_without_mounted_groups_there_are_no_limits_and_that_is_said(tmp_path: P
 def test_groups_that_cannot_be_written_are_no_reason_to_fail(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("cgroup /proc/cpu cgroup rw,cpu 0 0\ncgroup /proc/memory cgroup rw,memory 0 0\n")
-    assert open_containers(tmp_path, "h1", Capacity(cpu=1, memory=100), mounts).limits.startswith("none: control groups cannot be written")
+    assert open_containers(tmp_path, "h1", Capacity(cpu=1, memory=100), mounts).limits.startswith(
+        "none: control groups cannot be written"
+    )
 
 
 @pytest.fixture
@@ -229,7 +272,9 @@ def version_2(tmp_path: Path) -> Path:
 
 
 def opened(machine: Path) -> Containers:
-    return open_containers(machine, "h1", Capacity(cpu=8, memory=8192), machine / "mounts", machine / "membership")
+    return open_containers(
+        machine, "h1", Capacity(cpu=8, memory=8192), machine / "mounts", machine / "membership"
+    )
 
 
 def test_units_are_kept_below_the_delegated_group_beside_the_agents(version_2: Path) -> None:
@@ -264,7 +309,9 @@ def test_where_nothing_is_delegated_the_machines_own_tree_is_used(version_2: Pat
     (version_2 / "membership").write_text(f"{own}\n")
     found = opened(version_2)
     assert found.limits == "cgroup v2"
-    assert found.admit(slot()) == (version_2 / "tree" / installation_of(version_2) / "h1" / slot().id / "cgroup.procs",)
+    assert found.admit(slot()) == (
+        version_2 / "tree" / installation_of(version_2) / "h1" / slot().id / "cgroup.procs",
+    )
     assert HostFolder(version_2, "h1").group() is None
 
 
@@ -286,12 +333,29 @@ def test_two_installations_do_not_meet(tmp_path: Path) -> None:
 
 def test_groups_of_hosts_that_are_gone_are_swept_and_used_ones_stay(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
-    mounts.write_text(f"cgroup {tmp_path}/cpu cgroup rw,cpu 0 0\ncgroup {tmp_path}/memory cgroup rw,memory 0 0\n")
+    mounts.write_text(
+        f"cgroup {tmp_path}/cpu cgroup rw,cpu 0 0\ncgroup {tmp_path}/memory cgroup rw,memory 0 0\n"
+    )
     mine, other = installation_of(tmp_path), installation_of(tmp_path / "other")
-    for group in (f"cpu/{mine}/ec2-1/slot", f"memory/{mine}/ec2-1", f"memory/{mine}/h1/used", f"cpu/{other}/h1"):
+    for group in (
+        f"cpu/{mine}/ec2-1/slot",
+        f"memory/{mine}/ec2-1",
+        f"memory/{mine}/h1/used",
+        f"cpu/{other}/h1",
+    ):
         (tmp_path / group).mkdir(parents=True)
-    (tmp_path / "memory" / mine / "h1" / "used" / "cgroup.procs").touch()  # the kernel too refuses to remove what is in use
+    (
+        tmp_path / "memory" / mine / "h1" / "used" / "cgroup.procs"
+    ).touch()  # the kernel too refuses to remove what is in use
     sweep(tmp_path, mounts)
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/**/")) == sorted(
-        ["cpu", f"cpu/{other}", f"cpu/{other}/h1", "memory", f"memory/{mine}", f"memory/{mine}/h1", f"memory/{mine}/h1/used"]
+        [
+            "cpu",
+            f"cpu/{other}",
+            f"cpu/{other}/h1",
+            "memory",
+            f"memory/{mine}",
+            f"memory/{mine}/h1",
+            f"memory/{mine}/h1/used",
+        ]
     )

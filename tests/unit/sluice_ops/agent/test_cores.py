@@ -11,7 +11,9 @@ from sluice_ops.model.ids import UnitId
 A, B, C, D = (UnitId(name) for name in "abcd")
 CPUS = st.sampled_from([0.1, 0.5, 1.0, 1.5, 2.0, 3.0])
 PROCESSORS = st.frozensets(st.integers(0, 12), min_size=1, max_size=8)
-STARTS_AND_ENDS = st.lists(st.tuples(st.sampled_from([UnitId(name) for name in "abcdefg"]), CPUS), max_size=12)
+STARTS_AND_ENDS = st.lists(
+    st.tuples(st.sampled_from([UnitId(name) for name in "abcdefg"]), CPUS), max_size=12
+)
 """A unit that is there ends; one that is not is started."""
 
 
@@ -54,7 +56,11 @@ def test_nothing_is_owned_twice_everyone_has_something_and_who_runs_keeps_what_i
         assert division.shared
         assert all(numbers <= processors for numbers in (division.shared, *division.own.values()))
         assert division.shared.isdisjoint(owned) or division.shared == processors, "what is left, or all"
-        assert all(division.own.get(each) == numbers for each, numbers in before.own.items() if each != unit and each in host.quanta)
+        assert all(
+            division.own.get(each) == numbers
+            for each, numbers in before.own.items()
+            if each != unit and each in host.quanta
+        )
         before = division
 
 
@@ -96,7 +102,11 @@ def test_other_processors_leave_a_unit_what_is_still_there(
         before = host.step(unit, cpu)
     after = divide(later, host.has, host.quanta)
     assert all(after.of(unit) <= later for unit in host.quanta)
-    assert all(after.own[unit] == numbers for unit, numbers in before.own.items() if numbers <= later and numbers != processors)
+    assert all(
+        after.own[unit] == numbers
+        for unit, numbers in before.own.items()
+        if numbers <= later and numbers != processors
+    )
 
 
 def test_neighbours_are_taken_together_from_the_smallest_gap() -> None:
@@ -109,7 +119,9 @@ def test_neighbours_are_taken_together_from_the_smallest_gap() -> None:
 def test_who_shared_for_want_of_processors_has_its_own_when_some_are_free() -> None:
     processors, a, b = frozenset({0, 1, 2}), frozenset({0, 1}), frozenset({2})
     full = divide(processors, {A: a, B: b}, {A: 2.0, B: 1.0, C: 1.0})
-    assert (full.own, full.of(C), full.crowded) == ({A: a, B: b}, processors, (A, B, C)), "C is everywhere, so nobody is alone"
+    assert (full.own, full.of(C), full.crowded) == ({A: a, B: b}, processors, (A, B, C)), (
+        "C is everywhere, so nobody is alone"
+    )
     freed = divide(processors, {A: a, C: processors}, {A: 2.0, C: 1.0})
     assert (freed.own, freed.crowded) == ({A: a, C: b}, ())
 

@@ -10,7 +10,13 @@ from structlog.testing import capture_logs
 from sluice_ops.agent.host.store import HostFolder, UnitRecord
 from sluice_ops.agent.limits import cpusets
 from sluice_ops.agent.limits.control_group_trees import CPU, MEMORY, TIMES, V1, V2, Trees
-from sluice_ops.agent.limits.control_groups import Containers, ControlGroups, NoContainers, installation_of, sweep
+from sluice_ops.agent.limits.control_groups import (
+    Containers,
+    ControlGroups,
+    NoContainers,
+    installation_of,
+    sweep,
+)
 from sluice_ops.agent.limits.cpusets import CPUS, MEMS, NOT_ASKED, OnCores, amiss, find_cores, open_cores
 from sluice_ops.model.assignment import HostFacts, Unit
 from sluice_ops.model.ids import HostName
@@ -81,7 +87,11 @@ class Machine:
 
     def move(self, pids: Iterable[int], procs: Path) -> None:
         """Have processes be in one group of the controller, as in the kernel."""
-        if going := set(pids) - {int(pid) for pid in procs.read_text().split()} if procs.exists() else set(pids):
+        if (
+            going := set(pids) - {int(pid) for pid in procs.read_text().split()}
+            if procs.exists()
+            else set(pids)
+        ):
             self.moved.append((going, procs.parent))
             for other in self.tree.glob("sluice-*/*/*/cgroup.procs"):
                 other.write_text("\n".join(pid for pid in other.read_text().split() if int(pid) not in going))
@@ -114,7 +124,9 @@ def test_whole_quanta_have_cores_of_their_own_and_the_others_share_what_is_left(
     file = machine.host / taking(2, 1).id / "cgroup.procs"
     assert file in joins
     if machine.version == "v1":
-        assert all((level / MEMS).read_text() == "0\n" for level in (machine.host.parent, machine.host, file.parent))
+        assert all(
+            (level / MEMS).read_text() == "0\n" for level in (machine.host.parent, machine.host, file.parent)
+        )
         assert (machine.host.parent / CPUS).read_text() == (machine.host / CPUS).read_text() == "0-3\n"
     else:
         assert len(joins) == 1, "it is the group that the unit has anyway"
@@ -138,7 +150,9 @@ def test_the_next_agent_finds_who_has_what_and_writes_nothing_anew(machine: Mach
 
 def test_who_comes_when_there_are_too_few_shares_is_named_and_gets_its_own_later(machine: Machine) -> None:
     containers, said = machine.agent(cpu=9)
-    assert said.endswith("capacity.cpu is 9, and the agent may use 4 processors: lower it, or those that come last share")
+    assert said.endswith(
+        "capacity.cpu is 9, and the agent may use 4 processors: lower it, or those that come last share"
+    )
     with capture_logs() as told:
         machine.start(containers, taking(2), DRIVER, taking(2, 1))
     assert (machine.has(taking(2)), machine.has(DRIVER), machine.has(taking(2, 1))) == ("0,1", "2,3", "2,3")
@@ -150,7 +164,9 @@ def test_who_comes_when_there_are_too_few_shares_is_named_and_gets_its_own_later
     assert containers.limits.endswith("; cores of their own")
 
 
-def test_what_runs_is_taken_in_when_it_is_asked_for_and_let_go_when_it_is_not_any_more(machine: Machine) -> None:
+def test_what_runs_is_taken_in_when_it_is_asked_for_and_let_go_when_it_is_not_any_more(
+    machine: Machine,
+) -> None:
     before, said = machine.agent("shared")
     assert (said, isinstance(before, OnCores)) == (NOT_ASKED, False)
     machine.start(before, taking(1), DRIVER)
@@ -166,7 +182,11 @@ def test_what_runs_is_taken_in_when_it_is_asked_for_and_let_go_when_it_is_not_an
         assert sorted(machine.moved[2:], key=str) == [({4711}, machine.tree), ({4712}, machine.tree)]
         assert not machine.host.parent.exists()
     else:
-        assert (machine.has(taking(1)), machine.has(DRIVER), (machine.host / CPUS).read_text().strip()) == ("", "", "")
+        assert (machine.has(taking(1)), machine.has(DRIVER), (machine.host / CPUS).read_text().strip()) == (
+            "",
+            "",
+            "",
+        )
 
 
 def test_two_hosts_of_a_machine_do_not_divide_the_same_processors(machine: Machine) -> None:
@@ -196,7 +216,9 @@ def test_what_is_left_of_an_installation_is_swept(machine: Machine) -> None:
     assert not machine.host.parent.exists()
 
 
-def test_what_cannot_be_written_is_said_once_and_keeps_nothing_from_starting(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_is_said_once_and_keeps_nothing_from_starting(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     containers, _ = machine.agent()
 
     def refused(numbers: frozenset[int]) -> str:
@@ -225,11 +247,15 @@ def test_without_the_controller_nothing_is_pinned_and_that_is_said_with_what_to_
     assert [each["event"] for each in told] == ["units have no cores of their own"]
 
 
-def test_without_control_groups_or_root_there_are_no_cores_of_their_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_control_groups_or_root_there_are_no_cores_of_their_own(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     facts = HostFacts(name=HostName("h1"), address="127.0.0.1", zone="x", cpu=4, memory=8192)
     none = NoContainers("this is a test", machine.home, "h1")
     assert open_cores(machine.home, facts, "own", none, machine.home / "mounts")[0] is none
     assert amiss(None) == "there are no control groups that units are limited by"
     monkeypatch.setattr(os, "geteuid", lambda: 970)
     why = amiss(machine.groups().trees, machine.home / "mounts")
-    assert (why is not None and why.startswith("user 970 may not: have the agent run as root")) is (machine.version == "v1")
+    assert (why is not None and why.startswith("user 970 may not: have the agent run as root")) is (
+        machine.version == "v1"
+    )

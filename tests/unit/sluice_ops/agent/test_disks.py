@@ -13,7 +13,11 @@ from sluice_ops.agent.watch.disks import LOOK_SECONDS, Disks
 from tests.unit.sluice_ops.agent.conftest import end, only, runs, until
 from tests.unit.sluice_ops.agent.test_reconcile import slot
 
-FILLS = ("/bin/sh", "-c", "head -c 3000000 /dev/zero > scratch/shuffle; mv scratch/shuffle scratch/all; sleep 60")
+FILLS = (
+    "/bin/sh",
+    "-c",
+    "head -c 3000000 /dev/zero > scratch/shuffle; mv scratch/shuffle scratch/all; sleep 60",
+)
 
 
 def written(folder: HostFolder) -> Path:
@@ -44,7 +48,9 @@ def test_who_takes_more_of_the_disk_than_its_quantum_is_ended_and_started_again_
     assert (only(hands).exit or "").startswith("exit code 3"), "an earlier end is not this one's"
 
 
-def test_who_is_asked_to_end_is_left_the_time_for_it(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_asked_to_end_is_left_the_time_for_it(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, *FILLS)
     unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": 2})})
     hands.do(Start(unit))
@@ -54,7 +60,9 @@ def test_who_is_asked_to_end_is_left_the_time_for_it(hands: Hands, folder: HostF
     assert only(hands).alive
 
 
-def test_who_has_room_left_or_no_limit_goes_on(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_room_left_or_no_limit_goes_on(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, *FILLS)
     for disk in (None, 20):
         unit = slot().model_copy(update={"quantum": slot().quantum.model_copy(update={"disk": disk})})

@@ -5,7 +5,13 @@ import pytest
 import structlog
 
 from sluice_ops.agent.__main__ import WRONG_USAGE, arguments_of, main
-from sluice_ops.agent.host.facts import ForeignAddressError, UnknownHostError, check_address, facts_from, facts_of
+from sluice_ops.agent.host.facts import (
+    ForeignAddressError,
+    UnknownHostError,
+    check_address,
+    facts_from,
+    facts_of,
+)
 from sluice_ops.agent.host.store import HostFolder
 from sluice_ops.site.site_file import load
 
@@ -17,7 +23,10 @@ def given(*words: str):
 
 
 def test_a_host_that_the_site_file_does_not_know_is_told_those_that_it_knows() -> None:
-    with pytest.raises(UnknownHostError, match=r"'h9' is not in site\.yaml, which knows h1, h2, h3: add it there, or give --address"):
+    with pytest.raises(
+        UnknownHostError,
+        match=r"'h9' is not in site\.yaml, which knows h1, h2, h3: add it there, or give --address",
+    ):
         facts_of("h9", load(REPOSITORY / "site.yaml"), Path("site.yaml"))
 
 
@@ -61,10 +70,18 @@ def logging_kept() -> Iterator[None]:
 @pytest.mark.usefixtures("logging_kept")
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "name the site's file in SLUICE_ENDPOINTS"), ("{}", "endpoints.json: kafka: Field required"), ("[", "Invalid JSON")],
+    [
+        (None, "name the site's file in SLUICE_ENDPOINTS"),
+        ("{}", "endpoints.json: kafka: Field required"),
+        ("[", "Invalid JSON"),
+    ],
 )
 def test_an_agent_without_good_endpoints_says_so_and_ends(
-    content: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    content: str | None,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("SLUICE_HOME", str(tmp_path))
     monkeypatch.setenv("SLUICE_SITE", str(REPOSITORY / "site.yaml"))

@@ -15,10 +15,16 @@ from sluice_ops.agent.units.reconcile import AskToEnd, Forget, Kill, Start, Weig
 from tests.unit.sluice_ops.agent.conftest import end, new_hands, only, runs, until
 from tests.unit.sluice_ops.agent.test_reconcile import driver, slot
 
-SLEEPER = [sys.executable, "-c", "import subprocess, time; subprocess.Popen(['sleep', '60']); print('ready', flush=True); time.sleep(60)"]
+SLEEPER = [
+    sys.executable,
+    "-c",
+    "import subprocess, time; subprocess.Popen(['sleep', '60']); print('ready', flush=True); time.sleep(60)",
+]
 
 
-def test_a_unit_outlives_its_agent_and_is_adopted(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unit_outlives_its_agent_and_is_adopted(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, *SLEEPER)
     hands.do(Start(driver()))
     until(lambda: only(hands).others == 1)
@@ -43,14 +49,18 @@ def test_killing_the_main_process_leaves_others_that_are_then_killed(
     until(lambda: only(hands).others == 0)
 
 
-def test_an_exit_is_told_with_its_code_and_the_last_line(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exit_is_told_with_its_code_and_the_last_line(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, "/bin/sh", "-c", "echo starting; echo no such topic >&2; exit 7")
     hands.do(Start(driver()))
     until(lambda: not only(hands).alive)
     assert only(hands).exit == "exit code 7: no such topic"
 
 
-def test_a_recycled_pid_is_not_mistaken_for_the_unit(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recycled_pid_is_not_mistaken_for_the_unit(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, "/bin/true")
     hands.do(Start(driver()))
     until(lambda: not only(hands).alive)
@@ -62,7 +72,9 @@ def test_a_recycled_pid_is_not_mistaken_for_the_unit(hands: Hands, folder: HostF
     assert Process(me.pid, me.started).alive
 
 
-def test_a_unit_of_an_earlier_boot_has_ended(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unit_of_an_earlier_boot_has_ended(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, "/bin/true")
     hands.do(Start(slot()))
     until(lambda: not only(hands).alive)
@@ -78,7 +90,9 @@ def test_a_unit_of_an_earlier_boot_has_ended(hands: Hands, folder: HostFolder, m
     assert only(hands).exit == "ended when its host restarted"
 
 
-def test_being_asked_to_end_is_remembered_by_the_next_agent(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_being_asked_to_end_is_remembered_by_the_next_agent(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, "/bin/sh", "-c", "trap '' TERM PWR; echo deaf; while :; do sleep 1; done")
     hands.do(Start(slot()))
     until(lambda: folder.unit(slot().id).last_line() == "deaf")
@@ -88,14 +102,18 @@ def test_being_asked_to_end_is_remembered_by_the_next_agent(hands: Hands, folder
     assert adopted.stopping_at is not None
 
 
-def test_a_weight_is_kept_for_the_next_agent(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weight_is_kept_for_the_next_agent(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, *SLEEPER)
     hands.do(Start(slot(quiet=True)))
     hands.do(Weigh(slot()))
     assert only(new_hands(folder)).unit == slot()
 
 
-def test_what_cannot_be_started_is_kept_as_trouble_and_does_not_stop_the_rest(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_started_is_kept_as_trouble_and_does_not_stop_the_rest(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> list[str]:
         raise OSError(28, "No space left on device")
 
@@ -107,7 +125,9 @@ def test_what_cannot_be_started_is_kept_as_trouble_and_does_not_stop_the_rest(ha
     assert hands.troubles == {}
 
 
-def test_the_trouble_of_a_unit_that_nobody_wants_any_more_is_over(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trouble_of_a_unit_that_nobody_wants_any_more_is_over(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> list[str]:
         raise OSError(28, "No space left on device")
 
@@ -118,7 +138,9 @@ def test_the_trouble_of_a_unit_that_nobody_wants_any_more_is_over(hands: Hands, 
     assert hands.troubles.keys() == {slot().id}
 
 
-def test_a_unit_that_a_newer_version_has_started_is_adopted(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unit_that_a_newer_version_has_started_is_adopted(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, *SLEEPER)
     hands.do(Start(driver()))
     kept = folder.unit(driver().id).path / "unit.json"
@@ -165,7 +187,9 @@ def test_a_unit_of_which_the_next_agent_cannot_know_anything_is_ended_before_it_
         (folder.unit(driver().id).path / name).write_bytes(b"x y")
     killed: list[frozenset[int]] = []
     with monkeypatch.context() as patch:
-        patch.setattr(module, "kill_all", lambda pids: killed.append(frozenset(pids)))  # they take their time to end
+        patch.setattr(
+            module, "kill_all", lambda pids: killed.append(frozenset(pids))
+        )  # they take their time to end
         after = new_hands(folder)
         assert after.find() == []
         after.do(Start(driver()))
@@ -198,7 +222,9 @@ def test_what_cannot_be_ended_is_told_and_does_not_stop_the_agent(
     assert after.find() == []
 
 
-def test_a_log_that_grows_is_cut_while_it_is_written(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_grows_is_cut_while_it_is_written(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sluice_ops.agent.host.store.LOG_BYTES", 1000)
     runs(monkeypatch, "/bin/sh", "-c", "while :; do echo a line of some length; sleep 0.001; done")
     hands.do(Start(slot()))
@@ -210,7 +236,9 @@ def test_a_log_that_grows_is_cut_while_it_is_written(hands: Hands, folder: HostF
     until(lambda: unit.last_line().startswith("a line"))
 
 
-def test_a_forgotten_unit_leaves_its_last_log_for_people(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forgotten_unit_leaves_its_last_log_for_people(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, "/bin/sh", "-c", "echo last words")
     hands.do(Start(slot()))
     until(lambda: not only(hands).alive)

@@ -59,7 +59,9 @@ def watch(heartbeats: Heartbeats, seconds: float, also: Callable[[], object] = l
 
 
 @pytest.mark.parametrize("part", ["Python", "JVM"])
-def test_a_driver_of_which_a_part_is_stopped_is_ended_and_says_so(started: Heartbeats, hands: Hands, part: str) -> None:
+def test_a_driver_of_which_a_part_is_stopped_is_ended_and_says_so(
+    started: Heartbeats, hands: Hands, part: str
+) -> None:
     assert watch(started, 2.0) is None
     pid = only(hands).pid if part == "Python" else jvm(hands)
     assert pid is not None
@@ -75,7 +77,9 @@ def test_a_driver_of_which_a_part_is_stopped_is_ended_and_says_so(started: Heart
     assert started.ended[UnitKind.DRIVER] == 1
 
 
-def test_a_driver_that_sleeps_for_ever_is_ended_later(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_sleeps_for_ever_is_ended_later(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, "/bin/sh", "-c", "echo 1 1 > scratch/heartbeat; exec sleep 100")
     hands.do(Start(driver()))
     until((folder.unit(driver().id).scratch / "heartbeat").exists)
@@ -88,7 +92,9 @@ def test_a_driver_that_sleeps_for_ever_is_ended_later(hands: Hands, folder: Host
     assert "its driver's Python stands still" in (only(hands).exit or "")
 
 
-def test_who_is_silent_and_busy_has_its_time(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_silent_and_busy_has_its_time(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(monkeypatch, "/bin/sh", "-c", "echo 1 1 > scratch/heartbeat; while :; do :; done")
     hands.do(Start(driver()))
     until((folder.unit(driver().id).scratch / "heartbeat").exists)
@@ -102,7 +108,9 @@ def test_without_a_heartbeat_nobody_is_judged(hands: Hands, monkeypatch: pytest.
     (seen,) = hands.find()
     assert seen.pid is not None
     os.kill(seen.pid, signal.SIGSTOP)
-    assert watch(Heartbeats(hands), LIMITS[Standing.STOPPED] + 1) is None, "it starts, or an older version started it"
+    assert watch(Heartbeats(hands), LIMITS[Standing.STOPPED] + 1) is None, (
+        "it starts, or an older version started it"
+    )
 
 
 def test_who_is_asked_to_end_is_left_the_time_for_it(started: Heartbeats, hands: Hands) -> None:
@@ -114,11 +122,15 @@ def test_who_is_asked_to_end_is_left_the_time_for_it(started: Heartbeats, hands:
     assert watch(started, LIMITS[Standing.STOPPED] + 1) is None
 
 
-def test_an_executor_that_is_stopped_is_ended_alone(hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_executor_that_is_stopped_is_ended_alone(
+    hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     unit = folder.unit(slot().id)
     unit.path.mkdir(parents=True)
     shutil.copy("/bin/sh", unit.path / "java")
-    runs(monkeypatch, "/bin/sh", "-c", "./java -c 'while :; do sleep 0.05; done' & while :; do sleep 0.1; done")
+    runs(
+        monkeypatch, "/bin/sh", "-c", "./java -c 'while :; do sleep 0.05; done' & while :; do sleep 0.1; done"
+    )
     hands.do(Start(slot()))
     until(lambda: jvm(hands))
     heartbeats, executor = Heartbeats(hands), jvm(hands)

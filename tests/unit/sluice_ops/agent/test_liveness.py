@@ -22,7 +22,9 @@ def test_who_beats_between_any_two_looks_is_never_hung(looks: list[tuple[float, 
 
 
 @given(st.lists(st.tuples(st.booleans(), PASSED, STANDINGS)))
-def test_one_silent_look_however_late_ends_only_what_is_stopped(looks: list[tuple[bool, float, Standing]]) -> None:
+def test_one_silent_look_however_late_ends_only_what_is_stopped(
+    looks: list[tuple[bool, float, Standing]],
+) -> None:
     silence, beat = None, 0
     for before, (beats, passed, standing) in pairwise([(True, 0.0, Standing.AT_WORK), *looks]):
         beat += beats or not before[0]  # no two silent looks in a row
@@ -50,7 +52,9 @@ def test_who_is_only_slow_has_its_time_by_the_watchers_own_looks(looks: list[flo
     for passed in looks:
         silence = heard(silence, 1, Standing.AT_WORK, passed)
     watched = sum(min(passed, MOST_SECONDS) for passed in looks)
-    assert (silence.hung() is Standing.AT_WORK) is (watched >= LIMITS[Standing.AT_WORK] - 1e-9) or watched == pytest.approx(60)
+    assert (silence.hung() is Standing.AT_WORK) is (
+        watched >= LIMITS[Standing.AT_WORK] - 1e-9
+    ) or watched == pytest.approx(60)
 
 
 def test_who_stood_still_and_ran_again_begins_anew() -> None:

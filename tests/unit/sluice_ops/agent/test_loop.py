@@ -46,7 +46,9 @@ def test_it_sleeps_while_its_units_run(agent: Agent, unit: int) -> None:
     assert slept(agent) >= SECONDS
 
 
-def test_the_end_of_a_unit_between_its_look_and_its_sleep_is_not_missed(agent: Agent, hands: Hands, unit: int) -> None:
+def test_the_end_of_a_unit_between_its_look_and_its_sleep_is_not_missed(
+    agent: Agent, hands: Hands, unit: int
+) -> None:
     os.kill(unit, signal.SIGKILL)
     until(lambda: not hands.watched())
     assert slept(agent) < 1, "no process is left that would wake it"

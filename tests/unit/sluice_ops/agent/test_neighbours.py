@@ -25,7 +25,11 @@ class Machine:
         self.units = list(units)
         self.threads: dict[int, Spent] = {}
         monkeypatch.setattr(neighbours.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(neighbours, "schedules", lambda pids: {pid: spent for pid, spent in self.threads.items() if pid in pids})
+        monkeypatch.setattr(
+            neighbours,
+            "schedules",
+            lambda pids: {pid: spent for pid, spent in self.threads.items() if pid in pids},
+        )
         self.usable = {0}
         monkeypatch.setattr(neighbours, "idle_times", lambda: {0: (0.0, self.now), 1: (self.now, self.now)})
         monkeypatch.setattr(neighbours, "usable", lambda _pids: frozenset(self.usable))
@@ -40,7 +44,10 @@ class Machine:
             self.now += WINDOW_SECONDS
             for pid in range(len(self.units)):
                 before = self.threads.get(pid, Spent(0.0, 0.0))
-                self.threads[pid] = Spent(before.ran + parts["ran"] * WINDOW_SECONDS, before.waited + parts["waited"] * WINDOW_SECONDS)
+                self.threads[pid] = Spent(
+                    before.ran + parts["ran"] * WINDOW_SECONDS,
+                    before.waited + parts["waited"] * WINDOW_SECONDS,
+                )
             self.look()
 
     def look(self) -> None:
@@ -61,7 +68,9 @@ def test_a_unit_is_starved_after_a_minute_and_no_more_after_another(monkeypatch:
     assert machine.seen.starved == {}
 
 
-def test_a_unit_is_starved_on_its_own_processors_whatever_others_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unit_is_starved_on_its_own_processors_whatever_others_have_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     machine = Machine(monkeypatch, slot())
     machine.usable = {0, 1}
     machine.look()

@@ -78,7 +78,9 @@ def runs(home: Path, unit: Unit) -> None:
     folder.keep(UnitRecord(unit=unit, boot="", started_at=0.0))
 
 
-def test_each_unit_has_a_class_by_its_weight_and_its_packets_carry_it(tmp_path: Path, divided: Divided) -> None:
+def test_each_unit_has_a_class_by_its_weight_and_its_packets_carry_it(
+    tmp_path: Path, divided: Divided
+) -> None:
     found, said = open_network(tmp_path, "h1", LINK, INNER)
     assert said == "eth7, 1000 mbit, divided by quantum.network"
     (joins,) = found.admit(weighing(300))
@@ -110,7 +112,9 @@ def test_the_next_agent_finds_the_classes_of_those_that_run(tmp_path: Path, divi
     assert divided.weights == {0x20: 100, 0x30: 100, 0x40: 100}
 
 
-def test_what_ran_before_the_link_was_divided_is_taken_in(tmp_path: Path, divided: Divided, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ran_before_the_link_was_divided_is_taken_in(
+    tmp_path: Path, divided: Divided, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs(tmp_path, weighing(300))
     monkeypatch.setattr(NoContainers, "processes", lambda *_: frozenset({4711}))
     open_network(tmp_path, "h1", LINK, INNER)
@@ -118,7 +122,9 @@ def test_what_ran_before_the_link_was_divided_is_taken_in(tmp_path: Path, divide
     assert (group(tmp_path) / slot().id / "cgroup.procs").read_text() == "4711"
 
 
-def test_a_unit_of_an_older_version_weighs_what_a_new_one_does_by_default(tmp_path: Path, divided: Divided) -> None:
+def test_a_unit_of_an_older_version_weighs_what_a_new_one_does_by_default(
+    tmp_path: Path, divided: Divided
+) -> None:
     unit = slot()
     said = unit.model_dump()
     del said["quantum"]["network"]
@@ -128,7 +134,9 @@ def test_a_unit_of_an_older_version_weighs_what_a_new_one_does_by_default(tmp_pa
     assert HostFolder(tmp_path, "h1").assignment().units == (unit,), "and is no other unit"
 
 
-def test_at_the_end_nothing_is_left_and_before_it_nothing_is_taken_away(tmp_path: Path, divided: Divided) -> None:
+def test_at_the_end_nothing_is_left_and_before_it_nothing_is_taken_away(
+    tmp_path: Path, divided: Divided
+) -> None:
     found, _ = open_network(tmp_path, "h1", LINK, INNER)
     (joins,) = found.admit(weighing(300))
     joins.write_text("4711")
@@ -150,14 +158,18 @@ def test_a_second_host_on_the_machine_is_refused_the_same_interface(tmp_path: Pa
     found, said = open_network(tmp_path, "h2", LINK, INNER)
     assert found is INNER
     assert divided.weights == {}, "that of the first is left as it is"
-    assert said.startswith(f"eth7 is not divided: h1 of {installation_of(tmp_path)} divides eth7 on this machine already")
+    assert said.startswith(
+        f"eth7 is not divided: h1 of {installation_of(tmp_path)} divides eth7 on this machine already"
+    )
     assert not group(tmp_path, "h2").exists()
     _, said = open_network(tmp_path, "h2", LINK.model_copy(update={"interface": "eth8"}), INNER)
     assert said.startswith("eth8, ")
     assert divided.interface == "eth8"
 
 
-def test_a_site_file_that_no_longer_asks_for_it_gives_the_interface_its_queue_back(tmp_path: Path, divided: Divided) -> None:
+def test_a_site_file_that_no_longer_asks_for_it_gives_the_interface_its_queue_back(
+    tmp_path: Path, divided: Divided
+) -> None:
     found, _ = open_network(tmp_path, "h1", LINK, INNER)
     (joins,) = found.admit(weighing(300))
     joins.write_text("4711")
@@ -169,7 +181,9 @@ def test_a_site_file_that_no_longer_asks_for_it_gives_the_interface_its_queue_ba
     assert not any((tmp_path / "tree").iterdir())
 
 
-def test_what_goes_wrong_is_said_once_and_keeps_no_unit_from_starting(tmp_path: Path, divided: Divided) -> None:
+def test_what_goes_wrong_is_said_once_and_keeps_no_unit_from_starting(
+    tmp_path: Path, divided: Divided
+) -> None:
     found, _ = open_network(tmp_path, "h1", LINK, INNER)
     divided.broken = True
     with capture_logs() as said:
@@ -177,7 +191,9 @@ def test_what_goes_wrong_is_said_once_and_keeps_no_unit_from_starting(tmp_path: 
         found.admit(weighing(300, 1))
         divided.broken = False
         assert len(found.admit(weighing(300, 1))) == 1
-    assert [(line["event"], line["error"]) for line in said] == [("the network is not divided as it should be", "it is broken")]
+    assert [(line["event"], line["error"]) for line in said] == [
+        ("the network is not divided as it should be", "it is broken")
+    ]
 
 
 def test_what_is_missing_is_said_and_keeps_no_agent_from_starting(
@@ -194,9 +210,17 @@ def test_what_is_missing_is_said_and_keeps_no_agent_from_starting(
 @pytest.mark.parametrize(
     ("user", "there", "why"),
     [
-        (970, ("net_prio", "eth7"), "user 970 may not: have the agent run as root (`systemctl edit sluice-agent@…`, User=root)"),
+        (
+            970,
+            ("net_prio", "eth7"),
+            "user 970 may not: have the agent run as root (`systemctl edit sluice-agent@…`, User=root)",
+        ),
         (0, ("net_cls", "eth7"), "the kernel has no net_prio (CONFIG_CGROUP_NET_PRIO)"),
-        (0, ("net_prio", "eth8"), "there is no interface eth7, but eth8: correct network.interface in the site file"),
+        (
+            0,
+            ("net_prio", "eth8"),
+            "there is no interface eth7, but eth8: correct network.interface in the site file",
+        ),
         (0, ("net_prio", "eth7"), "there is no tc"),
     ],
 )
@@ -211,13 +235,17 @@ def test_each_piece_that_is_missing_has_its_way_out(
 
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setattr(traffic_control, "classes", refuse)
-    (tmp_path / "cgroups").write_text(f"#subsys_name\thierarchy\tnum_cgroups\tenabled\n{controller}\t0\t1\t1\n")
+    (tmp_path / "cgroups").write_text(
+        f"#subsys_name\thierarchy\tnum_cgroups\tenabled\n{controller}\t0\t1\t1\n"
+    )
     (tmp_path / "class/net" / interface).mkdir(parents=True)
     assert amiss(LINK, tmp_path, tmp_path) == why
 
 
 def test_a_mounted_controller_is_used_where_it_is(tmp_path: Path) -> None:
-    (tmp_path / "mounts").write_text("cgroup /sys/fs/cgroup/net_cls,net_prio cgroup rw,nosuid,net_cls,net_prio 0 0\n")
+    (tmp_path / "mounts").write_text(
+        "cgroup /sys/fs/cgroup/net_cls,net_prio cgroup rw,nosuid,net_cls,net_prio 0 0\n"
+    )
     assert network._mounted(tmp_path / "mounts") == Path("/sys/fs/cgroup/net_cls,net_prio")
 
 
@@ -239,6 +267,9 @@ def test_an_interface_that_the_kernel_gives_no_priorities_is_not_divided(
         kernel.setattr(Path, "write_text", refuse)
         found, said = open_network(tmp_path, "h1", LINK, INNER)
     assert found is INNER
-    assert said == "eth7 is not divided: net_prio knows no eth7: it knows those of the machine itself, not of a network namespace"
+    assert (
+        said
+        == "eth7 is not divided: net_prio knows no eth7: it knows those of the machine itself, not of a network namespace"
+    )
     assert divided.weights is None
     assert find_network(tmp_path, "h1", INNER) is INNER, "nothing is left of the attempt"

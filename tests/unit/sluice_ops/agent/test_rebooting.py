@@ -19,7 +19,9 @@ def rebooter(folder: HostFolder) -> Rebooter:
     return Rebooter(folder, "h1", ("true",))
 
 
-def test_it_is_done_once_for_each_id_also_by_the_next_agent(folder: HostFolder, ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_done_once_for_each_id_also_by_the_next_agent(
+    folder: HostFolder, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rebooter(folder)("op-1")
     rebooter(folder)("op-1")
     assert ran == ["op-1"]
@@ -33,7 +35,9 @@ def test_it_is_done_once_for_each_id_also_by_the_next_agent(folder: HostFolder, 
     assert record.done
 
 
-def test_one_that_did_not_happen_is_done_only_while_it_is_asked_for(folder: HostFolder, ran: list[str]) -> None:
+def test_one_that_did_not_happen_is_done_only_while_it_is_asked_for(
+    folder: HostFolder, ran: list[str]
+) -> None:
     folder.keep_reboot(RebootRecord(asked="op-1", boot=boot_id()))
     after = rebooter(folder)
     after.came_back()
@@ -42,7 +46,9 @@ def test_one_that_did_not_happen_is_done_only_while_it_is_asked_for(folder: Host
     assert ran == ["op-1"]
 
 
-def test_one_that_cannot_be_remembered_waits(folder: HostFolder, ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_cannot_be_remembered_waits(
+    folder: HostFolder, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -43,7 +43,9 @@ def slot(tenant: str = "entry", incarnation: int = 1, number: int = 0, *, quiet:
 
 
 def driver(tenant: str = "entry", incarnation: int = 1) -> Unit:
-    return slot(tenant, incarnation).model_copy(update={"id": driver_id(tenant, incarnation), "kind": UnitKind.DRIVER})
+    return slot(tenant, incarnation).model_copy(
+        update={"id": driver_id(tenant, incarnation), "kind": UnitKind.DRIVER}
+    )
 
 
 @dataclass
@@ -63,15 +65,27 @@ class Host:
         match action:
             case Start(unit, restarts, failures):
                 before = self.found.get(unit.id)
-                assert before is None or not (before.alive or before.others), "a unit is started only where nothing of it is left"
-                self.found[unit.id] = Found(unit, alive=True, others=0, started_at=self.now, restarts=restarts, failures=failures, pid=1)
+                assert before is None or not (before.alive or before.others), (
+                    "a unit is started only where nothing of it is left"
+                )
+                self.found[unit.id] = Found(
+                    unit,
+                    alive=True,
+                    others=0,
+                    started_at=self.now,
+                    restarts=restarts,
+                    failures=failures,
+                    pid=1,
+                )
                 self.started.append(unit.id)
             case AskToEnd(identity):
                 self.change(identity, stopping_at=self.now)
                 if not self.stubborn:
                     self.change(identity, alive=False, others=1, ended_at=self.now)
             case Kill(identity):
-                self.change(identity, alive=False, others=0, ended_at=self.found[identity].ended_at or self.now)
+                self.change(
+                    identity, alive=False, others=0, ended_at=self.found[identity].ended_at or self.now
+                )
             case Forget(identity):
                 gone = self.found.pop(identity)
                 assert not gone.alive, "a unit that runs is not forgotten"
@@ -103,8 +117,18 @@ class Host:
                 self.now = decision.look_again_at
 
 
-UNITS = [slot(), slot(number=1, quiet=True), driver(), slot("counts", 2), driver("counts", 2), slot(BATCH, 1), slot(BATCH, 1, 1)]
-assignments = st.lists(st.sampled_from(UNITS), unique_by=lambda unit: unit.id).map(lambda units: Assignment(units=tuple(units)))
+UNITS = [
+    slot(),
+    slot(number=1, quiet=True),
+    driver(),
+    slot("counts", 2),
+    driver("counts", 2),
+    slot(BATCH, 1),
+    slot(BATCH, 1, 1),
+]
+assignments = st.lists(st.sampled_from(UNITS), unique_by=lambda unit: unit.id).map(
+    lambda units: Assignment(units=tuple(units))
+)
 events = st.one_of(
     st.tuples(st.just("assign"), assignments),
     st.tuples(st.just("die"), st.tuples(st.sampled_from([unit.id for unit in UNITS]), st.integers(0, 2))),
@@ -136,7 +160,9 @@ def test_whatever_happened_before_the_host_ends_up_with_what_is_assigned(
     for identity, item in host.found.items():
         assert item.unit == wanted[identity]
         assert item.stopping_at is None
-        assert item.alive or item.unit.kind is UnitKind.DRIVER, "only a driver stays down: that is for the controller to decide"
+        assert item.alive or item.unit.kind is UnitKind.DRIVER, (
+            "only a driver stays down: that is for the controller to decide"
+        )
         assert item.alive or not item.others, "nothing of a dead driver is left"
     steady = reconcile(last, list(host.found.values()), host.now)
     assert steady.actions == (), "what is as assigned is left alone"
@@ -202,18 +228,27 @@ def test_a_unit_that_is_quiet_no_more_is_weighed_anew_without_a_restart() -> Non
 def test_a_unit_of_another_size_is_ended_before_the_new_one_starts() -> None:
     larger = slot().model_copy(update={"quantum": Quantum(memory=2048)})
     found = Found(slot(), alive=True, others=1, started_at=0.0)
-    assert reconcile(Assignment(units=(larger,)), [found], 1.0).actions == (AskToEnd(slot().id, decommission=False),)
+    assert reconcile(Assignment(units=(larger,)), [found], 1.0).actions == (
+        AskToEnd(slot().id, decommission=False),
+    )
 
 
 def test_what_could_not_be_started_is_reported_with_its_reason() -> None:
     reason = "start failed: [Errno 28] No space left on device"
-    seen = observe(Assignment(units=(slot(), driver())), [], {slot().id: reason, driver().id: reason}, {}, 5.0)
-    assert {(unit.state, unit.exit) for unit in seen} == {(UnitState.STARTING, reason), (UnitState.EXITED, reason)}
+    seen = observe(
+        Assignment(units=(slot(), driver())), [], {slot().id: reason, driver().id: reason}, {}, 5.0
+    )
+    assert {(unit.state, unit.exit) for unit in seen} == {
+        (UnitState.STARTING, reason),
+        (UnitState.EXITED, reason),
+    }
 
 
 def test_a_controller_that_says_more_than_this_agent_knows_is_no_reason_to_start_a_unit_anew() -> None:
     written = slot().model_dump()
-    newer = Unit.model_validate({**written, "of_next": 1, "quantum": {**written["quantum"], "gpu": 1}}, extra="allow")
+    newer = Unit.model_validate(
+        {**written, "of_next": 1, "quantum": {**written["quantum"], "gpu": 1}}, extra="allow"
+    )
     found = Found(slot(), alive=True, others=1, started_at=0.0, pid=1)
     assert reconcile(Assignment(units=(newer,)), [found], 1.0).actions == ()
     assert '"gpu":1' in newer.model_dump_json(), "and it is kept where it is written again"

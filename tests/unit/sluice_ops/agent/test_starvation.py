@@ -47,12 +47,18 @@ def turns(windows: list[tuple[bool, float]]) -> list[tuple[float, bool]]:
 
 
 @given(WINDOWS)
-def test_it_never_turns_twice_within_a_minute_and_only_after_a_minute_that_speaks_for_it(windows: list[tuple[bool, float]]) -> None:
+def test_it_never_turns_twice_within_a_minute_and_only_after_a_minute_that_speaks_for_it(
+    windows: list[tuple[bool, float]],
+) -> None:
     turned = turns(windows)
     assert [starved for _, starved in turned] == [number % 2 == 0 for number in range(len(turned))]
     ends = [sum(seconds for _, seconds in windows[: number + 1]) for number in range(len(windows))]
     for at, starved in turned:
-        last = [said for (said, seconds), end in zip(windows, ends, strict=True) if end <= at + 1e-6 and end - seconds >= at - TURN_SECONDS]
+        last = [
+            said
+            for (said, seconds), end in zip(windows, ends, strict=True)
+            if end <= at + 1e-6 and end - seconds >= at - TURN_SECONDS
+        ]
         assert all(said is starved for said in last)
     for (first, _), (second, _) in pairwise(turned):
         assert second - first >= TURN_SECONDS - 1e-6

@@ -37,7 +37,9 @@ def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_before_anybod
     assert done == ["file new, known as old", "folder new, known as new"]
 
 
-def test_a_disk_that_does_not_take_it_leaves_the_old_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_does_not_take_it_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(_: int) -> None:
         raise OSError(5, "Input/output error")
 
@@ -62,12 +64,16 @@ def test_a_damaged_file_is_told_once_until_it_is_whole_again(folder: HostFolder,
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_without_what_was_assigned_what_runs_goes_on_and_what_was_to_end_ends(folder: HostFolder, damage: bytes) -> None:
+def test_without_what_was_assigned_what_runs_goes_on_and_what_was_to_end_ends(
+    folder: HostFolder, damage: bytes
+) -> None:
     folder.keep_assignment(Assignment(epoch=7, units=(slot(),)))
     started(folder, UnitRecord(unit=slot(), boot="b", started_at=1.0))
     started(folder, UnitRecord(unit=driver(), boot="b", started_at=1.0, stopping_at=2.0))
     (folder.path / "assignment.json").write_bytes(damage)
-    assert folder.assignment() == Assignment(epoch=0, units=(slot(),)), "and any controller may say what is wanted instead"
+    assert folder.assignment() == Assignment(epoch=0, units=(slot(),)), (
+        "and any controller may say what is wanted instead"
+    )
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 32, b"abc", b"\xff"])

@@ -30,7 +30,9 @@ WEIGHTS = st.dictionaries(NUMBERS, st.integers(1, 1000), max_size=500)
 
 
 @given(WEIGHTS, st.integers(10, 400_000))
-def test_each_has_its_proportion_and_all_together_no_more_than_the_link(weights: dict[int, int], mbit: int) -> None:
+def test_each_has_its_proportion_and_all_together_no_more_than_the_link(
+    weights: dict[int, int], mbit: int
+) -> None:
     every = with_others(weights)
     divided = parts(Link(interface="eth7", mbit=mbit), every)
     bits, total = mbit * 1_000_000, sum(every.values())
@@ -98,14 +100,20 @@ def test_an_interface_without_a_queue_of_its_own_gets_ours(tc: Path) -> None:
     (tc / "qdisc").write_text("qdisc mq 0: root \nqdisc fq_codel 0: parent :1 limit 10240p\n")
     assert classes("eth7") is None
     divide(LINE, {0x20: 300})
-    assert (tc / "told").read_text().startswith("-batch -\nqdisc replace dev eth7 root handle 511c: htb default 10\nclass replace")
+    assert (
+        (tc / "told")
+        .read_text()
+        .startswith("-batch -\nqdisc replace dev eth7 root handle 511c: htb default 10\nclass replace")
+    )
     traffic_control.undivide("eth7")
     assert "qdisc del" not in (tc / "told").read_text()
 
 
 def test_our_queue_is_found_again_and_taken_away(tc: Path) -> None:
     (tc / "qdisc").write_text("qdisc htb 511c: root refcnt 2 r2q 10 default 0x10 direct_packets_stat 0\n")
-    (tc / "class").write_text("class htb 511c:20 parent 511c:1 prio 0 rate 60Mbit\nclass htb 511c:1 root rate 100Mbit\n")
+    (tc / "class").write_text(
+        "class htb 511c:20 parent 511c:1 prio 0 rate 60Mbit\nclass htb 511c:1 root rate 100Mbit\n"
+    )
     assert classes("eth7") == {0x1, 0x20}
     traffic_control.undivide("eth7")
     assert (tc / "told").read_text() == "qdisc del dev eth7 root\n"

@@ -62,7 +62,9 @@ def test_a_server_whose_network_drops_all_packets_takes_its_part_of_the_time_alo
     with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
         callers = [socket.socket() for _ in range(4)]
         try:
-            for caller in callers:  # they fill the queue of those who wait, so that the next packets are dropped
+            for (
+                caller
+            ) in callers:  # they fill the queue of those who wait, so that the next packets are dropped
                 caller.settimeout(0)
                 caller.connect_ex(silent.getsockname())
             made = connection.Connection("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", None, timeout=6.0)
@@ -100,7 +102,9 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
         lambda kazoo: kazoo.get_async("/a").get(),
     ],
 )
-def test_an_answer_that_does_not_come_is_a_connection_that_is_lost(silent: Channel, ask: Callable[[connection.Connection], object]) -> None:
+def test_an_answer_that_does_not_come_is_a_connection_that_is_lost(
+    silent: Channel, ask: Callable[[connection.Connection], object]
+) -> None:
     with pytest.raises(ConnectionLoss):
         ask(silent.kazoo)
 
@@ -115,12 +119,19 @@ def test_the_leaders_lock_is_not_waited_for_longer(silent: Channel) -> None:
 
 def test_the_channel_counts_as_away(silent: Channel, tmp_path: Path) -> None:
     presence = Presence(silent, FACTS, tmp_path, 1)
-    for ask in (lambda: silent.delete("/a"), lambda: silent.exists("/a"), presence.ensure, lambda: tree.apply(silent.kazoo)):
+    for ask in (
+        lambda: silent.delete("/a"),
+        lambda: silent.exists("/a"),
+        presence.ensure,
+        lambda: tree.apply(silent.kazoo),
+    ):
         with pytest.raises(ChannelAwayError):
             ask()
 
 
-def test_an_answer_that_is_not_understood_ends_the_connection_and_not_the_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_not_understood_ends_the_connection_and_not_the_channel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(connection, "CALL_SECONDS", SECONDS)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=lambda: (confuse(listener), serve(listener)))

@@ -25,7 +25,10 @@ from sluice_ops.operations.requests import StepResult
 from sluice_ops.site.site_file import Ec2Config
 
 SPEC = ChangeSpec(kind=ChangeKind.BURST, tier="enrich", k=2)
-HERE, WIDER = Placement(driver="h1", slots=("h1",)), Placement(driver="h1", slots=("h1", "ec2-new-1", "ec2-new-1"))
+HERE, WIDER = (
+    Placement(driver="h1", slots=("h1",)),
+    Placement(driver="h1", slots=("h1", "ec2-new-1", "ec2-new-1")),
+)
 PLANNED = Plan(
     moves=(Move(tier="enrich", before=HERE, after=WIDER),),
     predicted_seconds=70,
@@ -40,7 +43,9 @@ def carried(*, ok=True, asked=None):
     def carry_out(spec, *, dry_run, change="c1", **_):
         if asked is not None:
             asked.append((spec.kind, dry_run))
-        result = Result(ok=ok, sentence="said", finished_at=1.0, details={"plan": PLANNED.model_dump(mode="json")})
+        result = Result(
+            ok=ok, sentence="said", finished_at=1.0, details={"plan": PLANNED.model_dump(mode="json")}
+        )
         return Carried(change, spec, dry_run, 1.0, (StepResult(Step.PREFLIGHT, result),))
 
     return carry_out
@@ -129,7 +134,8 @@ def test_an_instance_that_the_tier_runs_on_by_then_is_kept(cloud, monkeypatch, c
     placed = Placement(driver="h1", slots=("h1", "ec2-00000000"))
     cloud.channel.put(paths.owner("enrich"), OwnerRecord(owner=2))
     cloud.channel.put(
-        paths.incarnation("enrich", 2), IncarnationSpec(tier="enrich", incarnation=2, placement=placed, reason="burst", created_at=1.0)
+        paths.incarnation("enrich", 2),
+        IncarnationSpec(tier="enrich", incarnation=2, placement=placed, reason="burst", created_at=1.0),
     )
     monkeypatch.setattr(cloud.channel, "exists", lambda _: True)
     monkeypatch.setattr(bursting, "carried_out", carried(ok=False))
@@ -150,7 +156,12 @@ def test_a_dry_run_launches_nothing_and_has_the_controller_plan(cloud, monkeypat
         burst(dry_run=True)
     assert (ended.value.exit_code, len(cloud.there), asked) == (OK, 1, [("burst", True)])
     told = json.loads(capsys.readouterr().out)
-    assert (told["dry_run"], told["ok"], told["instances"], told["instance_type"]) == (True, True, 1, "m5.large")
+    assert (told["dry_run"], told["ok"], told["instances"], told["instance_type"]) == (
+        True,
+        True,
+        1,
+        "m5.large",
+    )
     assert told["steps"][0]["details"]["plan"]["predicted_seconds"] == 70
 
 
@@ -183,7 +194,12 @@ def test_a_leave_is_done_when_nothing_is_kept_and_json_and_exit_code_agree(cloud
     monkeypatch.setattr(bursting, "carried_out", carried())
     monkeypatch.setattr(bursting, "tiers_by_host", lambda _: {cloud.there[0].host: ["enrich"]})
     code, told = leave(), json.loads(capsys.readouterr().out)
-    assert (code, told["ok"], told["terminated"], told["kept"]) == (FAILED, False, [], {"i-0000000099999999": ["enrich"]})
+    assert (code, told["ok"], told["terminated"], told["kept"]) == (
+        FAILED,
+        False,
+        [],
+        {"i-0000000099999999": ["enrich"]},
+    )
     monkeypatch.setattr(bursting, "tiers_by_host", lambda _: {})
     code, told = leave(), json.loads(capsys.readouterr().out)
     assert (code, told["ok"], told["terminated"], told["kept"]) == (OK, True, ["i-0000000099999999"], {})
@@ -204,7 +220,9 @@ def test_the_dry_run_of_a_leave_says_what_is_terminated_and_terminates_nothing(c
     monkeypatch.setattr(bursting, "carried_out", carried(asked=asked))
     done = CliRunner().invoke(app, [*words])
     assert done.stdout.endswith("  then terminated, as far as no tier runs there: i-0000000099999999\n")
-    assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["instances"] == ["i-0000000099999999"]
+    assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["instances"] == [
+        "i-0000000099999999"
+    ]
     assert (done.exit_code, asked, len(cloud.there)) == (OK, [("leave", True)] * 2, 1)
 
 

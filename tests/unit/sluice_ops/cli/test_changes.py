@@ -25,7 +25,12 @@ def lines():
 
 
 def test_starts_and_stops_are_among_them_with_what_was_predicted(world):
-    assert {line["what"] for line in lines().values()} == {"start entry", "start enrich", "start counts", "start outbound"}
+    assert {line["what"] for line in lines().values()} == {
+        "start entry",
+        "start enrich",
+        "start counts",
+        "start outbound",
+    }
     world.want("counts", running=False, by="cli:anna")
     world.settle()
     world.want("counts", by="cli:otto")
@@ -33,8 +38,17 @@ def test_starts_and_stops_are_among_them_with_what_was_predicted(world):
     assert (lines()["start-counts-2"]["state"], lines()["start-counts-2"]["seconds"]) == ("active", None)
     world.settle()
     stop, start = lines()["stop-counts-1"], lines()["start-counts-2"]
-    assert (stop["by"], stop["state"], stop["predicted_seconds"], stop["seconds"] > 0) == ("cli:anna", "done", None, True)
-    assert (start["by"], start["state"], start["predicted_seconds"]) == ("cli:otto", "done", lines()["start-counts-1"]["seconds"])
+    assert (stop["by"], stop["state"], stop["predicted_seconds"], stop["seconds"] > 0) == (
+        "cli:anna",
+        "done",
+        None,
+        True,
+    )
+    assert (start["by"], start["state"], start["predicted_seconds"]) == (
+        "cli:otto",
+        "done",
+        lines()["start-counts-1"]["seconds"],
+    )
     assert (start["predicted_gap_seconds"], start["gap_seconds"]) == (None, None)
     assert [*lines()][-2:] == ["stop-counts-1", "start-counts-2"], "the newest last"
 
@@ -59,7 +73,10 @@ def test_an_abort_is_told_with_how_long_it_took_and_was_to_take(world):
         runbook.abort()
         world.settle()
     took = lines()["d1"]["steps"]["abort"]
-    assert (lines()["d1"]["abort_predicted_seconds"], lines()["d2"]["abort_predicted_seconds"]) == (None, took)
+    assert (lines()["d1"]["abort_predicted_seconds"], lines()["d2"]["abort_predicted_seconds"]) == (
+        None,
+        took,
+    )
     said = CliRunner().invoke(app, ["changes", "--last", "1"]).stdout
     assert f"aborted in {took:.0f} s, predicted {took:.0f} s" in said
 

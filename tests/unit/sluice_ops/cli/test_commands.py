@@ -34,7 +34,17 @@ from sluice_ops.site.installation import PlatformError
 from sluice_ops.site.site_file import SiteError
 from sluice_ops.snapshot.view import View
 
-HEAVY = {"airflow", "boto3", "confluent_kafka", "kazoo", "psycopg2", "pydantic", "pyspark", "rich", "structlog"}
+HEAVY = {
+    "airflow",
+    "boto3",
+    "confluent_kafka",
+    "kazoo",
+    "psycopg2",
+    "pydantic",
+    "pyspark",
+    "rich",
+    "structlog",
+}
 SERVE = {"agent", "controller"}
 """They answer nobody: they log."""
 
@@ -48,7 +58,12 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
 def endpoints(home: Path) -> None:
     away = "127.0.0.1:1"
     airflow = {"url": f"http://{away}", "user": "admin", "password": "x"}
-    found = {"kafka": away, "zookeeper": f"{away}/sluice/hits", "postgres": f"postgresql://x@{away}/x", "airflow": airflow}
+    found = {
+        "kafka": away,
+        "zookeeper": f"{away}/sluice/hits",
+        "postgres": f"postgresql://x@{away}/x",
+        "airflow": airflow,
+    }
     (home / "endpoints.json").write_text(json.dumps({**found, "spark": f"spark://{away}", "home": str(home)}))
 
 
@@ -63,7 +78,11 @@ def test_every_command_has_help_with_an_example_and_speaks_json(runner: CliRunne
 
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys, sluice_ops.main; print(*{name.partition('.')[0] for name in sys.modules})"
-    loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    loaded = set(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
     assert not loaded & HEAVY
 
 
@@ -74,10 +93,14 @@ def test_the_audit_says_that_its_book_is_away(runner: CliRunner, tmp_path: Path)
     assert "PostgreSQL is away" in done.stderr
 
 
-def test_status_names_the_node_of_a_tier_that_cannot_be_read(runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_names_the_node_of_a_tier_that_cannot_be_read(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     endpoints(tmp_path)
     monkeypatch.setattr("sluice_ops.cli.status.read_figures", Figures)
-    monkeypatch.setattr("sluice_ops.cli.status.snapshot", lambda: View(unread={"counts": "/tiers/counts/owner"}))
+    monkeypatch.setattr(
+        "sluice_ops.cli.status.snapshot", lambda: View(unread={"counts": "/tiers/counts/owner"})
+    )
     said = "counts cannot be read: what runs of it goes on, and is not looked after; /tiers/counts/owner: "
     assert said in runner.invoke(app, ["status"]).stdout
     assert said in json.loads(runner.invoke(app, ["status", "--json"]).stdout)["notes"][0]
@@ -90,7 +113,16 @@ def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
     monkeypatch.setattr("sluice_ops.operations.connect.CONNECT_SECONDS", 0.2)
     usage = shutil.disk_usage(tmp_path)._replace(free=7 * 2**20)
     monkeypatch.setattr("shutil.disk_usage", lambda _path: usage)
-    figures = {"tier": "entry", "incarnation": 1, "rate_in": 1, "rate_out": 1, "lag": 0, "latency_ms": None, "slots": {}, "details": {}}
+    figures = {
+        "tier": "entry",
+        "incarnation": 1,
+        "rate_in": 1,
+        "rate_out": 1,
+        "lag": 0,
+        "latency_ms": None,
+        "slots": {},
+        "details": {},
+    }
     old = TierProgress.model_validate({**figures, "at": time.time() - 100})
     monkeypatch.setattr("sluice_ops.cli.status.read_figures", lambda: Figures({"entry": old}))
     said = runner.invoke(app, ["status"]).stdout
@@ -107,10 +139,20 @@ def test_status_says_that_figures_are_old_and_that_the_disk_is_nearly_full(
         (50.0, "", 100, "it stopped 1 min ago: `sluice replay --resume 3`, or --cancel 3"),
     ],
 )
-def test_status_says_how_far_a_replay_is_and_when_nobody_goes_on_with_it(pace: float, sentence: str, age: float, said: str) -> None:
+def test_status_says_how_far_a_replay_is_and_when_nobody_goes_on_with_it(
+    pace: float, sentence: str, age: float, said: str
+) -> None:
     now = time.time()
     replay = Replaying(
-        number=3, tier="entry", source="raw", rows_out=9, dropped=2, left=700, pace=pace, sentence=sentence, said_at=now - age
+        number=3,
+        tier="entry",
+        source="raw",
+        rows_out=9,
+        dropped=2,
+        left=700,
+        pace=pace,
+        sentence=sentence,
+        said_at=now - age,
     )
     assert said in replaying(replay, now)
 
@@ -118,7 +160,9 @@ def test_status_says_how_far_a_replay_is_and_when_nobody_goes_on_with_it(pace: f
 NOW, LONG_AGO = 1_000_100.0, 1_000_000.0
 BALANCED = Audited(tier="entry", once=9, again=0, judges=True, at=NOW)
 PARTIAL = BALANCED.model_copy(update={"partial": "its output is gone", "since": {"raw/0": 7}})
-LOSS = Found(number=3, tier="entry", place="raw/0:7", records=2, sentence="2 records are nowhere", found_at=NOW)
+LOSS = Found(
+    number=3, tier="entry", place="raw/0:7", records=2, sentence="2 records are nowhere", found_at=NOW
+)
 
 
 @pytest.mark.parametrize(
@@ -128,12 +172,32 @@ LOSS = Found(number=3, tier="entry", place="raw/0:7", records=2, sentence="2 rec
         (Figures(audit=(BALANCED,), losses=(LOSS,)), FAILED, "`sluice audit --settle 3`"),
         (Figures(losses=(LOSS,)), FAILED, "2 records are nowhere"),  # of a tier that is not declared any more
         (Figures(audit=(BALANCED.model_copy(update={"judges": False}),)), 0, "on purpose"),
-        (Figures(audit=(BALANCED.model_copy(update={"checked": Check.BATCHES}),)), 0, "its rows are not looked at"),
+        (
+            Figures(audit=(BALANCED.model_copy(update={"checked": Check.BATCHES}),)),
+            0,
+            "its rows are not looked at",
+        ),
         (Figures(audit=(BALANCED.model_copy(update={"checked": Check.SUMS}),)), 0, "balanced by its sums"),
-        (Figures(audit=(BALANCED.model_copy(update={"unseen": 4}),)), 0, "entry: 4 of its records were no longer in their stream"),
-        (Figures(audit=(BALANCED.model_copy(update={"late": 4}),)), 0, "entry: 4 of its records came later than its State.lateness allows"),
-        (Figures(audit=(BALANCED.model_copy(update={"at": LONG_AGO}),)), FAILED, "has not looked at entry for a minute"),
-        (Figures(audit=(PARTIAL,)), 0, "not audited from its first record: it begins at raw/0:7, for its output is gone."),
+        (
+            Figures(audit=(BALANCED.model_copy(update={"unseen": 4}),)),
+            0,
+            "entry: 4 of its records were no longer in their stream",
+        ),
+        (
+            Figures(audit=(BALANCED.model_copy(update={"late": 4}),)),
+            0,
+            "entry: 4 of its records came later than its State.lateness allows",
+        ),
+        (
+            Figures(audit=(BALANCED.model_copy(update={"at": LONG_AGO}),)),
+            FAILED,
+            "has not looked at entry for a minute",
+        ),
+        (
+            Figures(audit=(PARTIAL,)),
+            0,
+            "not audited from its first record: it begins at raw/0:7, for its output is gone.",
+        ),
     ],
 )
 def test_a_loss_and_an_audit_that_stands_still_are_failures(
@@ -141,13 +205,18 @@ def test_a_loss_and_an_audit_that_stands_still_are_failures(
 ) -> None:
     monkeypatch.setattr("sluice_ops.cli.audit.read_figures", lambda: found)
     monkeypatch.setattr("sluice_ops.cli.audit.open_channel", lambda: nullcontext(MemoryChannel()))
-    monkeypatch.setattr("sluice_ops.cli.audit.time", SimpleNamespace(time=lambda: NOW, strftime=time.strftime, localtime=time.localtime))
+    monkeypatch.setattr(
+        "sluice_ops.cli.audit.time",
+        SimpleNamespace(time=lambda: NOW, strftime=time.strftime, localtime=time.localtime),
+    )
     done = runner.invoke(app, ["audit"])
     assert (done.exit_code, said in done.stdout) == (code, True)
     assert json.loads(runner.invoke(app, ["audit", "--json"]).stdout)["ok"] is (code == 0)
 
 
-def test_a_running_tier_that_the_audit_has_not_looked_at_is_a_failure(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_tier_that_the_audit_has_not_looked_at_is_a_failure(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     channel = MemoryChannel()
     for name, running in (("entry", True), ("orders", True), ("retired", False)):
         channel.put(paths.tier(name), tier(name, Mode.BATCH, 0))
@@ -168,7 +237,10 @@ def test_logs_are_listed_and_printed_as_json(runner: CliRunner, tmp_path: Path) 
     assert json.loads(said) == {"log": "kafka", "lines": ["two", "three"]}
     assert runner.invoke(app, ["logs", "kafka", "--json", "--follow"]).exit_code == WRONG_USAGE
     unknown = runner.invoke(app, ["logs", "kafak"])
-    assert (unknown.exit_code, unknown.stderr) == (WRONG_USAGE, "there is no log of 'kafak'; there are kafka\n")
+    assert (unknown.exit_code, unknown.stderr) == (
+        WRONG_USAGE,
+        "there is no log of 'kafak'; there are kafka\n",
+    )
 
 
 def test_stopping_what_does_not_run_is_said_as_json(runner: CliRunner) -> None:
@@ -186,7 +258,9 @@ def test_what_is_no_amount_is_refused_with_how_to_write_one(runner: CliRunner, a
 def test_a_number_below_0_is_not_taken_for_an_option(runner: CliRunner) -> None:
     done = runner.invoke(app, ["scale", "entry", "-1"])
     assert done.exit_code == WRONG_USAGE
-    assert done.stderr == "-1 would be a number below 0, and none is that; `sluice scale --help` says what is\n"
+    assert (
+        done.stderr == "-1 would be a number below 0, and none is that; `sluice scale --help` says what is\n"
+    )
     assert "No such option: --maximim" in runner.invoke(app, ["scale", "entry", "1", "--maximim", "2"]).stderr
 
 
@@ -195,7 +269,10 @@ def test_a_number_below_0_is_not_taken_for_an_option(runner: CliRunner) -> None:
     [
         ("--for 2", "--for: '2': the unit is missing: write 30m, 2h or 1d"),
         ("--for 2fortnights", "--for: '2fortnights': 'fortnights' is no unit"),
-        ("--until 2020-01-01T06:00", "--until: '2020-01-01T06:00' is past: name a time to come, such as 2h or 06:00"),
+        (
+            "--until 2020-01-01T06:00",
+            "--until: '2020-01-01T06:00' is past: name a time to come, such as 2h or 06:00",
+        ),
         ("--for 2h --until 06:00", "--for and --until both say when it ends: give one of them"),
     ],
 )
@@ -204,7 +281,16 @@ def test_a_time_that_cannot_be_meant_is_wrong_usage(runner: CliRunner, words: st
     assert (done.exit_code, done.stderr.startswith(why)) == (WRONG_USAGE, True)
 
 
-WRONG = ["drain", "burst entry none", "burst entry 0", "plan fly", "plan drain", "bogus", "operations --last 0", "logs kafka -n -1"]
+WRONG = [
+    "drain",
+    "burst entry none",
+    "burst entry 0",
+    "plan fly",
+    "plan drain",
+    "bogus",
+    "operations --last 0",
+    "logs kafka -n -1",
+]
 
 
 @pytest.mark.parametrize("words", WRONG)
@@ -255,7 +341,9 @@ def test_each_kind_of_error_has_its_code(error: Exception, code: int) -> None:
 
 
 def test_what_was_typed_becomes_a_change() -> None:
-    assert spec_of(Kind.SCALE, ["entry", "2"]) == ChangeSpec.model_validate({"kind": ChangeKind.SCALE, "tier": "entry", "k": 2})
+    assert spec_of(Kind.SCALE, ["entry", "2"]) == ChangeSpec.model_validate(
+        {"kind": ChangeKind.SCALE, "tier": "entry", "k": 2}
+    )
     assert spec_of(Kind.SCALE, ["entry", "12.5 %"]).k == "12.5%"
     assert spec_of(Kind.MIGRATE, ["entry", "zone:ec2"]).to == "zone:ec2"
     assert spec_of(Kind.UPGRADE, ["entry"]).release is None
@@ -272,12 +360,17 @@ def test_what_was_typed_becomes_a_change() -> None:
         spec_of(Kind.WRITE_OFF, ["h1", "h2"])
 
 
-def test_holds_are_listed_with_the_tier_for_which_they_were(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holds_are_listed_with_the_tier_for_which_they_were(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", View)
     assert runner.invoke(app, ["holds"]).stdout.strip() == "No tier has been held back."
     assert json.loads(runner.invoke(app, ["holds", "--json"]).stdout) == []
     held = Hold(
-        tier=TierName("entry"), culprit=TierName("counts"), sentence="is 200000 records, 60 s behind in hits", begun=time.time() - 90
+        tier=TierName("entry"),
+        culprit=TierName("counts"),
+        sentence="is 200000 records, 60 s behind in hits",
+        begun=time.time() - 90,
     )
     monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", lambda: View(holds=Holds(last=(held,))))
     assert json.loads(runner.invoke(app, ["holds", "--json"]).stdout) == [held.model_dump(mode="json")]

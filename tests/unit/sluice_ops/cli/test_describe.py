@@ -51,11 +51,19 @@ def unit(kind: UnitKind, number: int = 0, incarnation: int = 2) -> Unit:
     )
 
 
-def host(name: str, *units: Unit, live: bool = True, state: UnitState = UnitState.RUNNING, record: HostState = HostState.UP) -> HostView:
+def host(
+    name: str,
+    *units: Unit,
+    live: bool = True,
+    state: UnitState = UnitState.RUNNING,
+    record: HostState = HostState.UP,
+) -> HostView:
     seen = tuple(UnitObserved(id=each.id, state=state, pid=7, since=1.0) for each in units)
     return HostView(
         name=HostName(name),
-        facts=HostFacts(name=HostName(name), address=f"127.0.1.{name[1:]}", zone="onprem", cpu=8, memory=8192),
+        facts=HostFacts(
+            name=HostName(name), address=f"127.0.1.{name[1:]}", zone="onprem", cpu=8, memory=8192
+        ),
         live=live,
         record=HostRecord(state=record),
         assignment=Assignment(epoch=1, units=units),
@@ -65,7 +73,13 @@ def host(name: str, *units: Unit, live: bool = True, state: UnitState = UnitStat
 
 def view(*hosts: HostView, state: State = State.RUNNING, following: int | None = None) -> View:
     tier = TierView(
-        spec=TierSpec(name=ENRICH, kind=Kind.PROCESSING, mode=Mode.REALTIME, delivery=Delivery.AT_LEAST_ONCE, inputs=("hits",)),
+        spec=TierSpec(
+            name=ENRICH,
+            kind=Kind.PROCESSING,
+            mode=Mode.REALTIME,
+            delivery=Delivery.AT_LEAST_ONCE,
+            inputs=("hits",),
+        ),
         owner=OwnerRecord(
             owner=Incarnation(2),
             next=None if following is None else Incarnation(following),
@@ -76,25 +90,39 @@ def view(*hosts: HostView, state: State = State.RUNNING, following: int | None =
         reports={Incarnation(2): IncarnationReport(state=state, since=1.0, pid=7, gap_seconds=0.2)},
     )
     status = ControllerStatus(
-        leader="c", epoch=1, at=1.0, sentence="all is well", tiers={ENRICH: TierStatus(state=TierState.RUNNING, sentence="runs")}
+        leader="c",
+        epoch=1,
+        at=1.0,
+        sentence="all is well",
+        tiers={ENRICH: TierStatus(state=TierState.RUNNING, sentence="runs")},
     )
     return View(tiers={ENRICH: tier}, hosts={each.name: each for each in hosts}, status=status)
 
 
 DRIVER, FIRST, SECOND = unit(UnitKind.DRIVER), unit(UnitKind.SLOT, 0), unit(UnitKind.SLOT, 1)
 READ = {"127.0.1.1/0": 10, "127.0.1.2/11": 30, "127.0.1.2/2": 20}
-FIGURES = Figures({ENRICH: TierProgress(tier=ENRICH, incarnation=Incarnation(2), at=1.0, rate_in=500.0, lag=3, slots=READ)})
+FIGURES = Figures(
+    {ENRICH: TierProgress(tier=ENRICH, incarnation=Incarnation(2), at=1.0, rate_in=500.0, lag=3, slots=READ)}
+)
 
 
 def test_a_tier_is_told_with_its_driver_its_workers_and_its_figures() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST), host("h2", SECOND)), FIGURES)
-    assert (line.state, line.incarnation, line.driver.host, line.rate_in, line.gap_seconds) == ("running", 2, "h1", 500.0, 0.2)
+    assert (line.state, line.incarnation, line.driver.host, line.rate_in, line.gap_seconds) == (
+        "running",
+        2,
+        "h1",
+        500.0,
+        0.2,
+    )
     told = [(worker.slot, worker.host, worker.state) for worker in line.workers]
     assert told == [(FIRST.id, "h1", "active"), (SECOND.id, "h2", "active")]
 
 
 def test_the_slots_of_an_incarnation_that_prepares_are_not_the_tiers_workers() -> None:
-    (line,) = describe.tiers(view(host("h1", DRIVER, FIRST, unit(UnitKind.SLOT, incarnation=3)), following=3), Figures())
+    (line,) = describe.tiers(
+        view(host("h1", DRIVER, FIRST, unit(UnitKind.SLOT, incarnation=3)), following=3), Figures()
+    )
     assert [worker.slot for worker in line.workers] == [FIRST.id]
     assert line.next == 3
 
@@ -102,14 +130,25 @@ def test_the_slots_of_an_incarnation_that_prepares_are_not_the_tiers_workers() -
 def test_a_host_is_told_with_what_runs_there_and_what_prepares_beside_it() -> None:
     seen = view(host("h1", DRIVER, FIRST, SECOND, unit(UnitKind.SLOT, incarnation=3)), following=3)
     (line,) = describe.hosts(seen)
-    assert status._runs(line, describe.tiers(seen, Figures())) == "enrich (driver + 2 workers), enrich (next 1 worker)"
+    assert (
+        status._runs(line, describe.tiers(seen, Figures()))
+        == "enrich (driver + 2 workers), enrich (next 1 worker)"
+    )
     assert status._runs(line, []) == ", ".join((*line.drivers, *line.slots))
 
 
 def test_a_host_of_which_nothing_can_be_read_is_told_all_the_same() -> None:
-    seen = replace(view(replace(host("h1", DRIVER, FIRST), facts=None)), unread_hosts={HostName("h1"): "/hosts/h1"})
+    seen = replace(
+        view(replace(host("h1", DRIVER, FIRST), facts=None)), unread_hosts={HostName("h1"): "/hosts/h1"}
+    )
     (line,) = describe.hosts(seen)
-    assert (line.name, line.zone, line.state, line.slots, line.drivers) == ("h1", "?", "up", (FIRST.id,), (DRIVER.id,))
+    assert (line.name, line.zone, line.state, line.slots, line.drivers) == (
+        "h1",
+        "?",
+        "up",
+        (FIRST.id,),
+        (DRIVER.id,),
+    )
     assert not describe.hosts(replace(seen, unread_hosts={}))
 
 
@@ -128,14 +167,26 @@ def test_workers_are_as_their_host_their_slot_and_their_driver_are() -> None:
 def test_a_worker_that_is_paused_alone_is_told() -> None:
     seen = view(host("h1", FIRST, SECOND))
     tier = seen.tiers[ENRICH]
-    workers = {FIRST.id: WorkerReceipt(paused=True, seconds=1.0, at=1.0), SECOND.id: WorkerReceipt(paused=False, seconds=1.7, at=2.0)}
+    workers = {
+        FIRST.id: WorkerReceipt(paused=True, seconds=1.0, at=1.0),
+        SECOND.id: WorkerReceipt(paused=False, seconds=1.7, at=2.0),
+    }
     report = tier.reports[Incarnation(2)].model_copy(update={"workers": workers})
     changed = replace(seen, tiers={ENRICH: replace(tier, reports={Incarnation(2): report})})
-    assert {line.id: line.state for line in describe.slots(changed, Figures())} == {FIRST.id: "paused", SECOND.id: "active"}
+    assert {line.id: line.state for line in describe.slots(changed, Figures())} == {
+        FIRST.id: "paused",
+        SECOND.id: "active",
+    }
 
 
 def test_a_host_without_an_agent_is_lost_unless_it_reboots() -> None:
-    lines = describe.hosts(view(host("h1", live=False), host("h2", live=False, record=HostState.REBOOTING), host("h3", FIRST, DRIVER)))
+    lines = describe.hosts(
+        view(
+            host("h1", live=False),
+            host("h2", live=False, record=HostState.REBOOTING),
+            host("h3", FIRST, DRIVER),
+        )
+    )
     assert [line.state for line in lines] == ["lost", "rebooting", "up"]
     assert lines[2].slots == (FIRST.id,)
     assert lines[2].drivers == (DRIVER.id,)
@@ -149,7 +200,9 @@ def test_records_are_told_by_slot_the_older_executor_first() -> None:
 def test_tiers_that_run_other_code_than_what_is_published_are_named() -> None:
     seen = view(host("h1", DRIVER, FIRST))
     place = Placement(driver=HostName("h1"), slots=(HostName("h1"),))
-    running = IncarnationSpec(tier=ENRICH, incarnation=Incarnation(2), placement=place, reason="test", created_at=0, release="r1-aa")
+    running = IncarnationSpec(
+        tier=ENRICH, incarnation=Incarnation(2), placement=place, reason="test", created_at=0, release="r1-aa"
+    )
 
     def behind(published: str) -> list[str]:
         tier = seen.tiers[ENRICH]
@@ -157,22 +210,37 @@ def test_tiers_that_run_other_code_than_what_is_published_are_named() -> None:
         changed = replace(tier, spec=spec, incarnations={Incarnation(2): running})
         return describe.behind(describe.tiers(replace(seen, tiers={ENRICH: changed}), Figures()))
 
-    assert behind("r2-bb") == ["Release r2-bb is published; another one runs in enrich (r1-aa): `sluice upgrade TIER`."]
+    assert behind("r2-bb") == [
+        "Release r2-bb is published; another one runs in enrich (r1-aa): `sluice upgrade TIER`."
+    ]
     assert behind("r1-aa") == []
 
 
 def test_shares_tell_what_holds_and_what_is_held() -> None:
-    rules = Rules(shares={"enrich": Share(minimum=1, target=2, maximum=4), "batch": Share(minimum=0, target=0, maximum=2)})
+    rules = Rules(
+        shares={
+            "enrich": Share(minimum=1, target=2, maximum=4),
+            "batch": Share(minimum=0, target=0, maximum=2),
+        }
+    )
     batch, enrich = describe.shares(view(host("h1", DRIVER, FIRST)), rules)
     assert (enrich.slots, enrich.held, enrich.layer, enrich.by) == (2, 1, "base", "the site file")
     assert (batch.slots, batch.held) == (0, 0)
 
 
 def test_who_set_a_number_is_told_with_since_and_until_when_and_that_it_holds_beyond() -> None:
-    entry = LayerEntry(tenant=Tenant(ENRICH), layer=Layer.PERSON, target=3, owner="anna", at=1000.0, until=2000.0)
+    entry = LayerEntry(
+        tenant=Tenant(ENRICH), layer=Layer.PERSON, target=3, owner="anna", at=1000.0, until=2000.0
+    )
     rules = Rules(shares={"enrich": Share(minimum=1, target=2, maximum=4)}, layers=Layers(entries=(entry,)))
     (enrich,) = describe.shares(view(host("h1", DRIVER, FIRST)), rules)
-    assert (enrich.slots, enrich.layer, enrich.by, enrich.since, enrich.until) == (3, "person", "anna", 1000.0, 2000.0)
+    assert (enrich.slots, enrich.layer, enrich.by, enrich.since, enrich.until) == (
+        3,
+        "person",
+        "anna",
+        1000.0,
+        2000.0,
+    )
     assert status.outstayed([enrich], 2000.0) == []
     (said,) = status.outstayed([enrich], 9000.0)
     assert said.startswith("enrich keeps its number (3, by anna), which was to hold until ")
@@ -182,7 +250,13 @@ def test_a_tier_that_does_not_run_is_told_with_what_holds_it_up() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     assert status.troubles([line]) == []
     waiting = line.model_copy(update={"state": "waiting", "sentence": "Q asks 64000 MiB, host h1 has 8192"})
-    failing = line.model_copy(update={"state": "starting", "sentence": "incarnation 3 is starting", "error": "ValueError: no such table"})
+    failing = line.model_copy(
+        update={
+            "state": "starting",
+            "sentence": "incarnation 3 is starting",
+            "error": "ValueError: no such table",
+        }
+    )
     assert status.troubles([waiting, failing]) == [
         "enrich: Q asks 64000 MiB, host h1 has 8192",
         "enrich: incarnation 3 is starting. It said last: ValueError: no such table",
@@ -196,7 +270,9 @@ def test_who_is_starved_is_told_with_what_is_done_about_it() -> None:
         line.model_copy(update={"name": name, "starved": f"is starved of processor time on {where}: {done}"})
         for name, where in (("enrich", "h1, h2"), ("counts", "h1"))
     )
-    other = line.model_copy(update={"name": "entry", "starved": "is starved of processor time on h3: change m1 moves it"})
+    other = line.model_copy(
+        update={"name": "entry", "starved": "is starved of processor time on h3: change m1 moves it"}
+    )
     assert status.troubles([enrich, other, counts]) == [
         "Starved of processor time: enrich on h1, h2; counts on h1. It is moved when that has lasted 300 s.",
         "Starved of processor time: entry on h3. Change m1 moves it.",
@@ -206,7 +282,9 @@ def test_who_is_starved_is_told_with_what_is_done_about_it() -> None:
 def test_who_does_not_read_partitions_that_were_added_says_what_it_takes() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     unread = line.model_copy(update={"unread": "it takes `sluice scale enrich 3`"})
-    assert status.troubles([unread]) == ["enrich does not read partitions that were added: it takes `sluice scale enrich 3`"]
+    assert status.troubles([unread]) == [
+        "enrich does not read partitions that were added: it takes `sluice scale enrich 3`"
+    ]
     narrow = line.model_copy(update={"narrow": "shown has 5 partitions and 4 of them get records"})
     assert status.troubles([narrow]) == [
         "enrich puts nothing yet into partitions that were added: shown has 5 partitions and 4 of them get records"
@@ -216,7 +294,9 @@ def test_who_does_not_read_partitions_that_were_added_says_what_it_takes() -> No
 def test_a_task_that_hangs_is_told() -> None:
     (line,) = describe.tiers(view(host("h1", DRIVER, FIRST)), Figures())
     hung = line.model_copy(update={"hung": "hung since 12:00:00 UTC: input waits, and nothing was processed"})
-    assert status.troubles([hung]) == ["enrich: hung since 12:00:00 UTC: input waits, and nothing was processed"]
+    assert status.troubles([hung]) == [
+        "enrich: hung since 12:00:00 UTC: input waits, and nothing was processed"
+    ]
 
 
 def test_who_is_behind_is_told_with_who_is_held_back_for_it() -> None:
@@ -224,6 +304,10 @@ def test_who_is_behind_is_told_with_who_is_held_back_for_it() -> None:
     behind = line.model_copy(update={"pressure": "is 200000 records, 60 s behind in hits"})
     assert status.troubles([behind]) == ["enrich is 200000 records, 60 s behind in hits"]
     entry = line.model_copy(update={"name": "entry", "held_for": "enrich"})
-    assert status.troubles([entry, behind]) == ["enrich is 200000 records, 60 s behind in hits. Held back until it has caught up: entry"]
+    assert status.troubles([entry, behind]) == [
+        "enrich is 200000 records, 60 s behind in hits. Held back until it has caught up: entry"
+    ]
     assert "running, held for enrich" in status._tier_cells(entry)
-    assert "running, catching up" in status._tier_cells(entry.model_copy(update={"held_for": None, "metered": True}))
+    assert "running, catching up" in status._tier_cells(
+        entry.model_copy(update={"held_for": None, "metered": True})
+    )

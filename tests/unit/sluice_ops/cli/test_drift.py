@@ -27,12 +27,20 @@ def ran(monkeypatch: pytest.MonkeyPatch, plan: Plan | None, *, answers: bool = T
     """Have the controller answer with a plan, refuse to make one, or not answer; return what it was asked."""
     asked = []
 
-    def run(_channel: object, _change: str, spec: Any, *_more: object, dry_run: bool, **_rest: object) -> list[StepResult]:
+    def run(
+        _channel: object, _change: str, spec: Any, *_more: object, dry_run: bool, **_rest: object
+    ) -> list[StepResult]:
         asked.append(f"{spec.kind} {dry_run}")
         details = {} if plan is None else {"plan": plan.model_dump(mode="json")}
-        return [StepResult(Step.PREFLIGHT, Result(ok=plan is not None, sentence="said", finished_at=1.0, details=details))]
+        return [
+            StepResult(
+                Step.PREFLIGHT, Result(ok=plan is not None, sentence="said", finished_at=1.0, details=details)
+            )
+        ]
 
-    monkeypatch.setattr("sluice_ops.cli.drift.read_result", lambda _channel, _identity: "a result" if answers else None)
+    monkeypatch.setattr(
+        "sluice_ops.cli.drift.read_result", lambda _channel, _identity: "a result" if answers else None
+    )
     for module in ("drift", "carry_out"):
         monkeypatch.setattr(f"sluice_ops.cli.{module}.run", run)
         monkeypatch.setattr(f"sluice_ops.cli.{module}.open_channel", nullcontext)
@@ -40,7 +48,15 @@ def ran(monkeypatch: pytest.MonkeyPatch, plan: Plan | None, *, answers: bool = T
 
 
 def test_it_lists_what_has_drifted_and_predicts_the_repair(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ran(monkeypatch, Plan(moves=(MOVE,), predicted_seconds=70, predicted_gap_seconds=0.5, notes=("enrich cannot be repaired now",)))
+    asked = ran(
+        monkeypatch,
+        Plan(
+            moves=(MOVE,),
+            predicted_seconds=70,
+            predicted_gap_seconds=0.5,
+            notes=("enrich cannot be repaired now",),
+        ),
+    )
     said = CliRunner().invoke(app, ["drift"])
     assert said.exit_code == 0
     assert "has 2 workers on h1" in said.stdout
@@ -54,7 +70,10 @@ def test_it_lists_what_has_drifted_and_predicts_the_repair(monkeypatch: pytest.M
 
 def test_that_nothing_has_drifted_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     ran(monkeypatch, Plan(notes=(NO_DRIFT,)))
-    assert CliRunner().invoke(app, ["drift"]).stdout == "Nothing has drifted: every tier is where a plan would have it.\n"
+    assert (
+        CliRunner().invoke(app, ["drift"]).stdout
+        == "Nothing has drifted: every tier is where a plan would have it.\n"
+    )
     assert json.loads(CliRunner().invoke(app, ["drift", "--json"]).stdout)["drift"] == []
 
 
@@ -77,5 +96,9 @@ def test_that_nothing_can_be_planned_is_a_failure_as_of_any_change(monkeypatch: 
     ran(monkeypatch, None)
     for words in (["drift"], ["drift", "--json"]):
         said = CliRunner().invoke(app, words)
-        assert (said.exit_code, said.stdout, said.stderr) == (FAILED, "", "what has drifted cannot be told: said\n")
+        assert (said.exit_code, said.stdout, said.stderr) == (
+            FAILED,
+            "",
+            "what has drifted cannot be told: said\n",
+        )
     assert CliRunner().invoke(app, ["plan", "repair"]).exit_code == FAILED

@@ -48,9 +48,18 @@ def world(monkeypatch):
     running = World()
     running.want()
     running.settle()
-    for module in ("cli.carry_out", "cli.retire", "cli.abort", "cli.burst", "operations.connect", "operations.snapshot"):
+    for module in (
+        "cli.carry_out",
+        "cli.retire",
+        "cli.abort",
+        "cli.burst",
+        "operations.connect",
+        "operations.snapshot",
+    ):
         monkeypatch.setattr(f"sluice_ops.{module}.open_channel", lambda: nullcontext(running.channel))
-    clock = SimpleNamespace(sleep=lambda _seconds: running.tick(), time=running.clock, monotonic=running.clock)
+    clock = SimpleNamespace(
+        sleep=lambda _seconds: running.tick(), time=running.clock, monotonic=running.clock
+    )
     monkeypatch.setattr(requests, "time", clock)
     monkeypatch.setattr("sluice_ops.cli.carry_out.ended_as_by_ctrl_c", lambda: None)
     monkeypatch.setattr("sluice_ops.cli.burst.the_site", lambda: SimpleNamespace(ec2=Ec2Config()))
@@ -60,7 +69,9 @@ def world(monkeypatch):
 def held(world):
     """Return every node but those of the question itself, which the controller answers."""
     nodes = world.channel.nodes.items()
-    return {path: (data, version) for path, (data, version, _) in nodes if not path.startswith("/operations/")}
+    return {
+        path: (data, version) for path, (data, version, _) in nodes if not path.startswith("/operations/")
+    }
 
 
 def asked(world, *words):
@@ -99,7 +110,10 @@ def test_a_start_and_a_stop_say_what_begins_and_ends_where_and_how_long_that_tak
     at = world.placement("counts").driver
     said = asked(world, "stop", "counts").stdout
     assert f"  note: counts ends after its last commit: its driver on {at}, its workers on {at}\n" in said
-    assert "  note: nothing comes out of counts from then on until it is started again; what comes in waits\n" in said
+    assert (
+        "  note: nothing comes out of counts from then on until it is started again; what comes in waits\n"
+        in said
+    )
     assert "  not predicted: how long it takes, for no stop has been timed here yet\n" in said
     world.want("counts", running=False)
     world.settle()
@@ -116,7 +130,10 @@ def test_a_start_without_room_says_that_it_would_wait(world):
     world.want("counts", running=False)
     world.settle()
     for agent in world.agents.values():
-        world.channel.put(paths.host(agent.host.name), HostFacts(name=agent.host.name, address="127.0.0.1", zone="onprem", cpu=1, memory=1))
+        world.channel.put(
+            paths.host(agent.host.name),
+            HostFacts(name=agent.host.name, address="127.0.0.1", zone="onprem", cpu=1, memory=1),
+        )
     said = asked(world, "start", "counts").stdout
     assert "note: counts would wait: " in said
     assert said.endswith("  not predicted: how long it takes until there is room\n")
@@ -126,8 +143,14 @@ def test_a_burst_says_where_its_workers_would_go_and_how_long_the_hand_over_take
     monkeypatch.setattr(ec2, "instances", list)
     said = asked(world, "burst", "enrich", "2").stdout
     assert said.startswith("would launch 1 x m5.large (0 run already, 3 are allowed)\n")
-    assert "h1, h3, ec2-new-1, ec2-new-1\n  predicted: about 70 s in all, and in a tier's output a gap of about 0.5 s\n" in said
-    assert "  not predicted: how long it takes before, until the agents of the instances have registered\n" in said
+    assert (
+        "h1, h3, ec2-new-1, ec2-new-1\n  predicted: about 70 s in all, and in a tier's output a gap of about 0.5 s\n"
+        in said
+    )
+    assert (
+        "  not predicted: how long it takes before, until the agents of the instances have registered\n"
+        in said
+    )
     told = json.loads(asked(world, "burst", "enrich", "2", "--json").stdout)
     assert (told["ok"], told["instances"]) == (True, 1)
     assert told["steps"][0]["details"]["plan"]["predicted_seconds"] == 70
@@ -160,7 +183,9 @@ def test_an_abort_says_that_what_is_not_accepted_yet_goes_back(world):
     world.begin("r1", kind=ChangeKind.REPARTITION, tier="counts", partitions=6)
     world.until(lambda: world.owner("counts").owner == 2)
     said = json.loads(asked(world, "abort", "--json").stdout)
-    assert said["undoes"] == ["counts: was handed over to incarnation 2, and goes back to 2 state partitions: a gap of about 0.5 s"]
+    assert said["undoes"] == [
+        "counts: was handed over to incarnation 2, and goes back to 2 state partitions: a gap of about 0.5 s"
+    ]
     assert said["predicted_seconds"] == Pace().seconds(1, 1)
     assert "without a gap" not in asked(world, "abort").stdout
 
@@ -172,7 +197,10 @@ def test_an_abort_says_how_long_the_last_ones_took(world):
         said = json.loads(asked(world, "abort", "--json").stdout)
         runbook.abort()
         world.settle()
-    assert said["predicted_seconds"] == world.channel.read(paths.change("d1"), ChangeRecord).value.took[Step.ABORT]
+    assert (
+        said["predicted_seconds"]
+        == world.channel.read(paths.change("d1"), ChangeRecord).value.took[Step.ABORT]
+    )
     assert json.loads(asked(world, "abort", "d1", "--json").stdout) == {
         "dry_run": True,
         "change": "d1",

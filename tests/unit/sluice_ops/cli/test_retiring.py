@@ -79,7 +79,10 @@ def test_a_machine_that_is_gone_for_good_is_written_off_and_goes_once_nothing_is
     name = world.placement("counts").driver
     world.agents[name].die()
     record = world.channel.read(paths.host_record(name), HostRecord)
-    world.channel.put(paths.host_record(name), (HostRecord() if record is None else record.value).model_copy(update={"written_off": True}))
+    world.channel.put(
+        paths.host_record(name),
+        (HostRecord() if record is None else record.value).model_copy(update={"written_off": True}),
+    )
     assert "could not go elsewhere yet: `sluice status` tells what they wait for" in refused(name)
     world.settle()
     for _ in range(20):
@@ -112,5 +115,7 @@ def test_what_has_changed_meanwhile_is_left_and_said(world, monkeypatch):
     monkeypatch.setattr("sluice_ops.cli.retire.open_channel", overtaken)
     done = retire("h2")
     assert done.exit_code == FAILED
-    assert "h2 has changed in this moment, and is as it was (/hosts/h2): look at `sluice hosts`" in done.stderr
+    assert (
+        "h2 has changed in this moment, and is as it was (/hosts/h2): look at `sluice hosts`" in done.stderr
+    )
     assert nodes(world, "h2")

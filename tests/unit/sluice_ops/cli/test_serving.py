@@ -31,11 +31,31 @@ def become(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_agent_is_given_what_was_typed(become) -> None:
-    words = become("agent", "--host", "h9", "--zookeeper", "z:2181/sluice/hits", "--address", "10.0.0.9", "--cpu", "4", "--memory", "4g")
+    words = become(
+        "agent",
+        "--host",
+        "h9",
+        "--zookeeper",
+        "z:2181/sluice/hits",
+        "--address",
+        "10.0.0.9",
+        "--cpu",
+        "4",
+        "--memory",
+        "4g",
+    )
     assert words[:3] == [sys.executable, "-m", "sluice_ops.agent"]
     given = arguments_of(words[3:])
-    assert (given.host, given.zookeeper, given.address, given.cpu, given.memory) == ("h9", "z:2181/sluice/hits", "10.0.0.9", 4, "4g")
-    assert (given.zone, given.labels, given.stop_all) == ("onprem", "", False), "what was not typed is left to the agent"
+    assert (given.host, given.zookeeper, given.address, given.cpu, given.memory) == (
+        "h9",
+        "z:2181/sluice/hits",
+        "10.0.0.9",
+        4,
+        "4g",
+    )
+    assert (given.zone, given.labels, given.stop_all) == ("onprem", "", False), (
+        "what was not typed is left to the agent"
+    )
     assert arguments_of(become("agent", "--host", "h9", "--stop-all")[3:]).stop_all
 
 

@@ -21,7 +21,9 @@ def test_every_running_instance_is_played_once_at_an_address_of_its_own(looks: l
         assert now.keys() == running
         assert len(set(now.values())) == len(now)
         assert {machine.instance for machine in ended} == before.keys() - running
-        assert all(now[instance] == address for instance, address in before.items() if instance in now), "an address stays"
+        assert all(now[instance] == address for instance, address in before.items() if instance in now), (
+            "an address stays"
+        )
 
 
 def test_machines_are_remembered_across_a_restart(tmp_path: Path) -> None:

@@ -38,14 +38,22 @@ def aborted(world, runbook):
 @pytest.mark.parametrize(
     ("spec", "under_way"),
     [
-        ({"kind": ChangeKind.SCALE, "tier": "enrich", "k": 3}, lambda world: world.owner("enrich").next is not None),
+        (
+            {"kind": ChangeKind.SCALE, "tier": "enrich", "k": 3},
+            lambda world: world.owner("enrich").next is not None,
+        ),
         ({"kind": ChangeKind.PAUSE, "tier": "counts"}, lambda world: world.owner("counts").paused),
-        ({"kind": ChangeKind.PAUSE, "workers": ("slot-enrich-1-1",)}, lambda world: world.owner("enrich").paused_workers),
+        (
+            {"kind": ChangeKind.PAUSE, "workers": ("slot-enrich-1-1",)},
+            lambda world: world.owner("enrich").paused_workers,
+        ),
     ],
 )
 def test_a_tier_that_the_change_was_not_about_is_not_waited_for(world, spec, under_way):
     for name in ("counts", "enrich"):
-        world.driver(name).stuck = spec["kind"] is ChangeKind.PAUSE  # so that it does not come to its end before
+        world.driver(name).stuck = (
+            spec["kind"] is ChangeKind.PAUSE
+        )  # so that it does not come to its end before
     runbook = world.begin("c1", **spec)
     world.until(lambda: under_way(world))
     hangs(world, "entry")
@@ -57,7 +65,10 @@ def test_a_tier_that_the_change_was_not_about_is_not_waited_for(world, spec, und
 @pytest.mark.parametrize(
     ("spec", "under_way"),
     [
-        ({"kind": ChangeKind.SCALE, "tier": "enrich", "k": 3}, lambda world: world.owner("enrich").next is not None),
+        (
+            {"kind": ChangeKind.SCALE, "tier": "enrich", "k": 3},
+            lambda world: world.owner("enrich").next is not None,
+        ),
         ({"kind": ChangeKind.PAUSE}, lambda world: world.owner("counts").paused),
     ],
 )

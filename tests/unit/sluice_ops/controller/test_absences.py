@@ -14,7 +14,13 @@ from sluice_ops.model.status import ControllerStatus, TierState
 def with_away(count, hosts=40):
     view, moment = unplanned(Size(hosts, hosts * 2))
     away = set(list(view.hosts)[:count])
-    return replace(view, hosts={name: replace(host, live=name not in away) for name, host in view.hosts.items()}), moment, away
+    return (
+        replace(
+            view, hosts={name: replace(host, live=name not in away) for name, host in view.hosts.items()}
+        ),
+        moment,
+        away,
+    )
 
 
 def test_the_leader_is_due_when_the_next_host_counts_as_lost():
@@ -73,6 +79,8 @@ def test_a_start_waits_for_many_hosts_and_not_for_a_few():
     view, moment, away = with_away(4)
     decided = decide(view, moment)
     assert {status.state for status in decided.tiers.values()} == {TierState.STARTING}
-    assert not {write.path.rsplit("/", 1)[1] for write in decided.writes} & away, "what is away is given nothing"
+    assert not {write.path.rsplit("/", 1)[1] for write in decided.writes} & away, (
+        "what is away is given nothing"
+    )
     view, moment, _ = with_away(5)
     assert {status.state for status in decide(view, moment).tiers.values()} == {TierState.WAITING}

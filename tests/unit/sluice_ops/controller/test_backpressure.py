@@ -49,7 +49,9 @@ LOOP = {
 
 
 def pressure(stream, since=1.0, records=200_000):
-    return Pressure(stream=stream, lag=Lag(records=records, seconds=150), since=since, rate_in=800, rate_done=400)
+    return Pressure(
+        stream=stream, lag=Lag(records=records, seconds=150), since=since, rate_in=800, rate_done=400
+    )
 
 
 @st.composite
@@ -59,14 +61,21 @@ def pipelines(draw):
     specs = {}
     for number, name in enumerate(names):
         others = [f"s-{other}" for other in names if other != name]
-        inputs = draw(st.lists(st.sampled_from([*others, "raw", "raw-too"]), min_size=1, max_size=3, unique=True))
+        inputs = draw(
+            st.lists(st.sampled_from([*others, "raw", "raw-too"]), min_size=1, max_size=3, unique=True)
+        )
         specs[name] = declared(name, tuple(inputs), (f"s-{name}",), len(names) - number)
-    pressing = {name: pressure(draw(st.sampled_from(specs[name].inputs))) for name in draw(st.sets(st.sampled_from(names)))}
+    pressing = {
+        name: pressure(draw(st.sampled_from(specs[name].inputs)))
+        for name in draw(st.sets(st.sampled_from(names)))
+    }
     return specs, pressing
 
 
 @given(pipelines())
-def test_only_gates_upstream_of_a_culprit_are_held_and_none_that_has_to_work_off_what_the_pipeline_wrote(made):
+def test_only_gates_upstream_of_a_culprit_are_held_and_none_that_has_to_work_off_what_the_pipeline_wrote(
+    made,
+):
     specs, pressing = made
     written = {stream for spec in specs.values() for stream in spec.outputs}
     held = culprits_of(specs, pressing)
@@ -78,8 +87,12 @@ def test_only_gates_upstream_of_a_culprit_are_held_and_none_that_has_to_work_off
     for culprit, said in pressing.items():
         if said.stream in written:
             assert culprit not in held, "nobody waits for a tier that waits"
-    free = {name for name in specs if set(specs[name].inputs) - written} - {name for name in pressing if pressing[name].stream in written}
-    assert set(held) == {name for name in free if any(name in upstream(specs, culprit) for culprit in pressing)}
+    free = {name for name in specs if set(specs[name].inputs) - written} - {
+        name for name in pressing if pressing[name].stream in written
+    }
+    assert set(held) == {
+        name for name in free if any(name in upstream(specs, culprit) for culprit in pressing)
+    }
 
 
 def test_the_culprit_is_the_one_that_is_nearest_to_the_end():
@@ -125,7 +138,10 @@ def held(world):
 
 def status(world):
     """Write the status as a leader does, for the next pass to find."""
-    world.channel.put(paths.CONTROLLER_STATUS, ControllerStatus(leader="c1", epoch=1, at=world.now, sentence="", tiers=world.statuses))
+    world.channel.put(
+        paths.CONTROLLER_STATUS,
+        ControllerStatus(leader="c1", epoch=1, at=world.now, sentence="", tiers=world.statuses),
+    )
 
 
 def test_entry_is_held_while_a_later_tier_is_behind_and_let_go_in_the_next_pass(world):
@@ -133,7 +149,8 @@ def test_entry_is_held_while_a_later_tier_is_behind_and_let_go_in_the_next_pass(
     world.controller_pass()
     assert held(world) == {"entry": "counts"}
     assert (
-        "entry is held back: counts is 200000 records, 150 s behind in enriched; 800/s came in and 400/s were done" in world.sentences[-1]
+        "entry is held back: counts is 200000 records, 150 s behind in enriched; 800/s came in and 400/s were done"
+        in world.sentences[-1]
     )
     say(world, "counts", None)
     world.controller_pass()

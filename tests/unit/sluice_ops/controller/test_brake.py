@@ -18,7 +18,9 @@ WIDE = {name: Share(minimum=1, target=4, maximum=8) for name in ("entry", "enric
 
 def spread_world(hosts=MANY, kind=Told):
     """All tiers on all hosts."""
-    made = kind(hosts=hosts, rules=RULES.__class__(shares={**RULES.shares, **WIDE}, shifts=RULES.shifts, partitions=8))
+    made = kind(
+        hosts=hosts, rules=RULES.__class__(shares={**RULES.shares, **WIDE}, shifts=RULES.shifts, partitions=8)
+    )
     made.want()
     made.settle()
     return made
@@ -63,7 +65,9 @@ def test_many_keep_what_is_on_them_and_go_on_when_they_are_back(world):
     for name in lost:
         world.agents[name].register()
     world.settle()
-    assert {name: placement.slots for name, placement in placements(world).items()} == {name: each.slots for name, each in before.items()}
+    assert {name: placement.slots for name, placement in placements(world).items()} == {
+        name: each.slots for name, each in before.items()
+    }
 
 
 def test_the_brake_is_off_a_moment_after_few_are_left(world):
@@ -77,7 +81,10 @@ def test_the_brake_is_off_a_moment_after_few_are_left(world):
     assert placements(world) == before
     world.settle()
     assert not {*used(world)} & {*lost[3:]}
-    assert any(f"the brake is off: few are lost now, and what is on {left} goes on elsewhere" in said for said in world.sentences)
+    assert any(
+        f"the brake is off: few are lost now, and what is on {left} goes on elsewhere" in said
+        for said in world.sentences
+    )
 
 
 @pytest.mark.parametrize("later", [0, 3])
@@ -107,7 +114,9 @@ def test_what_comes_back_one_after_the_other_is_waited_for(world, seconds):
             world.tick()
             assert placements(world) == before
     world.settle()
-    assert {name: placement.slots for name, placement in placements(world).items()} == {name: each.slots for name, each in before.items()}
+    assert {name: placement.slots for name, placement in placements(world).items()} == {
+        name: each.slots for name, each in before.items()
+    }
 
 
 def test_who_comes_and_goes_keeps_nobody_waiting_where_the_brake_did_not_hold(world):
@@ -164,9 +173,15 @@ def test_what_a_person_writes_off_is_written_off_by_a_controller_that_has_just_t
 
 def test_a_controller_that_has_just_taken_office_does_not_say_that_the_brake_is_off():
     world = World(hosts=MANY)
-    view = replace(look(world.channel), status=ControllerStatus(leader="c1", epoch=1, at=0.0, sentence="", braked=("h1", "h2")))
+    view = replace(
+        look(world.channel),
+        status=ControllerStatus(leader="c1", epoch=1, at=0.0, sentence="", braked=("h1", "h2")),
+    )
     away = {name: replace(each, live=name not in {"h1", "h2"}) for name, each in view.hosts.items()}
-    for hosts, told in ((away, []), (view.hosts, ["the brake is off: h1, h2 came back, or were written off"])):
+    for hosts, told in (
+        (away, []),
+        (view.hosts, ["the brake is off: h1, h2 came back, or were written off"]),
+    ):
         draft = Draft(replace(view, hosts=hosts), Moment(now=0.0, lost=frozenset(), rules=RULES))
         brake.engage(draft)
         assert draft.events == told

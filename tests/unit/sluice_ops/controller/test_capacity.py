@@ -27,7 +27,10 @@ def begun(size=SIZE):
 
 def anew(draft):
     """Return the incarnations as another pass would see them, before it has decided anything."""
-    seen = {name: replace(tier, incarnations=draft.incarnations[name], owner=draft.owners[name]) for name, tier in draft.view.tiers.items()}
+    seen = {
+        name: replace(tier, incarnations=draft.incarnations[name], owner=draft.owners[name])
+        for name, tier in draft.view.tiers.items()
+    }
     return Draft(replace(draft.view, tiers=seen), Moment(now=0.0, lost=frozenset(), rules=draft.rules))
 
 
@@ -35,7 +38,10 @@ def agree(draft):
     counted = _count(anew(draft))
     assert draft.room.keys() == counted.keys()
     for name, host in draft.room.items():
-        assert (host.used_cpu, host.used_memory) == (pytest.approx(counted[name].used_cpu), counted[name].used_memory)
+        assert (host.used_cpu, host.used_memory) == (
+            pytest.approx(counted[name].used_cpu),
+            counted[name].used_memory,
+        )
         assert Counter(host.tiers) == Counter(counted[name].tiers)
 
 

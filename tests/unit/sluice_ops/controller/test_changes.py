@@ -51,9 +51,13 @@ def test_an_old_driver_that_hangs_when_it_should_stop_is_taken_away_and_the_drai
     world.driver("entry", 1).stuck = True
     world.until(lambda: runbook.ended)
     assert runbook.ok, sentences(runbook)
-    assert "1 left no receipt (it did not end by itself); 2 went on from what was committed" in sentences(runbook)[Step.VERIFY]
+    assert (
+        "1 left no receipt (it did not end by itself); 2 went on from what was committed"
+        in sentences(runbook)[Step.VERIFY]
+    )
     assert any(
-        "entry: incarnation 1 has not ended since it was handed over, and is taken away; 2 runs on" in said for said in world.sentences
+        "entry: incarnation 1 has not ended since it was handed over, and is taken away; 2 runs on" in said
+        for said in world.sentences
     )
     world.settle()
     assert not world.agents[drained].units
@@ -65,7 +69,9 @@ def test_a_reboot_drains_reboots_and_gives_the_host_back(world):
     world.settle()
     assert runbook.ok, sentences(runbook)
     assert world.agents["h2"].rebooted == "b1.reboot"
-    assert world.channel.read(paths.assignment("h2"), Assignment).value.reboot is None, "nobody does it a second time"
+    assert world.channel.read(paths.assignment("h2"), Assignment).value.reboot is None, (
+        "nobody does it a second time"
+    )
     assert world.host_state("h2") is HostState.UP
     world.check_settled()
 
@@ -126,7 +132,9 @@ def test_a_burst_adds_workers_on_burst_hosts_and_leaving_empties_them(world):
 def test_leaving_takes_a_tier_off_a_burst_host_that_it_was_migrated_to_by_name(world):
     world.add_host(host("e1", zone="ec2"))
     world.tick()
-    for number, what in enumerate(({"kind": ChangeKind.MIGRATE, "tier": "enrich", "to": "e1"}, {"kind": ChangeKind.LEAVE})):
+    for number, what in enumerate(
+        ({"kind": ChangeKind.MIGRATE, "tier": "enrich", "to": "e1"}, {"kind": ChangeKind.LEAVE})
+    ):
         runbook = world.begin(f"r{number}", **what)
         world.settle()
         assert runbook.ok, sentences(runbook)
@@ -195,7 +203,10 @@ def test_a_second_change_is_refused_and_told_who_has_the_lock(world):
     world.tick()
     second = world.begin("d2", kind=ChangeKind.DRAIN, host="h2")
     world.settle()
-    assert "change d1 (drain h1, by test) has had the maintenance lock since" in sentences(second)[Step.PREFLIGHT]
+    assert (
+        "change d1 (drain h1, by test) has had the maintenance lock since"
+        in sentences(second)[Step.PREFLIGHT]
+    )
 
 
 def test_a_shift_waits_for_the_change_that_has_the_lock(world):
@@ -228,7 +239,10 @@ def test_a_step_past_its_deadline_fails_and_says_what_it_waited_for(world):
     world.until(lambda: world.next_driver(name) is not None)
     world.next_driver(name).stuck = True
     world.settle()
-    assert "prepare was not through after 20 s: waiting for counts/2 to be ready (it is warming)" in sentences(runbook)[Step.PREPARE]
+    assert (
+        "prepare was not through after 20 s: waiting for counts/2 to be ready (it is warming)"
+        in sentences(runbook)[Step.PREPARE]
+    )
     world.check_settled()
 
 
@@ -259,7 +273,9 @@ def test_tiers_that_are_not_wanted_any_more_stop_nearest_the_end_first(world):
 
 def test_when_room_is_short_a_tier_is_prepared_after_the_one_before_it_was_released():
     small = World(
-        hosts=(host("h1", cpu=5), host("h2", cpu=4)), tiers=(tier("t0", Mode.BATCH, 0), tier("t1", Mode.REALTIME, 1)), rules=TIGHT
+        hosts=(host("h1", cpu=5), host("h2", cpu=4)),
+        tiers=(tier("t0", Mode.BATCH, 0), tier("t1", Mode.REALTIME, 1)),
+        rules=TIGHT,
     )
     small.want("t0")
     small.settle()
@@ -284,7 +300,9 @@ def test_a_change_that_nobody_goes_on_with_is_aborted_and_gives_the_lock_back(wo
     assert world.channel.exists("/changes/lock")
     world.now += 3601
     world.settle()
-    assert any("change d1 is aborted: no step was posted for 60 min" in sentence for sentence in world.sentences)
+    assert any(
+        "change d1 is aborted: no step was posted for 60 min" in sentence for sentence in world.sentences
+    )
     assert {world.host_state(name) for name in world.agents} == {HostState.UP}
     world.check_settled()
 
@@ -311,7 +329,9 @@ def test_a_dry_run_changes_nothing(world):
     assert result.sentence.startswith("would do: counts → driver on")
     assert result.details["plan"]["moves"]
     changed = {path for path, node in world.channel.nodes.items() if before.get(path, (None,))[0] != node[0]}
-    assert {path.split("/")[1] for path in changed if not path.endswith("/report")} == {"operations"}, "drivers tell of themselves"
+    assert {path.split("/")[1] for path in changed if not path.endswith("/report")} == {"operations"}, (
+        "drivers tell of themselves"
+    )
 
 
 def test_a_slot_that_dies_on_a_cordoned_host_goes_on_elsewhere(world):
@@ -391,7 +411,9 @@ def test_a_reboot_that_was_undone_is_not_done_when_the_agent_comes_back(world):
     assert world.host_state("h2") is HostState.UP
 
 
-def test_a_host_that_was_drained_before_and_does_not_come_back_from_its_reboot_is_not_said_to_reboot_for_ever(world):
+def test_a_host_that_was_drained_before_and_does_not_come_back_from_its_reboot_is_not_said_to_reboot_for_ever(
+    world,
+):
     world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
     world.settle()
     runbook = world.begin("b1", kind=ChangeKind.REBOOT, host="h2")
@@ -416,8 +438,15 @@ def test_a_tier_whose_turn_to_stop_comes_late_has_the_same_time_to_end_by_itself
     world.driver("counts").stuck = True
     world.want(running=False)
     world.until(lambda: world.owner("entry").stopped)
-    said = {name: world.channel.read(paths.report(name, 1), IncarnationReport).value.state for name in world.specs}
-    assert said == {"counts": State.RUNNING, "outbound": State.STOPPED, "enrich": State.STOPPED, "entry": State.STOPPED}
+    said = {
+        name: world.channel.read(paths.report(name, 1), IncarnationReport).value.state for name in world.specs
+    }
+    assert said == {
+        "counts": State.RUNNING,
+        "outbound": State.STOPPED,
+        "enrich": State.STOPPED,
+        "entry": State.STOPPED,
+    }
 
 
 def test_a_tier_that_waits_for_room_after_failures_has_not_failed_less_often(world):

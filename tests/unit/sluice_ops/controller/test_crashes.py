@@ -127,7 +127,14 @@ class Operators(RuleBasedStateMachine):
 
     @rule(
         kind=st.sampled_from(
-            [ChangeKind.DRAIN, ChangeKind.RETURN, ChangeKind.REBOOT, ChangeKind.LEAVE, ChangeKind.PAUSE, ChangeKind.RESUME]
+            [
+                ChangeKind.DRAIN,
+                ChangeKind.RETURN,
+                ChangeKind.REBOOT,
+                ChangeKind.LEAVE,
+                ChangeKind.PAUSE,
+                ChangeKind.RESUME,
+            ]
         ),
         name=st.sampled_from(["h1", "h2", "h3"]),
     )
@@ -135,19 +142,36 @@ class Operators(RuleBasedStateMachine):
         on_host = kind in {ChangeKind.DRAIN, ChangeKind.RETURN, ChangeKind.REBOOT}
         self.begin(kind=kind, host=name if on_host else None)
 
-    @rule(tier=st.sampled_from(["entry", "enrich", "counts", "outbound"]), k=st.integers(1, 3), seconds=st.none() | st.integers(5, 60))
+    @rule(
+        tier=st.sampled_from(["entry", "enrich", "counts", "outbound"]),
+        k=st.integers(1, 3),
+        seconds=st.none() | st.integers(5, 60),
+    )
     def a_tier_is_scaled(self, tier, k, seconds):
-        self.begin(kind=ChangeKind.SCALE, tier=tier, k=k, until=None if seconds is None else self.world.now + seconds)
+        self.begin(
+            kind=ChangeKind.SCALE, tier=tier, k=k, until=None if seconds is None else self.world.now + seconds
+        )
 
     @rule(k=st.integers(0, 2), seconds=st.none() | st.integers(5, 60))
     def batch_is_lent_slots(self, k, seconds):
-        self.begin(kind=ChangeKind.SCALE, tier="batch", k=k, until=None if seconds is None else self.world.now + seconds)
+        self.begin(
+            kind=ChangeKind.SCALE,
+            tier="batch",
+            k=k,
+            until=None if seconds is None else self.world.now + seconds,
+        )
 
-    @rule(tier=st.sampled_from(["enrich", "counts"]), to=st.sampled_from(["h1", "zone:onprem", "label:fast", "anywhere"]))
+    @rule(
+        tier=st.sampled_from(["enrich", "counts"]),
+        to=st.sampled_from(["h1", "zone:onprem", "label:fast", "anywhere"]),
+    )
     def a_tier_is_migrated(self, tier, to):
         self.begin(kind=ChangeKind.MIGRATE, tier=tier, to=to)
 
-    @rule(tier=st.sampled_from(["entry", "enrich", "counts"]), release=st.sampled_from(["r1-good", "r2-good", "r3-bad"]))
+    @rule(
+        tier=st.sampled_from(["entry", "enrich", "counts"]),
+        release=st.sampled_from(["r1-good", "r2-good", "r3-bad"]),
+    )
     def a_tier_is_upgraded(self, tier, release):
         self.begin(kind=ChangeKind.UPGRADE, tier=tier, release=release)
 
@@ -198,7 +222,9 @@ class Operators(RuleBasedStateMachine):
         world.until(lambda: all(runbook.ended for runbook in world.runbooks), 1500)
         world.logs["counts"].keys_lost = 0
         for name in ("h1", "h2", "h3"):
-            while world.host_state(name) is not HostState.UP:  # the controller's own changes may have the lock
+            while (
+                world.host_state(name) is not HostState.UP
+            ):  # the controller's own changes may have the lock
                 self.begin(kind=ChangeKind.RETURN, host=name)
                 world.until(lambda: world.runbooks[-1].ended)
         for name in world.specs:

@@ -44,11 +44,18 @@ def test_workers_are_spread_over_racks_and_a_lost_one_waits_for_a_place_where_it
     world.agents[beside].die()
     for _ in range(20):
         world.tick()
-    assert "where at most 1 in a rack of its workers may be (spread.counts)" in world.statuses["counts"].sentence
+    assert (
+        "where at most 1 in a rack of its workers may be (spread.counts)" in world.statuses["counts"].sentence
+    )
 
 
 def test_tiers_that_have_to_be_separate_share_no_host_through_a_drain():
-    world = pipeline(*HOSTS, host("h4"), shares={"counts": (1, 1), "enrich": (1, 1)}, separate=(frozenset({"counts", "enrich"}),))
+    world = pipeline(
+        *HOSTS,
+        host("h4"),
+        shares={"counts": (1, 1), "enrich": (1, 1)},
+        separate=(frozenset({"counts", "enrich"}),),
+    )
     drain = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
     while not drain.ended:
         for name in world.agents:
@@ -79,7 +86,13 @@ def test_a_host_that_joins_is_drift_and_the_repair_brings_one_worker_there():
 
 
 def test_a_changed_locality_is_drift_until_it_is_repaired():
-    world = pipeline(host("h1", labels=("fast",)), host("h2"), host("h3"), shares={"counts": (1, 2)}, locality={"counts": "zone:onprem"})
+    world = pipeline(
+        host("h1", labels=("fast",)),
+        host("h2"),
+        host("h3"),
+        shares={"counts": (1, 2)},
+        locality={"counts": "zone:onprem"},
+    )
     world.rules = replace(world.rules, locality={"counts": "label:fast"})
     repair = world.begin("r1", kind=ChangeKind.REPAIR)
     world.settle()
@@ -89,7 +102,13 @@ def test_a_changed_locality_is_drift_until_it_is_repaired():
 
 @pytest.mark.parametrize("how", ["its driver dies", "it gets other code", "it is started again"])
 def test_a_changed_locality_moves_nothing_by_itself_and_whatever_is_placed_next_follows_it(how):
-    world = pipeline(host("h1", labels=("fast",)), host("h2"), host("h3"), shares={"counts": (1, 2)}, locality={"counts": "zone:onprem"})
+    world = pipeline(
+        host("h1", labels=("fast",)),
+        host("h2"),
+        host("h3"),
+        shares={"counts": (1, 2)},
+        locality={"counts": "zone:onprem"},
+    )
     before = world.placement("counts")
     assert before.hosts != {"h1"}
     world.rules = replace(world.rules, locality={"counts": "label:fast"})
@@ -117,7 +136,9 @@ def test_a_rule_for_a_tier_that_is_not_published_is_said_with_its_key():
 
 
 def test_dedicated_hosts_are_left_to_those_they_are_for():
-    world = pipeline(*HOSTS, shares={"counts": (1, 4), "enrich": (1, 4)}, dedicated={"h3": frozenset({"counts"})})
+    world = pipeline(
+        *HOSTS, shares={"counts": (1, 4), "enrich": (1, 4)}, dedicated={"h3": frozenset({"counts"})}
+    )
     assert "h3" in slots(world, "counts")
     assert "h3" not in world.placement("enrich").hosts
     drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
@@ -127,7 +148,12 @@ def test_dedicated_hosts_are_left_to_those_they_are_for():
 
 
 def test_a_drain_that_would_leave_a_tier_less_than_its_budget_allows_is_refused_and_the_budget_is_named():
-    world = pipeline(host("h1", cpu=7), host("h2", cpu=7), shares={"counts": (1, 3), "enrich": (1, 3)}, budget={"counts": 0, "enrich": 0})
+    world = pipeline(
+        host("h1", cpu=7),
+        host("h2", cpu=7),
+        shares={"counts": (1, 3), "enrich": (1, 3)},
+        budget={"counts": 0, "enrich": 0},
+    )
     drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
     world.settle()
     assert not drain.ok

@@ -17,7 +17,18 @@ from sluice_ops.controller.split_writes import portions
 from sluice_ops.controller.steps.preflight import WANTED
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, EpochRecord, Move, Operation, Plan, Result, Step
+from sluice_ops.model.change import (
+    ChangeKind,
+    ChangeRecord,
+    ChangeSpec,
+    ChangeState,
+    EpochRecord,
+    Move,
+    Operation,
+    Plan,
+    Result,
+    Step,
+)
 from sluice_ops.model.share import Layers, Numbers, Share
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.tier import Mode, Standby
@@ -133,7 +144,9 @@ def operations(world):
 
 
 def changes(world):
-    found = (world.channel.read(paths.change(name), ChangeRecord) for name in world.channel.children("/changes"))
+    found = (
+        world.channel.read(paths.change(name), ChangeRecord) for name in world.channel.children("/changes")
+    )
     return [found.value for found in found if found is not None]
 
 
@@ -141,7 +154,11 @@ def timed(world, name):
     """Return which of its incarnations' starts and stops were asked for, and are through."""
     specs = (world.incarnation(name, number) for number in world.channel.children(paths.incarnations(name)))
     return sorted(
-        (spec.incarnation, *(told is not None and told.seconds is not None for told in (spec.start, spec.stop))) for spec in specs
+        (
+            spec.incarnation,
+            *(told is not None and told.seconds is not None for told in (spec.start, spec.stop)),
+        )
+        for spec in specs
     )
 
 
@@ -152,16 +169,28 @@ def end(world):
     owners = {name: world.owner(name) for name in world.specs}
     return {
         "operations": operations(world),
-        "changes": sorted((each.id, each.state, each.incarnations, sorted(each.receipts), sorted(each.took)) for each in changes(world)),
-        "trail": sorted((found.entry.change, found.entry.outcome) for found in trail_queue.waiting(world.channel)),
-        "tiers": {name: (world.state(name), owners[name].model_dump(exclude={"epoch"})) for name in world.specs},
-        "wanted": {name: (each.running, each.paused, each.paused_workers, each.release, each.partitions) for name, each in wanted.items()},
+        "changes": sorted(
+            (each.id, each.state, each.incarnations, sorted(each.receipts), sorted(each.took))
+            for each in changes(world)
+        ),
+        "trail": sorted(
+            (found.entry.change, found.entry.outcome) for found in trail_queue.waiting(world.channel)
+        ),
+        "tiers": {
+            name: (world.state(name), owners[name].model_dump(exclude={"epoch"})) for name in world.specs
+        },
+        "wanted": {
+            name: (each.running, each.paused, each.paused_workers, each.release, each.partitions)
+            for name, each in wanted.items()
+        },
         "timed": {name: timed(world, name) for name in world.specs},
         "placements": {name: world.placement(name) for name in world.specs if owners[name].owner is not None},
         "units": {name: sorted(unit.id for unit in world.assigned(name)) for name in world.agents},
         "run": {name: sorted(agent.units) for name, agent in world.agents.items()},
         "hosts": {name: world.host_state(name) for name in world.agents},
-        "layers": () if layers is None else [entry.model_copy(update={"at": 0.0}) for entry in layers.value.entries],
+        "layers": ()
+        if layers is None
+        else [entry.model_copy(update={"at": 0.0}) for entry in layers.value.entries],
         "lock": world.channel.exists(paths.LOCK),
     }
 
@@ -177,11 +206,19 @@ def is_legal(world):
     draft = Draft(look(world.channel), Moment(now=world.wall(), lost=frozenset(), rules=world.rules))
     batch.keep(draft)
     now = cluster(draft)
-    stay = {name: replace(each, state=HostState.UP) for name, each in now.hosts.items() if each.state is HostState.CORDONED}
+    stay = {
+        name: replace(each, state=HostState.UP)
+        for name, each in now.hosts.items()
+        if each.state is HostState.CORDONED
+    }
     now = replace(now, hosts={**now.hosts, **stay})
     for name, there in now.tiers.items():
         if there.placement is not None:
-            gave = [each.spec.k for each in changes(world) if each.spec.k and each.id.startswith(f"settle-{name}-for-")]
+            gave = [
+                each.spec.k
+                for each in changes(world)
+                if each.spec.k and each.id.startswith(f"settle-{name}-for-")
+            ]
             short = target(name, now.rules).slots - gave[0] if gave else 0
             moves = (Move(tier=name, before=there.placement, after=there.placement, short=short),)
             without = replace(now, hosts=holding(now.hosts, there.spec, there.placement, -1))
@@ -200,7 +237,10 @@ def is_legal(world):
 def running():
     """All tiers run an old release, and a new one is published; one has a warm standby."""
     *others, last = TIERS
-    world = Mortal(hosts=(*HOSTS, host("e1", zone="ec2")), tiers=(*others, last.model_copy(update={"standby": Standby.WARM})))
+    world = Mortal(
+        hosts=(*HOSTS, host("e1", zone="ec2")),
+        tiers=(*others, last.model_copy(update={"standby": Standby.WARM})),
+    )
     world.publish(OLD)
     world.want()
     world.settle()
@@ -231,7 +271,8 @@ def spread():
     """Tiers that are on many hosts."""
     wide = {name: Share(minimum=1, target=4, maximum=8) for name in ("entry", "enrich", "counts", "outbound")}
     world = Mortal(
-        hosts=[host(f"h{number}") for number in range(1, 11)], rules=replace(RULES, shares={**RULES.shares, **wide}, partitions=8)
+        hosts=[host(f"h{number}") for number in range(1, 11)],
+        rules=replace(RULES, shares={**RULES.shares, **wide}, partitions=8),
     )
     world.want()
     world.settle()
@@ -281,7 +322,9 @@ def braked():
 @cache
 def drifted(wait=None):
     """A third host has joined two on which everything is."""
-    rules = replace(RULES, shares={"counts": Share(minimum=1, target=3, maximum=4)}, partitions=8, repair_seconds=wait)
+    rules = replace(
+        RULES, shares={"counts": Share(minimum=1, target=3, maximum=4)}, partitions=8, repair_seconds=wait
+    )
     world = Mortal(hosts=(host("h1"), host("h2")), tiers=[tier("counts", Mode.BATCH, 0)], rules=rules)
     world.want()
     world.settle()
@@ -336,8 +379,12 @@ CASES = {
     "scale down": change(ChangeKind.SCALE, tier="enrich", k=1),
     "give up workers": change(ChangeKind.SCALE, spread, tier="outbound", k=2),
     "give up workers for another tier": change(ChangeKind.SHIFT, full, shift="night"),
-    "give up workers, in realtime": change(ChangeKind.SCALE, lambda: generous(Mode.REALTIME), tier="near", k=2),
-    "give up workers for a minimum": Case(generous, lambda world: world.agents["h2"].die(), ChangeKind.SETTLE),
+    "give up workers, in realtime": change(
+        ChangeKind.SCALE, lambda: generous(Mode.REALTIME), tier="near", k=2
+    ),
+    "give up workers for a minimum": Case(
+        generous, lambda world: world.agents["h2"].die(), ChangeKind.SETTLE
+    ),
     "give up workers for a minimum, in realtime": Case(
         lambda: generous(Mode.REALTIME), lambda world: world.agents["h2"].die(), ChangeKind.SETTLE
     ),
@@ -347,7 +394,9 @@ CASES = {
     "night": change(ChangeKind.SHIFT, shift="night"),
     "day": change(ChangeKind.SHIFT, lambda: after(kind=ChangeKind.SHIFT, shift="night"), shift="day"),
     "settle": Case(
-        running, lambda world: world.begin("c1", kind=ChangeKind.SCALE, tier="enrich", k=3, until=world.wall() + 25), ChangeKind.SETTLE
+        running,
+        lambda world: world.begin("c1", kind=ChangeKind.SCALE, tier="enrich", k=3, until=world.wall() + 25),
+        ChangeKind.SETTLE,
     ),
     "repair": change(ChangeKind.REPAIR, drifted, tier="counts"),
     "repair by itself": Case(lambda: drifted(20.0), lambda _: None, ChangeKind.REPAIR),
@@ -355,7 +404,9 @@ CASES = {
     "pause a tier": change(ChangeKind.PAUSE, tier="enrich"),
     "pause a worker": Case(
         running,
-        lambda world: world.begin("c1", kind=ChangeKind.PAUSE, workers=(f"slot-enrich-{world.owner('enrich').owner}-0",)),
+        lambda world: world.begin(
+            "c1", kind=ChangeKind.PAUSE, workers=(f"slot-enrich-{world.owner('enrich').owner}-0",)
+        ),
         ChangeKind.PAUSE,
     ),
     "resume": change(ChangeKind.RESUME, lambda: after(kind=ChangeKind.PAUSE)),
@@ -439,7 +490,9 @@ def test_there_is_a_case_for_every_kind_of_change():
     assert CASES.keys() >= WANTED
 
 
-@pytest.mark.parametrize("name", ["give up workers, in realtime", "give up workers for a minimum, in realtime"])
+@pytest.mark.parametrize(
+    "name", ["give up workers, in realtime", "give up workers for a minimum, in realtime"]
+)
 def test_a_realtime_tier_for_whose_hand_over_there_is_no_room_lets_workers_go_where_it_runs(name):
     world, _ = undisturbed(name)
     assert world.owner("near").owner == 1

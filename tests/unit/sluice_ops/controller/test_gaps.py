@@ -29,7 +29,10 @@ def moved(world, gap_after, deadline=300.0):
 def test_a_gap_that_is_told_after_the_hand_over_is_in_the_receipts(world):
     runbook, change = moved(world, gap_after=5.0)
     assert widest_gap(change) == 0.2
-    assert any("waiting 10 s at most for enrich/2 to tell the gap in the output" in sentence for sentence in world.sentences)
+    assert any(
+        "waiting 10 s at most for enrich/2 to tell the gap in the output" in sentence
+        for sentence in world.sentences
+    )
     assert "no gap was told" not in runbook.results[Step.VERIFY].sentence
 
 

@@ -36,8 +36,15 @@ def garble(world, change):
 
 def own(world):
     """Return the controller's own changes that can be read."""
-    found = {name: world.channel.read(paths.change(name), ChangeRecord) for name in world.channel.children("/changes")}
-    return {name: change.value.state for name, change in found.items() if name.startswith("settle-") and change is not None}
+    found = {
+        name: world.channel.read(paths.change(name), ChangeRecord)
+        for name in world.channel.children("/changes")
+    }
+    return {
+        name: change.value.state
+        for name, change in found.items()
+        if name.startswith("settle-") and change is not None
+    }
 
 
 def attempts(world):
@@ -85,10 +92,13 @@ def test_a_step_of_a_change_that_cannot_be_read_is_answered(world, step):
     world.channel.delete(paths.operation(identity))
     world.channel.create(
         paths.operation(identity),
-        Operation(id=identity, change=ChangeId("d1"), step=step, spec=cordon.spec, by="anna", posted_at=world.wall()),
+        Operation(
+            id=identity, change=ChangeId("d1"), step=step, spec=cordon.spec, by="anna", posted_at=world.wall()
+        ),
     )
     world.tick()
-    sentence = {Step.ABORT: "change d1 cannot be read", Step.PREFLIGHT: "was begun before and its record cannot be read; take another id"}[
-        step
-    ]
+    sentence = {
+        Step.ABORT: "change d1 cannot be read",
+        Step.PREFLIGHT: "was begun before and its record cannot be read; take another id",
+    }[step]
     assert sentence in world.channel.nodes[paths.result(identity)][0]

@@ -96,7 +96,10 @@ def test_a_shift_leaves_it_out_and_it_has_the_shifts_number_when_it_is_started_a
     before = world.owner("counts").owner
     runbook = ended(world, world.begin("n1", kind=ChangeKind.SHIFT, shift="night"))
     assert runbook.ok, runbook.results
-    assert "counts was given up and is left as it is: it will be so from its next start on" in runbook.results[Step.PREFLIGHT].sentence
+    assert (
+        "counts was given up and is left as it is: it will be so from its next start on"
+        in runbook.results[Step.PREFLIGHT].sentence
+    )
     assert len(world.placement("enrich").slots) == 1
     assert world.owner("counts").owner == before
     mend(world)
@@ -115,7 +118,11 @@ def test_a_number_that_it_is_given_meanwhile_holds_from_its_next_start_on(world)
 def test_one_that_is_given_up_while_a_change_is_under_way_does_not_hold_it_up(when, kind):
     world = deepcopy(given_up())
     mend(world)
-    both = next(name for name in world.agents if {"counts", "enrich"} <= {unit.tenant for unit in world.assigned(name)})
+    both = next(
+        name
+        for name in world.agents
+        if {"counts", "enrich"} <= {unit.tenant for unit in world.assigned(name)}
+    )
     of = {"shift": "night"} if kind is ChangeKind.SHIFT else {"host": both}
     runbook = world.begin("c1", deadline=10_000.0, kind=kind, **of)
     if when == "while another is prepared":
@@ -140,7 +147,9 @@ def test_one_that_is_given_up_on_a_host_that_is_being_drained_ends_the_drain():
     world.logs["enrich"].broken.clear()
     world.logs["enrich"].away = "Kafka"
     world.until(lambda: world.driver("enrich") is not None)
-    runbook = world.begin("c1", deadline=10_000.0, kind=ChangeKind.DRAIN, host=world.placement("enrich").driver)
+    runbook = world.begin(
+        "c1", deadline=10_000.0, kind=ChangeKind.DRAIN, host=world.placement("enrich").driver
+    )
     world.until(lambda: runbook.current is Step.PREPARE)
     world.kill_driver("enrich")
     ended(world, runbook)
@@ -151,7 +160,10 @@ def test_one_that_is_given_up_on_a_host_that_is_being_drained_ends_the_drain():
 def test_all_others_are_paused_and_resumed_without_it(world):
     paused = ended(world, world.begin("p1", kind=ChangeKind.PAUSE))
     assert paused.ok, paused.results
-    assert paused.results[Step.PAUSE].sentence == "paused: outbound, enrich, entry; left out, as it was given up: counts"
+    assert (
+        paused.results[Step.PAUSE].sentence
+        == "paused: outbound, enrich, entry; left out, as it was given up: counts"
+    )
     world.want("counts", attempt=1)
     world.until(lambda: world.state("counts") is State.PAUSED)
     assert ended(world, world.begin("r1", kind=ChangeKind.RESUME)).ok
@@ -161,4 +173,7 @@ def test_all_others_are_paused_and_resumed_without_it(world):
 
 def test_by_its_name_it_cannot_be_paused(world):
     paused = ended(world, world.begin("p1", kind=ChangeKind.PAUSE, tier="counts"))
-    assert "counts cannot be paused: it is given up after 5 failures in a row" in paused.results[Step.PAUSE].sentence
+    assert (
+        "counts cannot be paused: it is given up after 5 failures in a row"
+        in paused.results[Step.PAUSE].sentence
+    )

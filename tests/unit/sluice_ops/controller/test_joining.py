@@ -35,7 +35,9 @@ class Site:
 
     def token(self, seconds=60.0, text="the bundle", host="h4"):
         sealed = seal(lock(text, TOKEN, "bundle"), self.public, f"token for {host}")
-        self.channel.multi([Write(paths.joining(host), Sealed(seconds=seconds, known_as="joiner:x", data=sealed), None)])
+        self.channel.multi(
+            [Write(paths.joining(host), Sealed(seconds=seconds, known_as="joiner:x", data=sealed), None)]
+        )
 
     def claim(self, private, after=1.0):
         self.channel.clock += after
@@ -79,7 +81,9 @@ def test_a_claim_that_comes_too_late_by_zookeepers_clock_gets_nothing_and_is_tol
     site.claim(FIRST, after=after)
     answer = site.answer()
     assert answer.data is None
-    assert answer.refused.startswith("the token for h4 expired at 1970-01-01 00:17:40 UTC and was used at 1970-01-01 ")
+    assert answer.refused.startswith(
+        "the token for h4 expired at 1970-01-01 00:17:40 UTC and was used at 1970-01-01 "
+    )
     assert "`sluice token h4.token --host h4` makes another" in answer.refused
     assert [outcome for _, outcome in site.trail()] == [Outcome.REFUSED]
 

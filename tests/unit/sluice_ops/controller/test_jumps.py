@@ -28,8 +28,12 @@ WIDE = {name: Share(minimum=1, target=3, maximum=4) for name in ("counts", "enri
 def settled():
     """Four hosts, a tier with a warm standby, and two that have a worker on nearly every host."""
     shares = {**WIDE, "entry": Share(minimum=1, target=1, maximum=2)}
-    tiers = [tier(name, Mode.BATCH, 0) for name in WIDE] + [tier("entry", Mode.BATCH, 1, standby=Standby.WARM)]
-    world = World([host(f"h{number}") for number in range(1, 5)], tiers, RULES.__class__(shares=shares, partitions=8))
+    tiers = [tier(name, Mode.BATCH, 0) for name in WIDE] + [
+        tier("entry", Mode.BATCH, 1, standby=Standby.WARM)
+    ]
+    world = World(
+        [host(f"h{number}") for number in range(1, 5)], tiers, RULES.__class__(shares=shares, partitions=8)
+    )
     world.want()
     world.settle()
     return world
@@ -44,8 +48,14 @@ def shown(world):
     return (
         {name: (status.state, status.failures) for name, status in world.statuses.items()},
         {name: (world.owner(name).model_dump(), world.state(name)) for name in world.specs},
-        {name: (world.host_state(name), sorted(unit.id for unit in world.assigned(name))) for name in world.agents},
-        [(runbook.change, {step: result.ok for step, result in runbook.results.items()}) for runbook in world.runbooks],
+        {
+            name: (world.host_state(name), sorted(unit.id for unit in world.assigned(name)))
+            for name in world.agents
+        },
+        [
+            (runbook.change, {step: result.ok for step, result in runbook.results.items()})
+            for runbook in world.runbooks
+        ],
     )
 
 
@@ -141,7 +151,9 @@ def test_a_start_has_its_whole_time_and_is_given_up_after_it_each_time(jump):
     world.logs["counts"].hangs = True
     world.kill_driver("counts")
     for more in (True, True, False):
-        world.until(lambda number=number: world.owner("counts").owner > number and world.driver("counts") is not None)
+        world.until(
+            lambda number=number: world.owner("counts").owner > number and world.driver("counts") is not None
+        )
         number = world.owner("counts").owner
         world.ahead += jump
         world.tick(START_SECONDS - 30)
@@ -162,7 +174,9 @@ def test_a_driver_that_waits_for_what_is_away_has_not_failed_and_its_start_count
     for _ in range(10):
         world.tick(START_SECONDS)
     assert (world.owner("counts").owner, world.state("counts")) == (number, State.STARTING)
-    assert world.statuses["counts"].sentence.startswith(f"incarnation {number} is starting, waits: Kafka does not answer")
+    assert world.statuses["counts"].sentence.startswith(
+        f"incarnation {number} is starting, waits: Kafka does not answer"
+    )
     world.logs["counts"].away = None
     world.until(lambda: world.state("counts") is State.RUNNING)
     assert world.owner("counts").owner == number
@@ -171,7 +185,11 @@ def test_a_driver_that_waits_for_what_is_away_has_not_failed_and_its_start_count
 @pytest.mark.parametrize("jump", [JUMP, -JUMP])
 def test_a_quarantine_lasts_an_hour(jump):
     world = fresh()
-    name = next(name for name in world.agents if {"counts", "enrich"} <= {unit.tenant for unit in world.assigned(name)})
+    name = next(
+        name
+        for name in world.agents
+        if {"counts", "enrich"} <= {unit.tenant for unit in world.assigned(name)}
+    )
     for number in range(3):
         hurt(world, int(name[1:]) - 1)
         world.ahead += jump * (number == 1)

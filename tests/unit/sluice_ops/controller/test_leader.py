@@ -66,7 +66,9 @@ def units(world, tenant):
     return {name: [unit for unit in world.assigned(name) if unit.tenant == tenant] for name in world.agents}
 
 
-@pytest.mark.parametrize("path", [paths.assignment("h1"), paths.host_record("h1"), paths.LAYERS, paths.LOCK, paths.HOLDS])
+@pytest.mark.parametrize(
+    "path", [paths.assignment("h1"), paths.host_record("h1"), paths.LAYERS, paths.LOCK, paths.HOLDS]
+)
 def test_a_new_leader_decides_nothing_by_what_it_cannot_read_and_says_which_node_it_is(world, path):
     world.channel.damage(path)
     before = {name: world.assigned(name) for name in world.agents}
@@ -90,7 +92,10 @@ def test_a_new_leader_leaves_a_tier_that_it_cannot_read_as_it_is_and_looks_after
     assert world.owner("enrich").owner > number
     assert world.state("enrich") is State.RUNNING
     assert units(world, "counts") == before
-    assert f"counts cannot be read: what runs of it goes on, and is not looked after; {path}: " in leader.status.sentence
+    assert (
+        f"counts cannot be read: what runs of it goes on, and is not looked after; {path}: "
+        in leader.status.sentence
+    )
     world.channel.mend(path)
     world.kill_driver("counts")
     leader.go_on()
@@ -98,7 +103,9 @@ def test_a_new_leader_leaves_a_tier_that_it_cannot_read_as_it_is_and_looks_after
     assert "cannot be read" not in leader.status.sentence
 
 
-def test_a_new_leader_places_nothing_on_a_host_of_which_it_cannot_read_what_it_has_and_one_with_a_good_value_goes_by_that(world):
+def test_a_new_leader_places_nothing_on_a_host_of_which_it_cannot_read_what_it_has_and_one_with_a_good_value_goes_by_that(
+    world,
+):
     old = Leader(world)
     old.go_on(1)
     world.channel.damage(paths.host("h2"))
@@ -108,7 +115,10 @@ def test_a_new_leader_places_nothing_on_a_host_of_which_it_cannot_read_what_it_h
     assert there
     new = Leader(world)
     new.go_on()
-    assert f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {paths.host('h2')}: " in new.status.sentence
+    assert (
+        f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {paths.host('h2')}: "
+        in new.status.sentence
+    )
     assert world.assigned("h2") == there
     world.channel.mend(paths.host("h2"))
     new.go_on()
@@ -126,7 +136,9 @@ def test_a_good_value_of_before_holds_until_it_has_to_be_written_over(world, of)
     assert "cannot be read" not in leader.status.sentence
     world.kill_driver("counts")
     leader.go_on()
-    assert ("counts cannot be read" if of == "its fence" else f"decides nothing: {path} cannot be read") in leader.status.sentence
+    assert (
+        "counts cannot be read" if of == "its fence" else f"decides nothing: {path} cannot be read"
+    ) in leader.status.sentence
     assert units(world, "counts") == before
     number = world.owner("enrich").owner
     world.channel.mend(path)
@@ -138,17 +150,37 @@ def test_a_good_value_of_before_holds_until_it_has_to_be_written_over(world, of)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"cpu": 0}, {"cpu": -5}, {"memory": 0}, {"memory": -5}, {"cpu": "1e999"}, {"cpu": 1e300}, {"memory": 10**30}]
+    "wrong",
+    [
+        {"cpu": 0},
+        {"cpu": -5},
+        {"memory": 0},
+        {"memory": -5},
+        {"cpu": "1e999"},
+        {"cpu": 1e300},
+        {"memory": 10**30},
+    ],
 )
 def test_what_a_host_has_is_not_read_where_it_is_no_number_that_a_machine_has(world, wrong):
     path = paths.host("h2")
     data, version, _ = world.channel.nodes[path]
-    said = ", ".join(f'"{key}": {value}' for key, value in {**json.loads(data), **wrong}.items() if key in {"cpu", "memory"})
-    world.channel.nodes[path] = (f'{{"name": "h2", "address": "127.0.0.1", "zone": "onprem", {said}}}', version + 1, None)
+    said = ", ".join(
+        f'"{key}": {value}'
+        for key, value in {**json.loads(data), **wrong}.items()
+        if key in {"cpu", "memory"}
+    )
+    world.channel.nodes[path] = (
+        f'{{"name": "h2", "address": "127.0.0.1", "zone": "onprem", {said}}}',
+        version + 1,
+        None,
+    )
     world.kill_driver("enrich")
     leader = Leader(world)
     leader.go_on()
-    assert f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {path}: " in leader.status.sentence
+    assert (
+        f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {path}: "
+        in leader.status.sentence
+    )
     assert world.state("enrich") is State.RUNNING
 
 
@@ -185,8 +217,12 @@ def test_a_leader_whose_epoch_is_lost_says_so_and_takes_office_anew(world, elect
     monkeypatch.setattr(elected, "_say", said.append)
     elected.run()
     assert len(passes) == 2
-    assert f"does not lead: {paths.EPOCH} is gone, or cannot be read: whoever leads next writes it anew" in said
-    assert world.channel.read(paths.EPOCH, EpochRecord).value == EpochRecord(epoch=1, leader="c1"), "it had not told of its first term"
+    assert (
+        f"does not lead: {paths.EPOCH} is gone, or cannot be read: whoever leads next writes it anew" in said
+    )
+    assert world.channel.read(paths.EPOCH, EpochRecord).value == EpochRecord(epoch=1, leader="c1"), (
+        "it had not told of its first term"
+    )
     assert world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value.leader == "c1"
 
 
@@ -238,7 +274,9 @@ def elected(world, monkeypatch):
     return controller
 
 
-def test_an_error_that_nobody_foresaw_is_told_and_after_a_while_the_controller_tries_again(world, elected, monkeypatch, capsys):
+def test_an_error_that_nobody_foresaw_is_told_and_after_a_while_the_controller_tries_again(
+    world, elected, monkeypatch, capsys
+):
     said = []
 
     def decide(*_):
@@ -253,7 +291,10 @@ def test_an_error_that_nobody_foresaw_is_told_and_after_a_while_the_controller_t
     assert len(said) == 3
     assert elected._stopping.waits == [process.FAILED_SECONDS] * 3
     where = "its log says where (`sluice logs controller`)"
-    assert said[1].sentence == f"decides nothing: controller c1 has failed and tries again, {where}: LookupError: no such word"
+    assert (
+        said[1].sentence
+        == f"decides nothing: controller c1 has failed and tries again, {where}: LookupError: no such word"
+    )
     assert (said[1].epoch, said[2].epoch) == (1, 2)
     assert "in decide" in capsys.readouterr().out
 

@@ -20,7 +20,9 @@ def world():
 
 def left_alone(world, deadline, until=lambda runbook: runbook.current is Step.CUT):
     """Begin to drain a host, and end the runbook there."""
-    runbook = world.begin("d1", deadline=deadline, kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    runbook = world.begin(
+        "d1", deadline=deadline, kind=ChangeKind.DRAIN, host=world.placement("counts").driver
+    )
     world.until(lambda: until(runbook))
     world.runbooks.clear()
     return runbook
@@ -50,7 +52,10 @@ def freed(world, runbook):
 def test_it_is_aborted_soon_after_its_deadline(world):
     runbook = left_alone(world, 120.0)
     assert 150.0 < lasts(world) < 155.0
-    assert any("change d1 is aborted: its deadline passed 30 s ago, no step is posted" in said for said in world.sentences)
+    assert any(
+        "change d1 is aborted: its deadline passed 30 s ago, no step is posted" in said
+        for said in world.sentences
+    )
     freed(world, runbook)
 
 

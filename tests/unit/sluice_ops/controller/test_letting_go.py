@@ -21,7 +21,12 @@ def pipeline(*hosts, mode=Mode.BATCH, rules=None, **shares):
     """Have tiers run on hosts; a tier's share is its minimum and its target, and by night it has two workers."""
     wanted = {name: Share(minimum=low, target=aim, maximum=8) for name, (low, aim) in shares.items()}
     night = {name: Numbers(target=2) for name in shares}
-    made = replace(RULES, shares={**wanted, BATCH: Share(minimum=0, target=0, maximum=8)}, shifts={"night": night}, partitions=8)
+    made = replace(
+        RULES,
+        shares={**wanted, BATCH: Share(minimum=0, target=0, maximum=8)},
+        shifts={"night": night},
+        partitions=8,
+    )
     world = World(
         hosts=hosts,
         tiers=[tier(name, mode, number) for number, name in enumerate(shares)],
@@ -55,11 +60,18 @@ def test_workers_are_let_go_where_the_tier_runs_on_a_host_that_is_full():
     world.settle()
     assert scale.ok, sentences(scale)
     assert (slots(world, "counts"), world.owner("counts").owner) == (2, 1)
-    assert sorted(unit.id for unit in world.assigned("h1")) == ["driver-counts-1", "slot-counts-1-0", "slot-counts-1-1"]
+    assert sorted(unit.id for unit in world.assigned("h1")) == [
+        "driver-counts-1",
+        "slot-counts-1-0",
+        "slot-counts-1-1",
+    ]
     assert sentences(scale)[Step.PREFLIGHT].startswith(
         "planned: counts lets 2 of its workers go where it runs; the others work on, on h1, h1"
     )
-    assert "counts: let go slot-counts-1-2 (drained in 1.0 s, 7 tasks done), slot-counts-1-3 (" in sentences(scale)[Step.VERIFY]
+    assert (
+        "counts: let go slot-counts-1-2 (drained in 1.0 s, 7 tasks done), slot-counts-1-3 ("
+        in sentences(scale)[Step.VERIFY]
+    )
     assert "paused" not in world.statuses["counts"].sentence
     world.check_settled()
 
@@ -75,7 +87,9 @@ def test_the_gap_that_it_left_stands_beside_the_one_that_was_predicted(mode, pre
     world.settle()
     assert scale.ok, sentences(scale)
     done = record(world, "s1")
-    assert (done.plan.predicted_gap_seconds, widest_gap(done)) == (predicted, left), "nobody measures what a realtime tier leaves here"
+    assert (done.plan.predicted_gap_seconds, widest_gap(done)) == (predicted, left), (
+        "nobody measures what a realtime tier leaves here"
+    )
 
 
 def test_after_that_single_workers_are_paused_and_woken_as_ever_and_more_are_had_by_a_hand_over():
@@ -101,7 +115,11 @@ def test_an_abort_wakes_who_was_to_go():
     world.until(lambda: world.owner("counts").paused_workers)
     scale.abort()
     world.settle()
-    assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (4, 1, ())
+    assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (
+        4,
+        1,
+        (),
+    )
 
 
 def test_who_takes_over_meanwhile_lets_the_workers_go():
@@ -124,21 +142,34 @@ def test_a_driver_that_fails_meanwhile_ends_the_change_for_the_lower_number_may_
     driver.error = "boom"
     driver._go(State.FAILED)
     world.settle()
-    assert sentences(scale)[Step.CUT] == "counts/1 failed while it let workers go, and 2 has taken over with all of its own"
-    assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (4, 2, ())
+    assert (
+        sentences(scale)[Step.CUT]
+        == "counts/1 failed while it let workers go, and 2 has taken over with all of its own"
+    )
+    assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (
+        4,
+        2,
+        (),
+    )
     world.check_settled()
 
 
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize(("is_through", "left"), [(False, 4), (True, 2)])
-def test_an_older_controller_that_takes_over_wakes_who_was_to_go_and_the_tier_runs(mode, is_through, left, monkeypatch):
+def test_an_older_controller_that_takes_over_wakes_who_was_to_go_and_the_tier_runs(
+    mode, is_through, left, monkeypatch
+):
     """It knows nothing of workers that go: it wakes those that nobody has paused, and hands over what is to have fewer."""
     world = pipeline(host("h1", cpu=4.5), mode=mode, counts=(1, 4))
     scale = lowered(world)
     world.until(lambda: scale.ended if is_through else world.owner("counts").paused_workers)
     with monkeypatch.context() as older:
-        older.setattr(stop_order, "_wanted_workers", lambda draft, name: list(draft.wanted[name].paused_workers))
-        older.setattr(shrink_in_place, "let_go", lambda draft, change, move: handover._hand_on(draft, change, move, []))
+        older.setattr(
+            stop_order, "_wanted_workers", lambda draft, name: list(draft.wanted[name].paused_workers)
+        )
+        older.setattr(
+            shrink_in_place, "let_go", lambda draft, change, move: handover._hand_on(draft, change, move, [])
+        )
         ticks(world, 30)
         assert world.owner("counts").paused_workers == ()
         assert (world.state("counts"), slots(world, "counts"), scale.ok) == (State.RUNNING, left, is_through)
@@ -221,4 +252,8 @@ def test_a_realtime_tier_whose_others_have_too_few_threads_for_what_it_reads_goe
     assert sentences(scale)[Step.CUT].startswith(
         "counts/1 cannot go on with 2 workers: it reads 12 partitions, and 2 workers of 4 threads have 8"
     )
-    assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (4, 1, ())
+    assert (slots(world, "counts"), world.owner("counts").owner, world.owner("counts").paused_workers) == (
+        4,
+        1,
+        (),
+    )

@@ -26,7 +26,9 @@ def running():
 
 def works(world, name):
     """Name what is at work on a host."""
-    return {unit for unit, item in world.agents[name].found.items() if item.alive and item.stopping_at is None}
+    return {
+        unit for unit, item in world.agents[name].found.items() if item.alive and item.stopping_at is None
+    }
 
 
 def assigned(world, name):
@@ -39,7 +41,9 @@ def ticks(world, count):
         twice = Counter(unit for name in NAMES for unit in assigned(world, name))
         assert max(twice.values()) == 1, f"assigned to two hosts: {twice}"
         for name, agent in world.agents.items():
-            assert not agent.alive or works(world, name) <= assigned(world, name), "none works but what is assigned"
+            assert not agent.alive or works(world, name) <= assigned(world, name), (
+                "none works but what is assigned"
+            )
 
 
 away = st.tuples(st.sampled_from(NAMES), st.booleans(), st.integers(1, 40), st.integers(1, 30))
@@ -63,7 +67,9 @@ def test_what_ran_on_a_host_that_was_away_works_on_after_it_only_where_it_is_ass
         world.agents[name].register()
         ticks(world, 1)
         assert works(world, name) & ran <= assigned(world, name)
-        assert not works(world, name) & {unit for other in NAMES if other != name for unit in works(world, other)}
+        assert not works(world, name) & {
+            unit for other in NAMES if other != name for unit in works(world, other)
+        }
         ticks(world, later)
     world.settle()
     world.check_settled()

@@ -37,7 +37,10 @@ def site(*hosts, kinds=None, rules=None, start=True, **shares):
         **(rules or {}),
     )
     names = [name for name in shares if name != BATCH]
-    specs = [tier(name, **{"mode": Mode.BATCH, "distance": number, **kinds.get(name, {})}) for number, name in enumerate(names)]
+    specs = [
+        tier(name, **{"mode": Mode.BATCH, "distance": number, **kinds.get(name, {})})
+        for number, name in enumerate(names)
+    ]
     world = World(hosts=hosts, tiers=specs, rules=made)
     if start:
         world.want()
@@ -63,7 +66,9 @@ def slots(world):
 
 def own_changes(world):
     """Return the controller's own changes, in the order in which they began."""
-    read = (world.channel.read(paths.change(name), ChangeRecord) for name in world.channel.children("/changes"))
+    read = (
+        world.channel.read(paths.change(name), ChangeRecord) for name in world.channel.children("/changes")
+    )
     found = (change.value for change in read if change is not None and change.value.by == CONTROLLER)
     return sorted(found, key=lambda change: change.started_at)
 
@@ -90,10 +95,15 @@ def test_a_tier_that_runs_gives_up_the_fewest_workers_that_make_room_for_the_min
     world = full()
     assert slots(world) == {"counts": 2, "enrich": 1}
     (change,) = own_changes(world)
-    assert (change.id, change.state, change.spec.kind) == ("settle-counts-for-enrich-1", ChangeState.DONE, ChangeKind.SETTLE)
+    assert (change.id, change.state, change.spec.kind) == (
+        "settle-counts-for-enrich-1",
+        ChangeState.DONE,
+        ChangeKind.SETTLE,
+    )
     assert world.owner("counts").owner == 1, "where it runs"
     assert any(
-        "enrich lacks some of its minimum, and has room for it when counts goes on with 2 workers" in said for said in world.sentences
+        "enrich lacks some of its minimum, and has room for it when counts goes on with 2 workers" in said
+        for said in world.sentences
     )
     world.check_settled()
 
@@ -137,8 +147,12 @@ def test_who_has_given_up_workers_leaves_their_room_to_the_other_though_it_waits
 
 
 def test_who_has_more_than_its_share_comes_to_that_and_gives_up_no_less_than_makes_room():
-    world = site(host("h1", cpu=4.5), host("h2", cpu=2), host("h3", cpu=0.4), counts=(1, 4, "h1"), enrich=(1, 1))
-    world.rules = replace(world.rules, shares={**world.rules.shares, "counts": Share(minimum=1, target=1, maximum=8)})
+    world = site(
+        host("h1", cpu=4.5), host("h2", cpu=2), host("h3", cpu=0.4), counts=(1, 4, "h1"), enrich=(1, 1)
+    )
+    world.rules = replace(
+        world.rules, shares={**world.rules.shares, "counts": Share(minimum=1, target=1, maximum=8)}
+    )
     ticks(world, 5)
     assert slots(world)["counts"] == 4, "a number moves nobody by itself"
     world.agents["h2"].die()
@@ -211,7 +225,9 @@ def test_who_cannot_give_up_workers_or_not_for_that_one_keeps_them(why):
 
 
 def test_it_is_done_after_a_change_that_is_under_way_and_not_while_the_pipeline_is_paused():
-    world = site(host("h1", cpu=4.5), host("h2", cpu=2), host("h3", cpu=0.4), counts=(1, 4, "h1"), enrich=(1, 1))
+    world = site(
+        host("h1", cpu=4.5), host("h2", cpu=2), host("h3", cpu=0.4), counts=(1, 4, "h1"), enrich=(1, 1)
+    )
     drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h3")
     world.until(lambda: Step.PREFLIGHT in drain.results)
     drain.left = []
@@ -229,7 +245,13 @@ def test_it_is_done_after_a_change_that_is_under_way_and_not_while_the_pipeline_
 
 
 def test_not_while_the_brake_is_on():
-    world = site(host("h1", cpu=4.5), *(host(f"h{number}", cpu=1.5) for number in (2, 3)), counts=(1, 4, "h1"), enrich=(1, 1), other=(1, 1))
+    world = site(
+        host("h1", cpu=4.5),
+        *(host(f"h{number}", cpu=1.5) for number in (2, 3)),
+        counts=(1, 4, "h1"),
+        enrich=(1, 1),
+        other=(1, 1),
+    )
     for name in ("h2", "h3"):
         world.agents[name].die()
     ticks(world, 45)
@@ -250,7 +272,15 @@ def test_who_lost_slots_below_its_minimum_has_them_in_the_room_that_another_make
 
 
 def test_who_lost_slots_below_its_minimum_has_what_it_lacks_of_that_from_batch_which_has_not_enough_for_all_of_them():
-    world = site(host("h1", cpu=2.5), host("h2", cpu=3), host("h3", cpu=3), counts=(1, 2), enrich=(1, 2), batch=(1, 3), start=False)
+    world = site(
+        host("h1", cpu=2.5),
+        host("h2", cpu=3),
+        host("h3", cpu=3),
+        counts=(1, 2),
+        enrich=(1, 2),
+        batch=(1, 3),
+        start=False,
+    )
     for name in ("counts", "enrich"):
         world.want(name)
         ticks(world, 10)
@@ -260,7 +290,9 @@ def test_who_lost_slots_below_its_minimum_has_what_it_lacks_of_that_from_batch_w
     assert slots(world) == {"counts": 2, "enrich": 1}
 
 
-@pytest.mark.parametrize(("slow", "given"), [({}, {"slow": 2, "fast": 2}), ({"state": True}, {"slow": 3, "fast": 1})])
+@pytest.mark.parametrize(
+    ("slow", "given"), [({}, {"slow": 2, "fast": 2}), ({"state": True}, {"slow": 3, "fast": 1})]
+)
 def test_a_realtime_tier_gives_up_workers_only_where_no_other_can(slow, given):
     kinds = {"fast": {"mode": Mode.REALTIME, "partitions": 4}, "slow": slow}
     shares = {"slow": (1, 3, "h1"), "fast": (1, 2, "h1"), "enrich": (1, 1)}
@@ -272,7 +304,10 @@ def test_a_realtime_tier_gives_up_workers_only_where_no_other_can(slow, given):
 def sites(draw):
     """Draw hosts, tiers that want more than these have, some of which can let workers go where they run, and the host that is lost."""
     names = [f"h{number}" for number in range(1, draw(st.integers(2, 3)) + 1)]
-    hosts = [host(name, cpu=draw(st.sampled_from([2.5, 3.0, 4.5])), rack=draw(st.sampled_from(["r1", "r2"]))) for name in names]
+    hosts = [
+        host(name, cpu=draw(st.sampled_from([2.5, 3.0, 4.5])), rack=draw(st.sampled_from(["r1", "r2"])))
+        for name in names
+    ]
     kinds, shares = {}, {}
     for number in range(draw(st.integers(2, 4))):
         kinds[f"t{number}"] = {
@@ -280,7 +315,11 @@ def sites(draw):
             "state": draw(st.sampled_from([False, False, False, True])),
             "partitions": draw(st.sampled_from([4, 8])),
         }
-        shares[f"t{number}"] = (draw(st.integers(1, 2)), draw(st.integers(2, 4)), *draw(st.sampled_from([(), (), (), ("rack:r1",)])))
+        shares[f"t{number}"] = (
+            draw(st.integers(1, 2)),
+            draw(st.integers(2, 4)),
+            *draw(st.sampled_from([(), (), (), ("rack:r1",)])),
+        )
     shares[BATCH] = (draw(st.integers(0, 1)), draw(st.integers(1, 3)))
     return hosts, kinds, shares, draw(st.sampled_from(names))
 
@@ -296,9 +335,15 @@ def wronged(world):
         asks = [ask for ask in lacking(now) if ask.tenant == name]
         hosts = now.hosts
         for other, there in now.tiers.items():
-            if other == name or there.placement is None or world.statuses[other].state is not TierState.RUNNING:
+            if (
+                other == name
+                or there.placement is None
+                or world.statuses[other].state is not TierState.RUNNING
+            ):
                 continue
-            few = there.placement.model_copy(update={"slots": there.placement.slots[: least(there.spec, now.rules)]})
+            few = there.placement.model_copy(
+                update={"slots": there.placement.slots[: least(there.spec, now.rules)]}
+            )
             if why_handed_over(there, target(other, now.rules), few, now) is None:
                 hosts = moved(hosts, there.spec, there.placement, few)
         if asks and why_not(asks, hosts) is None:

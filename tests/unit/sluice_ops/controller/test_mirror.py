@@ -49,7 +49,9 @@ def test_what_was_deleted_is_forgotten_and_what_is_there_is_not():
         channel.put(wanted(number), TierWanted(attempt=number))
 
     def look():
-        return mirror.read_many([wanted(number) for number in range(20) if channel.exists(wanted(number))], TierWanted)
+        return mirror.read_many(
+            [wanted(number) for number in range(20) if channel.exists(wanted(number))], TierWanted
+        )
 
     look()
     for number in range(10):
@@ -75,7 +77,9 @@ NODES = {
     paths.assignment: lambda _, number: Assignment(epoch=number),
     paths.observed: lambda _, number: Observed(epoch=number, agent_started=0, limits="none"),
 }
-CHANGES = st.lists(st.tuples(st.sampled_from(HOSTS), st.sampled_from(list(NODES)), st.none() | st.integers(1, 9)), max_size=4)
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(HOSTS), st.sampled_from(list(NODES)), st.none() | st.integers(1, 9)), max_size=4
+)
 
 
 @given(st.lists(CHANGES, max_size=6))

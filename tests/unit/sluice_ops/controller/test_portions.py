@@ -28,14 +28,20 @@ def test_portions_hold_all_of_it_once_and_are_no_larger_than_they_may_be(hosts, 
     view, moment = unplanned(Size(hosts, hosts * 8))
     writes = decide(view, moment).writes
     found = portions(writes, view, most)
-    assert sorted(write.path for portion in found for write in portion) == sorted(write.path for write in writes)
+    assert sorted(write.path for portion in found for write in portion) == sorted(
+        write.path for write in writes
+    )
     for portion in found:
         tiers = {paths.tier_of(write.path) for write in portion}
         assert size_of(portion) <= most or len(tiers) == 1, "only what belongs together is larger"
     by_tier = [{paths.tier_of(write.path) for write in portion} - {None} for portion in found]
     for name in view.tiers:
         assert sum(name in tiers for tiers in by_tier) == 1, "a tier is written whole"
-    first_assignment = next(number for number, portion in enumerate(found) if any(isinstance(write.value, Assignment) for write in portion))
+    first_assignment = next(
+        number
+        for number, portion in enumerate(found)
+        if any(isinstance(write.value, Assignment) for write in portion)
+    )
     assert not any(by_tier[first_assignment + 1 :]), "the tiers come before what follows from them"
 
 
@@ -88,4 +94,7 @@ def test_what_takes_units_away_is_written_before_what_adds_some():
     more = view.hosts[full].assignment
     other = next(name for name in view.hosts if name != full)
     writes = [Write(paths.assignment(other), more, 1), Write(paths.assignment(full), empty, 1)]
-    assert [write.path for portion in portions(writes, view, 1) for write in portion] == [paths.assignment(full), paths.assignment(other)]
+    assert [write.path for portion in portions(writes, view, 1) for write in portion] == [
+        paths.assignment(full),
+        paths.assignment(other),
+    ]

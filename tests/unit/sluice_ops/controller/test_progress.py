@@ -61,7 +61,9 @@ def test_what_is_left_of_a_reboot_tells_of_the_boot_too(world):
     runbook = world.begin("b2", kind=ChangeKind.REBOOT, host=world.placement("entry").driver)
     world.until(lambda: seen(world, "b2") is not None)
     now, planned = seen(world, "b2"), world.channel.read(paths.change("b2"), ChangeRecord).value.plan
-    moves = planned.predicted_seconds - sum(took[step] for step in took if step not in {Step.PREFLIGHT, Step.PREPARE, Step.CUT})
+    moves = planned.predicted_seconds - sum(
+        took[step] for step in took if step not in {Step.PREFLIGHT, Step.PREPARE, Step.CUT}
+    )
     assert moves > 0.0
     assert now.seconds_left == pytest.approx(planned.predicted_seconds, abs=2.0)
     world.until(lambda: runbook.ended)
@@ -74,7 +76,9 @@ def test_one_that_waits_for_the_same_thing_for_long_is_stuck_and_says_for_what(w
     world.until(lambda: before.ended)
     back = world.begin("r1", kind=ChangeKind.RETURN, host=host)
     world.until(lambda: back.ended)
-    runbook = world.begin("d2", kind=ChangeKind.DRAIN, host=world.placement("entry").driver, deadline=10_000.0)
+    runbook = world.begin(
+        "d2", kind=ChangeKind.DRAIN, host=world.placement("entry").driver, deadline=10_000.0
+    )
     world.until(lambda: world.next_driver("entry") is not None)
     world.next_driver("entry").stuck = True
     world.until(lambda: seen(world, "d2").verdict is Verdict.SLOW, int(STUCK_SECONDS))

@@ -83,7 +83,11 @@ def test_what_ended_last_is_kept_though_the_clock_was_set_back():
     assert world.channel.children("/changes") == [f"c{number:02}" for number in range(4, KEEP_CHANGES + 4)]
     posted = world.channel.children("/operations")
     assert len(posted) == KEEP_OPERATIONS
-    assert [name for name in posted if name.startswith(f"{last}.")] == [f"{last}.health", f"{last}.preflight", f"{last}.return"]
+    assert [name for name in posted if name.startswith(f"{last}.")] == [
+        f"{last}.health",
+        f"{last}.preflight",
+        f"{last}.return",
+    ]
 
 
 def test_who_said_last_how_a_tiers_records_are_spread_is_kept():

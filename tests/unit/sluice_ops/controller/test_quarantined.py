@@ -51,12 +51,17 @@ def test_a_host_on_which_two_tenants_die_repeatedly_is_cordoned_with_a_reason_an
     found = record(world, "h2")
     assert found.reason == "units of counts, enrich died there 6 times within 30 min"
     assert found.until == pytest.approx(world.now + QUARANTINE_SECONDS, abs=10)
-    assert any("h2 is in quarantine until" in said and "`sluice return h2` ends it" in said for said in world.sentences)
+    assert any(
+        "h2 is in quarantine until" in said and "`sluice return h2` ends it" in said
+        for said in world.sentences
+    )
     assert "h2" in world.placement("counts").hosts, "what runs there is not moved"
 
 
 def entries(world):
-    return [found.entry for found in sorted(trail_queue.waiting(world.channel), key=lambda each: each.entry.at)]
+    return [
+        found.entry for found in sorted(trail_queue.waiting(world.channel), key=lambda each: each.entry.at)
+    ]
 
 
 def test_that_it_was_put_in_quarantine_and_used_again_is_in_the_trail_as_the_controllers_own(world):
@@ -66,7 +71,9 @@ def test_that_it_was_put_in_quarantine_and_used_again_is_in_the_trail_as_the_con
     assert (began.outcome, began.sentence) == (Outcome.DONE, record(world, "h2").reason)
     world.tick(QUARANTINE_SECONDS)
     world.settle()
-    assert [(each.by, each.what, each.sentence) for each in entries(world)[1:]] == [(CONTROLLER, "return h2", "its quarantine is over")]
+    assert [(each.by, each.what, each.sentence) for each in entries(world)[1:]] == [
+        (CONTROLLER, "return h2", "its quarantine is over")
+    ]
 
 
 def test_what_dies_there_later_goes_elsewhere(world):

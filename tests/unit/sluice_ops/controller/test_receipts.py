@@ -10,7 +10,9 @@ from sluice_ops.model.assignment import HUNG_SINCE
 from sluice_ops.model.change import ChangeKind, Step
 from sluice_ops.model.incarnation import Phase, Receipt
 
-HUNG = f"killed with its container ({HUNG_SINCE} 18:03:22 UTC: its driver's JVM was stopped; its agent ended it)"
+HUNG = (
+    f"killed with its container ({HUNG_SINCE} 18:03:22 UTC: its driver's JVM was stopped; its agent ended it)"
+)
 
 
 @pytest.fixture
@@ -29,7 +31,9 @@ def receipt(at, batch):
 def test_an_old_receipt_that_the_ledger_has_passed_proves_nothing(before, after):
     assert ledger_went_on(receipt(before, before), receipt(after, after)) is (after > before)
     assert ledger_went_on(receipt(before, None), receipt(after, after)), "it never wrote"
-    assert not ledger_went_on(receipt(before, None), receipt(after, None)), "a tier that writes streams, or an empty ledger"
+    assert not ledger_went_on(receipt(before, None), receipt(after, None)), (
+        "a tier that writes streams, or an empty ledger"
+    )
 
 
 def handed_over(world):
@@ -59,4 +63,7 @@ def test_of_an_owner_that_its_agent_has_ended_verify_says_since_when_it_hung(wor
     world.agents[host].kill_driver("driver-counts-1", HUNG)
     world.until(lambda: runbook.ended)
     assert runbook.ok, runbook.results
-    assert f"1 left no receipt (it ended on {host}: {HUNG}); 2 went on from what was committed" in runbook.results[Step.VERIFY].sentence
+    assert (
+        f"1 left no receipt (it ended on {host}: {HUNG}); 2 went on from what was committed"
+        in runbook.results[Step.VERIFY].sentence
+    )

@@ -23,11 +23,18 @@ def units(world, tenant):
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 60), min_size=3, max_size=3), st.integers(5, 40), st.booleans())
-def test_who_is_raised_or_started_waits_for_tasks_no_longer_than_the_site_file_says_and_these_are_ended_then(lengths, seconds, starts):
+def test_who_is_raised_or_started_waits_for_tasks_no_longer_than_the_site_file_says_and_these_are_ended_then(
+    lengths, seconds, starts
+):
     has = 2 if starts else 1
-    shares = {"counts": Share(minimum=has, target=has, maximum=8), BATCH: Share(minimum=0, target=3, maximum=3)}
+    shares = {
+        "counts": Share(minimum=has, target=has, maximum=8),
+        BATCH: Share(minimum=0, target=3, maximum=3),
+    }
     rules = replace(RULES, shares=shares, partitions=4, reclaim_seconds=float(seconds))
-    world = Deciding(hosts=[host("h1", cpu=3.0 if starts else 4.5)], tiers=[tier("counts", Mode.BATCH, 0)], rules=rules)
+    world = Deciding(
+        hosts=[host("h1", cpu=3.0 if starts else 4.5)], tiers=[tier("counts", Mode.BATCH, 0)], rules=rules
+    )
     world.want(running=not starts)
     world.settle()
     agent, before = world.agents["h1"], units(world, "counts")
@@ -39,8 +46,12 @@ def test_who_is_raised_or_started_waits_for_tasks_no_longer_than_the_site_file_s
         world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
     world.until(lambda: len(agent.asked) == 3)
     world.until(lambda: units(world, "counts") - before)
-    assert not [name for name in agent.asked if name in agent.units], "nothing is started into room that is not free"
+    assert not [name for name in agent.asked if name in agent.units], (
+        "nothing is started into room that is not free"
+    )
     longest = min(max(lengths), seconds)
     assert longest <= world.now - min(agent.asked.values()) <= longest + LATE
-    assert set(agent.cut_short) == {name for name, length in agent.tasks.items() if length > seconds}, "who is done in time is left to be"
+    assert set(agent.cut_short) == {name for name, length in agent.tasks.items() if length > seconds}, (
+        "who is done in time is left to be"
+    )
     event(f"{len(agent.cut_short)} ended")

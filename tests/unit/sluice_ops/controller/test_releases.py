@@ -173,13 +173,25 @@ def test_what_others_rely_on_is_refused_before_anything_starts(world):
     assert "cannot be handed over from r1-aaaaaaaa to r3-cccccccc" in runbook.results[Step.PREFLIGHT].sentence
     assert world.owner("enrich") == before
     missing = ended(world, world.begin("u2", kind=ChangeKind.UPGRADE, tier="enrich", release="r9"))
-    assert "there is no release r9; known releases: r1-aaaaaaaa, r2-bbbbbbbb, r3-cccccccc" in missing.results[Step.PREFLIGHT].sentence
+    assert (
+        "there is no release r9; known releases: r1-aaaaaaaa, r2-bbbbbbbb, r3-cccccccc"
+        in missing.results[Step.PREFLIGHT].sentence
+    )
 
 
 def test_it_is_said_what_another_value_of_a_grouping_does(world):
-    grouped = SHAPE.model_copy(update={"outputs": (StreamShape(name="out", columns={"id": "string"}, grouping="Fields(columns=('id',))"),)})
+    grouped = SHAPE.model_copy(
+        update={
+            "outputs": (
+                StreamShape(name="out", columns={"id": "string"}, grouping="Fields(columns=('id',))"),
+            )
+        }
+    )
     world.publish("r3-cccccccc", enrich=grouped)
-    assert "out is spread by what its records hold" in ended(world, upgrade(world)).results[Step.PREFLIGHT].sentence
+    assert (
+        "out is spread by what its records hold"
+        in ended(world, upgrade(world)).results[Step.PREFLIGHT].sentence
+    )
 
 
 def test_a_tier_that_does_not_run_is_warned_and_starts_with_the_new_code(world):
@@ -201,7 +213,10 @@ def test_a_tier_that_has_failed_is_started_with_the_new_code(world):
     runbook = upgrade(world)
     world.until(lambda: runbook.ended)
     assert runbook.ok, runbook.results
-    assert "enrich has failed: it is started with r2-bbbbbbbb at once" in runbook.results[Step.PREFLIGHT].sentence
+    assert (
+        "enrich has failed: it is started with r2-bbbbbbbb at once"
+        in runbook.results[Step.PREFLIGHT].sentence
+    )
     world.settle()
     assert runs(world) == NEW
 
@@ -272,15 +287,30 @@ counts = st.integers(0, 1000)
 def flows(draw, restarts=0):
     done = draw(counts)
     bad = draw(st.integers(0, done))
-    return Flowed(seconds=TRIAL_SECONDS, records_in=done, records_out=done - bad, quarantined=bad, waiting=draw(counts), restarts=restarts)
+    return Flowed(
+        seconds=TRIAL_SECONDS,
+        records_in=done,
+        records_out=done - bad,
+        quarantined=bad,
+        waiting=draw(counts),
+        restarts=restarts,
+    )
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(before=flows(), after=flows())
 def test_what_does_no_worse_than_before_passes_its_trial(before, after):
     found = fault(before, after)
-    if after.records_in and before.records_in and after.quarantined * before.records_in <= before.quarantined * after.records_in:
-        assert found is None or "nothing has come out" in found or after.records_in < before.records_in / 2 < after.waiting
+    if (
+        after.records_in
+        and before.records_in
+        and after.quarantined * before.records_in <= before.quarantined * after.records_in
+    ):
+        assert (
+            found is None
+            or "nothing has come out" in found
+            or after.records_in < before.records_in / 2 < after.waiting
+        )
     if not after.records_in:
         assert (found is None) is (not after.waiting or before.records_in < ENOUGH)
     if found is None and after.records_in >= ENOUGH:
@@ -290,8 +320,12 @@ def test_what_does_no_worse_than_before_passes_its_trial(before, after):
 
 
 def test_what_does_much_less_than_before_while_records_wait_does_not_pass():
-    before = Flowed(seconds=600.0, records_in=60_000, records_out=60_000, quarantined=0, waiting=40, restarts=0)
-    slow = Flowed(seconds=TRIAL_SECONDS, records_in=300, records_out=300, quarantined=0, waiting=1700, restarts=0)
+    before = Flowed(
+        seconds=600.0, records_in=60_000, records_out=60_000, quarantined=0, waiting=40, restarts=0
+    )
+    slow = Flowed(
+        seconds=TRIAL_SECONDS, records_in=300, records_out=300, quarantined=0, waiting=1700, restarts=0
+    )
     assert fault(before, slow) == "300 records were done in 20 s, 2000 in such a time before, and 1700 wait"
     assert fault(before, slow.model_copy(update={"waiting": 40})) is None, "less came in"
     assert fault(before, slow.model_copy(update={"records_in": 1900})) is None, "more came in"

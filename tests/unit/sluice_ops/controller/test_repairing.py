@@ -45,7 +45,9 @@ def repairs(world):
 
 def ended(world):
     """Have the repairs end that are under way; return how."""
-    world.until(lambda: repairs(world) and all(change.state is not ChangeState.ACTIVE for change in repairs(world)))
+    world.until(
+        lambda: repairs(world) and all(change.state is not ChangeState.ACTIVE for change in repairs(world))
+    )
     world.settle()
     world.check_settled()
     return [change.state for change in repairs(world)]
@@ -65,7 +67,9 @@ def test_what_has_drifted_for_so_long_is_repaired_by_a_change_like_any_other():
     assert (change.by, change.spec.tier) == (CONTROLLER, "counts")
     assert change.receipts["counts"]
     assert sorted(world.placement("counts").slots) == ["h1", "h2", "h3"]
-    assert any("counts has drifted for 300 s: it has 2 workers on" in sentence for sentence in world.sentences)
+    assert any(
+        "counts has drifted for 300 s: it has 2 workers on" in sentence for sentence in world.sentences
+    )
     entries = [found.entry for found in trail_queue.waiting(world.channel) if found.entry.change == change.id]
     assert {(entry.outcome, entry.layer, entry.by) for entry in entries} == {
         (Outcome.BEGUN, None, CONTROLLER),
@@ -141,7 +145,12 @@ def test_a_person_may_abort_it_and_it_is_tried_again_only_after_as_long(moment):
     (change,) = repairs(world)
     assert change.state is ChangeState.ACTIVE
     aborted = Operation(
-        id=f"{change.id}.{Step.ABORT}", change=change.id, step=Step.ABORT, spec=change.spec, by="cli:anna", posted_at=world.now
+        id=f"{change.id}.{Step.ABORT}",
+        change=change.id,
+        step=Step.ABORT,
+        spec=change.spec,
+        by="cli:anna",
+        posted_at=world.now,
     )
     world.channel.create(paths.operation(aborted.id), aborted)
     assert ended(world) == [ChangeState.ABORTED]
@@ -173,7 +182,11 @@ def test_what_there_is_no_room_for_is_not_tried():
 def test_a_burst_whose_host_is_gone_is_not_repaired_until_one_is_there_again():
     hosts = (*(host(name) for name in ("h1", "h2", "h3")), host("e1", zone="ec2"))
     shares = {"counts": Share(minimum=1, target=2, maximum=4)}
-    world = Told(hosts=hosts, tiers=[tier("counts", Mode.BATCH, 0)], rules=replace(RULES, shares=shares, partitions=8, repair_seconds=60.0))
+    world = Told(
+        hosts=hosts,
+        tiers=[tier("counts", Mode.BATCH, 0)],
+        rules=replace(RULES, shares=shares, partitions=8, repair_seconds=60.0),
+    )
     world.want()
     world.settle()
     burst = world.begin("b1", kind=ChangeKind.BURST, tier="counts", k=1)

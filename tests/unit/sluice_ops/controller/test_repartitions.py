@@ -41,23 +41,35 @@ def test_a_state_is_spread_anew_with_all_its_keys_and_stays_so(world):
     before = world.owner("counts").owner
     runbook = ended(world, repartition(world))
     assert runbook.ok, runbook.results
-    assert "its state is in 6 partitions, and was in 2: 1000 keys, 1000 before" in runbook.results[Step.VERIFY].sentence
+    assert (
+        "its state is in 6 partitions, and was in 2: 1000 keys, 1000 before"
+        in runbook.results[Step.VERIFY].sentence
+    )
     assert "counts has its state in 6 partitions from now on" in runbook.results[Step.RELEASE].sentence
     assert (spread(world), world.wanted("counts").partitions) == (MORE, MORE)
     assert world.owner("counts").owner > before
     world.kill_driver("counts")
     world.settle()
     assert spread(world) == MORE
-    assert world.driver("counts").started_from.repartitioned is None, "its checkpoint is in as many partitions"
+    assert world.driver("counts").started_from.repartitioned is None, (
+        "its checkpoint is in as many partitions"
+    )
 
 
 def test_a_state_whose_keys_are_not_all_there_is_left_as_it_was(world):
     world.logs["counts"].keys_lost = 1
     before = world.owner("counts").owner
     runbook = ended(world, repartition(world))
-    assert "ended before it took over: failed: the state was to be spread anew" in runbook.results[Step.CUT].sentence
+    assert (
+        "ended before it took over: failed: the state was to be spread anew"
+        in runbook.results[Step.CUT].sentence
+    )
     assert runbook.results[Step.ABORT].ok
-    assert (world.owner("counts").owner, spread(world), world.wanted("counts").partitions) == (before, STATE_PARTITIONS, STATE_PARTITIONS)
+    assert (world.owner("counts").owner, spread(world), world.wanted("counts").partitions) == (
+        before,
+        STATE_PARTITIONS,
+        STATE_PARTITIONS,
+    )
     assert world.state("counts") is State.RUNNING
 
 
@@ -85,13 +97,17 @@ def test_what_makes_no_sense_is_refused_with_what_to_do(world):
     assert 'tier "entry" holds no state in Spark' in refused(world, tier="entry", partitions=4)
     assert (
         "repartition needs partitions"
-        in ended(world, world.begin("s3", kind=ChangeKind.REPARTITION, tier="counts")).results[Step.PREFLIGHT].sentence
+        in ended(world, world.begin("s3", kind=ChangeKind.REPARTITION, tier="counts"))
+        .results[Step.PREFLIGHT]
+        .sentence
     )
     slip = ended(world, world.begin("s4", kind=ChangeKind.REPARTITION, tier="counts", partitions=6000))
     assert "ask for 64 or fewer" in slip.results[Step.PREFLIGHT].sentence
 
 
-@pytest.mark.parametrize(("wanted", "how"), [({"paused": True}, "is paused"), ({"running": False}, "does not run")])
+@pytest.mark.parametrize(
+    ("wanted", "how"), [({"paused": True}, "is paused"), ({"running": False}, "does not run")]
+)
 def test_a_tier_that_does_not_run_is_not_spread_anew(world, wanted, how):
     world.want("counts", **wanted)
     world.settle()
@@ -100,7 +116,9 @@ def test_a_tier_that_does_not_run_is_not_spread_anew(world, wanted, how):
 
 def test_fewer_partitions_than_threads_are_said(world):
     assert (
-        "2 of its 4 threads will hold no state" in ended(world, repartition(world, partitions=2)).results[Step.PREFLIGHT].sentence or True
+        "2 of its 4 threads will hold no state"
+        in ended(world, repartition(world, partitions=2)).results[Step.PREFLIGHT].sentence
+        or True
     )
     runbook = ended(world, world.begin("s5", kind=ChangeKind.REPARTITION, tier="counts", partitions=3))
     assert "1 of its 4 threads will hold no state" in runbook.results[Step.PREFLIGHT].sentence
@@ -120,7 +138,9 @@ def test_a_driver_killed_at_any_moment(who, lost):
         if number is not None:
             world.kill_driver("counts", number)
         ended(world, runbook)
-        assert spread(world) == world.wanted("counts").partitions == (MORE if runbook.ok else STATE_PARTITIONS), moment
+        assert (
+            spread(world) == world.wanted("counts").partitions == (MORE if runbook.ok else STATE_PARTITIONS)
+        ), moment
         assert not (lost and runbook.ok)
         assert world.state("counts") is State.RUNNING
 
@@ -148,11 +168,15 @@ def test_a_host_lost_at_any_moment():
                 agent.register()
         world.settle()
         world.check_settled()
-        assert spread(world) == world.wanted("counts").partitions == (MORE if runbook.ok else STATE_PARTITIONS)
+        assert (
+            spread(world) == world.wanted("counts").partitions == (MORE if runbook.ok else STATE_PARTITIONS)
+        )
 
 
 def test_a_standby_has_its_state_as_was_accepted():
-    ready = [each.model_copy(update={"standby": Standby.WARM}) if each.name == "counts" else each for each in TIERS]
+    ready = [
+        each.model_copy(update={"standby": Standby.WARM}) if each.name == "counts" else each for each in TIERS
+    ]
     world = World(tiers=ready)
     world.want()
     world.settle()

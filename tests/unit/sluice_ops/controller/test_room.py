@@ -64,7 +64,11 @@ def test_a_raised_share_waits_for_as_few_of_batchs_tasks_as_will_do():
     world = pipeline(host("h1", cpu=6.5), batch=(0, 3), counts=(1, 1))
     assert len(lent(world)) == 3
     runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
-    world.until(lambda: any("slot(s) of batch on h1, whose tasks may go on for 120 s" in said for said in world.sentences))
+    world.until(
+        lambda: any(
+            "slot(s) of batch on h1, whose tasks may go on for 120 s" in said for said in world.sentences
+        )
+    )
     began = world.now
     assert slots(world, "counts") == 1, "what runs goes on"
     assert len(lent(world)) == 2
@@ -73,7 +77,9 @@ def test_a_raised_share_waits_for_as_few_of_batchs_tasks_as_will_do():
     assert "batch gives back 1 slot(s), after 120 s at most" in sentences(runbook)[Step.PREFLIGHT]
     assert world.now - began >= TASKS - 2
     world.settle()
-    assert (slots(world, "counts"), len(lent(world))) == (2, 3), "the room of the old incarnation is lent again"
+    assert (slots(world, "counts"), len(lent(world))) == (2, 3), (
+        "the room of the old incarnation is lent again"
+    )
 
 
 def test_who_waits_for_batchs_tasks_is_not_called_stuck_for_as_long_as_they_may_take():
@@ -84,7 +90,11 @@ def test_who_waits_for_batchs_tasks_is_not_called_stuck_for_as_long_as_they_may_
     verdicts = set()
     while not runbook.ended:
         world.tick()
-        if any(state is UnitState.STOPPING for agent in world.agents.values() for state, *_ in agent.units.values()):
+        if any(
+            state is UnitState.STOPPING
+            for agent in world.agents.values()
+            for state, *_ in agent.units.values()
+        ):
             verdicts.add(progress(look(world.channel), "s1", world.now).verdict)
     assert runbook.ok, sentences(runbook)
     assert verdicts == {Verdict.ON_TIME}
@@ -139,7 +149,10 @@ def test_a_tier_that_cannot_have_its_minimum_says_so_with_numbers_and_others_kee
     world.rules = replace(world.rules, shares={**world.rules.shares, "enrich": Share(minimum=2, target=3)})
     world.want("enrich")
     pass_time(world, 10)
-    assert 'cannot be started: tier "enrich": 1 of 2 (1 cpu, 1024 MiB each) find no room' in world.statuses["enrich"].sentence
+    assert (
+        'cannot be started: tier "enrich": 1 of 2 (1 cpu, 1024 MiB each) find no room'
+        in world.statuses["enrich"].sentence
+    )
     assert (slots(world, "counts"), len(lent(world))) == (1, 1)
 
 
@@ -173,8 +186,12 @@ def test_a_drain_that_cannot_leave_every_tier_its_minimum_is_refused_with_names_
 
 
 def test_batch_gives_back_at_once_what_all_tiers_lack_that_lost_slots_with_one_host():
-    world = pipeline(host("h1", cpu=8), host("h2", cpu=6.5), host("h3", cpu=7), batch=(0, 0), counts=(1, 4), enrich=(1, 4))
-    world.rules = replace(world.rules, shares={**world.rules.shares, BATCH: Share(minimum=0, target=20, maximum=20)})
+    world = pipeline(
+        host("h1", cpu=8), host("h2", cpu=6.5), host("h3", cpu=7), batch=(0, 0), counts=(1, 4), enrich=(1, 4)
+    )
+    world.rules = replace(
+        world.rules, shares={**world.rules.shares, BATCH: Share(minimum=0, target=20, maximum=20)}
+    )
     pass_time(world, 10)
     lost = {name: world.placement(name).slots.count("h2") for name in world.specs}
     assert lost == {"counts": 1, "enrich": 2}
@@ -184,7 +201,9 @@ def test_batch_gives_back_at_once_what_all_tiers_lack_that_lost_slots_with_one_h
     world.until(lambda: any("whose tasks may go on" in status.sentence for status in world.statuses.values()))
     assert len(elsewhere - {*lent(world)}) == 3
     pass_time(world, TASKS + 5)
-    assert not any("h2" in world.placement(name).slots for name in world.specs), "nobody waits for a second round of tasks"
+    assert not any("h2" in world.placement(name).slots for name in world.specs), (
+        "nobody waits for a second round of tasks"
+    )
     assert len(elsewhere - {*lent(world)}) == 3
 
 
@@ -212,7 +231,10 @@ def test_a_shift_that_lowers_a_tier_on_a_full_host_comes_to_the_number_in_two_ha
     world.until(lambda: night.ended)
     assert night.ok, sentences(night)
     assert slots(world, "counts") == 2
-    assert "counts gets 2 slots, 1 fewer than its share, until the 4 that it has are gone" in sentences(night)[Step.PREFLIGHT]
+    assert (
+        "counts gets 2 slots, 1 fewer than its share, until the 4 that it has are gone"
+        in sentences(night)[Step.PREFLIGHT]
+    )
     pass_time(world, 60)
     assert slots(world, "counts") == 3
     world.check_settled()

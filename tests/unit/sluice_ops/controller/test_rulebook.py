@@ -46,7 +46,9 @@ def test_a_file_that_is_still_being_written_is_waited_for(path):
 SHIFT = "shifts: {night: {schedule: daily}}\n"
 
 
-@pytest.mark.parametrize("text", ["hosts: [", f"{BASE}separate: [[counts]]\n", f"{BASE}budget: {{counts: -1}}\n", BASE + SHIFT])
+@pytest.mark.parametrize(
+    "text", ["hosts: [", f"{BASE}separate: [[counts]]\n", f"{BASE}budget: {{counts: -1}}\n", BASE + SHIFT]
+)
 def test_what_cannot_be_used_changes_nothing_and_is_said(path, text):
     book = Rulebook(path)
     before = book.rules
@@ -90,5 +92,8 @@ def test_why_the_site_file_cannot_be_used_is_in_the_status():
     world.settle()
     world.rules = replace(world.rules, refused="site.yaml: budget.counts: it is -1")
     world.tick()
-    assert "the site file was changed and cannot be used, what it said before holds: site.yaml: budget.counts" in world.sentences[-1]
+    assert (
+        "the site file was changed and cannot be used, what it said before holds: site.yaml: budget.counts"
+        in world.sentences[-1]
+    )
     world.check_settled()

@@ -33,13 +33,17 @@ def world(monkeypatch):
     simulated = World()
     simulated.want()
     simulated.settle()
-    clock = SimpleNamespace(sleep=lambda _seconds: simulated.tick(), time=simulated.clock, monotonic=simulated.clock)
+    clock = SimpleNamespace(
+        sleep=lambda _seconds: simulated.tick(), time=simulated.clock, monotonic=simulated.clock
+    )
     monkeypatch.setattr(requests, "time", clock)  # not the module's own functions: other threads use them
     return simulated
 
 
 def test_a_change_is_told_the_whole_of_its_deadline(world):
-    requests.run(world.channel, "d1", ChangeSpec(kind=ChangeKind.CORDON, host="h1"), by="cli:anna", deadline=90.0)
+    requests.run(
+        world.channel, "d1", ChangeSpec(kind=ChangeKind.CORDON, host="h1"), by="cli:anna", deadline=90.0
+    )
     deadline = world.channel.read(paths.change("d1"), ChangeRecord).value.deadline_seconds
     assert 85.0 < deadline <= 90.0
 
@@ -54,17 +58,34 @@ def test_a_change_is_carried_out_step_by_step_and_told(world):
         by="cli:anna",
         on_sentence=lambda step, sentence: told.append((step, sentence)),
     )
-    assert [step for step, result in done if result.ok] == ["preflight", "cordon", "prepare", "cut", "verify", "release"]
+    assert [step for step, result in done if result.ok] == [
+        "preflight",
+        "cordon",
+        "prepare",
+        "cut",
+        "verify",
+        "release",
+    ]
     assert (Step.CORDON, f"{host} is cordoned: nothing new goes there") in told
     assert (Step.CUT, "counts: incarnation 2 owns the tier, 1 stops") in told
     again = requests.run(world.channel, "d1", ChangeSpec(kind=ChangeKind.DRAIN, host=host), by="cli:anna")
-    assert [result for _, result in again] == [result for _, result in done], "posting a change twice is the same as once"
+    assert [result for _, result in again] == [result for _, result in done], (
+        "posting a change twice is the same as once"
+    )
 
 
 def test_a_step_that_fails_is_followed_by_an_abort(world):
-    done = requests.run(world.channel, "m1", ChangeSpec(kind=ChangeKind.MIGRATE, tier="counts", to="h1"), by="t", deadline=2.0)
+    done = requests.run(
+        world.channel, "m1", ChangeSpec(kind=ChangeKind.MIGRATE, tier="counts", to="h1"), by="t", deadline=2.0
+    )
     if done[-1].result.ok and done[-1].step is Step.RELEASE:
-        done = requests.run(world.channel, "m2", ChangeSpec(kind=ChangeKind.MIGRATE, tier="counts", to="h2"), by="t", deadline=2.0)
+        done = requests.run(
+            world.channel,
+            "m2",
+            ChangeSpec(kind=ChangeKind.MIGRATE, tier="counts", to="h2"),
+            by="t",
+            deadline=2.0,
+        )
     assert done[-1].step is Step.ABORT
     assert done[-1].result.ok
     assert "was not through after" in done[-2].result.sentence
@@ -77,22 +98,36 @@ def test_a_refused_preflight_needs_no_abort(world):
 
 def test_a_change_that_nobody_has_begun_is_called_off_so_that_it_does_not_begin_later(world, monkeypatch):
     clock = [0.0]
-    alone = SimpleNamespace(sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds), time=world.clock, monotonic=lambda: clock[0])
+    alone = SimpleNamespace(
+        sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds),
+        time=world.clock,
+        monotonic=lambda: clock[0],
+    )
     monkeypatch.setattr(requests, "time", alone)  # no controller makes a pass meanwhile
-    done = requests.run(world.channel, "d1", ChangeSpec(kind=ChangeKind.DRAIN, host="h1"), by="cli:anna", deadline=5.0)
+    done = requests.run(
+        world.channel, "d1", ChangeSpec(kind=ChangeKind.DRAIN, host="h1"), by="cli:anna", deadline=5.0
+    )
     assert [(step, result.ok) for step, result in done] == [(Step.PREFLIGHT, False)]
     assert "d1.preflight has no result after" in done[0].result.sentence
     for _ in range(3):
         world.tick()
     assert not world.channel.exists(paths.LOCK)
-    assert requests.read_result(world.channel, "d1.abort").sentence == "nothing to undo: change d1 never began, and will not"
+    assert (
+        requests.read_result(world.channel, "d1.abort").sentence
+        == "nothing to undo: change d1 never began, and will not"
+    )
 
 
 def test_waiting_goes_on_while_the_channel_is_away_and_ends_with_what_was_heard(monkeypatch):
     clock = [0.0]
-    passing = SimpleNamespace(sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds), monotonic=lambda: clock[0])
+    passing = SimpleNamespace(
+        sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds), monotonic=lambda: clock[0]
+    )
     monkeypatch.setattr(requests, "time", passing)
-    with pytest.raises(requests.NoAnswerError, match=r"x.cut has no result after 2 s; its journal is empty. Is a controller running\?"):
+    with pytest.raises(
+        requests.NoAnswerError,
+        match=r"x.cut has no result after 2 s; its journal is empty. Is a controller running\?",
+    ):
         requests.wait(Away(3), "x.cut", 2.0)
     with pytest.raises(requests.NoAnswerError, match="ZooKeeper is away"):
         requests.wait(Away(10_000), "x.cut", 2.0)
@@ -103,10 +138,15 @@ def test_what_is_wanted_is_changed_field_by_field():
     requests.want(channel, "counts", by="anna", running=True)
     after = requests.want(channel, "counts", by="ben", paused=True)
     assert (after.running, after.paused, after.by) == (True, True, "ben")
-    assert requests.want(channel, "counts", by="cid", running=True).by == "ben", "saying the same again changes nothing"
+    assert requests.want(channel, "counts", by="cid", running=True).by == "ben", (
+        "saying the same again changes nothing"
+    )
     assert requests.want(channel, "counts", by="cid", again=True).attempt == 1
 
 
 def test_ids_are_made_of_names_that_may_hold_anything():
-    assert requests.change_id("drain_host", "manual__2026-11-21T10:00:00+00:00/x") == "drain_host-manual__2026-11-21T10:00:00+00:00_x"
+    assert (
+        requests.change_id("drain_host", "manual__2026-11-21T10:00:00+00:00/x")
+        == "drain_host-manual__2026-11-21T10:00:00+00:00_x"
+    )
     assert requests.operation_id("a/b", Step.CUT) == "a_b.cut"

@@ -92,7 +92,10 @@ def test_it_waits_for_a_change_that_is_under_way(world):
     world.now += HOUR
     world.tick()
     assert not drain.ended
-    assert any("the time of enrich's number is over; that is done after d1" in sentence for sentence in world.sentences)
+    assert any(
+        "the time of enrich's number is over; that is done after d1" in sentence
+        for sentence in world.sentences
+    )
     world.settle()
     assert drain.ok, drain.results
     pass_time(world, 0)
@@ -127,7 +130,9 @@ def test_a_person_may_abort_it_at_any_moment():
         if change.state is not ChangeState.ACTIVE:
             break
         identity = f"{change.id}.{Step.ABORT}"
-        told = Operation(id=identity, change=change.id, step=Step.ABORT, spec=change.spec, by="anna", posted_at=world.now)
+        told = Operation(
+            id=identity, change=change.id, step=Step.ABORT, spec=change.spec, by="anna", posted_at=world.now
+        )
         world.channel.create(paths.operation(identity), told)
         world.settle()
         world.check_settled()

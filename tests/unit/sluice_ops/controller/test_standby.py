@@ -8,7 +8,9 @@ from sluice_ops.model.change import ChangeKind
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.tier import Standby
 
-HOT = tuple(spec.model_copy(update={"standby": Standby.HOT}) if spec.name == "entry" else spec for spec in TIERS)
+HOT = tuple(
+    spec.model_copy(update={"standby": Standby.HOT}) if spec.name == "entry" else spec for spec in TIERS
+)
 
 
 @pytest.fixture
@@ -91,9 +93,19 @@ def test_both_are_paused_and_stopped(world):
     world.until(lambda: world.state("entry") is State.PAUSED)
     assert world.driver("entry", number).state is State.PAUSED
     world.want(paused=False)
-    world.until(lambda: world.state("entry") is State.RUNNING and world.driver("entry", number).state is State.RUNNING)
+    world.until(
+        lambda: world.state("entry") is State.RUNNING and world.driver("entry", number).state is State.RUNNING
+    )
     world.want(running=False)
-    world.until(lambda: not any(driver_id("entry", each) in agent.units for agent in world.agents.values() for each in range(1, 9)))
+    world.until(
+        lambda: (
+            not any(
+                driver_id("entry", each) in agent.units
+                for agent in world.agents.values()
+                for each in range(1, 9)
+            )
+        )
+    )
     assert world.owner("entry").standby is None
 
 
@@ -112,11 +124,17 @@ def test_where_there_is_no_other_host_the_tier_runs_without_and_says_so():
     world.settle()
     assert world.state("entry") is State.RUNNING
     said = world.statuses["entry"].sentence
-    assert 'runs without its standby: tier "entry": no host can take it (there is none); return or add one' in said
+    assert (
+        'runs without its standby: tier "entry": no host can take it (there is none); return or add one'
+        in said
+    )
 
 
 def test_a_warm_one_waits_until_the_owner_is_dead():
-    warm = tuple(spec.model_copy(update={"standby": Standby.WARM}) if spec.name == "outbound" else spec for spec in TIERS)
+    warm = tuple(
+        spec.model_copy(update={"standby": Standby.WARM}) if spec.name == "outbound" else spec
+        for spec in TIERS
+    )
     world = World(tiers=warm)
     world.want()
     world.settle()
@@ -127,7 +145,9 @@ def test_a_warm_one_waits_until_the_owner_is_dead():
 
     world.until(ready)
     before = world.owner("outbound")
-    placements = [world.incarnation("outbound", number).placement.hosts for number in (before.owner, before.standby)]
+    placements = [
+        world.incarnation("outbound", number).placement.hosts for number in (before.owner, before.standby)
+    ]
     assert not placements[0] & placements[1]
     assert f"warm standby {before.standby} is ready on" in world.statuses["outbound"].sentence
     world.kill_driver("outbound")
@@ -141,11 +161,19 @@ def test_a_warm_one_waits_until_the_owner_is_dead():
 
 
 def test_a_warm_one_is_not_paused_and_owns_a_tier_whose_owner_dies_while_paused():
-    warm = tuple(spec.model_copy(update={"standby": Standby.WARM}) if spec.name == "outbound" else spec for spec in TIERS)
+    warm = tuple(
+        spec.model_copy(update={"standby": Standby.WARM}) if spec.name == "outbound" else spec
+        for spec in TIERS
+    )
     world = World(tiers=warm)
     world.want()
     world.settle()
-    world.until(lambda: (number := world.owner("outbound").standby) is not None and world.driver("outbound", number).state is State.READY)
+    world.until(
+        lambda: (
+            (number := world.owner("outbound").standby) is not None
+            and world.driver("outbound", number).state is State.READY
+        )
+    )
     number = world.owner("outbound").standby
     world.want(paused=True)
     world.until(lambda: world.state("outbound") is State.PAUSED)
@@ -159,7 +187,12 @@ def test_a_standby_of_the_other_kind_is_replaced(world):
     number = world.owner("entry").standby
     world.declare(world.specs["entry"].model_copy(update={"standby": Standby.WARM}))
     world.tick(40.0)
-    world.until(lambda: (other := world.owner("entry").standby) is not None and world.driver("entry", other).state is State.READY)
+    world.until(
+        lambda: (
+            (other := world.owner("entry").standby) is not None
+            and world.driver("entry", other).state is State.READY
+        )
+    )
     assert world.owner("entry").standby > number
 
 

@@ -28,7 +28,9 @@ def site(count=5, tenants=("counts",), slots=2, repair=REPAIR, cpu=8):
     shares = {name: Share(minimum=1, target=slots, maximum=4) for name in tenants}
     rules = replace(RULES, shares=shares, partitions=8, repair_seconds=repair)
     tiers = [tier(name, Mode.BATCH, number) for number, name in enumerate(tenants)]
-    world = Told(hosts=[host(f"h{number}", cpu=cpu) for number in range(1, count + 1)], tiers=tiers, rules=rules)
+    world = Told(
+        hosts=[host(f"h{number}", cpu=cpu) for number in range(1, count + 1)], tiers=tiers, rules=rules
+    )
     world.want()
     world.settle()
     return world
@@ -64,21 +66,35 @@ def test_who_is_starved_for_long_enough_is_moved_and_the_host_takes_nothing_new(
     starve(world, bad)
     pass_time(world, STARVED_SECONDS - 30)
     assert not moves(world)
-    assert said(world).startswith(f"is starved of processor time on {bad}: it is moved when that has lasted 300 s")
-    assert sum(f"counts is starved of processor time on {bad}" in sentence for sentence in world.sentences) >= 1
+    assert said(world).startswith(
+        f"is starved of processor time on {bad}: it is moved when that has lasted 300 s"
+    )
+    assert (
+        sum(f"counts is starved of processor time on {bad}" in sentence for sentence in world.sentences) >= 1
+    )
     pass_time(world, 60)
     world.settle()
     (change,) = moves(world)
-    assert (change.state, change.by, change.spec.kind, change.spec.tier) == (ChangeState.DONE, CONTROLLER, ChangeKind.REPAIR, "counts")
+    assert (change.state, change.by, change.spec.kind, change.spec.tier) == (
+        ChangeState.DONE,
+        CONTROLLER,
+        ChangeKind.REPAIR,
+        "counts",
+    )
     assert change.plan.moves[0].why == f"is starved of processor time on {bad}"
     assert change.receipts["counts"]
     assert bad not in world.placement("counts").hosts
     assert len(world.placement("counts").slots) == 2
-    assert (record(world, bad).state, record(world, bad).reason) == (HostState.CORDONED, "counts is starved of processor time there")
+    assert (record(world, bad).state, record(world, bad).reason) == (
+        HostState.CORDONED,
+        "counts is starved of processor time there",
+    )
     starve(world)
     pass_time(world, 20)
     assert said(world) is None
-    assert any(f"counts is no longer starved of processor time on {bad}" in sentence for sentence in world.sentences)
+    assert any(
+        f"counts is no longer starved of processor time on {bad}" in sentence for sentence in world.sentences
+    )
     world.check_settled()
     pass_time(world, QUARANTINE_SECONDS)
     assert record(world, bad).state is HostState.UP, "it is used again"
@@ -130,7 +146,9 @@ def test_where_there_is_no_room_nothing_is_moved_and_that_is_said():
 def test_no_more_hosts_are_left_than_may_be_in_quarantine_at_once():
     world = site(count=6, tenants=("counts", "enrich"))
     for name in ("counts", "enrich"):
-        there = [each for each in world.agents if any(f"slot-{name}-" in unit for unit in world.agents[each].units)]
+        there = [
+            each for each in world.agents if any(f"slot-{name}-" in unit for unit in world.agents[each].units)
+        ]
         starve(world, there[0], tenant=name)
     pass_time(world, 3 * STARVED_SECONDS)
     world.settle()
@@ -143,7 +161,9 @@ def test_nothing_is_moved_beside_a_change_of_somebody_else():
     starve(world, bad)
     pass_time(world, STARVED_SECONDS - 60)
     cordon = world.begin(
-        "c1", kind=ChangeKind.CORDON, host=next(name for name in world.agents if name not in world.placement("counts").hosts)
+        "c1",
+        kind=ChangeKind.CORDON,
+        host=next(name for name in world.agents if name not in world.placement("counts").hosts),
     )
     world.until(lambda: cordon.ended)
     pass_time(world, STARVED_SECONDS - 60)
@@ -160,8 +180,17 @@ def starving(world):
 
 @pytest.mark.timeout(240)
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.sets(st.sampled_from(["h1", "h2", "h3", "h4", "h5", "h6"]), max_size=6), st.integers(1, 60)), max_size=12))
-def test_whatever_is_starved_when_a_tier_is_never_moved_twice_within_the_cool_down_nor_to_where_it_is_starved(steps):
+@given(
+    st.lists(
+        st.tuples(
+            st.sets(st.sampled_from(["h1", "h2", "h3", "h4", "h5", "h6"]), max_size=6), st.integers(1, 60)
+        ),
+        max_size=12,
+    )
+)
+def test_whatever_is_starved_when_a_tier_is_never_moved_twice_within_the_cool_down_nor_to_where_it_is_starved(
+    steps,
+):
     world = site(count=6, tenants=("counts", "enrich"))
     known = 0
     for names, times in steps:

@@ -64,12 +64,18 @@ def test_a_start_that_its_first_incarnation_dies_in_goes_on_in_the_next_one(worl
 def test_the_stop_of_what_is_dead_is_not_timed(world):
     world.give_up("counts")
     stop(world)
-    assert all(world.incarnation("counts", number).stop is None for number in range(1, world.owner("counts").owner + 1))
+    assert all(
+        world.incarnation("counts", number).stop is None
+        for number in range(1, world.owner("counts").owner + 1)
+    )
 
 
 def test_one_that_was_given_up_is_started_by_who_asks_for_it_again(world):
     world.give_up("counts")
-    assert all(world.incarnation("counts", number).start is None for number in range(2, world.owner("counts").owner + 1))
+    assert all(
+        world.incarnation("counts", number).start is None
+        for number in range(2, world.owner("counts").owner + 1)
+    )
     world.want("counts", attempt=1)
     world.settle()
     assert world.incarnation("counts", world.owner("counts").owner).start.seconds > 0
@@ -116,12 +122,25 @@ def test_neither_is_begun_by_a_step(world, kind):
 def test_a_dry_run_of_a_burst_plans_with_what_it_would_launch(world):
     spec = ChangeSpec(kind=ChangeKind.BURST, tier="enrich", k=2)
     identity = operation_id("b1", Step.PREFLIGHT)
-    asked = Operation(id=identity, change="b1", step=Step.PREFLIGHT, spec=spec, by="test", posted_at=world.wall(), dry_run=True)
+    asked = Operation(
+        id=identity,
+        change="b1",
+        step=Step.PREFLIGHT,
+        spec=spec,
+        by="test",
+        posted_at=world.wall(),
+        dry_run=True,
+    )
     world.channel.create(paths.operation(identity), asked)
     really = world.begin("b2", **spec.model_dump(exclude_none=True))
     world.until(lambda: really.ended)
     result = read_result(world.channel, identity)
     (move,) = result.details["plan"]["moves"]
     assert move["after"]["slots"][-2:] == ["ec2-new-1", "ec2-new-1"]
-    assert result.details["plan"]["unpredicted"] == "how long it takes before, until the agents of the instances have registered"
-    assert "no host at zone:ec2 is up" in really.results[Step.PREFLIGHT].sentence, "what is not there yet is only planned with"
+    assert (
+        result.details["plan"]["unpredicted"]
+        == "how long it takes before, until the agents of the instances have registered"
+    )
+    assert "no host at zone:ec2 is up" in really.results[Step.PREFLIGHT].sentence, (
+        "what is not there yet is only planned with"
+    )

@@ -22,12 +22,18 @@ def settled(channel=None):
 
 def entries(world, **wanted):
     found = sorted(trail_queue.waiting(world.channel), key=lambda each: each.entry.at)
-    return [each.entry for each in found if all(getattr(each.entry, key) == value for key, value in wanted.items())]
+    return [
+        each.entry
+        for each in found
+        if all(getattr(each.entry, key) == value for key, value in wanted.items())
+    ]
 
 
 def post(world, change, step, spec, **more):
     identity = requests.operation_id(change, step)
-    asked = Operation(id=identity, change=change, step=step, spec=spec, by="cli:otto", posted_at=world.now, **more)
+    asked = Operation(
+        id=identity, change=change, step=step, spec=spec, by="cli:otto", posted_at=world.now, **more
+    )
     world.channel.create(paths.operation(identity), asked)
 
 
@@ -37,13 +43,17 @@ def test_a_change_is_there_when_it_begins_and_when_it_ends_with_who_and_which_la
     world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=3)
     world.settle()
     assert [entry.outcome for entry in entries(world, change="s1")] == [Outcome.BEGUN, Outcome.DONE]
-    assert {(entry.by, entry.layer, entry.what) for entry in entries(world)} == {("test", "person", "scale enrich k=3")}
+    assert {(entry.by, entry.layer, entry.what) for entry in entries(world)} == {
+        ("test", "person", "scale enrich k=3")
+    }
     world.begin("s2", kind=ChangeKind.SCALE, tier="enrich", k=2, layer="autoscaler")
     world.settle()
     assert {entry.layer for entry in entries(world, change="s2")} == {"autoscaler"}
     world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
     world.settle()
-    assert [(entry.layer, entry.what) for entry in entries(world, change="d1", outcome=Outcome.DONE)] == [("maintenance", "drain h1")]
+    assert [(entry.layer, entry.what) for entry in entries(world, change="d1", outcome=Outcome.DONE)] == [
+        ("maintenance", "drain h1")
+    ]
 
 
 def test_what_was_refused_is_there_with_the_reason_and_a_dry_run_is_not():
@@ -123,8 +133,14 @@ def test_every_kind_of_change_has_a_layer_but_the_controllers_own():
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        (ChangeSpec(kind=ChangeKind.PAUSE, workers=("slot-counts-1-0", "slot-counts-1-1")), "pause slot-counts-1-0 slot-counts-1-1"),
-        (ChangeSpec(kind=ChangeKind.REPARTITION, tier="counts", partitions=8), "repartition counts partitions=8"),
+        (
+            ChangeSpec(kind=ChangeKind.PAUSE, workers=("slot-counts-1-0", "slot-counts-1-1")),
+            "pause slot-counts-1-0 slot-counts-1-1",
+        ),
+        (
+            ChangeSpec(kind=ChangeKind.REPARTITION, tier="counts", partitions=8),
+            "repartition counts partitions=8",
+        ),
         (ChangeSpec(kind=ChangeKind.DRAIN, host="h1"), "drain h1"),
     ],
 )

@@ -30,14 +30,20 @@ def added(data):
     """Add a field to a record, and to each that it holds."""
     if isinstance(data, list):
         return [added(each) for each in data]
-    return {**{name: added(each) for name, each in data.items()}, ADDED: 1} if isinstance(data, dict) else data
+    return (
+        {**{name: added(each) for name, each in data.items()}, ADDED: 1} if isinstance(data, dict) else data
+    )
 
 
 def test_what_a_newer_version_has_added_is_written_again(world):
     host = world.placement("entry").driver
     runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=host)
     world.until(lambda: world.next_driver("counts") is not None or world.next_driver("entry") is not None)
-    records = [path for path in world.channel.nodes if path.startswith(("/tiers/", "/assignments/", "/config/wanted/", "/changes/d1"))]
+    records = [
+        path
+        for path in world.channel.nodes
+        if path.startswith(("/tiers/", "/assignments/", "/config/wanted/", "/changes/d1"))
+    ]
     kept = [path for path in records if not path.endswith("/report")]
     versions = {path: world.channel.nodes[path][1] + 1 for path in kept}
     for path in kept:
@@ -52,15 +58,26 @@ def test_what_a_newer_version_has_added_is_written_again(world):
     assert all(json.loads(world.channel.nodes[path][0]).get(ADDED) == 1 for path in kept)
     for name in world.agents:
         for unit in json.loads(world.channel.nodes[paths.assignment(name)][0])["units"]:
-            assert (unit.get(ADDED), unit["quantum"].get(ADDED)) == ((1, 1) if unit["id"] in before else (None, None))
+            assert (unit.get(ADDED), unit["quantum"].get(ADDED)) == (
+                (1, 1) if unit["id"] in before else (None, None)
+            )
 
 
-@pytest.mark.parametrize("path", [paths.tier("counts"), paths.owner("counts"), paths.wanted("counts"), paths.incarnation("counts", 1)])
+@pytest.mark.parametrize(
+    "path",
+    [paths.tier("counts"), paths.owner("counts"), paths.wanted("counts"), paths.incarnation("counts", 1)],
+)
 def test_a_tier_that_cannot_be_read_goes_on_as_it_is(world, path):
     driver = world.driver("counts")
     good, version, _ = world.channel.nodes[path]
-    world.channel.nodes[path] = ('{"mode": "of the next version", "phase": "x", "running": "perhaps"}', version + 1, None)
-    units = {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents}
+    world.channel.nodes[path] = (
+        '{"mode": "of the next version", "phase": "x", "running": "perhaps"}',
+        version + 1,
+        None,
+    )
+    units = {
+        name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents
+    }
     world.kill_driver("enrich")
     refused = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
     world.until(lambda: refused.ended)
@@ -68,8 +85,13 @@ def test_a_tier_that_cannot_be_read_goes_on_as_it_is(world, path):
     world.until(lambda: world.state("enrich") is State.RUNNING)
     for _ in range(30):
         world.tick()
-    assert "counts cannot be read: what runs of it goes on, and is not looked after; " + path in world.sentences[-1]
-    assert {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents} == units
+    assert (
+        "counts cannot be read: what runs of it goes on, and is not looked after; " + path
+        in world.sentences[-1]
+    )
+    assert {
+        name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents
+    } == units
     assert (driver.state, world.driver("counts", driver.number)) == (State.RUNNING, driver)
     world.channel.nodes[path] = (good, version + 2, None)
     again = world.begin("d2", kind=ChangeKind.DRAIN, host="h1")
@@ -85,7 +107,9 @@ def test_a_tier_that_cannot_be_read_in_the_middle_of_a_change_ends_it(world):
     good, version, _ = world.channel.nodes[paths.owner("counts")]
     world.channel.nodes[paths.owner("counts")] = ('{"phase": "of the next version"}', version + 1, None)
     world.until(lambda: runbook.ended)
-    assert "counts cannot be read any more" in " ".join(result.sentence for result in runbook.results.values())
+    assert "counts cannot be read any more" in " ".join(
+        result.sentence for result in runbook.results.values()
+    )
     world.channel.nodes[paths.owner("counts")] = (good, version + 2, None)
     world.settle()
     world.check_settled()
@@ -145,7 +169,14 @@ def test_what_has_to_be_separate_from_a_tier_that_cannot_be_read_does_not_come_t
 
 def test_an_operation_of_a_newer_version_is_refused_by_its_name(world):
     spec = {"kind": "survey", "depth": 3}
-    posted = {"id": "s1.survey", "change": "s1", "step": "survey", "spec": spec, "by": "test", "posted_at": world.wall()}
+    posted = {
+        "id": "s1.survey",
+        "change": "s1",
+        "step": "survey",
+        "spec": spec,
+        "by": "test",
+        "posted_at": world.wall(),
+    }
     world.channel.put(paths.operation("s1.survey"), Result(ok=True, sentence="", finished_at=0))
     rewrite(world, paths.operation("s1.survey"), lambda _: posted)
     world.tick()
@@ -159,13 +190,22 @@ def test_an_operation_of_a_newer_version_is_refused_by_its_name(world):
 
 def garble(world, path):
     _, version, _ = world.channel.nodes[path]
-    world.channel.nodes[path] = ('{"phase": "of the next version", "running": "perhaps", "mode": "x"}', version + 1, None)
+    world.channel.nodes[path] = (
+        '{"phase": "of the next version", "running": "perhaps", "mode": "x"}',
+        version + 1,
+        None,
+    )
 
 
-@pytest.mark.parametrize("path", [paths.tier("counts"), paths.owner("counts"), paths.wanted("counts"), paths.incarnation("counts", 1)])
+@pytest.mark.parametrize(
+    "path",
+    [paths.tier("counts"), paths.owner("counts"), paths.wanted("counts"), paths.incarnation("counts", 1)],
+)
 def test_what_does_not_touch_a_tier_that_cannot_be_read_goes_on(world, path):
     garble(world, path)
-    units = {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents}
+    units = {
+        name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents
+    }
     for number, (kind, what) in enumerate(
         [
             (ChangeKind.CORDON, {"host": "h1"}),
@@ -178,7 +218,9 @@ def test_what_does_not_touch_a_tier_that_cannot_be_read_goes_on(world, path):
         world.until(lambda runbook=runbook: runbook.ended)
         assert runbook.ok, runbook.results
     assert (world.host_state("h1"), world.state("enrich")) == (HostState.UP, State.RUNNING)
-    assert {name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents} == units
+    assert {
+        name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents
+    } == units
 
 
 @pytest.mark.parametrize(
@@ -187,7 +229,11 @@ def test_what_does_not_touch_a_tier_that_cannot_be_read_goes_on(world, path):
         (ChangeKind.PAUSE, {"tier": "counts"}, "this pause is of counts: "),
         (ChangeKind.RESUME, {}, "this resume is of counts: "),
         (ChangeKind.PAUSE, {"workers": ("slot-counts-1-0",)}, "this pause is of counts: "),
-        (ChangeKind.MIGRATE, {"tier": "enrich", "to": "h3"}, "a migrate takes room, and how much of it counts needs is not known: "),
+        (
+            ChangeKind.MIGRATE,
+            {"tier": "enrich", "to": "h3"},
+            "a migrate takes room, and how much of it counts needs is not known: ",
+        ),
     ],
 )
 def test_what_touches_a_tier_that_cannot_be_read_is_refused_by_its_name(world, kind, what, why):
@@ -209,7 +255,10 @@ def test_a_lost_host_with_workers_of_a_tier_that_cannot_be_read_is_written_off_f
     runbook = world.begin("w1", kind=ChangeKind.WRITE_OFF, host=host)
     world.until(lambda: runbook.ended)
     assert runbook.ok, runbook.results
-    assert "but for what is of counts: that stays until it can be read" in runbook.results[Step.WRITE_OFF].sentence
+    assert (
+        "but for what is of counts: that stays until it can be read"
+        in runbook.results[Step.WRITE_OFF].sentence
+    )
     for _ in range(40):
         world.tick()
     assert [unit for unit in world.assigned(host) if unit.tenant == "counts"] == there
@@ -233,7 +282,11 @@ def everything(world):
         (ChangeKind.DRAIN, {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
         (ChangeKind.CORDON, {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
         (ChangeKind.RETURN, {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
-        (ChangeKind.DRAIN, {"host": "h1"}, "a drain takes room, and how much there is is not known: what h2 has cannot be read"),
+        (
+            ChangeKind.DRAIN,
+            {"host": "h1"},
+            "a drain takes room, and how much there is is not known: what h2 has cannot be read",
+        ),
         (
             ChangeKind.SCALE,
             {"tier": "enrich", "k": 3},
@@ -241,7 +294,9 @@ def everything(world):
         ),
     ],
 )
-def test_a_change_that_names_a_host_of_which_nothing_can_be_read_or_needs_room_is_refused_with_that_reason(world, kind, what, why):
+def test_a_change_that_names_a_host_of_which_nothing_can_be_read_or_needs_room_is_refused_with_that_reason(
+    world, kind, what, why
+):
     unread(world)
     before = everything(world)
     runbook = world.begin("c1", kind=kind, **what)
@@ -256,14 +311,19 @@ def test_beside_a_host_of_which_nothing_can_be_read_the_rest_goes_on_and_its_age
     unread(world)
     there = world.assigned("h2")
     assert there
-    for number, (kind, what) in enumerate([(ChangeKind.CORDON, {"host": "h1"}), (ChangeKind.RETURN, {"host": "h1"})]):
+    for number, (kind, what) in enumerate(
+        [(ChangeKind.CORDON, {"host": "h1"}), (ChangeKind.RETURN, {"host": "h1"})]
+    ):
         runbook = world.begin(f"c{number}", kind=kind, **what)
         world.until(lambda runbook=runbook: runbook.ended)
         assert runbook.ok, runbook.results
     for _ in range(30):
         world.tick()
     assert world.assigned("h2") == there
-    assert f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {paths.host('h2')}" in world.sentences[-1]
+    assert (
+        f"what h2 has cannot be read: what runs there goes on, and nothing new goes there; {paths.host('h2')}"
+        in world.sentences[-1]
+    )
     world.channel.delete(paths.live("h2"))
     world.agents["h2"].register()
     drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
@@ -278,17 +338,26 @@ def test_a_host_that_becomes_unreadable_in_the_middle_of_its_change_ends_it(worl
     world.until(lambda: world.next_driver("counts") is not None)
     good = unread(world, drain.spec.host)
     world.until(lambda: drain.ended)
-    assert f"what {drain.spec.host} has cannot be read" in " ".join(result.sentence for result in drain.results.values())
+    assert f"what {drain.spec.host} has cannot be read" in " ".join(
+        result.sentence for result in drain.results.values()
+    )
     world.channel.nodes[paths.host(drain.spec.host)] = good
     world.settle()
     world.check_settled()
 
 
 def test_nothing_is_given_back_or_brought_to_its_share_while_per_cents_are_of_an_unknown_whole(world):
-    shares = {**world.rules.shares, "batch": Share(minimum=0, target="17%", maximum="100%"), "enrich": Share(minimum=1, target="9%")}
+    shares = {
+        **world.rules.shares,
+        "batch": Share(minimum=0, target="17%", maximum="100%"),
+        "enrich": Share(minimum=1, target="9%"),
+    }
     world.rules = replace(world.rules, shares=shares)
     world.settle()
-    lent, slots = sum(unit.tenant == "batch" for name in world.agents for unit in world.assigned(name)), world.placement("enrich").slots
+    lent, slots = (
+        sum(unit.tenant == "batch" for name in world.agents for unit in world.assigned(name)),
+        world.placement("enrich").slots,
+    )
     assert (lent, len(slots)) == (4, 2)
     good = unread(world)
     for _ in range(25):

@@ -11,7 +11,14 @@ from sluice_ops.model.incarnation import IncarnationReport, State
 from sluice_ops.model.share import Share
 from sluice_ops.model.tier import Mode
 
-WIDE = replace(RULES, shares={**RULES.shares, "counts": Share(minimum=1, target=3, maximum=3), "middle": Share(target=2, maximum=2)})
+WIDE = replace(
+    RULES,
+    shares={
+        **RULES.shares,
+        "counts": Share(minimum=1, target=3, maximum=3),
+        "middle": Share(target=2, maximum=2),
+    },
+)
 
 
 @pytest.fixture
@@ -47,7 +54,11 @@ def test_a_set_is_paused_one_at_a_time_nearest_the_end_first(world):
         world.tick()
         told = [each for name in ("counts", "middle") for each in world.owner(name).paused_workers]
         told += ["outbound"] if world.owner("outbound").paused else []
-        done = [*idle(world, "counts"), *idle(world, "middle"), *(["outbound"] if world.state("outbound") is State.PAUSED else [])]
+        done = [
+            *idle(world, "counts"),
+            *idle(world, "middle"),
+            *(["outbound"] if world.state("outbound") is State.PAUSED else []),
+        ]
         order += [each for each in done if each not in order]
         assert len(told) <= len(done) + 1, "one at a time"
     assert runbook.ok, runbook.results
@@ -92,9 +103,21 @@ def test_an_abort_wakes_what_it_has_paused(world):
 @pytest.mark.parametrize(
     ("workers", "spec", "message"),
     [
-        (("slot-counts-9-0",), {}, 'there is no worker "slot-counts-9-0"; `sluice slots` lists them: slot-counts-1-0, slot-counts-1-1'),
-        (("slot-entry-1-0",), {}, "that would leave it without a worker; pause the tier: `sluice pause entry`"),
-        (("slot-middle-1-0", "slot-middle-1-1"), {}, "that would leave it without a worker; pause the tier: `sluice pause middle`"),
+        (
+            ("slot-counts-9-0",),
+            {},
+            'there is no worker "slot-counts-9-0"; `sluice slots` lists them: slot-counts-1-0, slot-counts-1-1',
+        ),
+        (
+            ("slot-entry-1-0",),
+            {},
+            "that would leave it without a worker; pause the tier: `sluice pause entry`",
+        ),
+        (
+            ("slot-middle-1-0", "slot-middle-1-1"),
+            {},
+            "that would leave it without a worker; pause the tier: `sluice pause middle`",
+        ),
         (("slot-counts-1-0",), {"tier": "counts"}, "name the tier or its workers, not both"),
     ],
 )
@@ -112,12 +135,16 @@ def test_workers_of_a_realtime_tier_are_paused_when_the_others_have_a_thread_for
 
 
 def test_one_that_could_not_hold_a_thread_for_each_partition_is_refused():
-    narrow = replace(WIDE, shares={**WIDE.shares, "enrich": Share(minimum=1, target=2, maximum=4)}, partitions=5)
+    narrow = replace(
+        WIDE, shares={**WIDE.shares, "enrich": Share(minimum=1, target=2, maximum=4)}, partitions=5
+    )
     made = World(rules=narrow)
     made.want()
     made.settle()
     refused = pause(made, "slot-enrich-1-0")
-    assert "one thread for each of its 5 partitions, and 1 of its 2 workers have 4" in sentence(refused, Step.PREFLIGHT)
+    assert "one thread for each of its 5 partitions, and 1 of its 2 workers have 4" in sentence(
+        refused, Step.PREFLIGHT
+    )
     assert made.owner("enrich").paused_workers == ()
 
 
@@ -155,14 +182,18 @@ def test_one_that_is_paused_already_may_be_named_though_the_budget_was_lowered(w
     assert pause(world, "slot-counts-1-0").ok
     sparing(world, budget={"counts": 0})
     assert pause(world, "slot-counts-1-0", name="p2").ok
-    assert "budget.counts lets 0 be away" in sentence(pause(world, "slot-counts-1-1", name="p3"), Step.PREFLIGHT)
+    assert "budget.counts lets 0 be away" in sentence(
+        pause(world, "slot-counts-1-1", name="p3"), Step.PREFLIGHT
+    )
 
 
 def test_below_its_minimum_a_tier_is_paused_as_a_whole_only(world):
     sparing(world, minimum=2)
     assert pause(world, "slot-counts-1-0").ok
     refused = pause(world, "slot-counts-1-1", name="p2")
-    assert "1 of its workers would be at work, below its minimum of 2; pause the tier as a whole" in sentence(refused, Step.PREFLIGHT)
+    assert "1 of its workers would be at work, below its minimum of 2; pause the tier as a whole" in sentence(
+        refused, Step.PREFLIGHT
+    )
     whole = world.begin("p3", kind=ChangeKind.PAUSE, tier="counts")
     world.settle()
     assert whole.ok

@@ -15,7 +15,15 @@ HOUR = 3600.0
 def kept(home: Path, name: str, at: float, *unsent: str) -> None:
     (home / "alerts").mkdir(exist_ok=True)
     file = home / "alerts" / f"{name}.json"
-    file.write_text(json.dumps({"subject": f"[sluice] {name}", "unsent": unsent, "why": "; ".join(f"{way}: refused" for way in unsent)}))
+    file.write_text(
+        json.dumps(
+            {
+                "subject": f"[sluice] {name}",
+                "unsent": unsent,
+                "why": "; ".join(f"{way}: refused" for way in unsent),
+            }
+        )
+    )
     os.utime(file, (at, at))
 
 
@@ -57,4 +65,6 @@ def test_one_that_is_just_being_written_or_is_of_an_older_version_does_no_harm(t
 def test_the_doctor_tells_it(where: Layout) -> None:
     where.make_folders()
     kept(where.home, "first", HOUR, "webhook")
-    assert [finding.verdict for finding in doctor.examine(where) if finding.thing == "alerts"] == [Verdict.BAD]
+    assert [finding.verdict for finding in doctor.examine(where) if finding.thing == "alerts"] == [
+        Verdict.BAD
+    ]

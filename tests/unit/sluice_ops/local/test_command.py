@@ -28,7 +28,13 @@ def test_one_that_takes_too_long_is_ended_and_that_is_said(tmp_path: Path) -> No
 
 def test_one_that_fails_is_quoted(tmp_path: Path) -> None:
     with pytest.raises(PlatformError, match=r"has failed \(exit code 3\)(.|\n)*no such topic"):
-        run_to_end(["sh", "-c", "echo no such topic; exit 3"], {"PATH": "/bin:/usr/bin"}, tmp_path / "log", threading.Event(), 10)
+        run_to_end(
+            ["sh", "-c", "echo no such topic; exit 3"],
+            {"PATH": "/bin:/usr/bin"},
+            tmp_path / "log",
+            threading.Event(),
+            10,
+        )
 
 
 @pytest.mark.parametrize("kind", [HaltedError, KeyboardInterrupt])

@@ -38,8 +38,16 @@ def found(where: Layout, thing: str) -> list[doctor.Finding]:
 def test_a_taken_port_is_named_with_its_holder_and_the_way_out(where: Layout) -> None:
     with socket.create_server(("127.0.0.1", where.ports.kafka)):
         sentences = ports.taken(where.ports.named())
-        assert [sentence for sentence in sentences if f"port {where.ports.kafka} (kafka) is taken by" in sentence and "pid" in sentence]
-        assert [finding for finding in doctor.examine(where) if finding.thing == "ports" and "SLUICE_PORT_BASE" in finding.advice]
+        assert [
+            sentence
+            for sentence in sentences
+            if f"port {where.ports.kafka} (kafka) is taken by" in sentence and "pid" in sentence
+        ]
+        assert [
+            finding
+            for finding in doctor.examine(where)
+            if finding.thing == "ports" and "SLUICE_PORT_BASE" in finding.advice
+        ]
 
 
 def test_a_wrong_key_in_the_site_file_is_named_by_its_path(where: Layout, tmp_path: Path) -> None:
@@ -50,7 +58,9 @@ def test_a_wrong_key_in_the_site_file_is_named_by_its_path(where: Layout, tmp_pa
     assert any("hosts.0.capacity.cpus" in finding.sentence for finding in findings)
 
 
-def test_a_look_that_fails_is_a_finding_and_the_others_are_told(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_fails_is_a_finding_and_the_others_are_told(
+    where: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def _memory(_where: Layout) -> list[doctor.Finding]:
         raise subprocess.TimeoutExpired(["publish"], 60)
 
@@ -61,7 +71,9 @@ def test_a_look_that_fails_is_a_finding_and_the_others_are_told(where: Layout, m
     assert "disk" in findings
 
 
-def test_a_full_disk_is_bad_and_nothing_is_started_on_it(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_bad_and_nothing_is_started_on_it(
+    where: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _path: Usage(10**12, 10**12, 10 * 1024 * 1024))
     assert found(where, "disk")[0].verdict is Verdict.BAD
     with pytest.raises(PlatformError, match=r"10 MiB are free at .*SLUICE_HOME"):
@@ -69,7 +81,11 @@ def test_a_full_disk_is_bad_and_nothing_is_started_on_it(where: Layout, monkeypa
 
 
 def test_a_second_start_at_the_same_time_is_refused(where: Layout) -> None:
-    with lifecycle.alone(where), pytest.raises(PlatformError, match="another `sluice up` or `down` is at work"), lifecycle.alone(where):
+    with (
+        lifecycle.alone(where),
+        pytest.raises(PlatformError, match="another `sluice up` or `down` is at work"),
+        lifecycle.alone(where),
+    ):
         pytest.fail("both were let in")
 
 
@@ -90,21 +106,31 @@ def test_nothing_running_can_be_stopped_and_removed_twice(where: Layout) -> None
     assert not lifecycle.clean(where)
 
 
-def test_instances_that_no_tier_runs_on_are_named_with_the_command_that_ends_them(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instances_that_no_tier_runs_on_are_named_with_the_command_that_ends_them(
+    where: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     channel = MemoryChannel()
     placed = Placement(driver=HostName("h1"), slots=(HostName("ec2-00000001"),))
-    spec = IncarnationSpec(tier=TierName("enrich"), incarnation=Incarnation(2), placement=placed, reason="burst", created_at=1.0)
+    spec = IncarnationSpec(
+        tier=TierName("enrich"), incarnation=Incarnation(2), placement=placed, reason="burst", created_at=1.0
+    )
     channel.put(paths.tier("enrich"), tier("enrich", Mode.BATCH, 0))
     channel.put(paths.owner(TierName("enrich")), OwnerRecord(owner=Incarnation(2)))
     channel.put(paths.incarnation(TierName("enrich"), 2), spec)
     channel.put(paths.LOCK, MaintenanceLock(change=ChangeId("at-work"), by="anna", since=1.0))
     tokens = ("done", "deleted", "at-work")
-    there = [Instance(f"i-{number:016d}", "running", token, "10.0.0.1") for number, token in enumerate(tokens, start=1)]
+    there = [
+        Instance(f"i-{number:016d}", "running", token, "10.0.0.1")
+        for number, token in enumerate(tokens, start=1)
+    ]
     monkeypatch.setattr(ec2, "instances", lambda: there)
     monkeypatch.setattr(doctor, "Channel", lambda _zookeeper: nullcontext(channel))
     monkeypatch.setattr(doctor, "known_endpoints", lambda _where: SimpleNamespace(zookeeper=""))
     idle, total = doctor._instances(where)
     assert (idle.verdict, total.verdict) == (Verdict.NOTE, Verdict.OK)
-    assert idle.sentence == "i-0000000000000002 (ec2-00000002) is running, was launched by deleted, and no tier runs on it"
+    assert (
+        idle.sentence
+        == "i-0000000000000002 (ec2-00000002) is running, was launched by deleted, and no tier runs on it"
+    )
     assert "`sluice leave`" in idle.advice
     assert total.sentence == "3 there, 1 with a tier"

@@ -50,7 +50,10 @@ def tier(name: str, *, running: bool, **report: Any) -> dict[str, object]:
 
 
 def test_a_tier_that_somebody_stopped_is_neither_started_nor_waited_for() -> None:
-    seen = tree(entry=tier("entry", running=True, state=State.RUNNING), buys=tier("buys", running=False, state=State.STOPPED))
+    seen = tree(
+        entry=tier("entry", running=True, state=State.RUNNING),
+        buys=tier("buys", running=False, state=State.STOPPED),
+    )
     assert expected(seen) == ["entry"]
     assert missing_tiers(seen) == []
 
@@ -60,8 +63,13 @@ def test_one_that_nobody_has_spoken_of_yet_is_started() -> None:
     assert missing_tiers(tree(entry={})) == ["entry: not started"]
 
 
-@pytest.mark.parametrize(("running", "table", "waits"), [(True, "delivered", True), (True, "totals", False), (False, "delivered", False)])
-def test_a_start_waits_for_a_record_only_where_a_tier_delivers(*, running: bool, table: str, waits: bool) -> None:
+@pytest.mark.parametrize(
+    ("running", "table", "waits"),
+    [(True, "delivered", True), (True, "totals", False), (False, "delivered", False)],
+)
+def test_a_start_waits_for_a_record_only_where_a_tier_delivers(
+    *, running: bool, table: str, waits: bool
+) -> None:
     spec = TierSpec(
         name=TierName("out"),
         kind=Kind.OUTBOUND,

@@ -34,7 +34,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def keep_endpoints(folder: Path, **changed: object) -> None:
     airflow = {"url": f"http://{AWAY}", "user": "admin", "password": "x"}
-    found = {"kafka": AWAY, "zookeeper": f"{AWAY}/sluice/hits", "postgres": f"postgresql://x:secret@{AWAY}/x", "airflow": airflow}
+    found = {
+        "kafka": AWAY,
+        "zookeeper": f"{AWAY}/sluice/hits",
+        "postgres": f"postgresql://x:secret@{AWAY}/x",
+        "airflow": airflow,
+    }
     found |= {"spark": f"spark://{AWAY}", "home": str(folder / "shared")} | changed
     (folder / "endpoints.json").write_text(json.dumps(found))
 
@@ -71,8 +76,16 @@ def test_how_tiers_would_start_sooner_is_said(machine: Path) -> None:
     ("key", "why", "verdict"),
     [
         ("", None, "not divided: the site file gives this host no `network`"),
-        ("network: {interface: eth7, mbit: 1000}, ", "there is no cable", "eth7 cannot be divided: there is no cable"),
-        ("network: {interface: eth7, mbit: 1000}, ", None, "an agent of root's divides eth7, 1000 mbit, by quantum.network"),
+        (
+            "network: {interface: eth7, mbit: 1000}, ",
+            "there is no cable",
+            "eth7 cannot be divided: there is no cable",
+        ),
+        (
+            "network: {interface: eth7, mbit: 1000}, ",
+            None,
+            "an agent of root's divides eth7, 1000 mbit, by quantum.network",
+        ),
     ],
 )
 def test_whether_the_network_is_divided_is_said(
@@ -88,19 +101,39 @@ def test_whether_the_network_is_divided_is_said(
 @pytest.mark.parametrize(
     ("given", "why", "verdict", "sentence"),
     [
-        ("capacity: {cpu: 1", None, Verdict.NOTE, "shared by quantum.cpu: the site file gives this host no `cores: own`"),
-        ("cores: own, capacity: {cpu: 1", "there is no tree", Verdict.NOTE, "slots cannot have cores of their own: there is no tree"),
+        (
+            "capacity: {cpu: 1",
+            None,
+            Verdict.NOTE,
+            "shared by quantum.cpu: the site file gives this host no `cores: own`",
+        ),
+        (
+            "cores: own, capacity: {cpu: 1",
+            "there is no tree",
+            Verdict.NOTE,
+            "slots cannot have cores of their own: there is no tree",
+        ),
         (
             "cores: own, capacity: {cpu: 9000",
             None,
             Verdict.NOTE,
             "not every slot can have cores of its own: capacity.cpu is 9000, and the agent may use",
         ),
-        ("cores: own, capacity: {cpu: 1", None, Verdict.OK, "slots with a whole quantum.cpu have cores of their own"),
+        (
+            "cores: own, capacity: {cpu: 1",
+            None,
+            Verdict.OK,
+            "slots with a whole quantum.cpu have cores of their own",
+        ),
     ],
 )
-def test_whether_slots_have_cores_of_their_own_is_said(  # noqa: PLR0913, PLR0917 - what is there, and what is said
-    machine: Path, monkeypatch: pytest.MonkeyPatch, given: str, why: str | None, verdict: Verdict, sentence: str
+def test_whether_slots_have_cores_of_their_own_is_said(
+    machine: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str,
+    why: str | None,
+    verdict: Verdict,
+    sentence: str,
 ) -> None:
     monkeypatch.setattr(host_checks.cpusets, "amiss", lambda _trees: why)
     (machine / "site.yaml").write_text(SITE.replace("capacity: {cpu: 1", given))
@@ -118,8 +151,12 @@ def test_the_address_has_to_be_one_of_this_machine(machine: Path) -> None:
     assert (finding.verdict, "203.0.113.7" in finding.sentence) == (Verdict.BAD, True)
 
 
-@pytest.mark.parametrize(("given", "verdict"), [("memory: 900000g", Verdict.BAD), ("memory: 1g, cpu: 9000", Verdict.NOTE)])
-def test_a_host_cannot_give_what_the_machine_does_not_have(machine: Path, given: str, verdict: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("given", "verdict"), [("memory: 900000g", Verdict.BAD), ("memory: 1g, cpu: 9000", Verdict.NOTE)]
+)
+def test_a_host_cannot_give_what_the_machine_does_not_have(
+    machine: Path, given: str, verdict: Verdict
+) -> None:
     capacity = given if "cpu" in given else f"cpu: 1, {given}"
     (machine / "site.yaml").write_text(SITE.replace("cpu: 1, memory: 1g", capacity))
     (finding,) = look(machine)["capacity"]
@@ -141,7 +178,9 @@ def test_the_connector_has_to_be_in_the_shared_folder_as_locked(machine: Path) -
     assert "differs from its checksum" in look(machine)["jars"][0].sentence
 
 
-def test_a_java_that_does_not_run_is_said_with_what_brings_it(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_does_not_run_is_said_with_what_brings_it(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert look(machine)["java"][0].sentence.startswith("Java 25.")
     monkeypatch.setattr("sluice_ops.site.java.JAVA", machine / "nothing")
     found = look(machine)["java"][0]
@@ -161,7 +200,9 @@ def test_what_cannot_be_read_is_a_finding_and_no_end_of_the_others(machine: Path
 
 def test_without_the_two_files_nothing_else_is_looked_at(machine: Path) -> None:
     (machine / "endpoints.json").write_text("{}")
-    assert [thing for thing, found in look(machine).items() if found[0].verdict is Verdict.BAD] == ["endpoints"]
+    assert [thing for thing, found in look(machine).items() if found[0].verdict is Verdict.BAD] == [
+        "endpoints"
+    ]
     found = look(machine, "h7")
     assert found.keys() == {"site"}
     assert "which knows h1" in found["site"][0].sentence

@@ -27,7 +27,10 @@ def test_ivy_is_asked_for_each_jar_and_nothing_transitive() -> None:
 
 
 def test_a_jar_that_is_missing_or_differs_is_told_apart_and_a_good_one_is_borrowed(where: Layout) -> None:
-    good, other = Jar("broker", "o", "good", "1", hashlib.sha256(b"good").hexdigest()), Jar("broker", "o", "other", "1", "0" * 64)
+    good, other = (
+        Jar("broker", "o", "good", "1", hashlib.sha256(b"good").hexdigest()),
+        Jar("broker", "o", "other", "1", "0" * 64),
+    )
     lender = where.home / "lender"
     (lender / "jars" / "broker").mkdir(parents=True)
     (lender / "jars" / "broker" / good.file).write_bytes(b"good")
@@ -39,7 +42,10 @@ def test_a_jar_that_is_missing_or_differs_is_told_apart_and_a_good_one_is_borrow
 
 def test_the_jars_of_an_older_lock_go_and_nothing_else_does(where: Layout) -> None:
     jar = Jar("connector", "o", "kept", "2", "0" * 64)
-    files = [where.home / "jars" / name for name in ("connector/kept-2.jar", "connector/kept-1.jar", "connector/note", "s3/other-1.jar")]
+    files = [
+        where.home / "jars" / name
+        for name in ("connector/kept-2.jar", "connector/kept-1.jar", "connector/note", "s3/other-1.jar")
+    ]
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()

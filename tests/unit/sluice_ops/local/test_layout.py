@@ -18,7 +18,9 @@ def test_two_bases_ten_apart_share_no_port() -> None:
     assert not set(Ports.above(27000).named().values()) & set(Ports.above(27010).named().values())
 
 
-def test_the_base_that_a_home_was_started_with_is_kept_until_another_is_asked_for(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_base_that_a_home_was_started_with_is_kept_until_another_is_asked_for(
+    where: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLUICE_HOME", str(where.home))
     monkeypatch.delenv("SLUICE_PORT_BASE", raising=False)
     endpoints_file.write(where, "hits", users=True, roles=True)
@@ -27,17 +29,23 @@ def test_the_base_that_a_home_was_started_with_is_kept_until_another_is_asked_fo
     assert layout().ports == Ports.above(41000)
 
 
-def test_a_base_that_was_kept_by_halves_is_refused_with_what_to_do(where: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_base_that_was_kept_by_halves_is_refused_with_what_to_do(
+    where: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLUICE_HOME", str(where.home))
     monkeypatch.delenv("SLUICE_PORT_BASE", raising=False)
     where.home.mkdir(parents=True, exist_ok=True)
     (where.home / "port-base").write_text("")
-    with pytest.raises(PlatformError, match="port-base holds no number: write there what SLUICE_PORT_BASE was"):
+    with pytest.raises(
+        PlatformError, match="port-base holds no number: write there what SLUICE_PORT_BASE was"
+    ):
         layout()
 
 
 @pytest.mark.parametrize("base", ["80", "65530", "many", "-5", ""])
-def test_a_base_that_cannot_be_used_is_refused_with_the_range(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_base_that_cannot_be_used_is_refused_with_the_range(
+    base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLUICE_PORT_BASE", base)
     with pytest.raises(PlatformError, match=r"SLUICE_PORT_BASE=.*from 1024 to"):
         layout()
@@ -80,13 +88,17 @@ def test_what_is_written_for_others_is_what_they_read(where: Layout, monkeypatch
     found = endpoints.load()
     assert found.zookeeper == f"127.0.0.1:{where.ports.zookeeper}/sluice/hits"
     keys, written = where.secrets(), where.endpoints.read_text()
-    assert not [name for name in ("postgres", "airflow", "airflow_operator") if getattr(keys, name) in written]
+    assert not [
+        name for name in ("postgres", "airflow", "airflow_operator") if getattr(keys, name) in written
+    ]
     assert found.home == where.home
     assert stat.S_IMODE(where.endpoints.stat().st_mode) == 0o600
     assert {path.name for path in where.credentials.iterdir()} == set(KEPT)
     assert {stat.S_IMODE(path.stat().st_mode) for path in where.credentials.iterdir()} == {0o600}
     assert len({found.needed(role).password for role in KEPT}) == len(KEPT)  # type: ignore[union-attr]
-    assert endpoints_file.write(where, "hits", users=True, roles=True) == found, "a second start changes nothing"
+    assert endpoints_file.write(where, "hits", users=True, roles=True) == found, (
+        "a second start changes nothing"
+    )
 
 
 def test_a_home_that_cannot_be_written_is_named_with_the_way_out(where: Layout) -> None:

@@ -17,7 +17,9 @@ CORES = os.cpu_count() or 1
 def mounts(tmp_path: Path) -> Path:
     (tmp_path / "cpu").mkdir()
     path = tmp_path / "mounts"
-    path.write_text(f"cgroup {tmp_path}/cpu cgroup rw,cpu 0 0\ncgroup {tmp_path}/memory cgroup rw,memory 0 0\n")
+    path.write_text(
+        f"cgroup {tmp_path}/cpu cgroup rw,cpu 0 0\ncgroup {tmp_path}/memory cgroup rw,memory 0 0\n"
+    )
     return path
 
 
@@ -36,7 +38,9 @@ def test_a_command_joins_its_group_and_is_itself_after_that(where: Layout, mount
     prepare(where, mounts)
     joined = group(mounts, where, SERVICES) / "cgroup.procs"
     joined.touch()
-    said = subprocess.run(in_group(where, SERVICES, ("echo", "a  b", "$$"), mounts), capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        in_group(where, SERVICES, ("echo", "a  b", "$$"), mounts), capture_output=True, text=True, check=True
+    ).stdout
     assert said == "a  b $$\n"
     assert joined.read_text().strip().isdigit()
 

@@ -21,7 +21,9 @@ time.sleep(60)
 
 def left(home: Path, title: str) -> tuple[subprocess.Popen[str], int]:
     home.mkdir(exist_ok=True)
-    process = subprocess.Popen([sys.executable, "-c", LEFT, title], cwd=home, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", LEFT, title], cwd=home, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     with process.stdout as told:
         return process, int(told.readline())

@@ -16,7 +16,11 @@ def graphs(draw: st.DrawFn) -> list[Step]:
     """Draw steps that need only earlier ones, in any order."""
     names = [f"s{number}" for number in range(draw(st.integers(1, 8)))]
     steps = [
-        Step(name, lambda _halt: "done", tuple(draw(st.sets(st.sampled_from(names[:number])))) if number else ())
+        Step(
+            name,
+            lambda _halt: "done",
+            tuple(draw(st.sets(st.sampled_from(names[:number])))) if number else (),
+        )
         for number, name in enumerate(names)
     ]
     return draw(st.permutations(steps))
@@ -38,7 +42,10 @@ def test_steps_that_do_not_need_each_other_run_at_the_same_time() -> None:
         both.wait()
         return "met"
 
-    assert [timing.said for timing in run([Step("a", meet), Step("b", meet)], lambda _timing: None)] == ["met", "met"]
+    assert [timing.said for timing in run([Step("a", meet), Step("b", meet)], lambda _timing: None)] == [
+        "met",
+        "met",
+    ]
 
 
 def test_the_first_failure_tells_the_others_to_stop_and_is_what_the_caller_sees() -> None:
@@ -57,11 +64,16 @@ def test_the_first_failure_tells_the_others_to_stop_and_is_what_the_caller_sees(
         pytest.fail("its need has failed")
 
     with pytest.raises(OSError, match="no such disk"):
-        run([Step("patient", patient), Step("broken", broken), Step("late", never, ("broken",))], lambda _timing: None)
+        run(
+            [Step("patient", patient), Step("broken", broken), Step("late", never, ("broken",))],
+            lambda _timing: None,
+        )
     assert stopped.is_set()
 
 
-@pytest.mark.parametrize("steps", [[Step("a", str, ("b",)), Step("b", str, ("a",))], [Step("a", str, ("nowhere",))]])
+@pytest.mark.parametrize(
+    "steps", [[Step("a", str, ("b",)), Step("b", str, ("a",))], [Step("a", str, ("nowhere",))]]
+)
 def test_steps_that_can_never_start_are_refused_by_name(steps: list[Step]) -> None:
     with pytest.raises(UnknownNeedError, match=r"a \(needs"):
         check(steps)

@@ -12,7 +12,9 @@ from sluice_ops.local.start.service import Program, Service
 from sluice_ops.local.start.supervisord import render
 from sluice_ops.site.installation import PlatformError
 
-PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters='"'), min_size=1, max_size=30)
+PRINTABLE = st.text(
+    st.characters(min_codepoint=33, max_codepoint=126, exclude_characters='"'), min_size=1, max_size=30
+)
 
 
 def service(program: Program) -> Service:
@@ -45,13 +47,17 @@ def test_a_program_is_restarted_forever_and_knows_its_home_and_its_name(where: L
 
 
 def test_a_program_that_is_to_run_once_is_not_restarted(where: Layout) -> None:
-    process = read(where, service(Program(("/bin/true",), once=True))).process_group_configs[0].process_configs[0]
+    process = (
+        read(where, service(Program(("/bin/true",), once=True))).process_group_configs[0].process_configs[0]
+    )
     assert process.autorestart is False
 
 
 def test_a_folder_with_spaces_and_percent_signs_stays_one_word(where: Layout) -> None:
     process = (
-        read(where, service(Program(("/bin/echo", "/srv/my %folder"), directory=Path("/")))).process_group_configs[0].process_configs[0]
+        read(where, service(Program(("/bin/echo", "/srv/my %folder"), directory=Path("/"))))
+        .process_group_configs[0]
+        .process_configs[0]
     )
     assert process.command.split(" ", 1)[1] == '"/srv/my %folder"'
 

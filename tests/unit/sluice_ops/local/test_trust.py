@@ -10,6 +10,13 @@ from sluice_ops.site.java import JAVA
 def test_it_trusts_whom_the_machine_trusts(tmp_path: Path) -> None:
     options = trusting(tmp_path / "trusted.p12")
     password = options[1].partition("=")[2]
-    words = [JAVA.with_name("keytool"), "-list", "-keystore", tmp_path / "trusted.p12", "-storepass", password]
+    words = [
+        JAVA.with_name("keytool"),
+        "-list",
+        "-keystore",
+        tmp_path / "trusted.p12",
+        "-storepass",
+        password,
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.count("trustedCertEntry") > 10

@@ -9,7 +9,11 @@ from sluice_ops.channel.connection import access_list
 from sluice_ops.model import paths
 from sluice_ops.model.access import TABLE, Own, Role, changers, host_of, id_of, removers, rights, row_of
 
-CONSTANTS = [value for name, value in vars(paths).items() if isinstance(value, str) and value.startswith("/") and name.isupper()]
+CONSTANTS = [
+    value
+    for name, value in vars(paths).items()
+    if isinstance(value, str) and value.startswith("/") and name.isupper()
+]
 
 
 def every_path():
@@ -29,7 +33,9 @@ def test_the_table_knows_every_node_that_there_can_be():
 def test_what_the_table_does_not_know_is_the_admins_alone():
     assert row_of("/tiers/a/b/c/d/e/f") is None
     assert not changers("/nowhere/at/all")
-    (anyone, admin) = access_list(((Role.AGENT, "agent:x"), (Role.ADMIN, "admin:x")), rights("/nowhere/at/all"))
+    (anyone, admin) = access_list(
+        ((Role.AGENT, "agent:x"), (Role.ADMIN, "admin:x")), rights("/nowhere/at/all")
+    )
     assert (anyone.acl_list, anyone.id.scheme) == (["READ"], "world")
     assert (admin.acl_list, admin.id.id) == (["ALL"], "admin:x")
 
@@ -38,7 +44,10 @@ def test_what_the_table_does_not_know_is_the_admins_alone():
     ("path", "who"),
     [
         (paths.assignment("h1"), {Role.CONTROLLER}),
-        (paths.owner("entry"), {Role.CONTROLLER, Role.AUDIT}),  # below a tier the audit makes `loss`; ZooKeeper asks nobody for names
+        (
+            paths.owner("entry"),
+            {Role.CONTROLLER, Role.AUDIT},
+        ),  # below a tier the audit makes `loss`; ZooKeeper asks nobody for names
         (paths.EPOCH, {Role.CONTROLLER}),
         (paths.LOCK, {Role.CONTROLLER}),
         (paths.result("x"), {Role.CONTROLLER}),
@@ -61,7 +70,12 @@ def test_who_may_change_what_others_go_by(path, who):
 
 
 def test_what_was_asked_and_how_it_ended_is_changed_by_nobody():
-    for path in (paths.operation("x"), paths.result("x"), f"{paths.journal('x')}/0000000001", paths.release("r1")):
+    for path in (
+        paths.operation("x"),
+        paths.result("x"),
+        f"{paths.journal('x')}/0000000001",
+        paths.release("r1"),
+    ):
         assert not rights(path).write
     assert removers(paths.operation("x")) == {Role.CONTROLLER}
 
@@ -80,7 +94,9 @@ def test_what_an_agent_writes_is_its_own_hosts():
         if Role.AGENT in rights(path).write:
             assert host_of(path) == "x", path
     assert host_of(paths.host_record("h1")) == "h1"
-    assert [host_of(path) for path in ("/hosts", paths.assignment("h1"), paths.JOINING, "/nowhere")] == [None] * 4
+    assert [host_of(path) for path in ("/hosts", paths.assignment("h1"), paths.JOINING, "/nowhere")] == [
+        None
+    ] * 4
 
 
 def test_the_agent_of_a_host_is_known_by_a_name_of_its_own():

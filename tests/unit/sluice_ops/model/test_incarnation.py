@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_ops.model.incarnation import TRANSITIONS, Directive, IllegalTransitionError, OwnerRecord, Phase, State, advance, directive
+from sluice_ops.model.incarnation import (
+    TRANSITIONS,
+    Directive,
+    IllegalTransitionError,
+    OwnerRecord,
+    Phase,
+    State,
+    advance,
+    directive,
+)
 
 records = st.builds(
     OwnerRecord,

@@ -29,5 +29,7 @@ def test_it_changes_only_across_the_other_watermark(seen):
 
 
 def test_watermarks_that_are_not_apart_are_refused_with_both():
-    with pytest.raises(ValidationError, match=r"low \(500 records, 30 s\) must be below high \(500 records, 120 s\)"):
+    with pytest.raises(
+        ValidationError, match=r"low \(500 records, 30 s\) must be below high \(500 records, 120 s\)"
+    ):
         Watermarks(high=Lag(records=500, seconds=120), low=Lag(records=500, seconds=30))

@@ -63,7 +63,9 @@ class World:
                 self.write(next=None, phase=Phase.STEADY)
             case "flip" if self.record.next is not None:
                 self.write(owner=self.record.next, next=None, phase=Phase.STEADY)
-            case "lose tree" if self.lost is None:  # all is decided anew there, from small epochs and numbers on
+            case "lose tree" if (
+                self.lost is None
+            ):  # all is decided anew there, from small epochs and numbers on
                 self.lost, self.number, self.tree = "tree", 0, self.tree + 1
                 self.record = OwnerRecord(owner=self.begin(), epoch=1)
             case "lose topic" if self.lost != "tree":

@@ -34,11 +34,16 @@ def spec_of(name, *, mode=Mode.BATCH, distance=0, quantum=SMALL):
     )
 
 
-def host_of(name, *, cpu=8.0, memory=8192, zone="onprem", rack="", labels=(), state=HostState.UP):  # noqa: PLR0913
+def host_of(name, *, cpu=8.0, memory=8192, zone="onprem", rack="", labels=(), state=HostState.UP):
     return Host(name, zone, labels, Capacity(cpu=cpu, memory=memory), state, rack=rack)
 
 
-quanta = st.builds(Quantum, cpu=st.sampled_from([0.5, 1.0, 1.5, 2.0]), memory=st.sampled_from([256, 512, 1024, 1536]), threads=st.just(4))
+quanta = st.builds(
+    Quantum,
+    cpu=st.sampled_from([0.5, 1.0, 1.5, 2.0]),
+    memory=st.sampled_from([256, 512, 1024, 1536]),
+    threads=st.just(4),
+)
 
 
 @st.composite
@@ -55,7 +60,12 @@ def clusters(draw, rules=None):
         for name in [f"h{number}" for number in range(1, draw(st.integers(2, 6)) + 1)]
     }
     specs = [
-        spec_of(f"t{number}", mode=draw(st.sampled_from(Mode)), distance=draw(st.integers(0, 3)), quantum=draw(quanta))
+        spec_of(
+            f"t{number}",
+            mode=draw(st.sampled_from(Mode)),
+            distance=draw(st.integers(0, 3)),
+            quantum=draw(quanta),
+        )
         for number in range(draw(st.integers(1, 4)))
     ]
     shares = {spec.name: Share(minimum=1, target=draw(st.integers(1, 3)), maximum=4) for spec in specs}
@@ -96,7 +106,9 @@ def apart(draw):
         partitions=8,
         spread=draw(st.dictionaries(st.sampled_from(names), spreads, max_size=3)),
         separate=draw(st.sampled_from([(), (frozenset({"t0", "t1"}),), (frozenset({"t1", "t2", "t3"}),)])),
-        dedicated=draw(st.sampled_from([{}, {"h1": frozenset({"t0"})}, {"rack:r1": frozenset({"t1", "t2"})}])),
+        dedicated=draw(
+            st.sampled_from([{}, {"h1": frozenset({"t0"})}, {"rack:r1": frozenset({"t1", "t2"})}])
+        ),
     )
 
 
@@ -112,12 +124,18 @@ def crowded(draw):
     hosts = {name: host_of(name, cpu=draw(st.integers(3, 9)), memory=32768) for name in names}
     tiers, shares = {}, {}
     for number in range(draw(st.integers(1, 3))):
-        quantum = draw(st.sampled_from([SMALL, Quantum(cpu=0.5, memory=512, threads=4), Quantum(cpu=2, memory=2048, threads=4)]))
+        quantum = draw(
+            st.sampled_from(
+                [SMALL, Quantum(cpu=0.5, memory=512, threads=4), Quantum(cpu=2, memory=2048, threads=4)]
+            )
+        )
         spec = spec_of(f"t{number}", distance=draw(st.integers(0, 2)), quantum=quantum)
         low = draw(st.integers(1, 3))
         share = Share(minimum=low, target=draw(st.integers(low, 4)), maximum=8)
         try:
-            placement, placed = place_tier(spec, target(spec.name, Rules(shares={spec.name: share})), None, hosts)
+            placement, placed = place_tier(
+                spec, target(spec.name, Rules(shares={spec.name: share})), None, hosts
+            )
         except RefusedError:
             continue
         shares[spec.name] = share

@@ -38,9 +38,13 @@ def said(random, name):
     """Yield what the layers say of a tier."""
     person = {"tenant": name, "layer": Layer.PERSON, "owner": "anna", "at": 0.0}
     numbers = {"target": random.randint(0, 5), "until": random.choice([None, 5.0])}
-    yield from some(random, 0.2, lambda: LayerEntry(**{**person, "layer": random.choice([*Layer][1:])}, **numbers))
+    yield from some(
+        random, 0.2, lambda: LayerEntry(**{**person, "layer": random.choice([*Layer][1:])}, **numbers)
+    )
     yield from some(random, 0.2, lambda: LayerEntry(**person, to=random.choice(PLACES)))
-    yield from some(random, 0.3, lambda: LayerEntry(**person, extra=random.randint(1, 2), extra_to="zone:ec2"))
+    yield from some(
+        random, 0.3, lambda: LayerEntry(**person, extra=random.randint(1, 2), extra_to="zone:ec2")
+    )
 
 
 def rules_of(random, names):
@@ -54,12 +58,22 @@ def rules_of(random, names):
     return Rules(
         shares=shares,
         locality={name: random.choice(PLACES) for name in names if random.random() < 0.3},
-        spread={name: Spread(host=random.choice(limit), rack=random.choice(limit)) for name in names if random.random() < 0.2},
+        spread={
+            name: Spread(host=random.choice(limit), rack=random.choice(limit))
+            for name in names
+            if random.random() < 0.2
+        },
         separate=random.choice([(), (), (frozenset({"t0", "t1"}),)]),
         dedicated=random.choice([{}, {}, {"h1": frozenset({"t0"})}]),
         budget={name: random.randint(0, 2) for name in names if random.random() < 0.2},
         layers=Layers(entries=tuple(entry for name in names for entry in said(random, name))),
-        shifts={"night": {name: Numbers(target=random.randint(0, 5)) for name in (*names, BATCH) if random.random() < 0.5}},
+        shifts={
+            "night": {
+                name: Numbers(target=random.randint(0, 5))
+                for name in (*names, BATCH)
+                if random.random() < 0.5
+            }
+        },
         partitions=8,
         batch_quantum=SMALL,
     )
@@ -72,9 +86,15 @@ def placed(random, spec, rules, hosts):
     except RefusedError:
         return TierNow(spec, None), hosts
     if random.random() < 0.25:
-        now = Placement(driver=random.choice([*hosts]), slots=tuple(random.choices([*hosts], k=random.randint(1, 4))))
+        now = Placement(
+            driver=random.choice([*hosts]), slots=tuple(random.choices([*hosts], k=random.randint(1, 4)))
+        )
     held = holding(hosts, spec, now)
-    return (TierNow(spec, now), held) if now.slots and not any(host.overfull for host in held.values()) else (TierNow(spec, None), hosts)
+    return (
+        (TierNow(spec, now), held)
+        if now.slots and not any(host.overfull for host in held.values())
+        else (TierNow(spec, None), hosts)
+    )
 
 
 def site(random):
@@ -83,13 +103,19 @@ def site(random):
     for name in random.sample(["h1", "h2", "h3", "h4", "e1", "e2"], random.randint(2, 5)):
         size = {"cpu": random.choice([3.0, 5.0, 8.0, 16.0]), "memory": random.choice([4096, 8192, 16384])}
         where = {"rack": random.choice(["", "r1", "r2"]), "labels": random.choice([(), ("fast",)])}
-        hosts[name] = host_of(name, zone="ec2" if name[0] == "e" else random.choice(["onprem", "annex"]), **size, **where)
+        hosts[name] = host_of(
+            name, zone="ec2" if name[0] == "e" else random.choice(["onprem", "annex"]), **size, **where
+        )
     names = [f"t{number}" for number in range(random.randint(1, 3))]
     rules = rules_of(random, names)
     hosts, tiers = dedicated(hosts, rules), {}
     for name in names:
-        quantum = Quantum(cpu=random.choice([0.5, 1.0, 2.0]), memory=random.choice([256, 1024, 1536]), threads=4)
-        tiers[name], hosts = placed(random, spec_of(name, distance=random.randint(0, 2), quantum=quantum), rules, hosts)
+        quantum = Quantum(
+            cpu=random.choice([0.5, 1.0, 2.0]), memory=random.choice([256, 1024, 1536]), threads=4
+        )
+        tiers[name], hosts = placed(
+            random, spec_of(name, distance=random.randint(0, 2), quantum=quantum), rules, hosts
+        )
     batch = []
     for name in random.choices([*hosts], k=random.randint(0, target(BATCH, rules).slots)):
         if hosts[name].fits(SMALL):
@@ -113,7 +139,10 @@ def changes(random, cluster):
 
 def carried_out(planned, spec, cluster):
     """Return the cluster once all of the plan is done."""
-    hosts, tiers = dict(cluster.hosts if spec.kind is ChangeKind.REPAIR else aftermath(spec, cluster).hosts), dict(cluster.tiers)
+    hosts, tiers = (
+        dict(cluster.hosts if spec.kind is ChangeKind.REPAIR else aftermath(spec, cluster).hosts),
+        dict(cluster.tiers),
+    )
     for move in planned.moves:
         hosts = moved(hosts, tiers[move.tier].spec, move.before, move.after)
         tiers[move.tier] = replace(tiers[move.tier], placement=move.after)
@@ -122,7 +151,9 @@ def carried_out(planned, spec, cluster):
     for name, count in lent.items():
         hosts[name] = hosts[name].holding(SMALL, count)
     layers = layers_after(spec, cluster.rules, "anna", 0.0, hosts.values())
-    return replace(cluster.with_layers(layers), hosts=hosts, tiers=tiers, batch=tuple(sorted(planned.batch_slots)))
+    return replace(
+        cluster.with_layers(layers), hosts=hosts, tiers=tiers, batch=tuple(sorted(planned.batch_slots))
+    )
 
 
 def was_short(planned):
@@ -158,7 +189,9 @@ def test_a_plan_stands_up_to_its_check_and_leaves_the_same_change_nothing_to_mov
 @given(st.randoms(use_true_random=True))
 def test_a_plan_does_not_depend_on_the_order_in_which_hosts_and_tiers_are_read(random):
     cluster = site(random)
-    hosts, tiers = (dict(random.sample([*each.items()], len(each))) for each in (cluster.hosts, cluster.tiers))
+    hosts, tiers = (
+        dict(random.sample([*each.items()], len(each))) for each in (cluster.hosts, cluster.tiers)
+    )
     for what in changes(random, cluster):
         spec = ChangeSpec(**what)
         assert made(spec, replace(cluster, hosts=hosts, tiers=tiers)) == made(spec, cluster)

@@ -20,10 +20,23 @@ from sluice_ops.planning.placement.requests import Ask
 from sluice_ops.planning.placement.shares import Target, target
 from sluice_ops.planning.placement.solver import place, place_tier
 from sluice_ops.planning.shortage.fitting import place_lost
-from tests.unit.sluice_ops.planning.clusters import SMALL, apart, clusters, crowded, dedicated, host_of, made, spec_of
+from tests.unit.sluice_ops.planning.clusters import (
+    SMALL,
+    apart,
+    clusters,
+    crowded,
+    dedicated,
+    host_of,
+    made,
+    spec_of,
+)
 
 SETTINGS = settings(max_examples=100)
-WORDS = {"host": lambda host: host.name, "rack": lambda host: (host.zone, host.rack or host.name), "zone": lambda host: host.zone}
+WORDS = {
+    "host": lambda host: host.name,
+    "rack": lambda host: (host.zone, host.rack or host.name),
+    "zone": lambda host: host.zone,
+}
 
 
 def broken(placements, cluster):
@@ -39,7 +52,13 @@ def broken(placements, cluster):
             named = [tenants for place, tenants in rules.dedicated.items() if hosts[host].matches(place)]
             if named and not any(name in tenants for tenants in named):
                 found.append((name, "dedicated"))
-        others = [other for group in rules.separate if name in group for other in group - {name} if other in placements]
+        others = [
+            other
+            for group in rules.separate
+            if name in group
+            for other in group - {name}
+            if other in placements
+        ]
         found += [(name, other) for other in others if placements[other].hosts & placement.hosts]
     return found
 
@@ -56,7 +75,9 @@ def changed(draw, cluster):
     name = draw(st.sampled_from(sorted(cluster.tiers)))
     if kind is ChangeKind.SCALE:
         return ChangeSpec(kind=kind, tier=name, k=draw(st.integers(1, 4)))
-    return ChangeSpec(kind=kind, tier=name, to=draw(st.sampled_from(["zone:onprem", "zone:annex", "rack:r1", "h1"])))
+    return ChangeSpec(
+        kind=kind, tier=name, to=draw(st.sampled_from(["zone:onprem", "zone:annex", "rack:r1", "h1"]))
+    )
 
 
 @SETTINGS
@@ -107,7 +128,11 @@ def test_a_repair_of_the_spread_moves_as_few_workers_as_can_be(cluster, data):
     name = data.draw(st.sampled_from(sorted(cluster.tiers)))
     now = cluster.tiers[name].placement
     rules = replace(cluster.rules, spread={name: Spread(host=1)})
-    roomy = replace(cluster, hosts={host.name: replace(host, used_cpu=0.0, used_memory=0) for host in cluster.hosts.values()}, rules=rules)
+    roomy = replace(
+        cluster,
+        hosts={host.name: replace(host, used_cpu=0.0, used_memory=0) for host in cluster.hosts.values()},
+        rules=rules,
+    )
     needed = len(now.slots) - len(set(now.slots))
     planned = plan(ChangeSpec(kind=ChangeKind.REPAIR, tier=name), roomy)
     if len(roomy.hosts) < len(now.slots):
@@ -123,7 +148,13 @@ def test_lost_slots_go_where_the_rules_let_them(cluster, lost):
     name, tier = min(cluster.tiers.items())
     alive = tier.placement.slots[lost:]
     found = place_lost(tier.spec, len(tier.placement.slots) - len(alive), alive, cluster)
-    assert broken({**placements(cluster), name: tier.placement.model_copy(update={"slots": (*alive, *found)})}, cluster) == []
+    assert (
+        broken(
+            {**placements(cluster), name: tier.placement.model_copy(update={"slots": (*alive, *found)})},
+            cluster,
+        )
+        == []
+    )
 
 
 def refusal(spec, cluster):
@@ -153,7 +184,10 @@ def test_no_drain_leaves_a_tier_less_than_its_budget_allows(drawn):
         assert move.short <= allowed
         if move.short:
             few = move.model_copy(update={"short": allowed + 1})
-            assert any("its budget lets" in found for found in violations(Plan(moves=(few,)), spec, aftermath(spec, cluster)))
+            assert any(
+                "its budget lets" in found
+                for found in violations(Plan(moves=(few,)), spec, aftermath(spec, cluster))
+            )
 
 
 @SETTINGS
@@ -161,7 +195,11 @@ def test_no_drain_leaves_a_tier_less_than_its_budget_allows(drawn):
 def test_a_drain_that_only_a_budget_holds_back_names_it(drawn):
     spec, cluster = drawn
     said = refusal(spec, cluster)
-    assert not said or refusal(spec, replace(cluster, rules=replace(cluster.rules, budget={}))) or "as budget." in said
+    assert (
+        not said
+        or refusal(spec, replace(cluster, rules=replace(cluster.rules, budget={})))
+        or "as budget." in said
+    )
 
 
 def test_a_tier_that_has_fewer_than_its_budget_allows_is_not_held_where_it_is():
@@ -169,7 +207,9 @@ def test_a_tier_that_has_fewer_than_its_budget_allows_is_not_held_where_it_is():
     now = Placement(driver="h1", slots=("h1",))
     hosts = holding({"h1": host_of("h1", cpu=4), "h2": host_of("h2", cpu=2.5)}, spec, now)
     rules = Rules(shares={"t": Share(minimum=1, target=4, maximum=4)}, partitions=8, budget={"t": 1})
-    planned = plan(ChangeSpec(kind=ChangeKind.DRAIN, host="h1"), Cluster(hosts, {"t": TierNow(spec, now)}, (), rules))
+    planned = plan(
+        ChangeSpec(kind=ChangeKind.DRAIN, host="h1"), Cluster(hosts, {"t": TierNow(spec, now)}, (), rules)
+    )
     assert [(len(move.after.slots), move.short) for move in planned.moves] == [(2, 2)]
 
 
@@ -189,18 +229,28 @@ def test_a_host_that_joins_is_drift_and_its_repair_moves_one_worker():
     rules = Rules(shares={"t": Share(minimum=1, target=3, maximum=4)}, partitions=8)
     before = Cluster(placed.hosts, {"t": TierNow(spec, placement)}, (), rules)
     assert plan(ChangeSpec(kind=ChangeKind.REPAIR), before).moves == ()
-    (move,) = plan(ChangeSpec(kind=ChangeKind.REPAIR), before.with_hosts({**placed.hosts, "h3": host_of("h3")})).moves
+    (move,) = plan(
+        ChangeSpec(kind=ChangeKind.REPAIR), before.with_hosts({**placed.hosts, "h3": host_of("h3")})
+    ).moves
     assert (
-        move.why == f"has 2 workers on {max(placement.slots, key=placement.slots.count)}, and there is room to have 1 on each host at most"
+        move.why
+        == f"has 2 workers on {max(placement.slots, key=placement.slots.count)}, and there is room to have 1 on each host at most"
     )
     assert (sorted(move.after.slots), move.moved) == (["h1", "h2", "h3"], 1)
 
 
 def test_a_rule_that_names_no_tier_is_said():
-    rules = Rules(shares={"t": Share()}, separate=(frozenset({"t", "u"}),), budget={"v": 1}, dedicated={"h1": frozenset({"t", "w", BATCH})})
+    rules = Rules(
+        shares={"t": Share()},
+        separate=(frozenset({"t", "u"}),),
+        budget={"v": 1},
+        dedicated={"h1": frozenset({"t", "w", BATCH})},
+    )
     spec = spec_of("t")
     placement, placed = place_tier(spec, Target(1), None, {"h1": host_of("h1")})
-    planned = plan(ChangeSpec(kind=ChangeKind.REPAIR), Cluster(placed.hosts, {"t": TierNow(spec, placement)}, (), rules))
+    planned = plan(
+        ChangeSpec(kind=ChangeKind.REPAIR), Cluster(placed.hosts, {"t": TierNow(spec, placement)}, (), rules)
+    )
     assert planned.notes == (
         'separate in the site file speaks of "u", which is no tier',
         'dedicated.h1 in the site file speaks of "w", which is no tier',
@@ -221,7 +271,10 @@ def test_of_two_tiers_that_have_to_be_separate_one_moves():
     (move,) = plan(ChangeSpec(kind=ChangeKind.REPAIR), cluster).moves
     assert (move.tier, move.after.hosts) == ("t0", {"h2"})
     assert move.why == "is on h1 with t1, from which it has to be separate"
-    with pytest.raises(RefusedError, match="no host may take it: h1 holds t1, from which it has to be separate; return or add one"):
+    with pytest.raises(
+        RefusedError,
+        match="no host may take it: h1 holds t1, from which it has to be separate; return or add one",
+    ):
         place_tier(tiers["t0"].spec, target("t0", rules), None, {"h1": hosts["h1"]})
 
 
@@ -239,11 +292,16 @@ def test_what_was_let_go_anywhere_has_drifted_once_its_place_is_back():
 
 def test_a_dedicated_host_takes_those_it_is_for_and_nobody_else():
     rules = Rules(dedicated={"rack:r1": frozenset({"t0"}), "h2": frozenset({"t1"})})
-    hosts = dedicated({"h1": host_of("h1", rack="r1"), "h2": host_of("h2", rack="r1"), "h3": host_of("h3")}, rules)
+    hosts = dedicated(
+        {"h1": host_of("h1", rack="r1"), "h2": host_of("h2", rack="r1"), "h3": host_of("h3")}, rules
+    )
     assert [hosts[name].only for name in hosts] == [{"t0"}, {"t0", "t1"}, None]
     assert place([Ask("t2", 8, SMALL)], hosts).where["t2", "slots"] == ("h3",) * 8
     assert place([Ask(BATCH, 1, SMALL)], hosts).where[BATCH, "slots"] == ("h3",)
-    with pytest.raises(RefusedError, match=r"no host at rack:r1 may take it: h1 is dedicated to t0, h2 is dedicated to t0, t1; return"):
+    with pytest.raises(
+        RefusedError,
+        match=r"no host at rack:r1 may take it: h1 is dedicated to t0, h2 is dedicated to t0, t1; return",
+    ):
         place([Ask("t2", 1, SMALL, "rack:r1")], hosts)
 
 
@@ -251,14 +309,17 @@ def test_a_refusal_names_the_limit_that_leaves_no_room():
     hosts = {"h1": host_of("h1"), "h2": host_of("h2")}
     with pytest.raises(RefusedError) as refused:
         place_tier(spec_of("t"), Target(3, spread=Spread(host=1, zone=4)), None, hosts)
-    assert "1 of 3 (1 cpu, 1024 MiB each) find no room, where at most 1 on a host, 4 in a zone of its workers may be (spread.t)" in str(
-        refused.value
+    assert (
+        "1 of 3 (1 cpu, 1024 MiB each) find no room, where at most 1 on a host, 4 in a zone of its workers may be (spread.t)"
+        in str(refused.value)
     )
 
 
 def test_a_bursts_workers_count_beside_the_others():
     hosts = {name: host_of(name, labels=("fast",)) for name in ("h1", "h2", "h3")}
-    placement, _ = place_tier(spec_of("t"), Target(2, extra=1, extra_to="label:fast", spread=Spread(host=1)), None, hosts)
+    placement, _ = place_tier(
+        spec_of("t"), Target(2, extra=1, extra_to="label:fast", spread=Spread(host=1)), None, hosts
+    )
     assert sorted(placement.slots) == ["h1", "h2", "h3"]
 
 
@@ -275,7 +336,11 @@ def test_the_checker_finds_what_keeps_nothing_apart():
     hosts = holding(hosts, spec_of("t1"), Placement(driver="h2", slots=("h2",)))
     tiers = {"t0": TierNow(spec, now), "t1": TierNow(spec_of("t1"), Placement(driver="h2", slots=("h2",)))}
     wrong = Move(tier="t0", before=now, after=Placement(driver="h2", slots=("h2", "h3")))
-    assert violations(Plan(moves=(wrong,)), ChangeSpec(kind=ChangeKind.REPAIR), Cluster(dedicated(hosts, rules), tiers, (), rules)) == [
+    assert violations(
+        Plan(moves=(wrong,)),
+        ChangeSpec(kind=ChangeKind.REPAIR),
+        Cluster(dedicated(hosts, rules), tiers, (), rules),
+    ) == [
         "t0 would be on h3, which is dedicated to others",
         "t0 would have 2 workers in rack onprem/r1, and may have 1",
         "while t0 is prepared: h2 would hold t0 beside t1, from which it has to be separate",

@@ -25,13 +25,18 @@ def test_they_hold_all_workers_and_one_less_would_not(k: int, cpus: int, memorie
 
 def test_what_the_site_does_not_allow_is_refused_with_the_ways_out() -> None:
     assert instances(ENTRY, 2, ONE, running=1, most=3) == 2
-    with pytest.raises(BurstError, match=r"2 workers of entry need 2 instances, 2 run already, and ec2.max_instances is 3; ask for fewer"):
+    with pytest.raises(
+        BurstError,
+        match=r"2 workers of entry need 2 instances, 2 run already, and ec2.max_instances is 3; ask for fewer",
+    ):
         instances(ENTRY, 2, ONE, running=2, most=3)
 
 
 def test_a_second_burst_is_refused_and_those_of_other_tiers_do_not_count() -> None:
     def of(tenant: str, extra: int) -> LayerEntry:
-        return LayerEntry(tenant=tenant, layer=Layer.PERSON, extra=extra, extra_to="zone:ec2", owner="test", at=0.0)
+        return LayerEntry(
+            tenant=tenant, layer=Layer.PERSON, extra=extra, extra_to="zone:ec2", owner="test", at=0.0
+        )
 
     refuse_second(ENTRY, Layers(entries=(of("counts", 2), of("entry", 0))))
     with pytest.raises(BurstError, match=r'"entry" has a burst of 2 already; leave EC2 first'):
@@ -40,7 +45,10 @@ def test_a_second_burst_is_refused_and_those_of_other_tiers_do_not_count() -> No
 
 def test_a_worker_larger_than_an_instance_is_refused_with_both_sizes() -> None:
     small = Capacity(cpu=ONE.cpu, memory=ONE.memory - 1)
-    with pytest.raises(BurstError, match=rf"\({ONE.cpu:g} cpu, {ONE.memory} MiB\) is larger than an instance .*choose a larger"):
+    with pytest.raises(
+        BurstError,
+        match=rf"\({ONE.cpu:g} cpu, {ONE.memory} MiB\) is larger than an instance .*choose a larger",
+    ):
         instances(ENTRY, 1, small, running=0, most=3)
 
 
@@ -48,4 +56,6 @@ def test_what_would_be_launched_is_as_dedicated_as_what_is() -> None:
     rules = Rules(instance=ONE, dedicated={"zone:ec2": frozenset({"counts"})})
     spec = ChangeSpec(kind=ChangeKind.BURST, tier=ENTRY.name, k=2)
     found = launched(spec, Cluster({}, {ENTRY.name: TierNow(ENTRY)}, (), rules))
-    assert {name: host.only for name, host in found.hosts.items()} == dict.fromkeys(("ec2-new-1", "ec2-new-2"), frozenset({"counts"}))
+    assert {name: host.only for name, host in found.hosts.items()} == dict.fromkeys(
+        ("ec2-new-1", "ec2-new-2"), frozenset({"counts"})
+    )

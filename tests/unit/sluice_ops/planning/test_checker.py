@@ -20,7 +20,10 @@ from tests.unit.sluice_ops.planning.clusters import SMALL, clusters, crowded, ho
 
 SETTINGS = settings(max_examples=80)
 HOSTS = {
-    **{name: host_of(name, labels=("fast",) if name in {"h1", "h2"} else ()) for name in ("h1", "h2", "h3", "h4")},
+    **{
+        name: host_of(name, labels=("fast",) if name in {"h1", "h2"} else ())
+        for name in ("h1", "h2", "h3", "h4")
+    },
     **{name: host_of(name, zone="ec2") for name in ("e1", "e2")},
 }
 SHARES = {
@@ -28,7 +31,12 @@ SHARES = {
     "u": Share(minimum=1, target=1, maximum=4),
     BATCH: Share(minimum=1, target=2, maximum=4),
 }
-RULES = Rules(shares=SHARES, shifts={"night": {"t": Numbers(target=3), BATCH: Numbers(target=3)}}, partitions=8, batch_quantum=SMALL)
+RULES = Rules(
+    shares=SHARES,
+    shifts={"night": {"t": Numbers(target=3), BATCH: Numbers(target=3)}},
+    partitions=8,
+    batch_quantum=SMALL,
+)
 
 
 def cluster_of(rules=RULES, hosts=HOSTS, **tiers):
@@ -44,7 +52,9 @@ def cluster_of(rules=RULES, hosts=HOSTS, **tiers):
 
 T, U = Placement(driver="h1", slots=("h1", "h2")), Placement(driver="h2", slots=("h2",))
 ON_BURST = Placement(driver="e1", slots=("e1", "e1"))
-BURST = Layers(entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),))
+BURST = Layers(
+    entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),)
+)
 
 
 def found(planned, spec, cluster, **changed):
@@ -62,7 +72,11 @@ def made(cluster, **what):
 @pytest.mark.parametrize(
     ("what", "tiers", "left"),
     [
-        ({"kind": "drain", "host": "h2"}, {}, ["t would not move, and is on h2", "u would not move, and is on h2"]),
+        (
+            {"kind": "drain", "host": "h2"},
+            {},
+            ["t would not move, and is on h2", "u would not move, and is on h2"],
+        ),
         ({"kind": "reboot", "host": "h1"}, {}, ["t would not move, and is on h1"]),
         ({"kind": "leave"}, {"t": ON_BURST}, ["t would not move, and is on e1"]),
         (
@@ -89,7 +103,10 @@ def test_an_upgrade_or_repartition_that_moves_nothing_is_found_out():
     cluster = cluster_of(t=T, u=U)
     for what, left in (
         ({"kind": "upgrade", "tier": "t", "release": "r2-0"}, "t would not move, and runs r1-0"),
-        ({"kind": "repartition", "tier": "t", "partitions": 6}, "t would not move, and is spread over 8 partitions"),
+        (
+            {"kind": "repartition", "tier": "t", "partitions": 6},
+            "t would not move, and is spread over 8 partitions",
+        ),
     ):
         tiers = {**cluster.tiers, "t": replace(cluster.tiers["t"], partitions=8)}
         nothing = Plan(batch_slots=cluster.batch, batch_kept=cluster.batch)
@@ -97,12 +114,20 @@ def test_an_upgrade_or_repartition_that_moves_nothing_is_found_out():
 
 
 @pytest.mark.parametrize(
-    "what", [{"kind": "drain", "host": "h3"}, {"kind": "scale", "tier": "u", "k": 2}, {"kind": "migrate", "tier": "u", "to": "h2"}]
+    "what",
+    [
+        {"kind": "drain", "host": "h3"},
+        {"kind": "scale", "tier": "u", "k": 2},
+        {"kind": "migrate", "tier": "u", "to": "h2"},
+    ],
 )
 def test_a_tier_that_has_not_to_move_does_not(what):
     planned, spec, cluster = made(cluster_of(t=T, u=U), **what)
     needless = Move(tier="t", before=T, after=Placement(driver="h1", slots=("h1", "h1")))
-    assert any(problem.startswith("t would move, and ") for problem in found(planned, spec, cluster, moves=(needless, *planned.moves)))
+    assert any(
+        problem.startswith("t would move, and ")
+        for problem in found(planned, spec, cluster, moves=(needless, *planned.moves))
+    )
 
 
 def test_a_change_that_only_says_what_may_be_placed_moves_nothing_whatever_batch_has():
@@ -151,24 +176,34 @@ def test_one_that_is_not_where_the_plan_has_it_or_moves_twice_is_found_out():
     planned, spec, cluster = drained()
     (move,) = planned.moves
     assert found(planned, spec, cluster, moves=(move, move)) == ["a tier would move twice"]
-    assert "x would move, and is no tier" in found(planned, spec, cluster, moves=(move.model_copy(update={"tier": "x"}),))
-    assert "t is not where the plan has it" in found(planned, spec, cluster, moves=(move.model_copy(update={"before": U}),))
+    assert "x would move, and is no tier" in found(
+        planned, spec, cluster, moves=(move.model_copy(update={"tier": "x"}),)
+    )
+    assert "t is not where the plan has it" in found(
+        planned, spec, cluster, moves=(move.model_copy(update={"before": U}),)
+    )
 
 
 def test_a_person_s_number_is_not_done_by_halves():
     planned, spec, cluster = made(cluster_of(t=T), kind=ChangeKind.SCALE, tier="t", k=4)
     (move,) = planned.moves
     few = move.model_copy(update={"after": Placement(driver="h1", slots=("h1", "h2", "h3")), "short": 1})
-    assert "t would be 1 slots short, and a scale is done as a whole or not at all" in found(planned, spec, cluster, moves=(few,))
+    assert "t would be 1 slots short, and a scale is done as a whole or not at all" in found(
+        planned, spec, cluster, moves=(few,)
+    )
 
 
 def test_a_realtime_tier_is_left_a_thread_for_each_partition():
     cluster = cluster_of(t=T)
     tier = cluster.tiers["t"]
-    cluster = replace(cluster, tiers={"t": replace(tier, spec=tier.spec.model_copy(update={"mode": Mode.REALTIME}))})
+    cluster = replace(
+        cluster, tiers={"t": replace(tier, spec=tier.spec.model_copy(update={"mode": Mode.REALTIME}))}
+    )
     spec = ChangeSpec(kind=ChangeKind.DRAIN, host="h2")
     few = Move(tier="t", before=T, after=Placement(driver="h1", slots=("h1",)), short=1)
-    assert "t would have 1 slots, below its minimum of 2" in found(plan(spec, cluster), spec, cluster, moves=(few,))
+    assert "t would have 1 slots, below its minimum of 2" in found(
+        plan(spec, cluster), spec, cluster, moves=(few,)
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,9 +220,18 @@ def test_a_burst_has_its_workers_there_and_nothing_else(after, problem):
 
 
 def test_a_burst_whose_hosts_are_gone_stands_in_nobody_s_way():
-    hosts = {name: replace(host, state=HostState.LOST) if host.zone == "ec2" else host for name, host in HOSTS.items()}
-    planned, _, _ = made(cluster_of(replace(RULES, layers=BURST), hosts, t=T), kind=ChangeKind.DRAIN, host="h2")
-    assert [note for note in planned.notes if note.startswith("1 more worker(s) of t at zone:ec2 cannot be had: no host there is up (")]
+    hosts = {
+        name: replace(host, state=HostState.LOST) if host.zone == "ec2" else host
+        for name, host in HOSTS.items()
+    }
+    planned, _, _ = made(
+        cluster_of(replace(RULES, layers=BURST), hosts, t=T), kind=ChangeKind.DRAIN, host="h2"
+    )
+    assert [
+        note
+        for note in planned.notes
+        if note.startswith("1 more worker(s) of t at zone:ec2 cannot be had: no host there is up (")
+    ]
 
 
 def test_nothing_stays_on_burst_hosts_that_are_left():
@@ -198,13 +242,20 @@ def test_nothing_stays_on_burst_hosts_that_are_left():
 
 def test_a_tier_that_the_site_file_puts_on_burst_hosts_does_not_keep_the_others_there():
     rules = replace(RULES, locality={"u": "zone:ec2"})
-    planned, _, _ = made(cluster_of(rules, t=ON_BURST, u=Placement(driver="e2", slots=("e2",))), kind=ChangeKind.LEAVE)
-    assert {move.tier: {HOSTS[name].zone for name in move.after.hosts} for move in planned.moves} == {"t": {"onprem"}}
+    planned, _, _ = made(
+        cluster_of(rules, t=ON_BURST, u=Placement(driver="e2", slots=("e2",))), kind=ChangeKind.LEAVE
+    )
+    assert {move.tier: {HOSTS[name].zone for name in move.after.hosts} for move in planned.moves} == {
+        "t": {"onprem"}
+    }
     assert any(note.startswith("u stays") for note in planned.notes), planned.notes
 
 
 def test_a_tier_whose_burst_cannot_be_had_holds_up_no_shift():
-    hosts = {name: replace(host, state=HostState.LOST) if host.zone == "ec2" else host for name, host in HOSTS.items()}
+    hosts = {
+        name: replace(host, state=HostState.LOST) if host.zone == "ec2" else host
+        for name, host in HOSTS.items()
+    }
     shift = replace(RULES, layers=BURST, shifts={"night": {"u": Numbers(target=2)}})
     made(cluster_of(shift, hosts, t=T, u=U), kind=ChangeKind.SHIFT, shift="night")
 
@@ -229,12 +280,18 @@ def test_what_batch_is_lent_is_looked_at(host, state, problem):
 def test_what_batch_is_lent_has_to_have_room_and_what_it_lacks_is_said():
     shares = {**SHARES, BATCH: Share(minimum=1, target=3, maximum=4)}
     planned, spec, cluster = drained(replace(RULES, shares=shares))
-    full = cluster.with_hosts({**cluster.hosts, "h4": replace(cluster.hosts["h4"], capacity=Capacity(cpu=2, memory=2048))})
+    full = cluster.with_hosts(
+        {**cluster.hosts, "h4": replace(cluster.hosts["h4"], capacity=Capacity(cpu=2, memory=2048))}
+    )
     lent = (*planned.batch_kept, "h4")
-    assert "once batch has its slots: h4 holds 3 of 2 cpu and 3072 of 2048 MiB" in found(planned, spec, full, batch_slots=lent)
+    assert "once batch has its slots: h4 holds 3 of 2 cpu and 3072 of 2048 MiB" in found(
+        planned, spec, full, batch_slots=lent
+    )
     silent = found(planned, spec, cluster, batch_slots=planned.batch_kept, notes=())
     assert "batch would have 2 slots instead of 3, and nothing is said of it" in silent
-    assert "batch would keep slots that it is not to have" in found(planned, spec, cluster, batch_slots=("h1", "h1", "h3"))
+    assert "batch would keep slots that it is not to have" in found(
+        planned, spec, cluster, batch_slots=("h1", "h1", "h3")
+    )
 
 
 @st.composite
@@ -283,7 +340,14 @@ def test_a_host_that_has_a_little_less_than_a_plan_needs_is_found_out(drawn, dat
     move = planned.moves[0]
     name = data.draw(st.sampled_from(sorted(move.after.hosts)))
     tier = cluster.tiers[move.tier].spec
-    needs = move.after.slots.count(name) * tier.quantum.memory + (move.after.driver == name) * tier.driver.memory
+    needs = (
+        move.after.slots.count(name) * tier.quantum.memory + (move.after.driver == name) * tier.driver.memory
+    )
     host = cluster.hosts[name]
-    less = replace(host, capacity=host.capacity.model_copy(update={"memory": max(1, needs - 1)}), used_memory=0)
-    assert any("is prepared: " in problem for problem in found(planned, spec, cluster.with_hosts({**cluster.hosts, name: less})))
+    less = replace(
+        host, capacity=host.capacity.model_copy(update={"memory": max(1, needs - 1)}), used_memory=0
+    )
+    assert any(
+        "is prepared: " in problem
+        for problem in found(planned, spec, cluster.with_hosts({**cluster.hosts, name: less}))
+    )

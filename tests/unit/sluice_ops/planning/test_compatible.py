@@ -35,14 +35,22 @@ def found(tier, after):
 @pytest.mark.parametrize(
     ("tier", "after", "said"),
     [
-        ("entry", entry(outputs=(stream(columns={"id": "string"}),)), "sums reads column at of hits as it runs now"),
+        (
+            "entry",
+            entry(outputs=(stream(columns={"id": "string"}),)),
+            "sums reads column at of hits as it runs now",
+        ),
         (
             "entry",
             entry(outputs=(stream(columns={"id": "string", "at": "timestamp"}),)),
             "column at as bigint (it is timestamp there) of hits as it runs now, which it would not write; upgrade sums first",
         ),
         ("entry", entry(outputs=(StreamShape(name="new", columns={}),)), "sums reads hits as it runs now"),
-        ("entry", entry(outputs=(stream(grouping="Shuffle()"),)), "hits is grouped by Shuffle(), and was by Fields(columns=('id',))"),
+        (
+            "entry",
+            entry(outputs=(stream(grouping="Shuffle()"),)),
+            "hits is grouped by Shuffle(), and was by Fields(columns=('id',))",
+        ),
         ("entry", entry(outputs=(), sink=TABLE), "it ends in Latest sums, and did in streams"),
         ("entry", entry(state=STATE), "it holds state in Spark, and held none"),
         ("sums", sums(inputs=(RAW,)), "it reads raw, and has read hits"),
@@ -52,12 +60,32 @@ def found(tier, after):
             sums(inputs=(stream(columns={"id": "string", "at": "bigint", "who": "string"}),)),
             "it reads column who of hits, which entry does not write as it runs now; upgrade entry first",
         ),
-        ("sums", sums(sink=TABLE.model_copy(update={"name": "other"})), "it ends in Latest other, and did in Latest sums"),
-        ("sums", sums(sink=TABLE.model_copy(update={"key": ("hits",)})), "the key of sums is hits, and was who"),
-        ("sums", sums(sink=TABLE.model_copy(update={"columns": {"who": "text"}})), "sums has column hits, which it would not fill"),
+        (
+            "sums",
+            sums(sink=TABLE.model_copy(update={"name": "other"})),
+            "it ends in Latest other, and did in Latest sums",
+        ),
+        (
+            "sums",
+            sums(sink=TABLE.model_copy(update={"key": ("hits",)})),
+            "the key of sums is hits, and was who",
+        ),
+        (
+            "sums",
+            sums(sink=TABLE.model_copy(update={"columns": {"who": "text"}})),
+            "sums has column hits, which it would not fill",
+        ),
         ("sums", sums(state=None), "it holds no state, and held some in Spark"),
-        ("sums", sums(state=STATE.model_copy(update={"lateness": 30})), "records are late after 30 s, and were after 60 s"),
-        ("sums", sums(state=STATE.model_copy(update={"time": None})), "the time of a record is its arrival, and was at"),
+        (
+            "sums",
+            sums(state=STATE.model_copy(update={"lateness": 30})),
+            "records are late after 30 s, and were after 60 s",
+        ),
+        (
+            "sums",
+            sums(state=STATE.model_copy(update={"time": None})),
+            "the time of a record is its arrival, and was at",
+        ),
         (
             "sums",
             sums(state=STATE.model_copy(update={"operators": ("Aggregate of who, window 20 s",)})),
@@ -72,7 +100,15 @@ def test_what_others_or_the_state_rely_on_is_refused_by_name(tier, after, said):
 @pytest.mark.parametrize(
     ("tier", "after"),
     [
-        ("entry", entry(outputs=(stream(columns={"id": "string", "at": "bigint", "more": "string"}), StreamShape(name="new", columns={})))),
+        (
+            "entry",
+            entry(
+                outputs=(
+                    stream(columns={"id": "string", "at": "bigint", "more": "string"}),
+                    StreamShape(name="new", columns={}),
+                )
+            ),
+        ),
         ("sums", sums(inputs=(HITS, RAW))),
         ("sums", sums(inputs=(stream(columns={"at": "bigint"}),))),
         ("sums", sums(sink=TABLE.model_copy(update={"columns": {**TABLE.columns, "more": "text"}}))),
@@ -84,7 +120,9 @@ def test_what_is_only_added_or_no_longer_read_is_not(tier, after):
 
 names = st.sampled_from(["a", "b", "c"])
 columns = st.dictionaries(names, st.sampled_from(["string", "bigint"]), max_size=3)
-streams = st.builds(StreamShape, name=names, columns=st.none() | columns, grouping=st.sampled_from(["Local()", "Shuffle()"]))
+streams = st.builds(
+    StreamShape, name=names, columns=st.none() | columns, grouping=st.sampled_from(["Local()", "Shuffle()"])
+)
 tiers = st.builds(
     TierShape,
     inputs=st.lists(streams, min_size=1, max_size=2, unique_by=lambda each: each.name).map(tuple),
@@ -102,7 +140,9 @@ def test_code_that_changes_nothing_for_others_is_never_refused(tier, body):
 @given(tiers, tiers, tiers)
 def test_the_way_back_is_only_barred_by_what_the_way_there_changed(before, after, other):
     """A hand-over that is allowed both ways changes neither what goes in, nor how it is spread, nor what is kept."""
-    if not problems("mine", before, after, {"other": other}) and not problems("mine", after, before, {"other": other}):
+    if not problems("mine", before, after, {"other": other}) and not problems(
+        "mine", after, before, {"other": other}
+    ):
         assert [stream.name for stream in before.inputs] == [stream.name for stream in after.inputs]
         assert before.sink == after.sink
         assert before.state == after.state

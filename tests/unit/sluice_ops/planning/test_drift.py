@@ -15,14 +15,20 @@ from tests.unit.sluice_ops.planning.clusters import host_of, spec_of
 
 T = spec_of("t")
 REPAIR = ChangeSpec(kind=ChangeKind.REPAIR)
-BURST = Layers(entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),))
+BURST = Layers(
+    entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),)
+)
 
 
 def cluster_of(driver, *slots, hosts=(), layers=BURST, **rules):
     """Return a cluster where one tier is at these hosts: h1 to h4, of which some may be others."""
     named = {name: host_of(name) for name in ("h1", "h2", "h3", "h4")} | {host.name: host for host in hosts}
     now = Placement(driver=driver, slots=slots)
-    found = Rules(shares={"t": Share(minimum=1, target=2, maximum=4)}, shifts={"day": {"t": Numbers(target=3)}}, partitions=8)
+    found = Rules(
+        shares={"t": Share(minimum=1, target=2, maximum=4)},
+        shifts={"day": {"t": Numbers(target=3)}},
+        partitions=8,
+    )
     return Cluster(holding(named, T, now), {"t": TierNow(T, now)}, (), replace(found, layers=layers, **rules))
 
 
@@ -77,7 +83,9 @@ def test_a_worker_that_was_put_elsewhere_or_goes_on_at_a_cordoned_host_of_a_burs
         {"kind": ChangeKind.REPAIR},
     ],
 )
-def test_a_change_that_moves_nothing_says_which_workers_of_a_burst_cannot_be_had_and_what_to_do(what, slots, hosts, states, missing):
+def test_a_change_that_moves_nothing_says_which_workers_of_a_burst_cannot_be_had_and_what_to_do(
+    what, slots, hosts, states, missing
+):
     entries = (BURST.entries[0].model_copy(update={"extra": 2}),)
     cluster = cluster_of("h1", *slots, hosts=hosts, layers=Layers(entries=entries), locality={"t": "h1"})
     planned = plan(ChangeSpec(**what), cluster)
@@ -91,7 +99,11 @@ def test_a_change_that_moves_nothing_says_which_workers_of_a_burst_cannot_be_had
 def test_nothing_is_said_of_a_burst_to_who_changes_another_tier():
     cluster = cluster_of("h1", "h1", "h2")
     other = TierNow(spec_of("u"), Placement(driver="h3", slots=("h3",)))
-    cluster = replace(cluster, hosts=holding(cluster.hosts, other.spec, other.placement), tiers={**cluster.tiers, "u": other})
+    cluster = replace(
+        cluster,
+        hosts=holding(cluster.hosts, other.spec, other.placement),
+        tiers={**cluster.tiers, "u": other},
+    )
     assert plan(ChangeSpec(kind=ChangeKind.SCALE, tier="u", k=1), cluster).notes == ("nothing has to move",)
 
 
@@ -110,15 +122,22 @@ def test_what_a_burst_lacks_is_drift_once_a_host_is_up_there():
         (("h1", "h2", "h3"), HostState.LOST, 3, None),
     ],
 )
-def test_a_number_that_a_person_asks_for_beside_a_burst_that_cannot_be_had_is_the_tiers_own(slots, state, k, after):
-    found = moves(ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=k), cluster_of("h1", *slots, hosts=(burst_host(state),)))
+def test_a_number_that_a_person_asks_for_beside_a_burst_that_cannot_be_had_is_the_tiers_own(
+    slots, state, k, after
+):
+    found = moves(
+        ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=k), cluster_of("h1", *slots, hosts=(burst_host(state),))
+    )
     assert [len(move.after.slots) for move in found] == ([] if after is None else [after])
 
 
 @pytest.mark.parametrize("slots", [("e1",), ("e1", "e1"), ("h1", "e1")])
 def test_a_tier_whose_place_nothing_may_come_to_has_not_drifted_wherever_it_is(slots):
     at_home = {name: host_of(name, state=HostState.CORDONED) for name in ("h1", "h2", "h3", "h4")}
-    for locality, hosts in (({"t": "zone:ec2"}, (burst_host(HostState.CORDONED),)), ({}, (burst_host(HostState.UP), *at_home.values()))):
+    for locality, hosts in (
+        ({"t": "zone:ec2"}, (burst_host(HostState.CORDONED),)),
+        ({}, (burst_host(HostState.UP), *at_home.values())),
+    ):
         shares = {"t": Share(minimum=1, target=len(slots), maximum=4)}
         cluster = cluster_of("e1", *slots, hosts=hosts, layers=Layers(), locality=locality, shares=shares)
         assert plan(REPAIR, cluster).notes == (NO_DRIFT,)

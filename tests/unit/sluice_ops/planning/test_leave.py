@@ -24,11 +24,19 @@ def cluster_of(*slots, entries=(), locality=None):
     """Return a cluster where one tier is at these hosts: h1, and e1 on EC2, are fast, h2 and e2 are not."""
     hosts = {
         name: host_of(name, zone=zone, labels=labels)
-        for name, zone, labels in (("h1", "onprem", ("fast",)), ("h2", "onprem", ()), ("e1", "ec2", ("fast",)), ("e2", "ec2", ()))
+        for name, zone, labels in (
+            ("h1", "onprem", ("fast",)),
+            ("h2", "onprem", ()),
+            ("e1", "ec2", ("fast",)),
+            ("e2", "ec2", ()),
+        )
     }
     now = Placement(driver=slots[0], slots=slots)
     rules = Rules(
-        shares={"t": Share(minimum=1, target=2, maximum=4)}, locality=locality or {}, layers=Layers(entries=entries), partitions=8
+        shares={"t": Share(minimum=1, target=2, maximum=4)},
+        locality=locality or {},
+        layers=Layers(entries=entries),
+        partitions=8,
     )
     return Cluster(holding(hosts, T, now), {"t": TierNow(T, now)}, (), rules)
 
@@ -42,7 +50,9 @@ def left(cluster):
     for move in planned.moves:
         placed = move.after
     again = replace(
-        after, hosts=holding(holding(after.hosts, T, tier.placement, -1), T, placed), tiers={"t": replace(tier, placement=placed)}
+        after,
+        hosts=holding(holding(after.hosts, T, tier.placement, -1), T, placed),
+        tiers={"t": replace(tier, placement=placed)},
     )
     assert plan(LEAVE, again).moves == ()
     return [sorted(move.after.hosts) for move in planned.moves], planned.notes
@@ -59,13 +69,18 @@ def test_a_place_that_is_on_burst_hosts_alone_is_taken_back(place):
         ({"entries": (said(to="label:fast"),)}, "anna has it at label:fast"),
         ({"locality": {"t": "label:fast"}}, "locality.t in the site file has it at label:fast"),
         ({"locality": {"t": "zone:ec2"}}, "locality.t in the site file has it at zone:ec2"),
-        ({"locality": {"t": "zone:ec2"}, "entries": (said(to="e1"),)}, "locality.t in the site file has it at zone:ec2"),
+        (
+            {"locality": {"t": "zone:ec2"}, "entries": (said(to="e1"),)},
+            "locality.t in the site file has it at zone:ec2",
+        ),
     ],
 )
 def test_what_has_its_place_there_stays_and_it_is_said_who_says_so(more, who):
     moves, notes = left(cluster_of("e1", "e1", **more))
     assert moves == []
-    kept = "Instances that a tier runs on are kept, not terminated; give t another place first to have them go"
+    kept = (
+        "Instances that a tier runs on are kept, not terminated; give t another place first to have them go"
+    )
     assert notes == (f"t stays on e1: {who}. {kept}", "nothing has to move")
 
 
@@ -79,7 +94,9 @@ def test_the_workers_of_a_burst_go_though_the_tier_has_its_place_there_too():
 def test_a_tier_that_was_given_up_stands_in_the_way_only_where_it_has_to_go():
     stays = cluster_of("e1", "e1", locality={"t": "zone:ec2"})
     goes = cluster_of("e1", "e1")
-    stays, goes = (replace(each, tiers={"t": replace(each.tiers["t"], failed=True)}) for each in (stays, goes))
+    stays, goes = (
+        replace(each, tiers={"t": replace(each.tiers["t"], failed=True)}) for each in (stays, goes)
+    )
     assert plan(LEAVE, stays).notes[0].startswith("t stays on e1")
     with pytest.raises(RefusedError, match="was given up, and cannot be handed over"):
         plan(LEAVE, goes)

@@ -24,17 +24,25 @@ HALF = Quantum(cpu=0.5, memory=512, threads=4)
 def lent_to(rooms, tiers, *, least=0, shifts=None):
     """Have tiers run on h0, by name, with quantum, number and minimum; other hosts have so much cpu, and batch so many slots there."""
     hosts = {"h0": host_of("h0", cpu=64, memory=65536)}
-    hosts |= {f"h{number}": host_of(f"h{number}", cpu=cpu, memory=65536) for number, (cpu, _) in enumerate(rooms, start=1)}
+    hosts |= {
+        f"h{number}": host_of(f"h{number}", cpu=cpu, memory=65536)
+        for number, (cpu, _) in enumerate(rooms, start=1)
+    }
     now = {}
     for name, quantum, k, _ in tiers:
-        spec, placement = spec_of(name, distance=len(now), quantum=quantum), Placement(driver="h0", slots=("h0",) * k)
+        spec, placement = (
+            spec_of(name, distance=len(now), quantum=quantum),
+            Placement(driver="h0", slots=("h0",) * k),
+        )
         hosts, now[name] = holding(hosts, spec, placement), TierNow(spec, placement)
     batch = tuple(f"h{number}" for number, (_, slots) in enumerate(rooms, start=1) for _ in range(slots))
     for name, count in Counter(batch).items():
         hosts[name] = hosts[name].holding(SMALL, count)
     shares = {name: Share(minimum=low, target=k, maximum=8) for name, _, k, low in tiers}
     shares[BATCH] = Share(minimum=min(least, len(batch)), target=len(batch), maximum=64)
-    return Cluster(hosts, now, batch, Rules(shares=shares, shifts=shifts or {}, partitions=8, batch_quantum=SMALL))
+    return Cluster(
+        hosts, now, batch, Rules(shares=shares, shifts=shifts or {}, partitions=8, batch_quantum=SMALL)
+    )
 
 
 DRAIN = ChangeSpec(kind=ChangeKind.DRAIN, host="h0")
@@ -43,7 +51,10 @@ DRAIN = ChangeSpec(kind=ChangeKind.DRAIN, host="h0")
 def test_batch_gives_back_the_one_slot_that_one_of_two_short_tiers_can_use_and_that_tier_gets_it():
     cluster = lent_to([(6, 0), (3, 3), (3, 3)], [("big", BIG, 2, 1), ("small", SMALL, 2, 1)])
     planned = plan(DRAIN, cluster)
-    assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [("big", 1, 1), ("small", 2, 0)]
+    assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [
+        ("big", 1, 1),
+        ("small", 2, 0),
+    ]
     assert len(planned.batch_kept) == 5
     assert "batch gives back 1 slot(s), after 120 s at most" in planned.notes
     assert violations(planned, DRAIN, aftermath(DRAIN, cluster)) == []
@@ -61,7 +72,9 @@ def test_three_short_tiers_share_what_batch_has_above_its_minimum():
     cluster = lent_to([(4.5, 0), (8, 8)], tiers, least=4)
     planned = plan(DRAIN, cluster)
     assert Counter(planned.batch_kept) == {"h2": 4}
-    assert sum(move.short for move in planned.moves) == 2, "3 tiers of 3 with drivers ask 10.5 of 12.5 - 4 cpu"
+    assert sum(move.short for move in planned.moves) == 2, (
+        "3 tiers of 3 with drivers ask 10.5 of 12.5 - 4 cpu"
+    )
     assert violations(planned, DRAIN, aftermath(DRAIN, cluster)) == []
 
 
@@ -69,12 +82,15 @@ def test_three_short_tiers_share_what_batch_has_above_its_minimum():
 def changes(draw):
     """Draw hosts full of batch, some tiers that have to leave one of them or are to have other numbers, and what batch keeps at least."""
     rooms = [
-        (cpu, draw(st.integers(0, int(cpu)))) for cpu in draw(st.lists(st.sampled_from([1.5, 3.0, 4.0, 5.5, 7.0]), min_size=1, max_size=4))
+        (cpu, draw(st.integers(0, int(cpu))))
+        for cpu in draw(st.lists(st.sampled_from([1.5, 3.0, 4.0, 5.5, 7.0]), min_size=1, max_size=4))
     ]
     tiers = []
     for number in range(draw(st.integers(2, 4))):
         low = draw(st.integers(1, 2))
-        tiers.append((f"t{number}", draw(st.sampled_from([HALF, SMALL, BIG])), draw(st.integers(low, 4)), low))
+        tiers.append(
+            (f"t{number}", draw(st.sampled_from([HALF, SMALL, BIG])), draw(st.integers(low, 4)), low)
+        )
     numbers = {name: Numbers(target=draw(st.integers(low, 6))) for name, *_, low in tiers}
     cluster = lent_to(rooms, tiers, least=draw(st.integers(0, 3)), shifts={"other": numbers})
     if draw(st.booleans()):
@@ -99,7 +115,11 @@ def test_batch_yields_all_that_a_short_tier_can_use_above_its_minimum_and_no_slo
     kept = Counter(planned.batch_kept)
     for name, host in hosts.items():
         without = host.holding(SMALL, -min(kept[name], spare))
-        assert not [move.tier for move in planned.moves if move.short and without.takes(cluster.tiers[move.tier].spec.quantum)]
+        assert not [
+            move.tier
+            for move in planned.moves
+            if move.short and without.takes(cluster.tiers[move.tier].spec.quantum)
+        ]
     for name in Counter(cluster.batch) - Counter(planned.batch_kept):
         assert not hosts[name].takes(SMALL), "what batch gives back is in the way of something"
 
@@ -109,7 +129,9 @@ def test_batch_gives_way_for_the_time_that_a_lowered_tier_takes_and_has_its_slot
     there = Placement(driver="h1", slots=("h1",) * 4)
     hosts = {"h1": holding({"h1": cluster.hosts["h1"]}, cluster.tiers["t"].spec, there)["h1"]}
     stateful = cluster.tiers["t"].spec.model_copy(update={"state": True})
-    cluster = replace(cluster, hosts=hosts, tiers={"t": replace(cluster.tiers["t"], spec=stateful, placement=there)})
+    cluster = replace(
+        cluster, hosts=hosts, tiers={"t": replace(cluster.tiers["t"], spec=stateful, placement=there)}
+    )
     spec = ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=2)
     planned = plan(spec, cluster)
     assert [len(move.after.slots) for move in planned.moves] == [2]

@@ -33,29 +33,43 @@ def beside(cpu, numbers, *, kind=STATE, **hosts):
     tiers, shares = {}, {}
     for name, (k, _) in numbers.items():
         at = hosts.get(name, "h1")
-        spec, placement = spec_of(name, distance=len(tiers)).model_copy(update=kind), Placement(driver=at, slots=(at,) * k)
+        spec, placement = (
+            spec_of(name, distance=len(tiers)).model_copy(update=kind),
+            Placement(driver=at, slots=(at,) * k),
+        )
         found, tiers[name] = holding(found, spec, placement), TierNow(spec, placement)
         shares[name] = Share(minimum=1, target=k, maximum=8)
     shifts = {"night": {name: Numbers(target=k) for name, (_, k) in numbers.items()}}
-    return Cluster(found, tiers, (), Rules(shares=shares, shifts=shifts, locality=hosts, partitions=8, batch_quantum=SMALL))
+    return Cluster(
+        found,
+        tiers,
+        (),
+        Rules(shares=shares, shifts=shifts, locality=hosts, partitions=8, batch_quantum=SMALL),
+    )
 
 
 NIGHT = ChangeSpec(kind=ChangeKind.SHIFT, shift="night")
 
 
 @pytest.mark.parametrize(("cpu", "slots"), [(8, 3), (7, 2), (6, 1)])
-def test_a_shift_that_lowers_a_tier_takes_more_only_where_no_more_stand_beside_what_it_has_and_says_so(cpu, slots):
+def test_a_shift_that_lowers_a_tier_takes_more_only_where_no_more_stand_beside_what_it_has_and_says_so(
+    cpu, slots
+):
     planned = plan(NIGHT, beside(cpu, {"t": (4, 3)}))
     assert [(len(move.after.slots), move.short) for move in planned.moves] == [(slots, 3 - slots)]
-    said = (
-        f"t gets {slots} slots, {3 - slots} fewer than its share, until the 4 that it has are gone: beside these there is room for no more"
-    )
+    said = f"t gets {slots} slots, {3 - slots} fewer than its share, until the 4 that it has are gone: beside these there is room for no more"
     assert (said in planned.notes) is (slots < 3)
 
 
 @pytest.mark.parametrize(
     ("cpu", "first"),
-    [(7, "there is room for 2 beside them, so `sluice scale t 2`, and `sluice scale t 3` when that is done; or "), (5, "")],
+    [
+        (
+            7,
+            "there is room for 2 beside them, so `sluice scale t 2`, and `sluice scale t 3` when that is done; or ",
+        ),
+        (5, ""),
+    ],
 )
 def test_a_number_that_cannot_be_lowered_for_want_of_room_is_refused_with_the_ways_to_it(cpu, first):
     with pytest.raises(RefusedError) as refused:
@@ -74,14 +88,20 @@ def test_a_number_that_cannot_be_raised_for_want_of_room_is_refused_without_thes
 def test_a_tier_that_is_lowered_gives_up_what_was_asked_though_room_is_short_for_another_that_is_raised():
     cluster = beside(12, {"down": (4, 3), "up": (1, 8)})
     planned = plan(NIGHT, cluster)
-    assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [("down", 3, 0), ("up", 6, 2)]
+    assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [
+        ("down", 3, 0),
+        ("up", 6, 2),
+    ]
     assert violations(planned, NIGHT, aftermath(NIGHT, cluster)) == []
 
 
 def test_of_two_tiers_that_are_lowered_the_one_for_which_there_is_room_gives_up_no_more_for_the_other():
     cluster = beside(8, {"near": (4, 3), "far": (5, 4)}, near="h1", far="h2")
     planned = plan(NIGHT, cluster)
-    assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [("near", 3, 0), ("far", 2, 2)]
+    assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [
+        ("near", 3, 0),
+        ("far", 2, 2),
+    ]
 
 
 def lowered(k, cluster, name="t"):
@@ -95,7 +115,11 @@ def lowered(k, cluster, name="t"):
 @settings(max_examples=200)
 @given(clusters(), st.data())
 def test_a_tier_in_micro_batches_pauses_the_fewest_workers_and_nothing_moves(cluster, data):
-    several = [name for name, tier in cluster.tiers.items() if len(tier.placement.slots) > 1 and tier.spec.mode is Mode.BATCH]
+    several = [
+        name
+        for name, tier in cluster.tiers.items()
+        if len(tier.placement.slots) > 1 and tier.spec.mode is Mode.BATCH
+    ]
     assume(several)
     name = data.draw(st.sampled_from(several))
     now = cluster.tiers[name].placement
@@ -159,7 +183,10 @@ def test_only_the_realtime_tier_for_which_there_is_no_room_lets_workers_go_where
 def test_the_room_of_workers_that_one_tier_lets_go_is_had_by_one_that_is_raised_in_the_same_change():
     cluster = beside(6, {"near": (3, 1), "far": (1, 2)}, kind={})
     planned = plan(NIGHT, cluster)
-    assert [(move.tier, len(move.after.slots), move.in_place) for move in planned.moves] == [("near", 1, True), ("far", 2, False)]
+    assert [(move.tier, len(move.after.slots), move.in_place) for move in planned.moves] == [
+        ("near", 1, True),
+        ("far", 2, False),
+    ]
     assert violations(planned, NIGHT, aftermath(NIGHT, cluster)) == []
     assert "far is prepared only when near has been released: room is short" in planned.notes
 
@@ -167,8 +194,14 @@ def test_the_room_of_workers_that_one_tier_lets_go_is_had_by_one_that_is_raised_
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"after": Placement(driver="h1", slots=("h2", "h1", "h1"))}, "elsewhere than on the first of its workers"),
-        ({"after": Placement(driver="h2", slots=("h1", "h1", "h1"))}, "elsewhere than on the first of its workers"),
+        (
+            {"after": Placement(driver="h1", slots=("h2", "h1", "h1"))},
+            "elsewhere than on the first of its workers",
+        ),
+        (
+            {"after": Placement(driver="h2", slots=("h1", "h1", "h1"))},
+            "elsewhere than on the first of its workers",
+        ),
         ({"before": None}, "elsewhere than on the first of its workers"),
     ],
 )
@@ -187,13 +220,21 @@ def test_a_plan_that_takes_workers_from_a_tier_with_state_where_it_runs_does_not
     planned = plan(spec, cluster)
     there = {"after": Placement(driver="h1", slots=("h1",) * 3), "in_place": True}
     bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=there),)})
-    assert violations(bad, spec, aftermath(spec, cluster)) == ["t would let workers go where it runs, and its state lies with its workers"]
+    assert violations(bad, spec, aftermath(spec, cluster)) == [
+        "t would let workers go where it runs, and its state lies with its workers"
+    ]
 
 
-BURST = Layers(entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),))
+BURST = Layers(
+    entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),)
+)
 AGAINST = {
-    "it has a standby": lambda now: with_tier(now, spec=now.tiers["t"].spec.model_copy(update={"standby": Standby.HOT})),
-    "its state lies with its workers": lambda now: with_tier(now, spec=now.tiers["t"].spec.model_copy(update=STATE)),
+    "it has a standby": lambda now: with_tier(
+        now, spec=now.tiers["t"].spec.model_copy(update={"standby": Standby.HOT})
+    ),
+    "its state lies with its workers": lambda now: with_tier(
+        now, spec=now.tiers["t"].spec.model_copy(update=STATE)
+    ),
     "it does not work with all of its workers": lambda now: with_tier(now, paused_workers=("slot-t-1-0",)),
     "some of them are a burst's": lambda now: now.with_layers(BURST),
     "the others have too few threads": lambda now: with_tier(
@@ -213,7 +254,9 @@ def without_a_reason():
 
 
 @pytest.mark.parametrize("reason", AGAINST)
-def test_a_plan_that_takes_workers_from_a_tier_where_it_runs_does_not_pass_where_something_is_against_it(reason):
+def test_a_plan_that_takes_workers_from_a_tier_where_it_runs_does_not_pass_where_something_is_against_it(
+    reason,
+):
     cluster, spec, planned = without_a_reason()
     said = f"t would let workers go where it runs, and {reason}"
     assert said not in violations(planned, spec, aftermath(spec, cluster))
@@ -227,7 +270,9 @@ def test_nor_does_one_for_a_tier_that_is_paused_as_a_whole_or_for_a_drain():
         planned, spec, aftermath(spec, paused)
     )
     drain = ChangeSpec(kind=ChangeKind.DRAIN, host="h1")
-    assert "t would stay where it runs, and a drain starts it anew" in violations(planned, drain, aftermath(drain, cluster))
+    assert "t would stay where it runs, and a drain starts it anew" in violations(
+        planned, drain, aftermath(drain, cluster)
+    )
 
 
 def test_who_has_a_burst_is_handed_over():

@@ -24,11 +24,16 @@ from tests.unit.sluice_ops.planning.clusters import SMALL, host_of, made, spec_o
 @st.composite
 def without_room(draw):
     """Draw tiers that fill their hosts with more than their minimum, batch beside them, and one that is down; no budgets, no places."""
-    hosts = {name: host_of(name, cpu=draw(st.integers(3, 6)) + 0.5, memory=65536) for name in ("h1", "h2", "h3")[: draw(st.integers(1, 3))]}
+    hosts = {
+        name: host_of(name, cpu=draw(st.integers(3, 6)) + 0.5, memory=65536)
+        for name in ("h1", "h2", "h3")[: draw(st.integers(1, 3))]
+    }
     tiers, shares = {}, {BATCH: Share(minimum=0, target=3, maximum=3)}
     for number in range(draw(st.integers(1, 4))):
         spec = spec_of(f"t{number}", mode=draw(st.sampled_from(Mode)), distance=draw(st.integers(0, 2)))
-        spec = spec.model_copy(update={"partitions": draw(st.sampled_from([4, 8])), "state": draw(st.integers(0, 4)) == 0})
+        spec = spec.model_copy(
+            update={"partitions": draw(st.sampled_from([4, 8])), "state": draw(st.integers(0, 4)) == 0}
+        )
         shares[spec.name] = Share(minimum=draw(st.integers(1, 2)), target=draw(st.integers(2, 5)), maximum=8)
         try:
             placement, placed = place_tier(spec, target(spec.name, Rules(shares=shares)), None, hosts)
@@ -67,7 +72,9 @@ def has_room(kept, cluster):
 
 @settings(max_examples=300)
 @given(without_room())
-def test_as_few_workers_are_given_up_as_make_room_and_none_of_a_minimum_and_each_plan_stands_up_to_its_check(cluster):
+def test_as_few_workers_are_given_up_as_make_room_and_none_of_a_minimum_and_each_plan_stands_up_to_its_check(
+    cluster,
+):
     able = may_give(cluster)
     gives = giving("down", [name for name in cluster.tiers if name != "down"], cluster)
     event(f"{len(gives)} give")
@@ -81,7 +88,9 @@ def test_as_few_workers_are_given_up_as_make_room_and_none_of_a_minimum_and_each
         assert not has_room({**gives, name: k + 1}, cluster), "none in vain"
         spec = ChangeSpec(kind=ChangeKind.SETTLE, tier=name, k=k)
         planned = made(spec, cluster)
-        assert [(move.tier, move.in_place, len(move.after.slots)) for move in planned.moves] == [(name, True, k)]
+        assert [(move.tier, move.in_place, len(move.after.slots)) for move in planned.moves] == [
+            (name, True, k)
+        ]
         assert planned.predicted_gap_seconds == (2 if cluster.tiers[name].spec.mode is Mode.REALTIME else 0)
     if len(gives) > 1:
         assert not any(has_room({name: k}, cluster) for name, k in able.items()), "one does not do"
@@ -90,15 +99,21 @@ def test_as_few_workers_are_given_up_as_make_room_and_none_of_a_minimum_and_each
         fewest = len(cluster.tiers[name].placement.slots) - k
         for other, least in able.items():
             has = len(cluster.tiers[other].placement.slots)
-            assert not any(has_room({other: has - less}, cluster) for less in range(1, min(fewest, has - least + 1))), "the fewest"
+            assert not any(
+                has_room({other: has - less}, cluster) for less in range(1, min(fewest, has - least + 1))
+            ), "the fewest"
 
 
 def giver(**more):
     """Have a tier fill the host on which another one finds no room, and a second host that is only for others."""
     spec, placement = spec_of("t"), Placement(driver="h1", slots=("h1",) * 4)
-    hosts = holding({"h1": host_of("h1", cpu=4.5), "h2": replace(host_of("h2"), only=frozenset({"t"}))}, spec, placement)
+    hosts = holding(
+        {"h1": host_of("h1", cpu=4.5), "h2": replace(host_of("h2"), only=frozenset({"t"}))}, spec, placement
+    )
     shares = {"t": Share(minimum=1, target=4, maximum=8), "down": Share(minimum=1, target=2, maximum=8)}
-    rules = Rules(shares=shares, partitions=8, batch_quantum=SMALL, dedicated={"h2": frozenset({"t"})}, **more)
+    rules = Rules(
+        shares=shares, partitions=8, batch_quantum=SMALL, dedicated={"h2": frozenset({"t"})}, **more
+    )
     return Cluster(hosts, {"t": TierNow(spec, placement), "down": TierNow(spec_of("down"))}, (), rules)
 
 
@@ -116,9 +131,13 @@ def test_the_check_refuses_a_plan_by_which_workers_are_given_up_for_nobody_or_be
     assert (move.short, move.in_place, violations(planned, spec, after)) == (2, True, [])
 
     def wrong(cluster=after, spec=spec, **changed):
-        return violations(planned.model_copy(update={"moves": (move.model_copy(update=changed),)}), spec, cluster)
+        return violations(
+            planned.model_copy(update={"moves": (move.model_copy(update=changed),)}), spec, cluster
+        )
 
-    assert wrong(after=Placement(driver="h1", slots=("h1",)), short=3) == ["t would go on with 1 workers instead of 2"]
+    assert wrong(after=Placement(driver="h1", slots=("h1",)), short=3) == [
+        "t would go on with 1 workers instead of 2"
+    ]
     assert "t would be handed over, and makes room for others where it runs" in wrong(in_place=False)
     cared_for = replace(after, tiers={**after.tiers, "down": replace(after.tiers["down"], wanted=False)})
     assert wrong(cared_for) == [
@@ -127,17 +146,31 @@ def test_the_check_refuses_a_plan_by_which_workers_are_given_up_for_nobody_or_be
     ]
     elsewhere = replace(after, rules=replace(after.rules, dedicated={"h1": frozenset({"t"})}))
     assert "t would let workers go from where nobody may be who lacks some of its minimum" in wrong(elsewhere)
-    few = replace(after, rules=replace(after.rules, shares={**after.rules.shares, "t": Share(minimum=3, target=4, maximum=8)}))
+    few = replace(
+        after,
+        rules=replace(after.rules, shares={**after.rules.shares, "t": Share(minimum=3, target=4, maximum=8)}),
+    )
     assert "t would have 2 slots, below its minimum of 3" in wrong(few)
     budget = replace(after, rules=replace(after.rules, budget={"t": 1}))
     assert "t would be 2 slots short of its share, and its budget lets 1 be away" in wrong(budget)
 
 
-@pytest.mark.parametrize(("near", "far", "given"), [(1, 2, {"far": 1}), (2, 1, {"near": 1}), (1, 1, {"far": 1})])
-def test_of_tiers_of_which_one_is_enough_it_is_the_one_that_gives_up_the_fewest_or_else_the_one_further_from_the_end(near, far, given):
-    hosts, tiers, shares = {"h1": host_of("h1", cpu=3 * (near + far) + 1)}, {}, {"down": Share(minimum=2, target=2)}
+@pytest.mark.parametrize(
+    ("near", "far", "given"), [(1, 2, {"far": 1}), (2, 1, {"near": 1}), (1, 1, {"far": 1})]
+)
+def test_of_tiers_of_which_one_is_enough_it_is_the_one_that_gives_up_the_fewest_or_else_the_one_further_from_the_end(
+    near, far, given
+):
+    hosts, tiers, shares = (
+        {"h1": host_of("h1", cpu=3 * (near + far) + 1)},
+        {},
+        {"down": Share(minimum=2, target=2)},
+    )
     for distance, (name, cpu) in enumerate({"near": near, "far": far}.items()):
-        spec, placement = spec_of(name, distance=distance, quantum=Quantum(cpu=cpu, memory=512)), Placement(driver="h1", slots=("h1",) * 3)
+        spec, placement = (
+            spec_of(name, distance=distance, quantum=Quantum(cpu=cpu, memory=512)),
+            Placement(driver="h1", slots=("h1",) * 3),
+        )
         hosts, tiers[name] = holding(hosts, spec, placement), TierNow(spec, placement)
         shares[name] = Share(minimum=1, target=3, maximum=8)
     tiers["down"] = TierNow(spec_of("down", quantum=Quantum(cpu=0.75, memory=256)))

@@ -22,11 +22,19 @@ def full(places: list[set[int]], rooms: list[int]) -> Cluster:
     for number, room in enumerate(rooms, start=1):
         labels = tuple(name for name, may in zip(names, places, strict=True) if number in may)
         hosts[f"h{number}"] = host_of(f"h{number}", cpu=1.5 * room, memory=1536 * room, labels=labels)
-    tiers = {name: TierNow(spec_of(name, distance=number), Placement(driver="h0", slots=("h0",))) for number, name in enumerate(names)}
+    tiers = {
+        name: TierNow(spec_of(name, distance=number), Placement(driver="h0", slots=("h0",)))
+        for number, name in enumerate(names)
+    }
     for tier in tiers.values():
         hosts = holding(hosts, tier.spec, tier.placement)
     shares = {name: Share(minimum=1, target=1, maximum=4) for name in names}
-    return Cluster(hosts, tiers, (), Rules(partitions=8, shares=shares, locality={name: f"label:{name}" for name in names}))
+    return Cluster(
+        hosts,
+        tiers,
+        (),
+        Rules(partitions=8, shares=shares, locality={name: f"label:{name}" for name in names}),
+    )
 
 
 def fits(places: list[set[int]], rooms: list[int]) -> bool:
@@ -45,7 +53,9 @@ def test_a_tier_with_one_place_is_not_kept_from_it_by_one_that_has_two():
     cluster = full([{1, 2}, {1}], [1, 1])
     planned = plan(DRAIN, cluster)
     assert {move.tier: move.after.hosts for move in planned.moves} == {"t0": {"h2"}, "t1": {"h1"}}
-    assert [move.tier for move in planned.moves] == ["t0", "t1"], "they are handed over nearest the end first all the same"
+    assert [move.tier for move in planned.moves] == ["t0", "t1"], (
+        "they are handed over nearest the end first all the same"
+    )
     assert violations(planned, DRAIN, aftermath(DRAIN, cluster)) == []
 
 

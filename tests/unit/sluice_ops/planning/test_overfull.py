@@ -12,7 +12,15 @@ from sluice_ops.model.resources import Capacity
 from sluice_ops.model.share import Share
 from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
-from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved, overfull
+from sluice_ops.planning.placement.cluster import (
+    Cluster,
+    RefusedError,
+    Rules,
+    TierNow,
+    holding,
+    moved,
+    overfull,
+)
 from tests.unit.sluice_ops.planning.clusters import SMALL, host_of, made, overfull_clusters, spec_of
 
 SETTINGS = settings(max_examples=60)
@@ -55,8 +63,10 @@ def test_a_change_that_has_nothing_to_do_with_it_goes_through(drawn, data):
     try:
         planned = plan(spec, before)
     except RefusedError:
-        assume(False)  # noqa: FBT003
-    assume(not any(full in placement.hosts for move in planned.moves for placement in (move.before, move.after)))
+        assume(False)
+    assume(
+        not any(full in placement.hosts for move in planned.moves for placement in (move.before, move.after))
+    )
     assert violations(planned, spec, aftermath(spec, cluster)) == []
     assert [move.tier for move in plan(spec, cluster).moves] == [move.tier for move in planned.moves]
 
@@ -78,7 +88,11 @@ def test_a_repair_moves_off_it_what_finds_room_elsewhere_and_no_more_than_has_to
             if full in tier.placement.hosts and name not in {move.tier for move in planned.moves}
         ]
         assert all(
-            any(note.startswith(f"{name} is on {full}, where more is held than there is") for note in planned.notes) for name in left
+            any(
+                note.startswith(f"{name} is on {full}, where more is held than there is")
+                for note in planned.notes
+            )
+            for name in left
         )
 
 
@@ -90,7 +104,9 @@ def cluster():
         spec, placement = spec_of(name), Placement(driver=host, slots=(host,))
         hosts, tiers[name] = holding(hosts, spec, placement), TierNow(spec, placement)
     hosts["h1"] = replace(hosts["h1"], capacity=Capacity(cpu=4, memory=2048))
-    return Cluster(hosts, tiers, (), Rules(shares={name: Share(minimum=1, target=1, maximum=2) for name in tiers}))
+    return Cluster(
+        hosts, tiers, (), Rules(shares={name: Share(minimum=1, target=1, maximum=2) for name in tiers})
+    )
 
 
 def test_other_hosts_are_drained_and_what_was_there_does_not_go_to_it(cluster):
@@ -102,14 +118,18 @@ def test_other_hosts_are_drained_and_what_was_there_does_not_go_to_it(cluster):
 
 def test_one_tier_is_enough_to_go(cluster):
     planned = plan(ChangeSpec(kind=ChangeKind.REPAIR), cluster)
-    assert [(move.tier, move.why) for move in planned.moves] == [("t0", "is on h1, where more is held than there is")]
+    assert [(move.tier, move.why) for move in planned.moves] == [
+        ("t0", "is on h1, where more is held than there is")
+    ]
 
 
 def test_batch_gives_back_there_first(cluster):
     share = {"batch": Share(minimum=0, target=2, maximum=2)}
     rules = replace(cluster.rules, shares=cluster.rules.shares | share, batch_quantum=SMALL)
     hosts = {
-        name: host.holding(SMALL) if name in {"h1", "h2"} else replace(host, capacity=Capacity(cpu=0.1, memory=1))
+        name: host.holding(SMALL)
+        if name in {"h1", "h2"}
+        else replace(host, capacity=Capacity(cpu=0.1, memory=1))
         for name, host in cluster.hosts.items()
     }
     now = replace(cluster, hosts=hosts, batch=("h1", "h2"), rules=rules)

@@ -11,7 +11,9 @@ PLACE = Placement(driver="h1", slots=("h1",))
 TIMES = st.floats(0.1, 1000.0)
 
 
-def change(number, moves=1, prepare=10.0, cut=2.0, gaps=(), state=ChangeState.DONE, kind=ChangeKind.DRAIN, more=None):  # noqa: PLR0913, PLR0917 - what is asked of it
+def change(
+    number, moves=1, prepare=10.0, cut=2.0, gaps=(), state=ChangeState.DONE, kind=ChangeKind.DRAIN, more=None
+):
     return ChangeRecord(
         id=f"c{number}",
         spec=ChangeSpec(kind=kind, host="h1"),
@@ -32,7 +34,11 @@ def test_before_anything_was_done_it_is_what_was_measured_once():
 
 def test_it_is_the_median_of_the_last_ones_for_each_move():
     found = pace(
-        [change(1, moves=2, prepare=20.0, cut=8.0, gaps=(0.2, 0.4)), change(2, prepare=12.0, cut=3.0, gaps=(0.1,)), change(3, prepare=90.0)]
+        [
+            change(1, moves=2, prepare=20.0, cut=8.0, gaps=(0.2, 0.4)),
+            change(2, prepare=12.0, cut=3.0, gaps=(0.1,)),
+            change(3, prepare=90.0),
+        ]
     )
     assert (found.prepare, found.cut, found.gap) == (12.0, 3.0, 0.25)
     assert found.seconds(2, 3) == 2 * 12.0 + 3 * 3.0
@@ -40,12 +46,18 @@ def test_it_is_the_median_of_the_last_ones_for_each_move():
 
 def test_what_each_kind_takes_besides_its_moves_is_learnt_of_that_kind():
     rebooted = [
-        change(number, kind=ChangeKind.REBOOT, more={Step.PREFLIGHT: 900.0, Step.REBOOT: seconds, Step.HEALTH: 5.0})
+        change(
+            number,
+            kind=ChangeKind.REBOOT,
+            more={Step.PREFLIGHT: 900.0, Step.REBOOT: seconds, Step.HEALTH: 5.0},
+        )
         for number, seconds in enumerate([30.0, 50.0, 300.0])
     ]
     assert pace([]).rest == {ChangeKind.UPGRADE: TRIAL_SECONDS}
     assert pace(rebooted).rest == {ChangeKind.UPGRADE: TRIAL_SECONDS, ChangeKind.REBOOT: 55.0}
-    assert pace([change(1, moves=0, kind=ChangeKind.UPGRADE)]).rest == pace([]).rest, "where nothing moved there was no trial"
+    assert pace([change(1, moves=0, kind=ChangeKind.UPGRADE)]).rest == pace([]).rest, (
+        "where nothing moved there was no trial"
+    )
 
 
 def asked(number, start=None, stop=None):
@@ -53,14 +65,19 @@ def asked(number, start=None, stop=None):
         return Timed(by="test", at=float(number), predicted_seconds=None, seconds=seconds)
 
     told = {"start": timed(start), "stop": None if stop is None else timed(stop)}
-    return IncarnationSpec(tier="t", incarnation=number, placement=PLACE, reason="cold start", created_at=float(number), **told)
+    return IncarnationSpec(
+        tier="t", incarnation=number, placement=PLACE, reason="cold start", created_at=float(number), **told
+    )
 
 
 def test_starts_and_stops_are_learnt_from_those_that_are_through():
     found = pace([], [asked(1, 10.0, 2.0), asked(2, 12.0, 4.0), asked(3, 20.0), asked(4)])
     assert (found.rest[ChangeKind.START], found.rest[ChangeKind.STOP]) == (12.0, 3.0)
     assert found.unknown(ChangeKind.START) == ""
-    assert pace([], [asked(1)]).unknown(ChangeKind.START) == "how long it takes, for no start has been timed here yet"
+    assert (
+        pace([], [asked(1)]).unknown(ChangeKind.START)
+        == "how long it takes, for no start has been timed here yet"
+    )
     old = [asked(number, 500.0) for number in range(1, LAST * 2)]
     assert pace([], [asked(100 + number, 5.0) for number in range(LAST)] + old).rest[ChangeKind.START] == 5.0
 
@@ -71,7 +88,13 @@ def test_aborts_are_learnt_from_changes_that_had_begun():
         for number, seconds in enumerate([2.0, 9.0, 4.0])
     ]
     never = ChangeRecord(
-        id="n", spec=aborted[0].spec, plan=Plan(), state=ChangeState.ABORTED, by="test", started_at=9.0, took={Step.ABORT: 0.1}
+        id="n",
+        spec=aborted[0].spec,
+        plan=Plan(),
+        state=ChangeState.ABORTED,
+        by="test",
+        started_at=9.0,
+        took={Step.ABORT: 0.1},
     )
     assert pace([*aborted, never]).abort == 4.0
     assert pace([never, change(1, more={Step.PREFLIGHT: 0.1, Step.ABORT: 1.0})]).abort is None

@@ -30,7 +30,11 @@ def cost_of_one(ask, host, number):
 
 def balance(host, number):
     return round(
-        BALANCE_COST * max((host.used_cpu + number) / host.capacity.cpu, (host.used_memory + 1024 * number) / host.capacity.memory)
+        BALANCE_COST
+        * max(
+            (host.used_cpu + number) / host.capacity.cpu,
+            (host.used_memory + 1024 * number) / host.capacity.memory,
+        )
     )
 
 
@@ -45,13 +49,26 @@ def cheapest(asks, hosts):
         for number in range(host.fits(QUANTUM) if host.usable else 0):
             graph.add_edge(host.name, "sink", capacity=1, weight=balance(host, number))
     for (row, ask), host in product(enumerate(asks), hosts.values()):
-        if host.usable and host.matches(ask.to) and (host.only is None or ask.tenant in host.only) and not ask.separate & {*host.tiers}:
+        if (
+            host.usable
+            and host.matches(ask.to)
+            and (host.only is None or ask.tenant in host.only)
+            and not ask.separate & {*host.tiers}
+        ):
             spread = dict(ask.spread or ())
-            zone, rack, beside = (row, host.zone), (row, host.zone, host.rack or host.name), (row, host.name, "on")
+            zone, rack, beside = (
+                (row, host.zone),
+                (row, host.zone, host.rack or host.name),
+                (row, host.name, "on"),
+            )
             for near, far, kind in ((row, zone, "zone"), (zone, rack, "rack"), (rack, beside, "host")):
-                taken = sum(near_to(hosts[name], kind) == near_to(host, kind) for name in ask.taken if name in hosts)
+                taken = sum(
+                    near_to(hosts[name], kind) == near_to(host, kind) for name in ask.taken if name in hosts
+                )
                 most = spread.get(kind)
-                graph.add_edge(near, far, key=kind, capacity=wanted if most is None else max(0, most - taken), weight=0)
+                graph.add_edge(
+                    near, far, key=kind, capacity=wanted if most is None else max(0, most - taken), weight=0
+                )
             for number in range(min(ask.count, host.fits(QUANTUM))):
                 graph.add_edge(beside, host.name, capacity=1, weight=cost_of_one(ask, host, number))
     try:
@@ -128,7 +145,10 @@ def agrees(asks, hosts):
         assert expected is None
         return
     assert expected is not None
-    assert price(asks, hosts, {(ask.tenant, ask.part): names for ask, names in zip(asks, solved, strict=True)}) == expected
+    assert (
+        price(asks, hosts, {(ask.tenant, ask.part): names for ask, names in zip(asks, solved, strict=True)})
+        == expected
+    )
 
 
 @pytest.mark.parametrize("part", ["slots", DRIVER])
@@ -143,11 +163,17 @@ def test_what_is_left_out_makes_no_placement_dearer(part, data):
 def spread_out(draw):
     """Draw one tier whose workers have to be in several racks or zones, on hosts that have room."""
     names = [f"h{number}" for number in range(draw(st.integers(4, 10)))]
-    zones, racks, loads = st.sampled_from(["onprem", "annex"]), st.sampled_from(["r1", "r2", "r3"]), st.integers(0, 6)
+    zones, racks, loads = (
+        st.sampled_from(["onprem", "annex"]),
+        st.sampled_from(["r1", "r2", "r3"]),
+        st.integers(0, 6),
+    )
     hosts = {}
     for name in names:
         used = draw(loads)
-        hosts[name] = Host(name, draw(zones), (), Capacity(cpu=8, memory=8192), HostState.UP, used, used * 1024, draw(racks))
+        hosts[name] = Host(
+            name, draw(zones), (), Capacity(cpu=8, memory=8192), HostState.UP, used, used * 1024, draw(racks)
+        )
     taken = tuple(draw(st.lists(st.sampled_from(names), max_size=3)))
     keep = tuple(draw(st.lists(st.sampled_from(names), max_size=2)))
     limits = draw(spreads.filter(lambda limits: limits.rack is not None or limits.zone is not None))
@@ -164,7 +190,10 @@ def test_limits_on_racks_and_zones_cost_no_more_than_they_must(drawn):
 @given(hosts_of(), asks_of(), st.permutations(range(3)), st.booleans())
 def test_what_surely_fits_at_a_glance_fits_in_any_order(hosts, asks, order, apart):
     names = {ask.tenant for ask in asks}
-    asks = [replace(ask, keep=(), separate=ask.separate | (names - {ask.tenant} if apart else set())) for ask in asks]
+    asks = [
+        replace(ask, keep=(), separate=ask.separate | (names - {ask.tenant} if apart else set()))
+        for ask in asks
+    ]
     if _plenty(asks, hosts):
         for number in order:
             for ask in asks[number : number + 1]:

@@ -16,7 +16,15 @@ from sluice_ops.model.tier import Mode
 from sluice_ops.planning.changes.layers import layers_after
 from sluice_ops.planning.changes.plan import aftermath, effect, plan
 from sluice_ops.planning.check.checker import violations
-from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved, overfull
+from sluice_ops.planning.placement.cluster import (
+    Cluster,
+    RefusedError,
+    Rules,
+    TierNow,
+    holding,
+    moved,
+    overfull,
+)
 from sluice_ops.planning.placement.requests import Ask
 from sluice_ops.planning.placement.shares import Target, target
 from sluice_ops.planning.placement.solver import place, place_tier
@@ -45,7 +53,10 @@ def test_hosts_hold_after_a_move_what_they_would_if_all_was_taken_away_and_put_t
         anew = holding(holding(cluster.hosts, tier.spec, tier.placement, -1), tier.spec, after)
         assert found.keys() == anew.keys()
         for name, host in found.items():
-            assert (host.used_cpu, host.used_memory) == (pytest.approx(anew[name].used_cpu), anew[name].used_memory)
+            assert (host.used_cpu, host.used_memory) == (
+                pytest.approx(anew[name].used_cpu),
+                anew[name].used_memory,
+            )
             assert Counter(host.tiers) == Counter(anew[name].tiers)
 
 
@@ -79,17 +90,29 @@ def test_scaling_down_gives_up_slots_and_moves_none(cluster, data):
     name = data.draw(st.sampled_from(sorted(cluster.tiers)))
     tier = cluster.tiers[name]
     k = data.draw(st.integers(1, len(tier.placement.slots)))
-    rooms = {host: replace(room, capacity=Capacity(cpu=64, memory=65536)) for host, room in cluster.hosts.items()}
+    rooms = {
+        host: replace(room, capacity=Capacity(cpu=64, memory=65536)) for host, room in cluster.hosts.items()
+    }
     placement, _ = place_tier(tier.spec, Target(k), tier.placement, rooms)
     assert placement.driver == tier.placement.driver
-    assert not [slot for slot in placement.slots if placement.slots.count(slot) > tier.placement.slots.count(slot)]
+    assert not [
+        slot for slot in placement.slots if placement.slots.count(slot) > tier.placement.slots.count(slot)
+    ]
 
 
 @SETTINGS
-@given(st.integers(0, 20), st.integers(0, 20), st.lists(st.tuples(st.sampled_from(Layer), st.integers(0, 20)), max_size=5))
+@given(
+    st.integers(0, 20),
+    st.integers(0, 20),
+    st.lists(st.tuples(st.sampled_from(Layer), st.integers(0, 20)), max_size=5),
+)
 def test_shares_stay_within_their_limits_and_the_highest_layer_wins(low, span, entries):
     share = Share(minimum=low, target=low, maximum=low + span)
-    layers = Layers(entries=tuple(LayerEntry(tenant="t", layer=layer, target=number, owner="x", at=0.0) for layer, number in entries))
+    layers = Layers(
+        entries=tuple(
+            LayerEntry(tenant="t", layer=layer, target=number, owner="x", at=0.0) for layer, number in entries
+        )
+    )
     found = target("t", Rules(shares={"t": share}, layers=layers))
     assert low <= found.slots <= low + span
     if entries:
@@ -118,16 +141,23 @@ def test_a_place_that_is_cordoned_is_left_with_a_note_and_one_that_does_not_exis
     hosts = {"h1": host_of("h1", labels=("fast",), state=HostState.CORDONED), "h2": host_of("h2")}
     placement, placed = place_tier(spec_of("enrich"), Target(1, to="label:fast"), None, hosts)
     assert placement.hosts == {"h2"}
-    assert placed.notes[0] == "enrich has to be at label:fast, but h1 is cordoned: it goes anywhere until it is moved again"
+    assert (
+        placed.notes[0]
+        == "enrich has to be at label:fast, but h1 is cordoned: it goes anywhere until it is moved again"
+    )
     with pytest.raises(
-        RefusedError, match="has to be at label:slow, and there is no such host; hosts: h1, h2; zones: onprem; labels: fast"
+        RefusedError,
+        match="has to be at label:slow, and there is no such host; hosts: h1, h2; zones: onprem; labels: fast",
     ):
         place_tier(spec_of("enrich"), Target(1, to="label:slow"), None, hosts)
 
 
 def test_where_a_place_is_full_the_way_out_of_it_is_named():
     hosts = {"h1": host_of("h1"), "h2": host_of("h2")}
-    with pytest.raises(RefusedError, match=r"find no room at h1; .* or `sluice migrate enrich anywhere` if a migrate has set h1$"):
+    with pytest.raises(
+        RefusedError,
+        match=r"find no room at h1; .* or `sluice migrate enrich anywhere` if a migrate has set h1$",
+    ):
         place_tier(spec_of("enrich"), Target(99, to="h1"), None, hosts)
     with pytest.raises(RefusedError, match=r"find no room; .*, or lower a share$"):
         place_tier(spec_of("enrich"), Target(99), None, hosts)
@@ -138,8 +168,14 @@ def running(k=2, **more):
     spec = spec_of("counts", **more)
     placement, placed = place_tier(spec, Target(k), None, hosts)
     rules = Rules(
-        shares={"counts": Share(minimum=1, target=k, maximum=4), "batch": Share(minimum=0, target=0, maximum=2)},
-        shifts={"night": {"counts": Numbers(target=1), "batch": Numbers(target=1)}, "odd": {"nobody": Numbers(target=1)}},
+        shares={
+            "counts": Share(minimum=1, target=k, maximum=4),
+            "batch": Share(minimum=0, target=0, maximum=2),
+        },
+        shifts={
+            "night": {"counts": Numbers(target=1), "batch": Numbers(target=1)},
+            "odd": {"nobody": Numbers(target=1)},
+        },
         partitions=3,
     )
     return Cluster(placed.hosts, {"counts": TierNow(spec, placement)}, (), rules)
@@ -155,7 +191,10 @@ def running(k=2, **more):
             {"kind": "scale", "tier": "counts", "k": 0},
             "0 is below its minimum of 1; ask for more, or `sluice pause counts` has it stand still, `sluice stop counts` takes",
         ),
-        ({"kind": "scale", "tier": "counts", "k": 5}, "5 is above its maximum of 4; ask for less, or raise shares.counts.maximum"),
+        (
+            {"kind": "scale", "tier": "counts", "k": 5},
+            "5 is above its maximum of 4; ask for less, or raise shares.counts.maximum",
+        ),
         (
             {"kind": "scale", "tier": "counts", "k": 1, "minimum": 2},
             "1 is below its minimum of 2; ask for more, or lower the minimum that is asked for with it",
@@ -164,13 +203,19 @@ def running(k=2, **more):
             {"kind": "scale", "tier": "counts", "k": 2, "minimum": 3, "maximum": 2},
             "counts: a minimum of 3 is above a maximum of 2; ask for",
         ),
-        ({"kind": "scale", "tier": "counts", "k": 4}, "its input has 3 partitions, so 1 of 4 workers would read nothing"),
+        (
+            {"kind": "scale", "tier": "counts", "k": 4},
+            "its input has 3 partitions, so 1 of 4 workers would read nothing",
+        ),
         (
             {"kind": "migrate", "tier": "counts", "to": "zone:moon"},
             "cannot go to zone:moon: no host is there; known: h1, h2, h3, zone:onprem",
         ),
         ({"kind": "burst", "tier": "counts", "k": 1}, "no host at zone:ec2 is up; burst_to_ec2 launches one"),
-        ({"kind": "shift", "shift": "noon"}, 'there is no shift "noon" in the site file; known shifts: night, odd'),
+        (
+            {"kind": "shift", "shift": "noon"},
+            'there is no shift "noon" in the site file; known shifts: night, odd',
+        ),
         ({"kind": "shift", "shift": "odd"}, 'speaks of "nobody", which is neither a tier nor batch'),
     ],
 )
@@ -184,9 +229,15 @@ def test_a_tier_without_a_share_is_refused_no_workers_at_all_and_more_than_there
     cluster = running()
     shares = {"batch": cluster.rules.shares["batch"]}
     cluster = replace(cluster, rules=replace(cluster.rules, shares=shares, partitions=32))
-    with pytest.raises(RefusedError, match=r'tier "counts": 0 is below its minimum of 1; ask for more, or `sluice pause counts`'):
+    with pytest.raises(
+        RefusedError,
+        match=r'tier "counts": 0 is below its minimum of 1; ask for more, or `sluice pause counts`',
+    ):
         plan(ChangeSpec(kind="scale", tier="counts", k=0), cluster)
-    with pytest.raises(RefusedError, match=r"17 is above its maximum of 16; ask for less, or raise shares.counts.maximum in the site file"):
+    with pytest.raises(
+        RefusedError,
+        match=r"17 is above its maximum of 16; ask for less, or raise shares.counts.maximum in the site file",
+    ):
         plan(ChangeSpec(kind="scale", tier="counts", k=17), cluster)
 
 
@@ -203,7 +254,10 @@ def test_a_maximum_below_the_minimum_of_another_layer_is_refused_and_names_both(
 
 def test_where_the_site_file_bounds_a_shift_the_note_names_it_and_nobody_who_only_plans():
     cluster = running()
-    shifts = {"night": {"counts": Numbers(target=9)}, "eve": {"counts": Numbers(target=1, minimum=1, maximum=2)}}
+    shifts = {
+        "night": {"counts": Numbers(target=9)},
+        "eve": {"counts": Numbers(target=1, minimum=1, maximum=2)},
+    }
     cluster = replace(cluster, rules=replace(cluster.rules, shifts=shifts))
     notes = plan(ChangeSpec(kind="shift", shift="night"), cluster).notes
     assert "counts has 4, not the shift's 9: that is its maximum of the site file" in notes
@@ -215,13 +269,25 @@ def test_where_the_site_file_bounds_a_shift_the_note_names_it_and_nobody_who_onl
 
 def test_a_quantum_that_no_host_can_hold_is_refused_with_the_numbers():
     with pytest.raises(RefusedError) as refused:
-        place_tier(spec_of("counts", quantum=Quantum(cpu=3, memory=512)), Target(1), None, {"h2": host_of("h2", cpu=2)})
-    assert str(refused.value) == 'tier "counts": Q asks 3 cpu, host h2 has 2; give h2 more or lower quantum.cpu'
+        place_tier(
+            spec_of("counts", quantum=Quantum(cpu=3, memory=512)),
+            Target(1),
+            None,
+            {"h2": host_of("h2", cpu=2)},
+        )
+    assert (
+        str(refused.value) == 'tier "counts": Q asks 3 cpu, host h2 has 2; give h2 more or lower quantum.cpu'
+    )
 
 
 def test_a_realtime_tier_keeps_a_thread_for_each_partition():
-    with pytest.raises(RefusedError, match="holds one thread for each of its 3 partitions, 1 workers of 2 threads have 2"):
-        plan(ChangeSpec(kind="scale", tier="counts", k=1), running(mode=Mode.REALTIME, quantum=Quantum(cpu=1, memory=512, threads=2)))
+    with pytest.raises(
+        RefusedError, match="holds one thread for each of its 3 partitions, 1 workers of 2 threads have 2"
+    ):
+        plan(
+            ChangeSpec(kind="scale", tier="counts", k=1),
+            running(mode=Mode.REALTIME, quantum=Quantum(cpu=1, memory=512, threads=2)),
+        )
 
 
 def reading(partitions, k, **more):
@@ -234,14 +300,18 @@ def reading(partitions, k, **more):
 
 def test_how_many_workers_a_tier_has_to_have_goes_by_the_partitions_of_its_streams():
     wide = reading(5, 3, mode=Mode.REALTIME, quantum=Quantum(cpu=1, memory=512, threads=2))
-    with pytest.raises(RefusedError, match="holds one thread for each of its 5 partitions, 2 workers of 2 threads have 4"):
+    with pytest.raises(
+        RefusedError, match="holds one thread for each of its 5 partitions, 2 workers of 2 threads have 4"
+    ):
         plan(ChangeSpec(kind="scale", tier="counts", k=2), wide)
     assert least(wide.tiers["counts"].spec, wide.rules) == 3
     assert plan(ChangeSpec(kind="scale", tier="counts", k=4), wide).moves
 
 
 def test_how_many_workers_a_tier_may_have_goes_by_the_partitions_of_its_streams():
-    with pytest.raises(RefusedError, match="its input has 2 partitions, so 1 of 3 workers would read nothing"):
+    with pytest.raises(
+        RefusedError, match="its input has 2 partitions, so 1 of 3 workers would read nothing"
+    ):
         plan(ChangeSpec(kind="scale", tier="counts", k=3), reading(2, 2))
 
 
@@ -263,7 +333,10 @@ def test_scaling_back_to_the_usual_number_takes_the_persons_word_back():
 def test_when_room_is_too_short_to_double_all_the_rest_is_prepared_after_a_release():
     hosts = {"h1": host_of("h1", cpu=5), "h2": host_of("h2", cpu=5)}
     tiers = {}
-    for name, placement in (("t0", Placement(driver="h1", slots=("h1", "h2"))), ("t1", Placement(driver="h2", slots=("h2",)))):
+    for name, placement in (
+        ("t0", Placement(driver="h1", slots=("h1", "h2"))),
+        ("t1", Placement(driver="h2", slots=("h2",))),
+    ):
         spec = spec_of(name, distance=len(tiers))
         hosts = holding(hosts, spec, placement)
         tiers[name] = TierNow(spec, placement)
@@ -287,15 +360,23 @@ def test_the_checker_finds_what_a_planner_must_not_do():
         "counts has to be at label:fast, not with its driver on h2",
         "counts has to be at label:fast, not on h2",
     ]
-    crowded = after.with_hosts({name: replace(host, used_memory=host.capacity.memory) for name, host in after.hosts.items()})
+    crowded = after.with_hosts(
+        {name: replace(host, used_memory=host.capacity.memory) for name, host in after.hosts.items()}
+    )
     assert "while counts is prepared: h1 holds" in violations(planned, spec, crowded)[0]
 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        (ChangeSpec(kind=ChangeKind.PAUSE, tier="t0"), "nothing comes out of t0 until it is resumed; what comes in waits"),
-        (ChangeSpec(kind=ChangeKind.PAUSE), "nothing comes out of any tier until it is resumed; what comes in waits"),
+        (
+            ChangeSpec(kind=ChangeKind.PAUSE, tier="t0"),
+            "nothing comes out of t0 until it is resumed; what comes in waits",
+        ),
+        (
+            ChangeSpec(kind=ChangeKind.PAUSE),
+            "nothing comes out of any tier until it is resumed; what comes in waits",
+        ),
         (ChangeSpec(kind=ChangeKind.CORDON, host="h1"), "nothing new is placed on h1; what runs there stays"),
         (ChangeSpec(kind=ChangeKind.RETURN, host="h1"), "h1 may be given work again"),
     ],

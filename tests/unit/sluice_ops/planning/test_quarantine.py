@@ -38,21 +38,33 @@ def found(seen, where=EVERYWHERE, now=NOW):
 
 deaths = st.builds(
     Death,
-    unit=st.sampled_from(["slot-t0-1-0", "slot-t0-2-0", "slot-t1-1-0", "slot-t1-1-1", "driver-t1-3", "slot-t2-1-0"]),
+    unit=st.sampled_from(
+        ["slot-t0-1-0", "slot-t0-2-0", "slot-t1-1-0", "slot-t1-1-1", "driver-t1-3", "slot-t2-1-0"]
+    ),
     tenant=st.just(""),
     count=st.integers(1, 20),
     at=st.sampled_from([NOW - 10, NOW - 100, NOW - WINDOW_SECONDS - 1]),
 ).map(lambda death: death.model_copy(update={"tenant": death.unit.split("-")[1]}))
 
 
-@given(st.dictionaries(st.sampled_from(HOSTS), st.lists(deaths, max_size=25).map(lambda drawn: Evidence(tuple(drawn)))))
+@given(
+    st.dictionaries(
+        st.sampled_from(HOSTS), st.lists(deaths, max_size=25).map(lambda drawn: Evidence(tuple(drawn)))
+    )
+)
 def test_a_host_that_fails_has_several_tenants_that_die_again_and_again_and_each_does_well_elsewhere(seen):
     again = {}
     for name, evidence in seen.items():
-        places = Counter((death.tenant, death.place) for death in evidence.deaths if NOW - death.at <= WINDOW_SECONDS)
+        places = Counter(
+            (death.tenant, death.place) for death in evidence.deaths if NOW - death.at <= WINDOW_SECONDS
+        )
         again[name] = {tenant for (tenant, _), count in places.items() if count >= DEATHS}
     for name, reason in found(seen).items():
-        blamed = [tenant for tenant in again[name] if 2 * sum(tenant in again.get(other, ()) for other in HOSTS if other != name) <= 5]
+        blamed = [
+            tenant
+            for tenant in again[name]
+            if 2 * sum(tenant in again.get(other, ()) for other in HOSTS if other != name) <= 5
+        ]
         assert len(blamed) >= TENANTS
         assert all(tenant in reason for tenant in blamed)
 
@@ -67,14 +79,22 @@ def test_one_tenant_by_itself_is_its_own_fault():
 
 
 def test_one_death_of_many_is_a_host_that_went_down_once():
-    seen = {"h2": Evidence(tuple(death for number in range(9) for death in died(f"t{number % 3}", 1, f"slot-{{}}-1-{number}")))}
+    seen = {
+        "h2": Evidence(
+            tuple(
+                death for number in range(9) for death in died(f"t{number % 3}", 1, f"slot-{{}}-1-{number}")
+            )
+        )
+    }
     assert found(seen) == {}
 
 
 def test_code_that_dies_on_every_host_is_not_the_hosts_fault():
     everywhere = {name: Evidence((*died("t0", 5), *died("t1", 5))) for name in HOSTS}
     assert found(everywhere) == {}
-    assert found({**everywhere, "h2": Evidence((*died("t0", 5), *died("t1", 5), *died("t2", 3), *died("t3", 3)))}).keys() == {"h2"}
+    assert found(
+        {**everywhere, "h2": Evidence((*died("t0", 5), *died("t1", 5), *died("t2", 3), *died("t3", 3)))}
+    ).keys() == {"h2"}
 
 
 def test_drivers_of_one_incarnation_after_the_other_count_together():
@@ -95,7 +115,10 @@ def test_what_is_long_ago_does_not_count():
 
 
 def test_the_worst_comes_first():
-    seen = {"h2": Evidence((*died("t0", 3), *died("t1", 3))), "h3": Evidence((*died("t2", 9), *died("t3", 3)))}
+    seen = {
+        "h2": Evidence((*died("t0", 3), *died("t1", 3))),
+        "h3": Evidence((*died("t2", 9), *died("t3", 3))),
+    }
     assert [*found(seen)] == ["h3", "h2"]
 
 
@@ -111,6 +134,8 @@ def test_no_host_that_the_minimums_need_is_quarantined():
     one = Cluster({"h1": host_of("h1", cpu=5), "h2": host_of("h2", cpu=5)}, tiers, (), rules)
     assert room_without({"h2"}, one) is None
     held = one.with_hosts({name: host.holding(specs[0].quantum, 5) for name, host in one.hosts.items()})
-    assert room_without({"h2"}, held) is None, "what runs there now is not in the way: it is the minimum that counts"
+    assert room_without({"h2"}, held) is None, (
+        "what runs there now is not in the way: it is the minimum that counts"
+    )
     three = replace(rules, shares={spec.name: Share(minimum=3, target=4, maximum=4) for spec in specs})
     assert "find no room" in room_without({"h2"}, replace(one, rules=three))

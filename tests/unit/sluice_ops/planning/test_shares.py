@@ -15,7 +15,15 @@ from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Setting, Share, part
 from sluice_ops.planning.changes.layers import layers_after
 from sluice_ops.planning.placement.cluster import TOLERANCE, Rules
-from sluice_ops.planning.placement.shares import Limits, cause, limits, target, wholes, with_entry, without_entry
+from sluice_ops.planning.placement.shares import (
+    Limits,
+    cause,
+    limits,
+    target,
+    wholes,
+    with_entry,
+    without_entry,
+)
 
 capacities = st.lists(st.builds(Capacity, cpu=st.floats(0.5, 64), memory=st.integers(128, 65536)), max_size=8)
 quanta = st.builds(Quantum, cpu=st.floats(0.1, 4), memory=st.integers(64, 4096), threads=st.integers(1, 8))
@@ -30,13 +38,18 @@ def divided(draw):
     """Draw per cents that are 100% in all, each with a tenant's quantum."""
     cuts = sorted(draw(st.lists(st.integers(0, 10000), max_size=5)))
     pairs = zip([0, *cuts], [*cuts, 10000], strict=True)
-    return {f"t{number}": (f"{(after - before) / 100:.2f}%", draw(quanta)) for number, (before, after) in enumerate(pairs)}
+    return {
+        f"t{number}": (f"{(after - before) / 100:.2f}%", draw(quanta))
+        for number, (before, after) in enumerate(pairs)
+    }
 
 
 @given(capacities, divided())
 def test_parts_of_100_per_cent_in_all_ask_no_more_of_any_resource_than_the_hosts_have(hosts, tenants):
     rules = Rules(
-        shares={name: Share(minimum=0, target=amount, maximum="100%") for name, (amount, _) in tenants.items()},
+        shares={
+            name: Share(minimum=0, target=amount, maximum="100%") for name, (amount, _) in tenants.items()
+        },
         wholes=wholes(rooms(hosts), {name: quantum for name, (_, quantum) in tenants.items()}),
     )
     held = [(target(name, rules).slots, quantum) for name, (_, quantum) in tenants.items()]
@@ -54,7 +67,9 @@ def test_the_whole_is_as_many_quanta_as_fit_on_empty_hosts_and_not_one_more(host
         while (k + 1) * quantum.memory <= host.memory and (k + 1) * quantum.cpu <= host.cpu + TOLERANCE:
             k += 1
         most += k
-    assert abs(found - most) <= sum(math.isclose((host.cpu + TOLERANCE) / quantum.cpu % 1, 0, abs_tol=1e-9) for host in hosts)
+    assert abs(found - most) <= sum(
+        math.isclose((host.cpu + TOLERANCE) / quantum.cpu % 1, 0, abs_tol=1e-9) for host in hosts
+    )
 
 
 @given(st.integers(0, 100), st.integers(0, 10**6))
@@ -83,7 +98,10 @@ def test_a_share_in_per_cent_has_no_maximum_of_its_own_unless_it_is_said():
     assert target("t", Rules(shares={"t": Share(target="80%", maximum=20)}, wholes={"t": 1000})).slots == 20
 
 
-@pytest.mark.parametrize("said", [{"minimum": 3, "maximum": 2}, {"minimum": "50%", "maximum": "40%"}, {"target": "110%"}, {"target": 1.5}])
+@pytest.mark.parametrize(
+    "said",
+    [{"minimum": 3, "maximum": 2}, {"minimum": "50%", "maximum": "40%"}, {"target": "110%"}, {"target": 1.5}],
+)
 def test_a_share_that_cannot_be_meant_is_refused(said):
     with pytest.raises(ValidationError):
         Share(**said)
@@ -106,7 +124,11 @@ def test_a_layer_says_one_thing_once_of_a_tenant_and_the_highest_one_holds(said)
     layers = Layers()
     for entry in said:
         layers = with_entry(layers, entry)
-    rules = Rules(shares={"t0": Share(maximum="100%"), "t1": Share(maximum="100%")}, layers=layers, wholes={"t0": 20, "t1": 20})
+    rules = Rules(
+        shares={"t0": Share(maximum="100%"), "t1": Share(maximum="100%")},
+        layers=layers,
+        wholes={"t0": 20, "t1": 20},
+    )
     for tenant in ("t0", "t1"):
         of_it = [entry for entry in said if entry.tenant == tenant]
         found = target(tenant, rules)
@@ -115,18 +137,31 @@ def test_a_layer_says_one_thing_once_of_a_tenant_and_the_highest_one_holds(said)
             continue
         highest = max(entry.layer for entry in of_it)
         last = [entry for entry in of_it if entry.layer is highest][-1]
-        assert (found.layer, found.owner, found.since, found.until, found.amount) == (highest, last.owner, last.at, last.until, last.target)
+        assert (found.layer, found.owner, found.since, found.until, found.amount) == (
+            highest,
+            last.owner,
+            last.at,
+            last.until,
+            last.target,
+        )
 
 
 @given(st.lists(entries()), st.floats(0, 100), st.sampled_from(["t0", "t1"]))
 def test_what_is_over_is_taken_back_and_nothing_else(said, now, tenant):
     layers = Layers(entries=tuple(said))
-    after = layers_after(ChangeSpec(kind=ChangeKind.SETTLE, tier=tenant, until=now), Rules(layers=layers), "the controller", now)
+    after = layers_after(
+        ChangeSpec(kind=ChangeKind.SETTLE, tier=tenant, until=now),
+        Rules(layers=layers),
+        "the controller",
+        now,
+    )
     assert after.entries == tuple(e for e in said if e.tenant != tenant or e.until is None or e.until > now)
 
 
 def test_who_moves_a_tier_does_not_become_the_owner_of_its_number():
-    rules = Rules(layers=layers_after(ChangeSpec(kind="scale", tier="t", k=3, until=9.0), Rules(), "anna", 1.0))
+    rules = Rules(
+        layers=layers_after(ChangeSpec(kind="scale", tier="t", k=3, until=9.0), Rules(), "anna", 1.0)
+    )
     both = layers_after(ChangeSpec(kind="migrate", tier="t", to="h1"), rules, "ben", 2.0)
     found = target("t", Rules(layers=both))
     assert (found.slots, found.owner, found.until, found.to) == (3, "anna", 9.0, "h1")
@@ -136,7 +171,9 @@ def test_who_moves_a_tier_does_not_become_the_owner_of_its_number():
 def test_a_number_with_an_end_holds_even_where_it_is_the_usual_one():
     layers = layers_after(ChangeSpec(kind="scale", tier="t", k=1, until=9.0), Rules(), "anna", 1.0)
     assert [entry.target for entry in layers.entries] == [1]
-    assert layers_after(ChangeSpec(kind="scale", tier="t", k=1), Rules(layers=layers), "anna", 2.0) == Layers()
+    assert (
+        layers_after(ChangeSpec(kind="scale", tier="t", k=1), Rules(layers=layers), "anna", 2.0) == Layers()
+    )
 
 
 some = st.none() | st.integers(0, 20)
@@ -145,16 +182,26 @@ some = st.none() | st.integers(0, 20)
 @given(st.lists(st.builds(SimpleNamespace, target=some, minimum=some, maximum=some), max_size=4))
 def test_minimum_and_maximum_are_said_in_layers_too_and_always_hold(said):
     layers = zip(Layer, said, strict=False)
-    made = Layers(entries=tuple(LayerEntry(tenant="t", layer=layer, owner="x", at=0.0, **vars(numbers)) for layer, numbers in layers))
+    made = Layers(
+        entries=tuple(
+            LayerEntry(tenant="t", layer=layer, owner="x", at=0.0, **vars(numbers))
+            for layer, numbers in layers
+        )
+    )
     rules = Rules(shares={"t": Share(minimum=2, target=3, maximum=9)}, layers=made)
     within = limits("t", rules)
     assert within.minimum == ([2] + [numbers.minimum for numbers in said if numbers.minimum is not None])[-1]
-    assert within.maximum == max(within.minimum, ([9] + [numbers.maximum for numbers in said if numbers.maximum is not None])[-1])
+    assert within.maximum == max(
+        within.minimum, ([9] + [numbers.maximum for numbers in said if numbers.maximum is not None])[-1]
+    )
     assert within.minimum <= target("t", rules).slots <= within.maximum
 
 
 def test_a_shift_may_say_some_of_the_numbers_and_gives_all_of_them_back():
-    rules = Rules(shares={"t": Share(minimum=2, target=3, maximum=4)}, shifts={"night": {"t": Numbers(minimum=1, target=1)}, "day": {}})
+    rules = Rules(
+        shares={"t": Share(minimum=2, target=3, maximum=4)},
+        shifts={"night": {"t": Numbers(minimum=1, target=1)}, "day": {}},
+    )
     night = replace(rules, layers=layers_after(ChangeSpec(kind="shift", shift="night"), rules, "anna", 1.0))
     assert (limits("t", night).minimum, target("t", night).slots) == (1, 1)
     assert layers_after(ChangeSpec(kind="shift", shift="day"), night, "anna", 2.0) == Layers()
@@ -165,7 +212,13 @@ def test_a_number_that_a_bound_decides_is_the_word_of_who_set_the_bound():
     entry = LayerEntry(tenant="t", layer=Layer.SCHEDULE, minimum=4, owner="shift night", at=1.0, until=9.0)
     rules = Rules(shares={"t": Share(minimum=1, target=2, maximum=6)}, layers=Layers(entries=(entry,)))
     found = target("t", rules)
-    assert (found.slots, found.layer, found.owner, found.since, found.until) == (4, Layer.SCHEDULE, "shift night", 1.0, 9.0)
+    assert (found.slots, found.layer, found.owner, found.since, found.until) == (
+        4,
+        Layer.SCHEDULE,
+        "shift night",
+        1.0,
+        9.0,
+    )
     assert cause(found) == "that is its minimum, by shift night"
     above = LayerEntry(tenant="t", layer=Layer.PERSON, target=9, owner="anna", at=2.0)
     found = target("t", replace(rules, layers=Layers(entries=(above,))))
@@ -179,7 +232,9 @@ def test_an_autoscaler_speaks_above_shifts_and_below_a_person_and_takes_its_word
 
     def scaled(k, by, **more):
         nonlocal rules
-        rules = replace(rules, layers=layers_after(ChangeSpec(kind="scale", tier="t", k=k, **more), rules, by, 1.0))
+        rules = replace(
+            rules, layers=layers_after(ChangeSpec(kind="scale", tier="t", k=k, **more), rules, by, 1.0)
+        )
         return target("t", rules).slots, target("t", rules).owner
 
     assert scaled(4, "keda", layer="autoscaler") == (4, "keda")
@@ -192,6 +247,11 @@ def test_an_autoscaler_speaks_above_shifts_and_below_a_person_and_takes_its_word
 
 def test_a_person_says_a_minimum_and_a_maximum_with_the_number_until_the_next_number():
     rules = Rules(shares={"t": Share(minimum=1, target=2, maximum=4)})
-    said = replace(rules, layers=layers_after(ChangeSpec(kind="scale", tier="t", k=2, minimum=2, maximum=6), rules, "anna", 1.0))
+    said = replace(
+        rules,
+        layers=layers_after(
+            ChangeSpec(kind="scale", tier="t", k=2, minimum=2, maximum=6), rules, "anna", 1.0
+        ),
+    )
     assert limits("t", said) == Limits(2, 2, 6)
     assert layers_after(ChangeSpec(kind="scale", tier="t", k=2), said, "anna", 2.0) == Layers()

@@ -36,10 +36,15 @@ def changes(draw, cluster):
     raised = {name: draw(st.integers(1, 8)) for name in running}
     if kind is ChangeKind.SHIFT:
         night = {name: Numbers(target=k) for name, k in raised.items()}
-        return ChangeSpec(kind=kind, shift="night"), replace(cluster, rules=replace(cluster.rules, shifts={"night": night}))
+        return ChangeSpec(kind=kind, shift="night"), replace(
+            cluster, rules=replace(cluster.rules, shifts={"night": night})
+        )
     tier = draw(st.sampled_from(running))
     share = cluster.rules.shares[tier]
-    shares = {**cluster.rules.shares, tier: share.model_copy(update={"target": max(share.minimum, raised[tier])})}
+    shares = {
+        **cluster.rules.shares,
+        tier: share.model_copy(update={"target": max(share.minimum, raised[tier])}),
+    }
     return ChangeSpec(kind=kind, tier=tier), replace(cluster, rules=replace(cluster.rules, shares=shares))
 
 
@@ -58,11 +63,16 @@ def test_every_tier_that_moves_has_its_minimum_and_none_is_short_of_what_batch_h
         return
     after = aftermath(spec, cluster)
     for move in planned.moves:
-        assert len(move.after.slots) >= min(target(move.tier, after.rules).slots, limits(move.tier, after.rules).minimum)
+        assert len(move.after.slots) >= min(
+            target(move.tier, after.rules).slots, limits(move.tier, after.rules).minimum
+        )
         assert len(move.after.slots) == target(move.tier, after.rules).slots - move.short
         if move.short:
             assert spec.kind is not ChangeKind.SCALE, "a person's number is not done by halves"
-            assert any(f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer" in note for note in planned.notes)
+            assert any(
+                f"{move.tier} gets {len(move.after.slots)} slots, {move.short} fewer" in note
+                for note in planned.notes
+            )
 
     if any(move.short for move in planned.moves):
         rules = cluster.rules
@@ -81,7 +91,11 @@ def test_at_no_moment_and_not_at_the_end_is_a_host_over_full(drawn):
         return
     hosts = giving_back(cluster, planned.batch_kept).hosts
     for move in planned.moves:
-        hosts = holding(holding(hosts, cluster.tiers[move.tier].spec, move.before, -1), cluster.tiers[move.tier].spec, move.after)
+        hosts = holding(
+            holding(hosts, cluster.tiers[move.tier].spec, move.before, -1),
+            cluster.tiers[move.tier].spec,
+            move.after,
+        )
     lent = list(planned.batch_slots)
     for name in planned.batch_kept:
         lent.remove(name)
@@ -92,7 +106,9 @@ def test_at_no_moment_and_not_at_the_end_is_a_host_over_full(drawn):
 
 @SETTINGS
 @given(crowded_with_a_change())
-def test_a_change_that_is_refused_for_want_of_room_does_not_fit_at_the_minimums_and_names_a_tenant_and_numbers(drawn):
+def test_a_change_that_is_refused_for_want_of_room_does_not_fit_at_the_minimums_and_names_a_tenant_and_numbers(
+    drawn,
+):
     spec, cluster = drawn
     try:
         plan(spec, cluster)
@@ -104,7 +120,10 @@ def test_a_change_that_is_refused_for_want_of_room_does_not_fit_at_the_minimums_
         assert "free are" in said
         if spec.kind is ChangeKind.DRAIN:
             assert said.startswith("there is no room for the minimum of each tier that moves (")
-            low = {name: share.model_copy(update={"target": share.minimum}) for name, share in cluster.rules.shares.items()}
+            low = {
+                name: share.model_copy(update={"target": share.minimum})
+                for name, share in cluster.rules.shares.items()
+            }
             with pytest.raises(RefusedError):
                 plan(spec, replace(cluster, rules=replace(cluster.rules, shares=low)))
 
@@ -128,7 +147,9 @@ def test_who_is_to_have_more_never_has_less_for_want_of_room(drawn):
 @given(crowded(), st.data())
 def test_a_raised_share_takes_free_room_first_and_then_no_more_of_batch_than_it_must(cluster, data):
     running = sorted(name for name, tier in cluster.tiers.items() if tier.placement)
-    spec = ChangeSpec(kind=ChangeKind.SCALE, tier=data.draw(st.sampled_from(running)), k=data.draw(st.integers(1, 8)))
+    spec = ChangeSpec(
+        kind=ChangeKind.SCALE, tier=data.draw(st.sampled_from(running)), k=data.draw(st.integers(1, 8))
+    )
     try:
         planned = plan(spec, cluster)
     except RefusedError:
@@ -149,7 +170,9 @@ def test_a_lowered_share_takes_away_as_many_workers_as_it_is_lowered_by_and_move
     name = data.draw(st.sampled_from(running))
     before = cluster.tiers[name].placement
     k = data.draw(st.integers(limits(name, cluster.rules).minimum, len(before.slots)))
-    roomy = cluster.with_hosts({host: replace(room, capacity=Capacity(cpu=99, memory=99999)) for host, room in cluster.hosts.items()})
+    roomy = cluster.with_hosts(
+        {host: replace(room, capacity=Capacity(cpu=99, memory=99999)) for host, room in cluster.hosts.items()}
+    )
     planned = plan(ChangeSpec(kind=ChangeKind.SCALE, tier=name, k=k), roomy)
     assert sorted(planned.batch_kept) == sorted(cluster.batch)
     assert [move.tier for move in planned.moves] == ([name] if k < len(before.slots) else [])
@@ -176,7 +199,9 @@ def test_batchs_lowered_share_takes_away_as_many_slots_as_it_is_lowered_by(clust
 
 @SETTINGS
 @given(crowded())
-def test_a_tier_that_starts_gets_its_minimum_first_and_beyond_it_nothing_that_another_lacks_of_its_own(cluster):
+def test_a_tier_that_starts_gets_its_minimum_first_and_beyond_it_nothing_that_another_lacks_of_its_own(
+    cluster,
+):
     for name, tier in cluster.tiers.items():
         if tier.placement is not None:
             continue
@@ -198,9 +223,15 @@ def test_a_tier_that_starts_gets_its_minimum_first_and_beyond_it_nothing_that_an
 
 def test_what_another_cannot_have_at_all_is_not_kept_for_it():
     hosts = {"h1": host_of("h1", cpu=6, memory=32768)}
-    shares = {"t0": Share(minimum=1, target=3), "t1": Share(minimum=9, target=9), "t2": Share(minimum=1, target=1)}
+    shares = {
+        "t0": Share(minimum=1, target=3),
+        "t1": Share(minimum=9, target=9),
+        "t2": Share(minimum=1, target=1),
+    }
     tiers = {name: TierNow(spec_of(name)) for name in shares}
-    placement, _ = place_most(tiers["t0"].spec, Target(3), None, Cluster(hosts, tiers, (), Rules(shares=shares, partitions=8)))
+    placement, _ = place_most(
+        tiers["t0"].spec, Target(3), None, Cluster(hosts, tiers, (), Rules(shares=shares, partitions=8))
+    )
     assert len(placement.slots) == 3, "t2 has room beside it, and t1 would not have room in any case"
 
 
@@ -244,7 +275,12 @@ def test_the_checker_finds_a_tier_below_its_minimum_and_one_that_is_short_while_
     hosts = holding({"h1": host_of("h1", cpu=16, memory=32768)}, spec, placement)
     hosts["h1"] = hosts["h1"].holding(SMALL, 2)
     shares = {"t": Share(minimum=2, target=4, maximum=8), BATCH: Share(minimum=1, target=2, maximum=8)}
-    cluster = Cluster(hosts, {"t": TierNow(spec, placement)}, ("h1", "h1"), Rules(shares=shares, partitions=8, batch_quantum=SMALL))
+    cluster = Cluster(
+        hosts,
+        {"t": TierNow(spec, placement)},
+        ("h1", "h1"),
+        Rules(shares=shares, partitions=8, batch_quantum=SMALL),
+    )
     settle = ChangeSpec(kind=ChangeKind.SETTLE, tier="t")
     planned = plan(settle, cluster)
     assert violations(planned, settle, cluster) == []
@@ -255,24 +291,34 @@ def test_the_checker_finds_a_tier_below_its_minimum_and_one_that_is_short_while_
         "t would be short while batch keeps more than its minimum of 1",
     ]
     silent = few.model_copy(update={"short": 0})
-    assert "t would have 1 slots instead of 4" in violations(planned.model_copy(update={"moves": (silent,)}), settle, cluster)
+    assert "t would have 1 slots instead of 4" in violations(
+        planned.model_copy(update={"moves": (silent,)}), settle, cluster
+    )
     assert violations(planned.model_copy(update={"batch_kept": (), "batch_slots": ()}), settle, cluster) == [
         "batch would have 0 slots instead of 2, and nothing is said of it",
         "batch would keep 0 slots, below its minimum of 1",
     ]
-    assert "batch would keep slots that it does not have" in violations(planned.model_copy(update={"batch_kept": ("h2",)}), settle, cluster)
+    assert "batch would keep slots that it does not have" in violations(
+        planned.model_copy(update={"batch_kept": ("h2",)}), settle, cluster
+    )
 
 
 def short_beside_batch(**more):
     """Have a tier that can only have three of its four slots once its host is drained, and batch on a host of another zone."""
     spec = spec_of("t")
     placement = Placement(driver="h2", slots=("h2",) * 4)
-    hosts = {"h1": host_of("h1", cpu=4, zone="a"), "h2": host_of("h2", zone="a"), "h3": host_of("h3", cpu=4, zone="b")}
+    hosts = {
+        "h1": host_of("h1", cpu=4, zone="a"),
+        "h2": host_of("h2", zone="a"),
+        "h3": host_of("h3", cpu=4, zone="b"),
+    }
     hosts = holding(hosts, spec, placement)
     hosts["h3"] = hosts["h3"].holding(SMALL, 3)
     shares = {"t": Share(minimum=1, target=4, maximum=8), BATCH: Share(minimum=0, target=3, maximum=4)}
     rules = Rules(shares=shares, partitions=8, batch_quantum=SMALL, **more)
-    return ChangeSpec(kind=ChangeKind.DRAIN, host="h2"), Cluster(hosts, {"t": TierNow(spec, placement)}, ("h3",) * 3, rules)
+    return ChangeSpec(kind=ChangeKind.DRAIN, host="h2"), Cluster(
+        hosts, {"t": TierNow(spec, placement)}, ("h3",) * 3, rules
+    )
 
 
 @pytest.mark.parametrize("more", [{"locality": {"t": "zone:a"}}, {"dedicated": {"h3": frozenset({BATCH})}}])
@@ -288,9 +334,17 @@ def test_batch_gives_back_nothing_where_the_tier_that_is_short_may_not_be(more):
 
 def test_batch_gives_back_no_more_than_makes_a_slot_for_the_tier_that_is_short():
     spec, cluster = short_beside_batch()
-    tiers = {"t": replace(cluster.tiers["t"], spec=spec_of("t", quantum=Quantum(cpu=2, memory=2048, threads=4)))}
-    hosts = {**cluster.hosts, "h2": holding({"h2": host_of("h2", cpu=9)}, tiers["t"].spec, tiers["t"].placement)["h2"]}
-    hosts |= {name: replace(hosts[name], capacity=Capacity(cpu=cpu, memory=8192)) for name, cpu in (("h1", 4.5), ("h3", 3))}
+    tiers = {
+        "t": replace(cluster.tiers["t"], spec=spec_of("t", quantum=Quantum(cpu=2, memory=2048, threads=4)))
+    }
+    hosts = {
+        **cluster.hosts,
+        "h2": holding({"h2": host_of("h2", cpu=9)}, tiers["t"].spec, tiers["t"].placement)["h2"],
+    }
+    hosts |= {
+        name: replace(hosts[name], capacity=Capacity(cpu=cpu, memory=8192))
+        for name, cpu in (("h1", 4.5), ("h3", 3))
+    }
     cluster = replace(cluster, hosts=hosts, tiers=tiers)
     planned = plan(spec, cluster)
     assert [(len(move.after.slots), move.short) for move in planned.moves] == [(3, 1)]
@@ -304,7 +358,9 @@ def test_batch_is_lent_what_there_is_room_for():
     placement = Placement(driver="h1", slots=("h1",))
     hosts = holding({"h1": host_of("h1", cpu=3)}, spec, placement)
     shares = {"t": Share(target=1), BATCH: Share(minimum=0, target=0, maximum=4)}
-    cluster = Cluster(hosts, {"t": TierNow(spec, placement)}, (), Rules(shares=shares, partitions=4, batch_quantum=SMALL))
+    cluster = Cluster(
+        hosts, {"t": TierNow(spec, placement)}, (), Rules(shares=shares, partitions=4, batch_quantum=SMALL)
+    )
     scale = ChangeSpec(kind=ChangeKind.SCALE, tier=BATCH, k=2)
     planned = plan(scale, cluster)
     assert planned.batch_slots == ("h1",)
@@ -319,7 +375,10 @@ def test_what_batch_gives_back_is_said_where_tiers_are_short_too():
     hosts["h1"] = hosts["h1"].holding(SMALL, 3)
     shares = {"t": Share(minimum=1, target=2, maximum=8), BATCH: Share(minimum=0, target=3, maximum=4)}
     rules = Rules(shares=shares, shifts={"day": {"t": Numbers(target=8)}}, partitions=8, batch_quantum=SMALL)
-    planned = plan(ChangeSpec(kind=ChangeKind.SHIFT, shift="day"), Cluster(hosts, {"t": TierNow(spec, placement)}, ("h1",) * 3, rules))
+    planned = plan(
+        ChangeSpec(kind=ChangeKind.SHIFT, shift="day"),
+        Cluster(hosts, {"t": TierNow(spec, placement)}, ("h1",) * 3, rules),
+    )
     assert [move.short for move in planned.moves] == [3]
     assert "batch gives back 3 slot(s), after 120 s at most" in planned.notes
 
@@ -330,7 +389,12 @@ def test_a_shift_moves_a_tier_into_the_room_that_it_takes_back_from_batch():
     hosts = holding({"h1": host_of("h1", cpu=5.5, memory=32768)}, spec, placement)
     hosts["h1"] = hosts["h1"].holding(SMALL, 2)
     night = [("t", 1), (BATCH, 2)]
-    layers = Layers(entries=tuple(LayerEntry(tenant=name, layer=Layer.SCHEDULE, target=k, owner="night", at=0.0) for name, k in night))
+    layers = Layers(
+        entries=tuple(
+            LayerEntry(tenant=name, layer=Layer.SCHEDULE, target=k, owner="night", at=0.0)
+            for name, k in night
+        )
+    )
     shares = {"t": Share(minimum=1, target=2, maximum=4), BATCH: Share(minimum=0, target=0, maximum=2)}
     rules = Rules(shares=shares, layers=layers, shifts={"day": {}}, partitions=4, batch_quantum=SMALL)
     cluster = Cluster(hosts, {"t": TierNow(spec, placement)}, ("h1", "h1"), rules)

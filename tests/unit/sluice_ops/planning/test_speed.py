@@ -56,7 +56,9 @@ UNDER = {
         "budget": dict.fromkeys(NAMES, 1),
     },
 }
-BESIDE = {"separate and budgets": {"locality": {name: f"label:{half(number)}" for number, name in enumerate(NAMES)}}}
+BESIDE = {
+    "separate and budgets": {"locality": {name: f"label:{half(number)}" for number, name in enumerate(NAMES)}}
+}
 """What both plans have to have: tiers that are separate need hosts of their own, or there is no plan."""
 
 

@@ -22,14 +22,19 @@ HERE = Placement(driver="h1", slots=("h1", "h2"))
 
 def cluster(*, lent=(), pace=TIMED, **now):
     """Two hosts of three cores, and a tier of two workers that is to start there."""
-    shares = {"t": Share(minimum=1, target=2, maximum=4), BATCH: Share(minimum=0, target=len(lent), maximum=8)}
+    shares = {
+        "t": Share(minimum=1, target=2, maximum=4),
+        BATCH: Share(minimum=0, target=len(lent), maximum=8),
+    }
     tier = TierNow(spec_of("t"), **now)
     hosts = {name: host_of(name, cpu=3) for name in ("h1", "h2")}
     for name in lent:
         hosts[name] = hosts[name].holding(SMALL)
     if tier.placement is not None:
         hosts = holding(hosts, tier.spec, tier.placement)
-    return Cluster(hosts, {"t": tier}, tuple(lent), Rules(shares=shares, partitions=8, batch_quantum=SMALL), pace)
+    return Cluster(
+        hosts, {"t": tier}, tuple(lent), Rules(shares=shares, partitions=8, batch_quantum=SMALL), pace
+    )
 
 
 def test_a_start_says_where_and_how_long_and_that_there_is_no_gap():
@@ -50,7 +55,10 @@ def test_it_starts_where_it_was():
 def test_without_an_earlier_start_nothing_is_made_up():
     planned = plan(START, cluster(pace=Pace()))
     assert planned.moves
-    assert (planned.predicted_seconds, planned.unpredicted) == (0.0, "how long it takes, for no start has been timed here yet")
+    assert (planned.predicted_seconds, planned.unpredicted) == (
+        0.0,
+        "how long it takes, for no start has been timed here yet",
+    )
 
 
 def test_batch_makes_room_for_it():
@@ -74,10 +82,16 @@ def test_without_room_it_would_wait_and_nobody_knows_how_long():
     assert planned.unpredicted == "how long it takes until there is room"
 
 
-@pytest.mark.parametrize(("paused", "how"), [(False, "runs, or is about to be started again by itself"), (True, "is paused")])
+@pytest.mark.parametrize(
+    ("paused", "how"), [(False, "runs, or is about to be started again by itself"), (True, "is paused")]
+)
 def test_what_runs_is_not_started(paused, how):
     planned = plan(START, cluster(placement=HERE, paused=paused))
-    assert (planned.moves, planned.notes, planned.unpredicted) == ((), (f"t {how}: nothing else is started",), "")
+    assert (planned.moves, planned.notes, planned.unpredicted) == (
+        (),
+        (f"t {how}: nothing else is started",),
+        "",
+    )
 
 
 def test_what_was_given_up_leaves_its_room_first():
@@ -97,7 +111,10 @@ def test_a_stop_says_what_ends_and_that_nothing_comes_out_from_then_on():
         "nothing comes out of t from then on until it is started again; what comes in waits",
     )
     assert (planned.moves, planned.predicted_seconds, planned.unpredicted) == ((), 3.0, "")
-    assert plan(STOP, cluster(placement=HERE, pace=Pace())).unpredicted == "how long it takes, for no stop has been timed here yet"
+    assert (
+        plan(STOP, cluster(placement=HERE, pace=Pace())).unpredicted
+        == "how long it takes, for no stop has been timed here yet"
+    )
     assert plan(STOP, cluster()).notes == ("t does not run: nothing is stopped",)
 
 

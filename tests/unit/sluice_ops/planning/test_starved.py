@@ -18,14 +18,20 @@ REPAIR = ChangeSpec(kind=ChangeKind.REPAIR)
 
 def starving(cluster, starved):
     """Return the cluster with tiers starved on hosts."""
-    return cluster.with_hosts({name: replace(host, starves=starved.get(name, frozenset())) for name, host in cluster.hosts.items()})
+    return cluster.with_hosts(
+        {name: replace(host, starves=starved.get(name, frozenset())) for name, host in cluster.hosts.items()}
+    )
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters(), st.data())
-def test_a_repair_leaves_no_tier_that_it_moves_where_it_is_starved_and_moves_nothing_to_where_anything_is(cluster, data):
+def test_a_repair_leaves_no_tier_that_it_moves_where_it_is_starved_and_moves_nothing_to_where_anything_is(
+    cluster, data
+):
     there = {name: sorted(set(host.tiers)) for name, host in cluster.hosts.items()}
-    starved = {name: data.draw(st.frozensets(st.sampled_from(tiers))) for name, tiers in there.items() if tiers}
+    starved = {
+        name: data.draw(st.frozensets(st.sampled_from(tiers))) for name, tiers in there.items() if tiers
+    }
     cluster = starving(cluster, starved)
     planned = plan(REPAIR, cluster)
     assert violations(planned, REPAIR, aftermath(REPAIR, cluster)) == []
@@ -34,17 +40,25 @@ def test_a_repair_leaves_no_tier_that_it_moves_where_it_is_starved_and_moves_not
         assert bad.isdisjoint(move.after.hosts)
     moved = {move.tier for move in planned.moves}
     for name, tier in cluster.tiers.items():
-        where = sorted(host for host in bad if name in starved[host] and tier.placement and host in tier.placement.hosts)
+        where = sorted(
+            host for host in bad if name in starved[host] and tier.placement and host in tier.placement.hosts
+        )
         said = f"is starved of processor time on {', '.join(where)}"
         if where and name in moved:
             assert any(said in move.why for move in planned.moves)
         elif where:
-            assert any(note.startswith(f"{name} ") and said in note and "cannot be repaired now" in note for note in planned.notes)
+            assert any(
+                note.startswith(f"{name} ") and said in note and "cannot be repaired now" in note
+                for note in planned.notes
+            )
 
 
 def test_other_changes_may_still_use_a_host_on_which_something_is_starved():
     spec, placement = spec_of("t"), Placement(driver="h1", slots=("h1",))
     hosts = holding({"h1": host_of("h1"), "h2": host_of("h2")}, spec, placement)
-    cluster = starving(Cluster(hosts, {"t": TierNow(spec, placement)}, (), Rules(shares={"t": Share()})), {"h2": frozenset({"u"})})
+    cluster = starving(
+        Cluster(hosts, {"t": TierNow(spec, placement)}, (), Rules(shares={"t": Share()})),
+        {"h2": frozenset({"u"})},
+    )
     (move,) = plan(ChangeSpec(kind=ChangeKind.DRAIN, host="h1"), cluster).moves
     assert move.after.hosts == {"h2"}
