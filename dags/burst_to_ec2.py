@@ -21,16 +21,18 @@ from sluice_airflow.operators.burst import (
     WaitForHostOperator,
 )
 from sluice_airflow.runbooks import TERMINATE_FAILED, finish_in_any_case, runbook, step_tasks
-from sluice_ops.model.change import ChangeKind
+from sluice_ops.planning.changes.kinds import KINDS
 
-FORM = {"tier": forms.tier("enrich"), "k": forms.k(1)}
-CHANGE = {"tier": "{{ params.tier }}", "k": "{{ params.k }}"}
+KIND = KINDS["burst"]
+CHANGE = forms.templates(KIND)
 
-with runbook("burst_to_ec2", doc=__doc__, params=FORM, tags=("runbook", "ec2")) as dag:
+with runbook(
+    "burst_to_ec2", doc=__doc__, params=forms.fields(KIND, tier="enrich"), tags=("runbook", "ec2")
+) as dag:
     quota = QuotaOperator(task_id="quota", **CHANGE)
     launch = LaunchOperator(task_id="launch")
     wait_for_host = WaitForHostOperator(task_id="wait_for_host")
-    tasks = [quota, launch, wait_for_host, *step_tasks(ChangeKind.BURST, **CHANGE)]
+    tasks = [quota, launch, wait_for_host, *step_tasks(KIND.name, **CHANGE)]
     chain(*tasks)
     take_back = TakeBackOperator(task_id="terminate", on_failure_callback=TERMINATE_FAILED)
-    finish_in_any_case(tasks, {"kind": ChangeKind.BURST.value, **CHANGE}, take_back)
+    finish_in_any_case(tasks, {"kind": KIND.name, **CHANGE}, take_back)

@@ -6,7 +6,6 @@ Where another change is at work at its hour, the shift waits for it to end, up t
 
 from sluice_airflow import forms
 from sluice_airflow.runbooks import carry_out, runbook
-from sluice_ops.model.change import ChangeKind
 
 with runbook("day_shift", doc=__doc__, schedule=forms.schedule("day"), tags=("runbook", "shift")) as dag:
-    carry_out(ChangeKind.SHIFT, shift="day")
+    carry_out("shift", shift="day")

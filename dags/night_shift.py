@@ -7,7 +7,6 @@ Tiers are handed over to fewer workers with nothing lost; their slots then belon
 from sluice_airflow import forms
 from sluice_airflow.assets import SLOTS_LENT
 from sluice_airflow.runbooks import carry_out, runbook
-from sluice_ops.model.change import ChangeKind
 
 with runbook("night_shift", doc=__doc__, schedule=forms.schedule("night"), tags=("runbook", "shift")) as dag:
-    carry_out(ChangeKind.SHIFT, last={"outlets": [SLOTS_LENT]}, shift="night")
+    carry_out("shift", last={"outlets": [SLOTS_LENT]}, shift="night")

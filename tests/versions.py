@@ -19,11 +19,7 @@ EDITS = {
         ("written: dict[str, Any] = write(self)", 'written: dict[str, Any] = {**write(self), "of_next": 1}'),
     ],
     "ops/sluice_ops/model/change.py": [
-        ('    WRITE_OFF = "write-off"\n', '    WRITE_OFF = "write-off"\n    SURVEY = "survey"\n'),
-        (
-            "    ChangeKind.WRITE_OFF: (",
-            "    ChangeKind.SURVEY: (Step.SURVEY,),\n    ChangeKind.WRITE_OFF: (",
-        ),
+        ('    WRITE_OFF = "write-off"\n', '    SURVEY = "survey"\n    WRITE_OFF = "write-off"\n'),
     ],
     "ops/sluice_ops/controller/operations.py": [
         (
@@ -38,6 +34,16 @@ EDITS = {
     ],
 }
 """What the next version has changed."""
+ADDED_FILES = {
+    "ops/sluice_ops/planning/changes/kinds/survey.py": (
+        "from sluice_ops.model.change import Step\n"
+        "from sluice_ops.planning.changes.kind import Kind\n"
+        "class Survey(Kind):\n"
+        "    name, summary, example, steps = 'survey', 'Look.', 'sluice survey', (Step.SURVEY,)\n"
+        "KIND = Survey()\n"
+    )
+}
+"""The kind of change that only the next version knows: one file."""
 
 
 def make_next(code: Path) -> Path:
@@ -46,6 +52,8 @@ def make_next(code: Path) -> Path:
         shutil.copytree(ROOT / package, code / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in EDITS:
         (code / name).write_text(edited(name))
+    for name, text in ADDED_FILES.items():
+        (code / name).write_text(text)
     return code
 
 

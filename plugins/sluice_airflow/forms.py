@@ -5,6 +5,7 @@ A default that changed from one parse to the next would make a new version of th
 
 import json
 import os
+from collections.abc import Callable
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from airflow.sdk import CronTriggerTimetable, Param
 from airflow.sdk.definitions._internal.types import NOTSET
 
 from sluice_ops.model.ids import BATCH
+from sluice_ops.planning.changes.kind import Field, Input, Kind
 from sluice_ops.site import endpoints, site_file
 
 DEADLINE_SECONDS = 900
@@ -35,178 +37,132 @@ def tiers() -> tuple[str, ...]:
         return tuple(name for name in the_site().shares if name != BATCH)
 
 
-def host() -> Param:
-    """Ask for a host: one of the site file, one that was burst to, or one that has joined. Preflight refuses those that there are not."""
+def fields(kind: Kind, **defaults: str | int) -> dict[str, Param]:
+    """Return the form of a kind of change."""
+    return {field.name: _param(field, defaults.get(field.name, field.default)) for field in kind.fields}
+
+
+def templates(kind: Kind) -> dict[str, str]:
+    """Return the change's fields as templates of the form's values."""
+    return {
+        field.name: f"{{{{ params.{field.name} }}}}"
+        if field.required
+        else f"{{{{ '' if params.{field.name} is none else params.{field.name} }}}}"
+        for field in kind.fields
+    }
+
+
+def _param(field: Field, default: str | int | None) -> Param:
+    title = field.name if field.name == "k" else field.name.capitalize()
+    schema = {"title": title, "description": field.help, **_SCHEMAS[field.input](field)}
+    if default is None or ("enum" in schema and default not in schema["enum"]):
+        default = schema.pop("default", NOTSET)
+    return Param(default, **schema)
+
+
+def _host(_field: Field) -> dict[str, Any]:
+    """A host of the site file, one that was burst to, or one that has joined; preflight refuses unknown names.
+
+    A form always names its host, also where the command line may leave it out for all of them.
+    """
     names = [known.name for known in the_site().hosts]
-    return Param(
-        NOTSET,
-        type="string",
-        title="Host",
-        pattern=site_file.HOST_NAME,
-        examples=names,
-        description=f"One of {', '.join(names)}, a burst host such as ec2-0a1b2c3d, or one that has joined; `sluice hosts` lists them.",
-    )
+    known = f"One of {', '.join(names)}, a burst host such as ec2-0a1b2c3d, or one that has joined"
+    return {
+        "type": "string",
+        "pattern": site_file.HOST_NAME,
+        "examples": names,
+        "description": f"{known}; `sluice hosts` lists them.",
+    }
 
 
-def tenant() -> Param:
-    """Ask for a tier, or batch."""
-    return Param(
-        NOTSET,
-        type="string",
-        title="Tier",
-        enum=[*tiers(), BATCH],
-        description="The tier to change, or batch.",
-    )
+def _tier(field: Field) -> dict[str, Any]:
+    if field.required:
+        return {"type": "string", "enum": [*tiers()], "description": "The tier to change."}
+    text = "One tier alone; if not given, all of them."
+    return {"type": ["null", "string"], "enum": [*tiers(), None], "default": None, "description": text}
 
 
-def tier(default: str | None = None) -> Param:
-    """Ask for a tier of the pipeline."""
-    names = list(tiers())
-    return Param(
-        default if default in names else NOTSET,
-        type="string",
-        title="Tier",
-        enum=names,
-        description="The tier to change.",
-    )
+def _tenant(_field: Field) -> dict[str, Any]:
+    text = "The tier to change, or batch."
+    return {"type": "string", "enum": [*tiers(), BATCH], "description": text}
 
 
-def one_tier() -> Param:
-    """Ask for a tier, or for none, which means all."""
-    names = [*tiers(), None]
-    return Param(
-        None,
-        type=["null", "string"],
-        title="Tier",
-        enum=names,
-        description="One tier alone; if not given, all of them.",
-    )
+def _workers(_field: Field) -> dict[str, Any]:
+    text = "Single workers by their slots, as `sluice slots` lists them; then no tier is paused but one that is named."
+    return {
+        "default": "",
+        "type": "string",
+        "pattern": r"^[a-z0-9, -]*$",
+        "examples": ["slot-counts-3-1"],
+        "description": text,
+    }
 
 
-def workers() -> Param:
-    """Ask for single workers, or for none."""
-    return Param(
-        "",
-        type="string",
-        title="Workers",
-        pattern=r"^[a-z0-9, -]*$",
-        examples=["slot-counts-3-1"],
-        description="Single workers by their slots, as `sluice slots` lists them; then no tier is paused but one that is named.",
-    )
+def _place(_field: Field) -> dict[str, Any]:
+    known = the_site().hosts
+    places = [place.name for place in known]
+    places += [f"zone:{zone}" for zone in sorted({place.zone for place in known})]
+    places += [f"rack:{rack}" for rack in sorted({place.rack for place in known if place.rack})]
+    places += [f"label:{label}" for label in sorted({label for place in known for label in place.labels})]
+    pattern = r"^(zone:|rack:|label:)?[A-Za-z0-9][A-Za-z0-9_.-]*$"
+    return {"type": "string", "pattern": pattern, "examples": places}
 
 
-def to() -> Param:
-    """Ask where a tier has to go."""
-    known = the_site()
-    places = [place.name for place in known.hosts]
-    places += [f"zone:{zone}" for zone in sorted({place.zone for place in known.hosts})]
-    places += [f"rack:{rack}" for rack in sorted({place.rack for place in known.hosts if place.rack})]
-    places += [
-        f"label:{label}" for label in sorted({label for place in known.hosts for label in place.labels})
-    ]
-    return Param(
-        NOTSET,
-        type="string",
-        title="To",
-        pattern=r"^(zone:|rack:|label:)?[A-Za-z0-9][A-Za-z0-9_.-]*$",
-        examples=places,
-        description="A host's name, zone:NAME, rack:NAME or label:NAME.",
-    )
+def _release(_field: Field) -> dict[str, Any]:
+    text = "Its name, such as r7-3f9a2c1b; empty: the one that was published last."
+    return {"default": "", "type": "string", "pattern": r"^(r[0-9]+-[0-9a-f]+)?$", "description": text}
 
 
-def release() -> Param:
-    """Ask for a release of the pipeline's code."""
-    return Param(
-        "",
-        type="string",
-        title="Release",
-        pattern=r"^(r[0-9]+-[0-9a-f]+)?$",
-        description="Its name, such as r7-3f9a2c1b; empty: the one that was published last.",
-    )
+def _count(field: Field) -> dict[str, Any]:
+    return {"type": "integer", "minimum": field.low, "maximum": 1000}
 
 
-def partitions() -> Param:
-    """Ask over how many partitions a state is to be spread."""
-    return Param(
-        NOTSET,
-        type="integer",
-        title="Partitions",
-        minimum=1,
-        maximum=1000,
-        description="Over how many partitions the state is to be spread: a few for each thread of the tier's workers.",
-    )
+def _amount(field: Field) -> dict[str, Any]:
+    return {
+        **({} if field.required else {"default": ""}),
+        "type": ["string", "integer"],
+        "pattern": f"^{_AMOUNT}$" if field.required else f"^({_AMOUNT})?$",
+        "minimum": 0,
+        "maximum": 1000,
+        "examples": ["3", "50%"],
+        "description": field.help if field.required else f"{field.help} Empty: as it is.",
+    }
+
+
+def _layer(field: Field) -> dict[str, Any]:
+    names = ["person", "maintenance", "autoscaler"]
+    return {"default": names[0], "type": "string", "enum": names, "description": field.help}
+
+
+def _shift(_field: Field) -> dict[str, Any]:
+    return {"type": "string", "enum": [*the_site().shifts]}
+
+
+def _time(_field: Field) -> dict[str, Any]:
+    return {
+        "default": "",
+        "type": "string",
+        "pattern": r"^$|^[0-9]",
+        "examples": ["2h", "06:00", "2026-11-22T06:00"],
+        "description": "How long, or until when in UTC: 30m, 2h, 1d, 06:00, 2026-11-22T06:00. "
+        "Empty: until somebody changes it.",
+    }
 
 
 _AMOUNT = r"[0-9]+(\.[0-9]+)?%?"
-
-
-def amount() -> Param:
-    """Ask for a number of quanta, or a part of the cluster."""
-    return _amount(
-        NOTSET,
-        "k",
-        f"^{_AMOUNT}$",
-        "Workers, each of one quantum; or per cent of the quanta that the hosts hold.",
-    )
-
-
-def minimum() -> Param:
-    """Ask for a new minimum, or for none."""
-    return _amount("", "Minimum", f"^({_AMOUNT})?$", "And never fewer, as long as k holds. Empty: as it is.")
-
-
-def maximum() -> Param:
-    """Ask for a new maximum, or for none."""
-    return _amount("", "Maximum", f"^({_AMOUNT})?$", "And never more, as long as k holds. Empty: as it is.")
-
-
-def layer() -> Param:
-    """Ask whose word a number is."""
-    words = ["person", "maintenance", "autoscaler"]
-    return Param(
-        "person",
-        type="string",
-        title="Layer",
-        enum=words,
-        description="Whose word it is; a person goes before maintenance, and that before an autoscaler.",
-    )
-
-
-def _amount(default: Any, title: str, pattern: str, description: str) -> Param:
-    return Param(
-        default,
-        type=["string", "integer"],
-        title=title,
-        pattern=pattern,
-        minimum=0,
-        maximum=1000,
-        examples=["3", "50%"],
-        description=description,
-    )
-
-
-def k(default: int | None = None) -> Param:
-    """Ask for a number of quanta."""
-    return Param(
-        NOTSET if default is None else default,
-        type="integer",
-        title="k",
-        minimum=1,
-        maximum=1000,
-        description="Workers, each of one quantum.",
-    )
-
-
-def until() -> Param:
-    """Ask until when a number is to hold."""
-    return Param(
-        "",
-        type="string",
-        title="Until",
-        pattern=r"^$|^[0-9]",
-        examples=["2h", "06:00", "2026-11-22T06:00"],
-        description="How long, or until when in UTC: 30m, 2h, 1d, 06:00, 2026-11-22T06:00. Empty: until somebody changes it.",
-    )
+_SCHEMAS: dict[Input, Callable[[Field], dict[str, Any]]] = {
+    Input.HOST: _host,
+    Input.TIER: _tier,
+    Input.TENANT: _tenant,
+    Input.PLACE: _place,
+    Input.COUNT: _count,
+    Input.AMOUNT: _amount,
+    Input.RELEASE: _release,
+    Input.SHIFT: _shift,
+    Input.LAYER: _layer,
+    Input.TIME: _time,
+    Input.WORKERS: _workers,
+}
 
 
 def schedule(shift: str) -> CronTriggerTimetable | None:

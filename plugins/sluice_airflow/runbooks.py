@@ -1,6 +1,6 @@
 """How a runbook becomes a DAG: the steps of its kind of change, in order, then an abort that runs when any of them has failed.
 
-The DAG files say which change, with which form; what each step does is the controller's.
+`of_kind` makes the whole DAG of a kind. A runbook with tasks of its own, such as a burst's, puts `step_tasks` among them.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,9 @@ from airflow.sdk import DAG, BaseOperator, Param, TriggerRule, chain
 from sluice_airflow import forms
 from sluice_airflow.notifiers.alerts import SluiceNotifier
 from sluice_airflow.operators.steps import END, AbortOperator, BeginShiftOperator, StepOperator
-from sluice_ops.model.change import STEPS, ChangeKind, Step
+from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.planning.changes.kind import Kind
+from sluice_ops.planning.changes.kinds import KINDS
 
 RETRIES = 12
 """For temporary errors only (ZooKeeper away): two to five minutes together; what is permanent fails at once."""
@@ -59,6 +61,25 @@ TIER_FAILED = SluiceNotifier(
 )
 
 
+_TASKS = {
+    Step.PREFLIGHT: "checks what is asked, makes the plan, takes the maintenance lock",
+    Step.CORDON: "nothing new is placed on the host",
+    Step.PREPARE: "the next incarnations are started and warmed beside those that run, one tier after the other",
+    Step.CUT: "each tier is handed over, nearest the pipeline's end first, one at a time",
+    Step.VERIFY: "the receipts balance: where the old incarnations stopped is where the new ones went on",
+    Step.TRIAL: "the new code is compared with the old for a while",
+    Step.RELEASE: "the slots of the old incarnations are taken away",
+    Step.REBOOT: "the host's agent runs the reboot command, and is waited for",
+    Step.HEALTH: "the host's agent answers, and its capacity is there",
+    Step.RETURN: "the host may be given work again",
+    Step.PAUSE: "each tier stops after a commit, and keeps its slots",
+    Step.RESUME: "each tier goes on from where it stopped",
+    Step.WRITE_OFF: "what was on the host is started elsewhere",
+    Step.ABORT: "only when a step failed: back to the incarnations that run",
+}
+"""What the task of each step does, for the page of a runbook."""
+
+
 def task_id(step: Step) -> str:
     """Name the task of a step."""
     return "cut_over" if step is Step.CUT else step.value
@@ -87,11 +108,25 @@ def runbook(name: str, *, doc: str | None, params: dict[str, Param] | None = Non
     )
 
 
+def of_kind(kind: Kind) -> DAG:
+    """Make the runbook of a kind of change: its form, its page and its steps."""
+    with runbook(kind.runbook, doc=page(kind), params=forms.fields(kind)) as dag:
+        carry_out(kind.name, None, **forms.templates(kind))
+    return dag
+
+
+def page(kind: Kind) -> str:
+    """Describe a runbook: what it does, and what each of its tasks does."""
+    rows = "\n".join(f"| {task_id(step)} | {_TASKS[step]} |" for step in (*kind.steps, Step.ABORT))
+    dry = "A dry run shows the plan (log and XCom of `preflight`) and changes nothing."
+    return f"{kind.summary}\n\n{kind.details}\n\n| task | what happens |\n|---|---|\n{rows}\n\n{dry}\n"
+
+
 def step_tasks(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: str) -> list[StepOperator]:
     """Make a task for each step of `kind`; `fields` are templates of the change's fields, `last` are settings of the last task."""
-    change = {"kind": kind.value, **fields}
-    steps = STEPS[kind]
-    begins = BeginShiftOperator if kind is ChangeKind.SHIFT else StepOperator
+    change = {"kind": kind, **fields}
+    steps = KINDS[kind].steps
+    begins = BeginShiftOperator if KINDS[kind].waits_for_lock else StepOperator
     return [
         (begins if step is steps[0] else StepOperator)(
             task_id=task_id(step), step=step, change=change, **((last or {}) if step is steps[-1] else {})
@@ -104,7 +139,7 @@ def carry_out(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: st
     """Fill a runbook with the steps of its change, one after the other, and its abort."""
     tasks = step_tasks(kind, last, **fields)
     chain(*tasks)
-    finish(tasks, {"kind": kind.value, **fields})
+    finish(tasks, {"kind": kind, **fields})
 
 
 def finish(

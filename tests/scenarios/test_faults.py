@@ -14,8 +14,9 @@ from sluice_ops.channel import Channel
 from sluice_ops.cli.exit_codes import AWAY
 from sluice_ops.local.start.supervisord import Supervisor
 from sluice_ops.model import paths
-from sluice_ops.model.change import STEPS, ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.operations import requests
+from sluice_ops.planning.changes.kinds import KINDS
 from tests.scenarios.live import PATIENCE, Live, until
 from tests.scenarios.oracle import Load, counts_agree
 
@@ -220,7 +221,7 @@ def test_a_task_is_made_a_zombie_and_tasks_are_cleared_in_the_middle_of_a_drain(
         assert live.finish("drain_host", run) == "success", live.log_of_failed("drain_host", run)
         until("the pipeline is whole again", PATIENCE, live.whole)
         posted = {name for name in channel.children("/operations") if name.startswith(f"{change}.")}
-        assert posted == {requests.operation_id(change, step) for step in STEPS[ChangeKind.DRAIN]}, (
+        assert posted == {requests.operation_id(change, step) for step in KINDS["drain"].steps}, (
             "each step was posted once"
         )
         for name in posted:

@@ -12,7 +12,7 @@ from sluice_ops.controller.leader import Absences
 from sluice_ops.controller.pass_state import Moment
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, HostState, driver_id
-from sluice_ops.model.change import STEPS, ChangeSpec, Operation, Result, Step
+from sluice_ops.model.change import ChangeSpec, Operation, Result, Step
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, State, TierWanted
 from sluice_ops.model.release import Release, StreamShape, TierShape
 from sluice_ops.model.resources import Capacity, Quantum
@@ -20,6 +20,7 @@ from sluice_ops.model.share import Numbers, Share
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.tier import Delivery, Kind, Mode, Standby, TierSpec
 from sluice_ops.operations.requests import operation_id
+from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.placement.cluster import Rules
 from sluice_ops.process.durations import Ages
 from sluice_ops.site.site_file import HostConfig
@@ -84,7 +85,7 @@ class Runbook:
 
     def __init__(self, world, change, spec, deadline=300.0):
         self.world, self.change, self.spec, self.deadline = world, change, spec, deadline
-        self.left = list(STEPS[spec.kind])
+        self.left = list(KINDS[spec.kind].steps)
         self.current = None
         self.dry_run = False
         self.results = {}

@@ -18,16 +18,7 @@ from sluice_ops.controller.decide import Decision
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, Observed, UnitKind, UnitObserved, UnitState
 from sluice_ops.model.backpressure import Pressure
-from sluice_ops.model.change import (
-    ChangeKind,
-    ChangeRecord,
-    ChangeSpec,
-    ChangeState,
-    Operation,
-    Plan,
-    Result,
-    Step,
-)
+from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Plan, Result, Step
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from sluice_ops.model.incarnation import IncarnationReport, OwnerRecord, State, TierWanted
 from sluice_ops.model.status import Starved, TierState, TierStatus
@@ -36,7 +27,7 @@ from sluice_ops.process.metrics_server import registry
 from sluice_ops.snapshot.view import HostView, OperationView, TierView, View
 from tests.unit.sluice_ops.agent.test_reconcile import driver, slot
 
-DRAIN = ChangeSpec(kind=ChangeKind.DRAIN, host=HostName("h2"))
+DRAIN = ChangeSpec(kind="drain", host=HostName("h2"))
 ENTRY, H1, H2 = TierName("entry"), HostName("h1"), HostName("h2")
 
 

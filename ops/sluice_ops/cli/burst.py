@@ -16,8 +16,7 @@ from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import HostName
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.snapshot import the_site
-from sluice_ops.planning.changes.burst import BurstError
-from sluice_ops.planning.changes.layers import burst_of
+from sluice_ops.planning.changes.burst import BurstError, burst_of
 
 POLL_SECONDS = 0.5
 

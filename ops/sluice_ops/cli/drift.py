@@ -8,7 +8,7 @@ from sluice_ops.channel.trail_queue import me
 from sluice_ops.cli.carry_out import carry_out, identity_of
 from sluice_ops.cli.exit_codes import FAILED
 from sluice_ops.cli.output import print_json, print_table
-from sluice_ops.model.change import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan, Step
+from sluice_ops.model.change import NO_DRIFT, REPAIR, ChangeSpec, Move, Plan, Step
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.operations.connect import open_channel
 from sluice_ops.operations.requests import operation_id, read_result, run
@@ -21,12 +21,12 @@ LOOK_SECONDS = 20.0
 
 def repair(*, deadline: float, dry_run: bool, as_json: bool) -> None:
     """Carry the repair out."""
-    carry_out(ChangeSpec(kind=ChangeKind.REPAIR), deadline=deadline, dry_run=dry_run, as_json=as_json)
+    carry_out(ChangeSpec(kind=REPAIR), deadline=deadline, dry_run=dry_run, as_json=as_json)
 
 
 def show(*, as_json: bool) -> None:
     """Have the controller plan a repair, and say what it would be."""
-    spec = ChangeSpec(kind=ChangeKind.REPAIR)
+    spec = ChangeSpec(kind=REPAIR)
     change = identity_of(spec)
     with open_channel() as channel:
         result = run(channel, change, spec, me(), LOOK_SECONDS, dry_run=True)[0].result

@@ -15,8 +15,6 @@ from sluice_ops.controller.steps.trial import trial
 from sluice_ops.controller.steps.verify import verify
 from sluice_ops.model.change import (
     CONTROLLER,
-    STEPS,
-    ChangeKind,
     ChangeRecord,
     ChangeSpec,
     ChangeState,
@@ -27,7 +25,7 @@ from sluice_ops.model.change import (
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.wording import listed
 from sluice_ops.operations.requests import GRACE_SECONDS
-from sluice_ops.planning.changes.plan import MOVING
+from sluice_ops.planning.changes.kinds import KINDS
 
 _STEPS: dict[Step, Callable[[Draft, Operation], Outcome]] = {
     Step.PREFLIGHT: preflight,
@@ -136,8 +134,8 @@ def _outcome(draft: Draft, operation: Operation) -> Outcome:
 
 def _refused(draft: Draft, operation: Operation) -> str | None:
     """Say why a step cannot be carried out at all."""
-    if operation.step not in (*STEPS[operation.spec.kind], Step.ABORT):
-        return f"{operation.spec.kind} has no step {operation.step}; its steps are {', '.join(STEPS[operation.spec.kind])}"
+    if operation.step not in (*KINDS[operation.spec.kind].steps, Step.ABORT):
+        return f"{operation.spec.kind} has no step {operation.step}; its steps are {', '.join(KINDS[operation.spec.kind].steps)}"
     if operation.step is Step.PREFLIGHT:
         return _cannot_begin(draft, operation.spec)
     return None if operation.step is Step.ABORT else _cannot_go_on(draft, operation)
@@ -149,7 +147,7 @@ def _cannot_begin(draft: Draft, spec: ChangeSpec) -> str | None:
         return _left_alone(draft, spec, touched)
     if spec.host in draft.view.unread_hosts:
         return draft.view.unknown
-    if spec.kind in MOVING and draft.view.unread_hosts:
+    if KINDS[spec.kind].moves and draft.view.unread_hosts:
         return f"a {spec.kind} takes room, and how much there is is not known: {draft.view.unknown}"
     return None
 
@@ -169,7 +167,7 @@ def _cannot_go_on(draft: Draft, operation: Operation) -> str | None:
 
 def _touched(draft: Draft, spec: ChangeSpec) -> list[str]:
     """Name the tiers that cannot be read and that a change would do something to, or has to know of."""
-    if spec.kind in MOVING:
+    if KINDS[spec.kind].moves:
         return sorted(draft.view.unread)
     left = (unit for host in draft.view.hosts for unit in draft.view.left_on(host))
     named = {spec.tier, *(unit.tenant for unit in left if unit.id in spec.workers)}
@@ -178,7 +176,7 @@ def _touched(draft: Draft, spec: ChangeSpec) -> list[str]:
 
 def _left_alone(draft: Draft, spec: ChangeSpec, touched: list[str]) -> str:
     """Say why a change that touches these tiers cannot begin, and what can."""
-    if spec.kind in MOVING:
+    if KINDS[spec.kind].moves:
         why = f"a {spec.kind} takes room, and how much of it {listed(touched)} needs is not known"
     else:
         why = f"this {spec.kind} is of {listed(touched)}"
@@ -201,4 +199,4 @@ def _concerns(change: ChangeRecord, tier: str) -> bool:
 
 def _is_of_all(spec: ChangeSpec) -> bool:
     """Tell whether a change is a pause or resume of all tiers."""
-    return spec.kind in {ChangeKind.PAUSE, ChangeKind.RESUME} and spec.tier is None and not spec.workers
+    return KINDS[spec.kind].is_of_all(spec)

@@ -13,6 +13,7 @@ from sluice_ops.model.change import ChangeSpec, ChangeState, Operation, Result, 
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.model.share import Layer
 from sluice_ops.model.trail import SITE_FILE, Entry, Outcome, layer_of, what_of
+from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.snapshot import site_settings
 
 _ENDED = {ChangeState.DONE: Outcome.DONE, ChangeState.ABORTED: Outcome.ABORTED}
@@ -65,7 +66,7 @@ def _write(  # noqa: PLR0913, PLR0917
     entry = Entry(
         at=draft.now,
         by=by,
-        layer=layer_of(spec.kind, by, spec.layer),
+        layer=layer_of(KINDS[spec.kind].layer, by, spec.layer),
         what=what_of(spec),
         change=change,
         outcome=outcome,

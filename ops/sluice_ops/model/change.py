@@ -6,9 +6,9 @@ posting one twice is the same as posting it once.
 
 from collections import Counter
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from sluice_ops.model.ids import ChangeId, HostName, OperationId, Tenant, TierName, UnitId
 from sluice_ops.model.incarnation import Placement
@@ -19,34 +19,16 @@ CONTROLLER = "the controller"
 """Who has asked for the controller's own changes."""
 
 
-class ChangeKind(StrEnum):
-    """What is wanted."""
-
-    CORDON = "cordon"
-    DRAIN = "drain"
-    RETURN = "return"
-    REBOOT = "reboot"
-    MIGRATE = "migrate"
-    UPGRADE = "upgrade"
-    REPARTITION = "repartition"
-    """Spread what a tier holds in Spark over another number of partitions."""
-    SCALE = "scale"
-    BURST = "burst"
-    LEAVE = "leave"
-    SHIFT = "shift"
-    SETTLE = "settle"
-    """Bring a tenant to the number that holds: the time of another is over, or room has come back. The controller's own change.
-
-    With `k`, have a tier go on with so many workers for the time being, whatever its share: another one lacks some of its minimum.
-    """
-    REPAIR = "repair"
-    """Bring what has drifted to where a plan would have it, with as few moves as can be."""
-    PAUSE = "pause"
-    RESUME = "resume"
-    WRITE_OFF = "write-off"
-    START = "start"
-    """Have a tier run. Nobody posts this but as a dry run: what is wanted of a tier says it (`config/wanted`), and so is a stop."""
-    STOP = "stop"
+ChangeKind = Annotated[str, StringConstraints(pattern="^[a-z][a-z-]*$")]
+"""The name of a kind of change, such as `drain`: one of `sluice_ops.planning.changes.kinds.KINDS`."""
+UPGRADE = "upgrade"
+START = "start"
+"""Posted as a dry run only: `config/wanted` says that a tier is to run, or to stop."""
+STOP = "stop"
+REPAIR = "repair"
+"""Move what has drifted to where a plan would have it."""
+SETTLE = "settle"
+"""The controller's own change: bring a tenant to the number that holds."""
 
 
 class Step(StrEnum):
@@ -78,31 +60,6 @@ class Step(StrEnum):
     """Have what is on lost hosts go on elsewhere, whatever the brake says; ends the change."""
     ABORT = "abort"
     """Undo what is not finished: back to the owners that run; ends the change."""
-
-
-STEPS: dict[ChangeKind, tuple[Step, ...]] = {
-    ChangeKind.CORDON: (Step.PREFLIGHT, Step.CORDON),
-    ChangeKind.DRAIN: (Step.PREFLIGHT, Step.CORDON, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
-    ChangeKind.RETURN: (Step.PREFLIGHT, Step.HEALTH, Step.RETURN),
-    ChangeKind.REBOOT: (
-        Step.PREFLIGHT, Step.CORDON, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE, Step.REBOOT, Step.HEALTH, Step.RETURN,
-    ),
-    ChangeKind.MIGRATE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
-    ChangeKind.UPGRADE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.TRIAL, Step.RELEASE),
-    ChangeKind.REPARTITION: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
-    ChangeKind.SCALE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
-    ChangeKind.BURST: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
-    ChangeKind.LEAVE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
-    ChangeKind.SHIFT: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
-    ChangeKind.SETTLE: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
-    ChangeKind.REPAIR: (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE),
-    ChangeKind.PAUSE: (Step.PREFLIGHT, Step.PAUSE),
-    ChangeKind.RESUME: (Step.PREFLIGHT, Step.RESUME),
-    ChangeKind.WRITE_OFF: (Step.PREFLIGHT, Step.WRITE_OFF),
-    ChangeKind.START: (Step.PREFLIGHT,),
-    ChangeKind.STOP: (Step.PREFLIGHT,),
-}  # fmt: skip
-"""The steps of each kind of change, in order. The last one ends the change and gives the maintenance lock back."""
 
 
 class ChangeSpec(Frozen):

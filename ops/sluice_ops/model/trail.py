@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeSpec
+from sluice_ops.model.change import CONTROLLER, ChangeSpec
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.share import Layer
@@ -45,20 +45,14 @@ SITE_FILE = "site file"
 """Who set what it says."""
 
 
-_MAINTENANCE = frozenset(
-    {ChangeKind.CORDON, ChangeKind.DRAIN, ChangeKind.RETURN, ChangeKind.REBOOT, ChangeKind.WRITE_OFF}
-)
+def layer_of(usual: Layer, by: str, named: str | None = None) -> str | None:
+    """Return the layer that a change speaks for: the one that its spec names, or that is usual for its kind.
 
-
-def layer_of(kind: ChangeKind, by: str, said: str | None = None) -> str | None:
-    """Return the layer that a change of this kind comes from, or said to come from; None for the controller's own."""
+    None for the controller's own changes.
+    """
     if by == CONTROLLER:
         return None
-    if said is not None:
-        return said
-    if kind in _MAINTENANCE:
-        return Layer.MAINTENANCE.name.lower()
-    return (Layer.SCHEDULE if kind is ChangeKind.SHIFT else Layer.PERSON).name.lower()
+    return named or usual.name.lower()
 
 
 def what_of(spec: ChangeSpec) -> str:

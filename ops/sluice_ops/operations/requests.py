@@ -13,11 +13,12 @@ from typing import NamedTuple
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, NotAllowedError, Write, trail_queue
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
-from sluice_ops.model.change import STEPS, ChangeSpec, JournalEntry, Operation, Result, Step
+from sluice_ops.model.change import ChangeSpec, JournalEntry, Operation, Result, Step
 from sluice_ops.model.ids import ChangeId, OperationId, TierName
 from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.model.share import Layer
 from sluice_ops.model.trail import Entry, Outcome
+from sluice_ops.planning.changes.kinds import KINDS
 
 POLL_SECONDS = 0.15
 """How often a waiting caller looks; a result is read once, so watches would cost more than they save."""
@@ -107,7 +108,7 @@ def run(  # noqa: PLR0913 - what a form has, field by field
 ) -> list[StepResult]:
     """Carry out a whole change, one step after the other; a step that fails is followed by an abort. The last result tells how it went."""
     done: list[StepResult] = []
-    steps = STEPS[spec.kind][:1] if dry_run else STEPS[spec.kind]
+    steps = KINDS[spec.kind].steps[:1] if dry_run else KINDS[spec.kind].steps
     until = time.monotonic() + deadline
     for step in steps:
         left = max(1.0, until - time.monotonic())

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, Operation, Step
+from sluice_ops.model.change import UPGRADE, ChangeRecord, ChangeState, Operation, Step
 from sluice_ops.model.ids import ChangeId, Incarnation, TierName
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.resources import Frozen
@@ -97,9 +97,7 @@ def _is_ready(view: View, change: ChangeRecord, tier: TierName) -> bool:
 
 def _rest(learnt: Pace, change: ChangeRecord, step: Operation | None, now: float) -> float:
     """Return what is left besides the moves."""
-    if change.state is not ChangeState.ACTIVE or (
-        change.spec.kind is ChangeKind.UPGRADE and not change.plan.moves
-    ):
+    if change.state is not ChangeState.ACTIVE or (change.spec.kind == UPGRADE and not change.plan.moves):
         return 0.0
     so_far = now - step.posted_at if step is not None and step.step not in {*MOVES, Step.PREFLIGHT} else 0.0
     return max(0.0, learnt.rest.get(change.spec.kind, 0.0) - rest(change) - so_far)

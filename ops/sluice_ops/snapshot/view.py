@@ -20,6 +20,7 @@ from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.trail import SiteSaid
 from sluice_ops.model.wording import listed
+from sluice_ops.planning.changes.kinds import KINDS
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -204,7 +205,7 @@ def look(reader: Reader, kept: Kept | None = None) -> View:
     waiting = [name for name in posted if not reader.exists(paths.result(name), watch=True)]
     operations = {OperationId(name): _operation(at, name) for name in waiting}
     begun = [ChangeId(name) for name in at.names("/changes") if paths.change(name) != paths.LOCK]
-    changes = {name: at.value(paths.change(name), ChangeRecord) for name in begun}
+    changes = {name: _change(at, name) for name in begun}
     hosts = {host.name: host for host in _hosts(at, kept)}
     releases = {name: at.value(paths.release(name), Release) for name in at.names(paths.RELEASES)}
     site = at.value(paths.SITE, SiteSaid)
@@ -328,10 +329,16 @@ def _nothing(epoch: int) -> Assignment:
     return Assignment(epoch=epoch)
 
 
+def _change(at: _Look, name: str) -> ChangeRecord | None:
+    """Return a change; None when this version cannot read it, or does not know its kind."""
+    change = at.value(paths.change(name), ChangeRecord)
+    return change if change is not None and change.spec.kind in KINDS else None
+
+
 def _operation(at: _Look, name: str) -> OperationView | None:
     """Return an operation that waits for its result; None when this version cannot read it."""
     operation = at.value(paths.operation(name), Operation)
-    if operation is None:
+    if operation is None or operation.spec.kind not in KINDS:
         return None
     lines = at.names(paths.journal(name))
     last = at.value(f"{paths.journal(name)}/{lines[-1]}", JournalEntry) if lines else None

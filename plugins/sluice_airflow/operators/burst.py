@@ -17,7 +17,7 @@ from sluice_airflow.triggers.operations import HostsTrigger
 from sluice_ops.cloud.burst_hosts import needed
 from sluice_ops.cloud.users import tiers_by_host
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import TierName
 from sluice_ops.operations import requests
 from sluice_ops.planning.changes.burst import BurstError
@@ -80,7 +80,7 @@ class QuotaOperator(BaseOperator):
 
     def plan(self, context: Context) -> dict[str, Any]:
         """Have the controller plan the hand-over with these instances, as if they were there."""
-        spec = ChangeSpec(kind=ChangeKind.BURST, tier=TierName(self.tier), k=int(self.k))
+        spec = ChangeSpec(kind="burst", tier=TierName(self.tier), k=int(self.k))
         with kinds(), ChannelHook().open() as channel:
             ((_, result),) = requests.run(
                 channel, change_of(context), spec, asked_by(context), PLAN_SECONDS, dry_run=True

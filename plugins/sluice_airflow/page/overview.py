@@ -64,7 +64,7 @@ def _tier(channel: Channel, name: str, status: ControllerStatus | None) -> dict[
     line = None if status is None else status.tiers.get(TierName(name))
     return {
         "name": name,
-        "kind": "" if spec is None else spec.value.kind.value,
+        "kind": "" if spec is None else spec.value.kind,
         "mode": "" if spec is None else spec.value.mode.value,
         "distance": 0 if spec is None else spec.value.distance,
         "state": "unknown" if line is None else line.state.value,
@@ -94,7 +94,7 @@ def _changes(channel: Channel) -> list[dict[str, Any]]:
             "what": " ".join(
                 str(part)
                 for part in (
-                    change.spec.kind.value, change.spec.host, change.spec.tier, *change.spec.workers, change.spec.to, change.spec.k,
+                    change.spec.kind, change.spec.host, change.spec.tier, *change.spec.workers, change.spec.to, change.spec.k,
                     change.spec.shift, change.spec.release, change.spec.partitions,
                 )
                 if part is not None

@@ -10,7 +10,7 @@ from sluice_airflow.page.app import app
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts, HostRecord, HostState
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Plan
+from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Plan
 from sluice_ops.model.ids import HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
 from sluice_ops.model.status import ControllerStatus, TierState, TierStatus
@@ -84,14 +84,14 @@ def test_the_state_is_the_channels(client, token, zookeeper):
         )
         change = ChangeRecord(
             id="drain_host.r1",
-            spec=ChangeSpec(kind=ChangeKind.DRAIN, host=host),
+            spec=ChangeSpec(kind="drain", host=host),
             plan=Plan(),
             state=ChangeState.ACTIVE,
             by="anna",
             started_at=1,
         )
         channel.put(paths.change(change.id), change)
-        upgrade = ChangeSpec(kind=ChangeKind.UPGRADE, tier=tier, release="r7-3f9a2c1b")
+        upgrade = ChangeSpec(kind="upgrade", tier=tier, release="r7-3f9a2c1b")
         later = change.model_copy(
             update={"id": "upgrade_tier.r1", "spec": upgrade, "state": ChangeState.DONE, "started_at": 2}
         )

@@ -10,7 +10,7 @@ from sluice_airflow.triggers.operations import HostsTrigger, OperationTrigger, T
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts
-from sluice_ops.model.change import ChangeKind, ChangeSpec, Operation, Step
+from sluice_ops.model.change import ChangeSpec, Operation, Step
 from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, Placement, State
 from sluice_ops.operations import requests
@@ -30,7 +30,7 @@ def posted(channel, step=Step.PREPARE):
         id=requests.operation_id("drain_host.r1", step),
         change=requests.change_id("drain_host.r1"),
         step=step,
-        spec=ChangeSpec(kind=ChangeKind.DRAIN, host="h1"),
+        spec=ChangeSpec(kind="drain", host="h1"),
         by="test",
         posted_at=time.time(),
     )

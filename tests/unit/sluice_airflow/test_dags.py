@@ -13,31 +13,31 @@ from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
 from sluice_airflow.notifiers.alerts import SluiceNotifier
-from sluice_ops.model.change import STEPS, ChangeKind
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.planning.changes.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 
-KINDS = {
-    "cordon_host": ChangeKind.CORDON,
-    "drain_host": ChangeKind.DRAIN,
-    "return_host": ChangeKind.RETURN,
-    "write_off_host": ChangeKind.WRITE_OFF,
-    "reboot_host": ChangeKind.REBOOT,
-    "migrate_tier": ChangeKind.MIGRATE,
-    "upgrade_tier": ChangeKind.UPGRADE,
-    "repartition_tier": ChangeKind.REPARTITION,
-    "scale_tier": ChangeKind.SCALE,
-    "repair_drift": ChangeKind.REPAIR,
-    "burst_to_ec2": ChangeKind.BURST,
-    "leave_ec2": ChangeKind.LEAVE,
-    "pause_pipeline": ChangeKind.PAUSE,
-    "resume_pipeline": ChangeKind.RESUME,
-    "night_shift": ChangeKind.SHIFT,
-    "day_shift": ChangeKind.SHIFT,
+RUNBOOKS = {
+    "cordon_host": "cordon",
+    "drain_host": "drain",
+    "return_host": "return",
+    "write_off_host": "write-off",
+    "reboot_host": "reboot",
+    "migrate_tier": "migrate",
+    "upgrade_tier": "upgrade",
+    "repartition_tier": "repartition",
+    "scale_tier": "scale",
+    "repair_drift": "repair",
+    "burst_to_ec2": "burst",
+    "leave_ec2": "leave",
+    "pause_pipeline": "pause",
+    "resume_pipeline": "resume",
+    "night_shift": "shift",
+    "day_shift": "shift",
 }
 FORMS = {
     "cordon_host": {"host"},
@@ -83,17 +83,17 @@ def way(dag):
 
 def test_every_runbook_and_every_tier_has_its_dag(bag):
     tiers = {f"tier_{name}" for name in ("entry", "enrich", "counts", "outbound")}
-    assert set(bag.dags) == set(KINDS) | {"nightly_report", "hour_complete"} | tiers
+    assert set(bag.dags) == set(RUNBOOKS) | {"nightly_report", "hour_complete"} | tiers
 
 
 def test_a_runbooks_tasks_are_the_steps_of_its_change_in_order(bag):
-    for name, kind in KINDS.items():
-        steps = ["cut_over" if step == "cut" else str(step) for step in STEPS[kind]]
+    for name, kind in RUNBOOKS.items():
+        steps = ["cut_over" if step == "cut" else str(step) for step in KINDS[kind].steps]
         assert way(bag.dags[name]) == BEFORE.get(name, []) + steps + AFTER.get(name, []), name
 
 
 def test_a_failed_step_is_followed_by_an_abort_and_fails_the_run(bag):
-    for name in KINDS:
+    for name in RUNBOOKS:
         dag = bag.dags[name]
         abort, end = dag.get_task("abort"), dag.get_task("end")
         steps = {task.task_id for task in dag.tasks if task.__class__.__name__ == "StepOperator"}
@@ -118,7 +118,7 @@ def test_a_burst_is_undone_whoever_ends_it(bag):
 
 
 def test_forms_have_their_fields_and_a_deadline_and_a_dry_run_everywhere(bag):
-    for name in [*KINDS, "nightly_report"]:
+    for name in [*RUNBOOKS, "nightly_report"]:
         params = bag.dags[name].params
         assert set(params) == FORMS.get(name, set()) | {"deadline", "dry_run"}, name
         if name in WITHOUT_INPUT:

@@ -6,7 +6,7 @@ Since when is in the tier's status, so that whoever leads next knows it.
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health, starvation
 from sluice_ops.controller.policies.capacity import cluster
-from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeSpec, ChangeState, Move
+from sluice_ops.model.change import CONTROLLER, REPAIR, ChangeSpec, ChangeState, Move
 from sluice_ops.model.ids import TierName
 from sluice_ops.planning.changes.plan import plan
 from sluice_ops.planning.placement.cluster import RefusedError
@@ -54,7 +54,7 @@ def _note(draft: Draft, since: dict[TierName, float]) -> None:
 def _repairs(draft: Draft) -> list[Move]:
     """Return what a repair would move now, of the tiers that nothing is being done to, nearest the pipeline's end first."""
     try:
-        moves = plan(ChangeSpec(kind=ChangeKind.REPAIR), cluster(draft)).moves
+        moves = plan(ChangeSpec(kind=REPAIR), cluster(draft)).moves
     except RefusedError:
         return []
     return [move for move in moves if health.undisturbed(draft, move.tier)]

@@ -12,16 +12,16 @@ from itertools import chain
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import drifting, health, starvation
 from sluice_ops.controller.policies.capacity import cluster
-from sluice_ops.model.change import CONTROLLER, STEPS, ChangeKind, ChangeSpec, ChangeState, Operation, Step
+from sluice_ops.model.change import CONTROLLER, REPAIR, SETTLE, ChangeSpec, ChangeState, Operation, Step
 from sluice_ops.model.ids import ChangeId, Tenant, TierName
 from sluice_ops.model.wording import workers
 from sluice_ops.operations.requests import operation_id
+from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import plan
 from sluice_ops.planning.placement.cluster import RefusedError
 from sluice_ops.planning.placement.shares import over, target
 from sluice_ops.planning.shortage.fitting import lacking
 from sluice_ops.planning.shortage.minimums import giving
-from sluice_ops.planning.shortage.scale_down import gives_up
 
 AGAIN_SECONDS = 600.0
 """Between two attempts, when one has failed: time for a host to come back, and few enough to leave the history readable."""
@@ -44,7 +44,7 @@ def follow(draft: Draft) -> list[str]:
             return [f"{reason}; that is done after {active[0]}"]
         draft.tell(f"{reason}: change {identity} sees to it")
         _post(draft, identity, Step.PREFLIGHT, spec)
-        if spec.kind is ChangeKind.REPAIR and spec.tier in draft.starved:
+        if KINDS[spec.kind].repairs and spec.tier in draft.starved:
             starvation.leave(draft, spec.tier)
         break
     return []
@@ -75,7 +75,7 @@ def _needy(draft: Draft) -> Iterable[_Reason]:
         }
         for tier, k in giving(needy, able, cluster(draft)).items():
             why = f"{needy} lacks some of its minimum, and has room for it when {tier} goes on with {workers(k)} for the time being"
-            yield able[tier], ChangeSpec(kind=ChangeKind.SETTLE, tier=tier, k=k), why
+            yield able[tier], ChangeSpec(kind=SETTLE, tier=tier, k=k), why
 
 
 def _for(tier: TierName, needy: TierName) -> str:
@@ -92,7 +92,8 @@ def _has_given(draft: Draft, tier: TierName) -> bool:
     gifts = [
         change.id
         for change in done
-        if gives_up(change.spec) is not None and change.incarnations.get(tier) == owner
+        if KINDS[change.spec.kind].gives_up(change.spec) is not None
+        and change.incarnations.get(tier) == owner
     ]
     waiting = (
         {*draft.needy, *draft.promised, *(TierName(ask.tenant) for ask in lacking(cluster(draft)))}
@@ -133,7 +134,7 @@ def _repairs(draft: Draft, drifted: Iterable[tuple[TierName, str]]) -> Iterable[
             draft, starvation.stem(tier) if starved else f"repair-{tier}-from-{draft.owners[tier].owner}-"
         )
         if identity is not None:
-            yield identity, ChangeSpec(kind=ChangeKind.REPAIR, tier=tier), why
+            yield identity, ChangeSpec(kind=REPAIR, tier=tier), why
 
 
 def _attempt(draft: Draft, stem: str) -> ChangeId | None:
@@ -164,7 +165,7 @@ def _more(draft: Draft, tier: TierName) -> int:
 
 
 def _spec(tenant: Tenant, until: float | None) -> ChangeSpec:
-    return ChangeSpec(kind=ChangeKind.SETTLE, tier=TierName(tenant), until=until)
+    return ChangeSpec(kind=SETTLE, tier=TierName(tenant), until=until)
 
 
 def _own_under_way(draft: Draft) -> bool:
@@ -179,7 +180,7 @@ def _go_on(draft: Draft, done: Operation) -> None:
     """Post what comes after a step of the controller's own: the next one, or an abort after a failure."""
     if done.by != CONTROLLER or done.step is Step.ABORT:
         return
-    steps = STEPS[done.spec.kind]
+    steps = KINDS[done.spec.kind].steps
     if draft.results[done.id].ok:
         if done.step is not steps[-1]:
             _post(draft, done.change, steps[steps.index(done.step) + 1], done.spec)

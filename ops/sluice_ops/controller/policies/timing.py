@@ -5,14 +5,14 @@ It is in the tier's incarnation: the writes of a tier go together, however many 
 
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health
-from sluice_ops.model.change import ChangeKind
+from sluice_ops.model.change import START, STOP, ChangeKind
 from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import Timed
 
 
 def start_begins(draft: Draft, tier: TierName, number: Incarnation) -> None:
     """Note what the start is predicted to take."""
-    _note(draft, tier, number, start=_begun(draft, tier, ChangeKind.START))
+    _note(draft, tier, number, start=_begun(draft, tier, START))
 
 
 def start_goes_on(draft: Draft, tier: TierName, old: Incarnation, number: Incarnation) -> None:
@@ -34,7 +34,7 @@ def stop_begins(draft: Draft, tier: TierName) -> None:
     """Note what the stop of the owner is predicted to take, if it lives."""
     owner = draft.owners[tier].owner
     if owner in draft.incarnations[tier] and not health.gone(draft, tier, Incarnation(owner)):
-        _note(draft, tier, Incarnation(owner), stop=_begun(draft, tier, ChangeKind.STOP))
+        _note(draft, tier, Incarnation(owner), stop=_begun(draft, tier, STOP))
 
 
 def note_stop(draft: Draft, tier: TierName) -> None:

@@ -4,10 +4,8 @@ from sluice_ops.controller.ending import end
 from sluice_ops.controller.outcome import Done, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health, rollback, stop_order
-from sluice_ops.controller.steps.handover import ACCEPTED_LAST
 from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import (
-    ChangeKind,
     ChangeRecord,
     ChangeSpec,
     ChangeState,
@@ -21,6 +19,7 @@ from sluice_ops.model.incarnation import IncarnationSpec, Phase
 from sluice_ops.model.status import TierState
 from sluice_ops.model.wording import workers
 from sluice_ops.operations.requests import operation_id
+from sluice_ops.planning.changes.kinds import KINDS
 
 
 def abort(draft: Draft, operation: Operation) -> Outcome:
@@ -86,7 +85,7 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
     if host in draft.assignments and draft.assignments[host].reboot == operation_id(change.id, Step.REBOOT):
         # its agent may be away, and would do it when the host is long in use again
         draft.assignments[host] = draft.assignments[host].model_copy(update={"reboot": None})
-    if change.spec.kind is ChangeKind.PAUSE:
+    if Step.PAUSE in KINDS[change.spec.kind].steps:
         _want_again(draft, change, by)
     end(draft, identity, ChangeState.ABORTED)
 
@@ -118,7 +117,7 @@ def _is_about_the_whole(spec: ChangeSpec, tier: TierName) -> bool:
 
 def _is_about(draft: Draft, change: ChangeRecord, tier: TierName) -> bool:
     """Tell whether a change may have touched a tier: what ails another one is told elsewhere, and not mended by waiting here."""
-    if change.spec.kind in {ChangeKind.PAUSE, ChangeKind.RESUME}:
+    if {Step.PAUSE, Step.RESUME} & {*KINDS[change.spec.kind].steps}:
         return _is_about_the_whole(change.spec, tier) or not set(change.spec.workers).isdisjoint(
             draft.workers(tier)
         )
@@ -151,7 +150,7 @@ def _is_well(draft: Draft, tier: TierName) -> bool:
 def _where(draft: Draft, identity: ChangeId) -> str:
     change = draft.changes[identity]
     known = {tier: number for tier, number in change.incarnations.items() if tier in draft.owners}
-    if change.spec.kind in ACCEPTED_LAST and known:
+    if KINDS[change.spec.kind].sets_tier and known:
         running = (draft.incarnations[tier].get(draft.owners[tier].owner or Incarnation(0)) for tier in known)
         return "; ".join(
             f"{spec.tier} {_how(change.spec, spec)}, as incarnation {spec.incarnation}"

@@ -9,20 +9,18 @@ from sluice_ops.controller.policies.batch import awaited
 from sluice_ops.controller.policies.capacity import cluster
 from sluice_ops.controller.steps.preflight import check, describe
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, Move, Operation
+from sluice_ops.model.change import ChangeRecord, ChangeSpec, Move, Operation
 from sluice_ops.model.ids import ChangeId, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, Phase, Placement, State
 from sluice_ops.model.status import TierState
 from sluice_ops.model.wording import listed, workers
+from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.lookups import given_up
-from sluice_ops.planning.changes.plan import FORCED, aftermath, differs, has_to_move, plan
+from sluice_ops.planning.changes.plan import aftermath, differs, has_to_move, plan
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError
 from sluice_ops.planning.placement.drift import breaches
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import fits, place_tier
-
-ACCEPTED_LAST = frozenset({ChangeKind.UPGRADE, ChangeKind.REPARTITION})
-"""The kinds of change after which every later incarnation is as the new owner: from the release step on, which accepts that."""
 
 
 def prepare(draft: Draft, operation: Operation) -> Outcome:
@@ -132,7 +130,7 @@ class _NoRoom:
 
 def _set_draining(draft: Draft, change: ChangeRecord) -> None:
     host = change.spec.host
-    if change.spec.kind in {ChangeKind.DRAIN, ChangeKind.REBOOT} and host in draft.records:
+    if KINDS[change.spec.kind].empties_host and host in draft.records:
         record = draft.records[host]
         if record.state in {HostState.UP, HostState.CORDONED}:
             draft.set_state(host, HostState.DRAINING, record.by or change.id)
@@ -160,7 +158,7 @@ def _start(draft: Draft, identity: ChangeId, move: Move) -> Incarnation | Waitin
     record, number = draft.owners[tier], draft.changes[identity].incarnations.get(tier)
     if number is not None and number in {record.owner, record.next}:
         return Incarnation(number)
-    once = draft.changes[identity].spec.kind in ACCEPTED_LAST
+    once = KINDS[draft.changes[identity].spec.kind].sets_tier
     if (
         number is not None
         and (dropped := _why_dropped(draft, tier, Incarnation(number), once=once)) is not None
@@ -177,7 +175,7 @@ def _start_beside(
     now = aftermath(change.spec, cluster(draft))
     as_asked = change.spec, now.tiers[tier], target(tier, now.rules), now
     if not has_to_move(*as_asked):
-        if change.spec.kind in FORCED and differs(*as_asked):
+        if KINDS[change.spec.kind].forced and differs(*as_asked):
             return Failed(given_up(change.spec, now.tiers[tier]))
         draft.change_of(identity, incarnations={**change.incarnations, tier: owning.incarnation})
         return owning.incarnation

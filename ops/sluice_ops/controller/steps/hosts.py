@@ -5,9 +5,10 @@ from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import brake
 from sluice_ops.model.assignment import HostRecord, HostState
-from sluice_ops.model.change import ChangeKind, ChangeState, Operation
+from sluice_ops.model.change import ChangeState, Operation, Step
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.wording import listed
+from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.snapshot.view import HostView
 
 
@@ -23,7 +24,7 @@ def cordon(draft: Draft, operation: Operation) -> Outcome:
     if isinstance(seen, Failed):
         return seen
     record = draft.records[seen.name]
-    if operation.spec.kind is ChangeKind.CORDON:
+    if KINDS[operation.spec.kind].steps[-1] is Step.CORDON:
         end(draft, operation.change, ChangeState.DONE)
         if record.quarantine(seen.name) is not None and record.state is HostState.CORDONED:
             draft.write_record(

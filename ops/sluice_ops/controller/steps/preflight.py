@@ -7,7 +7,6 @@ from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies.capacity import cluster
 from sluice_ops.model.change import (
     CONTROLLER,
-    ChangeKind,
     ChangeRecord,
     ChangeSpec,
     ChangeState,
@@ -19,12 +18,10 @@ from sluice_ops.model.change import (
 from sluice_ops.model.trail import what_of
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.burst import launched
+from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError
-
-WANTED = frozenset({ChangeKind.START, ChangeKind.STOP})
-"""The kinds of change that are only planned here, in a dry run: they begin when what is wanted of a tier says so."""
 
 
 def preflight(draft: Draft, operation: Operation) -> Outcome:
@@ -36,12 +33,12 @@ def preflight(draft: Draft, operation: Operation) -> Outcome:
         is not None
     ):
         return held_up
-    now, spec = cluster(draft), _named(draft, operation.spec)
-    launches = operation.dry_run and spec.kind is ChangeKind.BURST
+    now, spec = cluster(draft), _completed(draft, operation.spec)
+    launches = operation.dry_run and KINDS[spec.kind].launches
     if launches:
         now = launched(spec, now)
     try:
-        _refuse_past(operation.spec, draft.now)
+        KINDS[spec.kind].refuse_late(operation.spec, draft.now)
         planned = plan(spec, now)
     except RefusedError as refused:
         return Failed(str(refused))
@@ -86,12 +83,10 @@ def _left(draft: Draft, operation: Operation) -> float | None:
     )
 
 
-def _named(draft: Draft, spec: ChangeSpec) -> ChangeSpec:
-    """Name the release of an upgrade, once for all steps: others may be published meanwhile."""
+def _completed(draft: Draft, spec: ChangeSpec) -> ChangeSpec:
+    """Fill in what the change leaves to preflight, once for all steps."""
     tier = None if spec.tier is None else draft.view.tiers.get(spec.tier)
-    if spec.kind is not ChangeKind.UPGRADE or spec.release is not None or tier is None:
-        return spec
-    return spec.model_copy(update={"release": tier.spec.release})
+    return KINDS[spec.kind].complete(spec, None if tier is None else tier.spec.release)
 
 
 def check(planned: Plan, spec: ChangeSpec, now: Cluster) -> list[str]:
@@ -122,7 +117,7 @@ def _of_move(move: Move) -> str:
 def _holder(draft: Draft, operation: Operation) -> str | None:
     """Name the change that has the lock; a lock whose change has ended or is unknown holds nobody up."""
     lock = draft.lock
-    if lock is None or lock.change == operation.change or operation.spec.kind in WANTED:
+    if lock is None or lock.change == operation.change or KINDS[operation.spec.kind].planned_only:
         return None
     change = draft.changes.get(lock.change)
     if change is None or change.state is not ChangeState.ACTIVE:
@@ -133,23 +128,17 @@ def _holder(draft: Draft, operation: Operation) -> str | None:
 
 def _begins_otherwise(spec: ChangeSpec) -> Outcome | None:
     """Refuse what no step begins."""
-    if spec.kind not in WANTED:
+    if not KINDS[spec.kind].planned_only:
         return None
     return Failed(
         f"a {spec.kind} has no steps: `sluice {spec.kind} {spec.tier}` says that it is wanted, and the rest follows"
     )
 
 
-def _held_up(kind: ChangeKind, holder: str | None) -> Outcome | None:
+def _held_up(kind: str, holder: str | None) -> Outcome | None:
     """Refuse it, or have a shift wait: nobody is there at its hour to ask for it again."""
     if holder is None:
         return None
-    if kind is ChangeKind.SHIFT:
-        return Waiting(f"{holder}; the shift waits for it to end")
+    if KINDS[kind].waits_for_lock:
+        return Waiting(f"{holder}; the {kind} waits for it to end")
     return Failed(f"{holder}; wait for it to end, or abort it")
-
-
-def _refuse_past(spec: ChangeSpec, now: float) -> None:
-    if spec.kind is ChangeKind.SCALE and spec.until is not None and spec.until <= now:
-        message = f"{datetime.fromtimestamp(spec.until, UTC):%Y-%m-%d %H:%M:%S} UTC is past: nothing was changed; name a time to come"
-        raise RefusedError(message)

@@ -4,20 +4,18 @@ from sluice_ops.controller.ending import end
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies.capacity import cluster
-from sluice_ops.controller.steps.handover import ACCEPTED_LAST
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Operation
+from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Operation, Step
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.status import TierState
-from sluice_ops.planning.changes.layers import layers_after
-
-EMPTIES = frozenset({ChangeKind.DRAIN, ChangeKind.REBOOT})
-"""The kinds of change that leave nothing on their host."""
+from sluice_ops.planning.changes.kinds import KINDS
+from sluice_ops.planning.changes.plan import layers_after
 
 
 def release(draft: Draft, operation: Operation) -> Outcome:
     """Let go of what has been handed over, and end the change unless a reboot follows."""
     change = draft.changes[operation.change]
+    kind = KINDS[change.spec.kind]
     for move in change.plan.moves:
         tier = move.tier
         if draft.owning(tier) is not None and draft.owners[tier].owner != change.incarnations.get(tier):
@@ -27,22 +25,20 @@ def release(draft: Draft, operation: Operation) -> Outcome:
         for spec in draft.held(tier):
             if spec.incarnation < (draft.owners[tier].owner or 0):
                 draft.retire(tier, spec.incarnation)
-    if change.spec.kind in ACCEPTED_LAST:
+    if kind.sets_tier:
         refused = _accept(draft, change)
         if refused is not None:
             return refused
-    hosts = cluster(draft).hosts.values() if change.spec.kind is ChangeKind.LEAVE else ()
+    hosts = cluster(draft).hosts.values() if kind.empties_burst_hosts else ()
     draft.layers = layers_after(change.spec, draft.rules_now(), change.by, change.started_at, hosts)
     host = change.spec.host
-    if change.spec.kind in EMPTIES and host is not None and (waiting := _drained(draft, host)) is not None:
+    if kind.empties_host and host is not None and (waiting := _drained(draft, host)) is not None:
         return waiting
-    if change.spec.kind is not ChangeKind.REBOOT:
+    if kind.steps[-1] is Step.RELEASE:
         end(draft, change.id, ChangeState.DONE)
     moved = ", ".join(move.tier for move in change.plan.moves)
-    empty = f"; {host} is drained, nothing is left on it" if change.spec.kind in EMPTIES else ""
-    new = (
-        f"; {change.spec.tier} {_kept(change.spec)} from now on" if change.spec.kind in ACCEPTED_LAST else ""
-    )
+    empty = f"; {host} is drained, nothing is left on it" if kind.empties_host else ""
+    new = f"; {change.spec.tier} {_kept(change.spec)} from now on" if kind.sets_tier else ""
     return Done(f"released: {moved or 'nothing had to move'}{empty}{new}")
 
 

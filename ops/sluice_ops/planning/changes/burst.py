@@ -8,8 +8,12 @@ from sluice_ops.model.ids import HostName, Tenant
 from sluice_ops.model.resources import Capacity
 from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import TierSpec
-from sluice_ops.planning.changes.layers import burst_of
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host
+
+
+def burst_of(spec: ChangeSpec) -> int:
+    """Return how many slots a burst is of; what is no number is refused before."""
+    return spec.k if isinstance(spec.k, int) else 1
 
 
 class BurstError(Exception):

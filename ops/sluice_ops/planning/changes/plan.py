@@ -6,61 +6,50 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import NO_DRIFT, ChangeKind, ChangeSpec, Move, Plan
-from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName
+from sluice_ops.model.change import NO_DRIFT, UPGRADE, ChangeSpec, Move, Plan
+from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import Mode, TierSpec
-from sluice_ops.model.wording import listed, workers
-from sluice_ops.planning.changes.layers import PLANNED, layers_after
-from sluice_ops.planning.changes.lookups import burst_hosts, check, to_leave
-from sluice_ops.planning.changes.start import starting, stopping
-from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, TierNow, holding, moved
+from sluice_ops.planning.changes.kinds import KINDS
+from sluice_ops.planning.changes.lookups import PLANNED
+from sluice_ops.planning.placement.cluster import (
+    Cluster,
+    Host,
+    Hosts,
+    RefusedError,
+    Rules,
+    TierNow,
+    holding,
+    moved,
+)
 from sluice_ops.planning.placement.drift import drift, evened, numbers, without_starving
 from sluice_ops.planning.placement.no_room import burst_away
 from sluice_ops.planning.placement.shares import Target, had, limits, target
 from sluice_ops.planning.placement.solver import Placed, place_tier
 from sluice_ops.planning.shortage.fitting import floor, lacking, least, most, same_part, why_not
 from sluice_ops.planning.shortage.lending import doubled, giving_back, hindering, keepable, lend, top_up
-from sluice_ops.planning.shortage.scale_down import gives_up, kept_in_place, why_handed_over
+from sluice_ops.planning.shortage.scale_down import kept_in_place, why_handed_over
 
-MOVING = frozenset(
-    {
-        ChangeKind.DRAIN,
-        ChangeKind.REBOOT,
-        ChangeKind.MIGRATE,
-        ChangeKind.UPGRADE,
-        ChangeKind.REPARTITION,
-        ChangeKind.SCALE,
-        ChangeKind.BURST,
-        ChangeKind.LEAVE,
-        ChangeKind.SHIFT,
-        ChangeKind.SETTLE,
-        ChangeKind.REPAIR,
-    }
-)
-"""The kinds of change that start new incarnations, or have tiers let workers go."""
-EXACT = frozenset({ChangeKind.SCALE, ChangeKind.BURST, ChangeKind.MIGRATE, ChangeKind.REPAIR})
-"""The kinds of change that say how many and where: what does not fit of them is refused, not done by halves."""
-FORCED = frozenset({ChangeKind.DRAIN, ChangeKind.REBOOT, ChangeKind.LEAVE})
-"""The kinds of change in which tiers have to go from where they are, even with less."""
 WHOLE: Mapping[TierName, int] = {}
 """How many fewer than its share each tier that moves gets, when all get all of it."""
 
 
 def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
     """Plan one change; RefusedError names what is wrong and what to do. An empty plan says that there is nothing to do."""
-    notes = list(check(spec, cluster))
+    kind = KINDS[spec.kind]
+    notes = list(kind.refuse(spec, cluster))
     cluster = cluster.with_hosts(
         dict(sorted(cluster.hosts.items()))
     )  # of hosts that are alike the first is taken
-    if spec.kind not in MOVING:
-        return _moving_nothing(spec, cluster, notes)
+    if not kind.moves:
+        return kind.plan(spec, cluster, notes)
     after = aftermath(spec, cluster)
     kept, moves, said = _fit(spec, after)
-    said += [*_left_out(spec, after), *_staying(spec, after, moves)]
+    said += [*_left_out(spec, after), *kind.remarks(spec, after, _placed(after, moves))]
     notes += [*said, *_without_burst(spec, after, moves)]
     batch = lend(kept, after.with_hosts(_released(giving_back(after, kept), moves)), notes)
-    if spec.kind is ChangeKind.REPAIR and not moves and not said:
+    if kind.repairs and not moves and not said:
         notes.append(NO_DRIFT)
     elif not moves and batch == tuple(sorted(cluster.batch)):
         notes.append("nothing has to move")
@@ -70,42 +59,10 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         batch_kept=kept,
         notes=tuple(notes),
         predicted_seconds=_seconds(moves, after)
-        + (cluster.pace.rest.get(spec.kind, 0.0) if moves or spec.kind is not ChangeKind.UPGRADE else 0.0),
+        + (cluster.pace.rest.get(spec.kind, 0.0) if moves or spec.kind != UPGRADE else 0.0),
         predicted_gap_seconds=max((_gap(move, after) for move in moves), default=0.0),
-        unpredicted=cluster.pace.unknown(spec.kind, "how long the host takes to boot")
-        if spec.kind is ChangeKind.REBOOT
-        else "",
+        unpredicted=cluster.pace.unknown(spec.kind, kind.unpredicted) if kind.unpredicted else "",
     )
-
-
-def _moving_nothing(spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) -> Plan:
-    """Plan what hands no tier over."""
-    if spec.tier is not None and spec.kind is ChangeKind.START:
-        return starting(spec.tier, cluster)
-    if spec.tier is not None and spec.kind is ChangeKind.STOP:
-        return stopping(spec.tier, cluster)
-    seconds, unknown = cluster.pace.rest.get(spec.kind, 0.0), cluster.pace.unknown(spec.kind)
-    lost = _lost(spec, cluster) if spec.kind is ChangeKind.WRITE_OFF else ()
-    return Plan(notes=(effect(spec), *notes, *lost), predicted_seconds=seconds, unpredicted=unknown)
-
-
-def _lost(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-    """Say what of each tier is on the hosts that are written off."""
-    gone = {
-        name
-        for name, host in cluster.hosts.items()
-        if host.state is HostState.LOST and spec.host in {None, name}
-    }
-    for tier in cluster.end_first():
-        now = tier.placement
-        there = [] if now is None or now.driver not in gone else ["its driver"]
-        there += (
-            []
-            if now is None or not gone.intersection(now.slots)
-            else [workers(sum(name in gone for name in now.slots))]
-        )
-        if there:
-            yield f"{tier.spec.name} has {' and '.join(there)} there"
 
 
 def _seconds(moves: Iterable[Move], cluster: Cluster) -> float:
@@ -119,32 +76,16 @@ def _gap(move: Move, cluster: Cluster) -> float:
     return cluster.pace.begun_again if cluster.tiers[move.tier].spec.mode is Mode.REALTIME else 0.0
 
 
-def effect(spec: ChangeSpec) -> str:
-    """Say what a change does that moves nothing."""
-    who = (
-        ", ".join(spec.workers)
-        or spec.tier
-        or ("any tier" if spec.kind is ChangeKind.PAUSE else "every tier that was paused")
-    )
-    match spec.kind:
-        case ChangeKind.PAUSE if spec.workers:
-            does = f"{who}: finishes its task and gets none until the tier is resumed; the others work on"
-        case ChangeKind.PAUSE:
-            does = f"nothing comes out of {who} until it is resumed; what comes in waits"
-        case ChangeKind.RESUME:
-            does = f"{who} goes on from where it stands"
-        case ChangeKind.CORDON:
-            does = f"nothing new is placed on {spec.host}; what runs there stays"
-        case ChangeKind.RETURN:
-            does = f"{spec.host} may be given work again"
-        case _:
-            does = f"{spec.host or 'every host that is lost'} is not waited for any more: what ran there is started elsewhere"
-    return does
+def _placed(cluster: Cluster, moves: Iterable[Move]) -> dict[TierName, Placement | None]:
+    """Return where each tier is once these moves are through."""
+    return {name: tier.placement for name, tier in cluster.tiers.items()} | {
+        move.tier: move.after for move in moves
+    }
 
 
 def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:
     """Name the tiers that would have to move, had they not been given up; those of an upgrade are told of by its check."""
-    given_up = (tier for tier in cluster.end_first() if tier.failed and spec.kind is not ChangeKind.UPGRADE)
+    given_up = (tier for tier in cluster.end_first() if tier.failed and spec.kind != UPGRADE)
     names = (
         tier.spec.name
         for tier in given_up
@@ -160,7 +101,7 @@ def _without_burst(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) ->
     moving = {move.tier for move in moves}
     for tier in cluster.end_first():
         name, now = tier.spec.name, tier.placement
-        asked = spec.tier == name or (spec.kind is ChangeKind.REPAIR and spec.tier is None)
+        asked = spec.tier == name or (KINDS[spec.kind].repairs and spec.tier is None)
         if now is None or name in moving or not asked:
             continue
         aim = target(name, cluster.rules)
@@ -168,37 +109,18 @@ def _without_burst(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) ->
             yield burst_away(name, aim.extra, aim.extra_to, cluster.hosts, missing=aim.k - len(now.slots))
 
 
-def _staying(spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
-    """Name the tiers that have their place on burst hosts and so stay there, though these are to be left, and who says so."""
-    placed = {name: tier.placement for name, tier in cluster.tiers.items()} | {
-        move.tier: move.after for move in moves
-    }
-    for tier in cluster.end_first() if spec.kind is ChangeKind.LEAVE and spec.tier is None else ():
-        name = tier.spec.name
-        there = [] if (now := placed[name]) is None else burst_hosts(now, cluster.hosts)
-        if there:
-            owners = [
-                entry.owner
-                for entry in cluster.rules.layers.entries
-                if entry.tenant == Tenant(name) and entry.to is not None
-            ]
-            who = f"{owners[-1]} has it" if owners else f"locality.{name} in the site file has it"
-            yield (
-                f"{name} stays on {listed(there)}: {who} at {target(name, cluster.rules).to}. Instances that a tier runs on are kept, not "
-                f"terminated; give {name} another place first to have them go"
-            )
+def layers_after(spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host] = ()) -> Layers:
+    """Return the layers once this change is through; `hosts` tell which places are on burst hosts alone."""
+    return KINDS[spec.kind].layers(spec, rules, by, now, hosts)
 
 
 def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
     """Return the cluster under the layers and the host state that this change leads to; nothing has moved in it yet."""
+    kind = KINDS[spec.kind]
     after = cluster.with_layers(layers_after(spec, cluster.rules, PLANNED, 0.0, cluster.hosts.values()))
-    if (
-        spec.kind in {ChangeKind.DRAIN, ChangeKind.REBOOT}
-        and spec.host is not None
-        and spec.host in after.hosts
-    ):
+    if kind.empties_host and spec.host is not None and spec.host in after.hosts:
         after = after.with_state(spec.host, HostState.DRAINING)
-    return after.with_hosts(without_starving(after.hosts)) if spec.kind is ChangeKind.REPAIR else after
+    return after.with_hosts(without_starving(after.hosts)) if kind.repairs else after
 
 
 def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list[Move], list[str]]:
@@ -212,7 +134,7 @@ def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list
     try:
         more, (moves, notes) = most(len(staying) - floor, taking)
     except RefusedError as refused:
-        if spec.kind in EXACT:
+        if KINDS[spec.kind].exact:
             message = f"{refused}{_ways_down(spec, cluster, staying[:floor])}"
             raise RefusedError(message) from refused
         fewer = _fewer(spec, cluster, staying[:floor])
@@ -233,7 +155,7 @@ def _fit(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list
 def _ways_down(spec: ChangeSpec, cluster: Cluster, kept: tuple[HostName, ...]) -> str:
     """Say how a tier's number is lowered for which there is no room beside what it has: by a smaller one first, or by a stop."""
     name = spec.tier
-    now = None if name is None or spec.kind is not ChangeKind.SCALE else cluster.tiers[name].placement
+    now = None if name is None or not KINDS[spec.kind].resizes else cluster.tiers[name].placement
     if name is None or now is None or not _is_lowered(now, aim := target(name, cluster.rules), cluster.hosts):
         return ""
     why = why_handed_over(cluster.tiers[name], aim, now.first(aim.k), cluster)
@@ -357,6 +279,7 @@ def _in_order(
     they are handed over: nearest the end first. What a tenant that does not run lacks of its minimum is not taken. Each tier that is handed
     over gets so many slots `fewer` than its share.
     """
+    kind = KINDS[spec.kind]
     moves: list[Move] = []
     notes: list[str] = []
     hosts = state = cluster.hosts
@@ -368,7 +291,7 @@ def _in_order(
             continue
         released = state if moves and order == ends else None
         if (keeps := _kept(spec, tier, cluster, hosts, released)) is not None:
-            short = 0 if gives_up(spec) is None else share.slots - len(keeps.slots)
+            short = 0 if KINDS[spec.kind].gives_up(spec) is None else share.slots - len(keeps.slots)
             moves.append(
                 Move(tier=tier.spec.name, before=tier.placement, after=keeps, short=short, in_place=True)
             )
@@ -377,18 +300,18 @@ def _in_order(
         more = had(share, cluster.hosts)
         aim = replace(share, slots=share.slots - fewer.get(tier.spec.name, 0))
         has, right = len(tier.placement.slots), numbers(tier.placement, share, cluster.hosts)[0]
-        if spec.kind not in FORCED and aim.slots < share.slots and aim.slots + more <= has < right:
+        if not kind.forced and aim.slots < share.slots and aim.slots + more <= has < right:
             notes.append(
                 f"{tier.spec.name} stays at {has} slots, {right - has} fewer than its share: room is short"
             )
             continue
         why = ""
-        if spec.kind is ChangeKind.REPAIR:
+        if kind.repairs:
             why, aim = "; ".join(drift(tier, aim, state)), evened(tier, aim, state)
         try:
             after, placed, beside = _beside(tier, aim, hosts, released)
         except RefusedError as refused:
-            if spec.kind is not ChangeKind.REPAIR:
+            if not kind.repairs:
                 raise _NoRoomError(tier, str(refused)) from refused
             notes.append(f"{tier.spec.name} {why}; that cannot be repaired now: {refused}")
             continue
@@ -423,8 +346,10 @@ def _kept(
     One in realtime is, if it finds room for that: it is then without output for a shorter time. Who makes room for another takes none.
     """
     aim = target(tier.spec.name, cluster.rules)
-    keeps = kept_in_place(spec, tier, aim, cluster)
-    if gives_up(spec) is not None:
+    kind = KINDS[spec.kind]
+    left = kind.gives_up(spec)
+    keeps = kept_in_place(tier, aim, cluster, left) if kind.resizes else None
+    if left is not None:
         if keeps is None:
             message = f"{tier.spec.name} cannot let workers go where it runs any more, so it makes no room for others"
             raise RefusedError(message)
@@ -474,32 +399,4 @@ def differs(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> b
     now = tier.placement
     if now is None or (spec.tier is not None and spec.tier != tier.spec.name):
         return False
-    match spec.kind:
-        case ChangeKind.DRAIN | ChangeKind.REBOOT:
-            moves = spec.host in now.hosts
-        case ChangeKind.MIGRATE:
-            moves = not _is_at(now, aim, cluster.hosts)
-        case ChangeKind.UPGRADE:
-            moves = tier.release != spec.release
-        case ChangeKind.REPAIR:
-            moves = bool(drift(tier, aim, cluster.hosts))
-        case ChangeKind.REPARTITION:
-            moves = tier.partitions != spec.partitions
-        case ChangeKind.LEAVE:
-            moves = bool(to_leave(now, aim, cluster.hosts))
-        case ChangeKind.SCALE:
-            moves = len(now.slots) != numbers(now, aim, cluster.hosts)[0]
-        case ChangeKind.SETTLE if (left := gives_up(spec)) is not None:
-            moves = len(now.slots) > left and any(ask.tenant != BATCH for ask in lacking(cluster))
-        case _:
-            moves = len(now.slots) not in numbers(now, aim, cluster.hosts)
-    return moves
-
-
-def _is_at(now: Placement, aim: Target, hosts: Hosts) -> bool:
-    """Tell whether everything but a burst's slots is where it has to be."""
-
-    def there(name: HostName) -> bool:
-        return name in hosts and hosts[name].matches(aim.to)
-
-    return there(now.driver) and sum(not there(name) for name in now.slots) <= aim.extra
+    return KINDS[spec.kind].must_move(spec, tier, now, aim, cluster)

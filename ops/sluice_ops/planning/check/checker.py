@@ -9,20 +9,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import STEPS, ChangeKind, ChangeSpec, Move, Plan, Step
+from sluice_ops.model.change import ChangeSpec, Move, Plan
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Amount, part
 from sluice_ops.model.tier import Mode, Standby, TierSpec
+from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.check.walk import Walk
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, Host, Rules, TierNow
 
 OWN = "the site's own hosts"
-_EMPTYING = frozenset({ChangeKind.DRAIN, ChangeKind.REBOOT})
-_WHOLE = frozenset({ChangeKind.SCALE, ChangeKind.BURST, ChangeKind.MIGRATE, ChangeKind.REPAIR})
-"""The kinds of change that are not done by halves."""
-_MAY_WAIT = frozenset({ChangeKind.SHIFT, ChangeKind.SETTLE, ChangeKind.REPAIR})
-"""The kinds of change that may leave a tier as it is for want of room, and say so."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +34,10 @@ class _Aim:
 
 def violations(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
     """Name everything that the plan would break or leave undone; `cluster` has the layers and host states that the change leads to."""
-    if spec.kind is ChangeKind.START:
+    kind = KINDS[spec.kind]
+    if kind.planned_only:
         return []  # nothing is carried out of its plan: the controller places the tier anew once it is wanted
-    if Step.CUT not in STEPS[spec.kind]:
+    if not kind.moves:
         return [f"a {spec.kind} moves nothing, and {move.tier} would move" for move in plan.moves]
     strange = sorted({move.tier for move in plan.moves} - cluster.tiers.keys())
     if strange or len({move.tier for move in plan.moves}) < len(plan.moves):
@@ -115,9 +112,9 @@ def _asked_problems(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cl
         lack = _lack(spec, tier, tier.placement, aims[name], cluster)
         move = moves.get(name)
         if move is None:
-            told = spec.kind in _MAY_WAIT and any(note.startswith(f"{name} ") for note in plan.notes)
+            told = KINDS[spec.kind].may_wait and any(note.startswith(f"{name} ") for note in plan.notes)
             more = (
-                spec.kind is not ChangeKind.REPAIR
+                not KINDS[spec.kind].repairs
                 and len(tier.placement.slots) > aims[name].slots + aims[name].extra
             )
             found += [f"{name} would not move, and {lack}"] if lack is not None and (more or not told) else []
@@ -128,36 +125,41 @@ def _asked_problems(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cl
 
 def _lack(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: Cluster) -> str | None:
     """Say what of a tier that runs is not as the change wants it."""
-    found: Iterable[str]
-    match spec.kind:
-        case ChangeKind.DRAIN | ChangeKind.REBOOT:
-            found = [f"is on {spec.host}"] if spec.host in now.hosts else []
-        case ChangeKind.LEAVE:
-            more = len(now.slots) > aim.slots + aim.extra
-            found = [
-                f"is on {name}"
-                for name in _burst(now, cluster)
-                if more or not _is_at(cluster.hosts[name], aim.to)
-            ]
-        case ChangeKind.UPGRADE:
-            found = [f"runs {tier.release}"] if tier.release != spec.release else []
-        case ChangeKind.REPARTITION:
-            found = (
-                [f"is spread over {tier.partitions} partitions"] if tier.partitions != spec.partitions else []
-            )
-        case ChangeKind.MIGRATE:
-            found = _displaced(now, aim, cluster, gone=True)
-        case ChangeKind.REPAIR:
-            found = _breaches(tier.spec.name, now, aim, cluster)
-        case ChangeKind.SCALE:
-            found = _miscounted(now, aim, cluster, exactly=True)
-        case ChangeKind.SETTLE if isinstance(spec.k, int):
-            found = (
-                [f"is to go on with {spec.k} slots"] if len(now.slots) > spec.k and _needy(cluster) else []
-            )
-        case _:
-            found = _miscounted(now, aim, cluster)
-    return next(iter(found), None)
+    return next(
+        iter(KINDS[spec.kind].unmet(spec, tier, now, _Check(tier.spec.name, now, aim, cluster))), None
+    )
+
+
+@dataclass(frozen=True)
+class _Check:
+    """What is known here of one tier that runs; the kinds of change ask for it."""
+
+    name: TierName
+    now: Placement
+    aim: _Aim
+    cluster: Cluster
+
+    @property
+    def on_burst_hosts(self) -> list[str]:
+        more = len(self.now.slots) > self.aim.slots + self.aim.extra
+        return [
+            f"is on {name}"
+            for name in _burst(self.now, self.cluster)
+            if more or not _is_at(self.cluster.hosts[name], self.aim.to)
+        ]
+
+    @property
+    def minimum_is_lacking(self) -> bool:
+        return bool(_needy(self.cluster))
+
+    def breaches(self) -> Iterable[str]:
+        return _breaches(self.name, self.now, self.aim, self.cluster)
+
+    def displaced(self, *, gone: bool = False) -> Iterable[str]:
+        return _displaced(self.now, self.aim, self.cluster, gone=gone)
+
+    def miscounted(self, *, exactly: bool = False) -> Iterable[str]:
+        return _miscounted(self.now, self.aim, self.cluster, exactly=exactly)
 
 
 def _breaches(name: TierName, now: Placement, aim: _Aim, cluster: Cluster) -> Iterable[str]:
@@ -180,12 +182,12 @@ def _burst(placement: Placement, cluster: Cluster) -> list[HostName]:
 def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> list[str]:
     tier = cluster.tiers[move.tier]
     found = _in_place_problems(move, spec, tier, aim, cluster) if move.in_place else []
-    if spec.kind is ChangeKind.SETTLE and spec.k is not None and not move.in_place:
+    if KINDS[spec.kind].gives_up(spec) is not None and not move.in_place:
         found.append(f"{move.tier} would be handed over, and makes room for others where it runs")
     may_be = {HostState.UP, HostState.CORDONED} if move.in_place else {HostState.UP}
     if move.before != tier.placement:
         found.append(f"{move.tier} is not where the plan has it")
-    if move.short < 0 or (move.short and spec.kind in _WHOLE):
+    if move.short < 0 or (move.short and KINDS[spec.kind].exact):
         found.append(
             f"{move.tier} would be {move.short} slots short, and a {spec.kind} is done as a whole or not at all"
         )
@@ -203,9 +205,9 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
             found.append(
                 f"{move.tier} would be on {name}, which is {'unknown' if host is None else host.state}"
             )
-        elif spec.kind in _EMPTYING and name == spec.host:
+        elif KINDS[spec.kind].empties_host and name == spec.host:
             found.append(f"{move.tier} would stay on {name}")
-    if spec.kind is ChangeKind.LEAVE:
+    if KINDS[spec.kind].empties_burst_hosts:
         meant = {
             name
             for name in move.after.hosts & cluster.hosts.keys()
@@ -229,7 +231,7 @@ def _move_problems(move: Move, spec: ChangeSpec, aim: _Aim, cluster: Cluster) ->
 def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, cluster: Cluster) -> list[str]:
     """Say why a tier cannot let workers go where it runs, or why what it keeps is not what is left of it then."""
     found = []
-    if spec.kind not in {ChangeKind.SCALE, ChangeKind.SHIFT, ChangeKind.SETTLE}:
+    if not KINDS[spec.kind].resizes:
         found.append(f"{move.tier} would stay where it runs, and a {spec.kind} starts it anew")
     k, before = len(move.after.slots), move.before
     if (
@@ -259,11 +261,12 @@ def _in_place_problems(move: Move, spec: ChangeSpec, tier: TierNow, aim: _Aim, c
 
 def _gift_problems(move: Move, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
     """Say why what a tier gives up of its share, for one that lacks some of its minimum, would be of no use to any such."""
-    if spec.kind is not ChangeKind.SETTLE or spec.k is None or move.before is None:
+    left = KINDS[spec.kind].gives_up(spec)
+    if left is None or move.before is None:
         return
     k = len(move.after.slots)
-    if k != spec.k:
-        yield f"{move.tier} would go on with {k} workers instead of {spec.k}"
+    if k != left:
+        yield f"{move.tier} would go on with {k} workers instead of {left}"
     free = [
         host
         for name in {*move.before.slots[k:]}
@@ -486,7 +489,11 @@ def _lent(name: HostName, spec: ChangeSpec, aim: _Aim, cluster: Cluster) -> Iter
     """Say why batch may be lent no slot on a host."""
     host = cluster.hosts.get(name)
     to = aim.to if _serves(aim.to, cluster) else None
-    if host is None or host.state is not HostState.UP or (spec.kind in _EMPTYING and name == spec.host):
+    if (
+        host is None
+        or host.state is not HostState.UP
+        or (KINDS[spec.kind].empties_host and name == spec.host)
+    ):
         yield f"batch would be on {name}, which is {'unknown' if host is None else 'to take nothing new'}"
     elif _is_for_others(BATCH, name, cluster):
         yield f"batch would be on {name}, which is dedicated to others"

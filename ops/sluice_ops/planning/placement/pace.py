@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, Step
+from sluice_ops.model.change import START, STOP, UPGRADE, ChangeKind, ChangeRecord, ChangeState, Step
 from sluice_ops.model.incarnation import TRIAL_SECONDS, IncarnationSpec, Timed
 
 LAST = 10
@@ -27,7 +27,7 @@ class Pace:
     """Until the workers that a tier lets go have done their last tasks. Unit: seconds."""
     begun_again: float = 2.0
     """For so long a realtime tier puts nothing out that begins again on fewer workers. Unit: seconds."""
-    rest: Mapping[ChangeKind, float] = field(default_factory=lambda: {ChangeKind.UPGRADE: TRIAL_SECONDS})
+    rest: Mapping[ChangeKind, float] = field(default_factory=lambda: {UPGRADE: TRIAL_SECONDS})
     """What a change of each kind takes besides: a trial, a host that boots, workers that finish their tasks. Unit: seconds.
     Of a kind that moves nothing it is all that there is; of one that was never carried out nothing is known."""
     abort: float | None = None
@@ -73,7 +73,7 @@ def _rests(ended: list[ChangeRecord]) -> dict[ChangeKind, float]:
     """Return the median of each kind; an upgrade that has moved nothing had no trial."""
     by_kind: dict[ChangeKind, list[float]] = {}
     for change in ended:
-        if change.plan.moves or change.spec.kind is not ChangeKind.UPGRADE:
+        if change.plan.moves or change.spec.kind != UPGRADE:
             by_kind.setdefault(change.spec.kind, []).append(rest(change))
     return {kind: median(seconds[-LAST:]) for kind, seconds in by_kind.items()}
 
@@ -81,7 +81,7 @@ def _rests(ended: list[ChangeRecord]) -> dict[ChangeKind, float]:
 def asked(incarnations: Iterable[IncarnationSpec]) -> Iterator[tuple[ChangeKind, Timed, IncarnationSpec]]:
     """Yield the starts and stops that somebody asked for."""
     for spec in incarnations:
-        for kind, timed in ((ChangeKind.START, spec.start), (ChangeKind.STOP, spec.stop)):
+        for kind, timed in ((START, spec.start), (STOP, spec.stop)):
             if timed is not None:
                 yield kind, timed, spec
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from operator import attrgetter
 
-from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
-
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Quantum
@@ -237,6 +235,8 @@ def _flowing(arcs: Sequence[_Arc], supplies: Sequence[int], sink: int) -> list[i
     """Return the arcs that carry something in the cheapest of the largest flows from the first nodes to the sink."""
     if not arcs:
         return []
+    from ortools.graph.python.min_cost_flow import SimpleMinCostFlow  # noqa: PLC0415 - 55 ms, only the controller plans
+
     flow = SimpleMinCostFlow()
     for row, supply in enumerate(supplies):
         flow.set_node_supply(row, supply)

@@ -4,7 +4,6 @@ Called by `plan`, and by `minimums`.
 """
 
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, ChangeSpec
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.tier import Mode, Standby
 from sluice_ops.planning.placement.cluster import Cluster, TierNow
@@ -12,23 +11,19 @@ from sluice_ops.planning.placement.drift import breaches, numbers
 from sluice_ops.planning.placement.shares import Target
 from sluice_ops.planning.shortage.fitting import least
 
-OF_NUMBERS = frozenset({ChangeKind.SCALE, ChangeKind.SHIFT, ChangeKind.SETTLE})
-"""The kinds of change that are about numbers alone."""
 STAYS = frozenset({HostState.UP, HostState.CORDONED})
 """What runs on such a host may stay."""
 
 
-def gives_up(spec: ChangeSpec) -> int | None:
-    """Return with how many workers a tier is to go on that makes room for the minimum of another one; None for other changes."""
-    return spec.k if spec.kind is ChangeKind.SETTLE and isinstance(spec.k, int) else None
+def kept_in_place(tier: TierNow, aim: Target, cluster: Cluster, left: int | None = None) -> Placement | None:
+    """Return what a tier keeps that lets its last workers go; None where it cannot, or is to have no fewer than it has.
 
-
-def kept_in_place(spec: ChangeSpec, tier: TierNow, aim: Target, cluster: Cluster) -> Placement | None:
-    """Return what a tier keeps that lets its last workers go; None where it cannot, or is to have no fewer than it has."""
+    `left`: how many workers it goes on with, where it makes room for another tier.
+    """
     now = tier.placement
-    if now is None or spec.kind not in OF_NUMBERS:
+    if now is None:
         return None
-    k = numbers(now, aim, cluster.hosts)[0] if (left := gives_up(spec)) is None else left
+    k = numbers(now, aim, cluster.hosts)[0] if left is None else left
     after = now.first(k)
     return after if 0 < k < len(now.slots) and why_handed_over(tier, aim, after, cluster) is None else None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sluice_ops.agent.units.reconcile import GRACE_SECONDS
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from tests.integration.sluice_ops.agent.conftest import SECONDS, Lab
 from tests.integration.sluice_ops.agent.driving import HANGS
 from tests.integration.sluice_ops.agent.hosting import hosted
@@ -23,7 +23,7 @@ def test_an_old_driver_that_hangs_as_it_should_stop_is_taken_away_and_the_drain_
     with hosted(lab, tmp_path) as hosts:
         world, pid, hangs = hosts.world, hosts.units("h1")["driver-entry-1"], lab.home / f"{HANGS}-entry-1"
         hangs.touch()
-        runbook = world.begin("d1", DEADLINE, kind=ChangeKind.DRAIN, host="h1")
+        runbook = world.begin("d1", DEADLINE, kind="drain", host="h1")
         world.until_true(lambda: runbook.current is Step.VERIFY, SECONDS)
         handed = time.monotonic()
         assert world.owner("entry").owner == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import State
 from tests.integration.sluice_ops.agent.conftest import SECONDS, Lab
 from tests.integration.sluice_ops.agent.driving import LAGS, WARMS
@@ -32,7 +32,7 @@ def test_when_the_target_of_a_hand_over_is_lost_the_tier_goes_elsewhere(
 ) -> None:
     world, first = hosts.world, hosts.units("h1")["driver-entry-1"]
     (hosts.lab.home / f"{does}-entry-2").touch()
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    runbook = world.begin("d1", kind="drain", host="h1")
     world.until_true(lambda: (said := world.report("entry", 2)) is not None and said.state is state, SECONDS)
     target = world.incarnation("entry", 2).placement.driver
     assert runbook.current is step

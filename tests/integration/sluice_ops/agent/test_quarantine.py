@@ -16,7 +16,7 @@ from simulation.world import Runbook, host, tier
 
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostRecord, HostState, Unit, UnitKind
-from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord
+from sluice_ops.model.change import CONTROLLER, ChangeRecord
 from sluice_ops.model.tier import Mode
 from tests.integration.sluice_ops.agent.conftest import REPOSITORY, SECONDS, Lab
 
@@ -62,7 +62,7 @@ class Site:
 
     def returned(self, change: str) -> Runbook:
         """Have a person return h1."""
-        back = self.world.begin(change, kind=ChangeKind.RETURN, host=BAD)
+        back = self.world.begin(change, kind="return", host=BAD)
         self.world.until_true(lambda: back.ended, SECONDS)
         return back
 

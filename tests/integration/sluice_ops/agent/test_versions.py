@@ -11,7 +11,7 @@ import pytest
 
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import UnitObserved, label_of, slot_id
-from sluice_ops.model.change import ChangeKind, ChangeSpec, EpochRecord, Result
+from sluice_ops.model.change import ChangeSpec, EpochRecord, Result
 from sluice_ops.model.ids import BATCH
 from sluice_ops.operations.requests import run
 from tests.integration.sluice_ops.agent.conftest import REPOSITORY, Lab, slot, until
@@ -118,7 +118,7 @@ def test_an_upgrade_one_by_one_and_back_again_under_slots_that_run(
 
     # an old controller again: what it does not know stays where it writes, and an operation that it does not know is refused by name
     controllers.lead("old", REPOSITORY)
-    controllers.change(kind=ChangeKind.SCALE, tier=BATCH, k=2)
+    controllers.change(kind="scale", tier=BATCH, k=2)
     second = lab.running(SECOND)
     assert raw(lab, paths.assignment("h1")).count(ADDED) == 3, "of the first unit, and the assignment"
     refused = controllers.survey()
@@ -131,13 +131,13 @@ def test_an_upgrade_one_by_one_and_back_again_under_slots_that_run(
     agent = lab.agent(code=newer)
     until("the new agent reports", lambda: ADDED in raw(lab, paths.observed("h1")))
     goes_on(lab, first, second)
-    controllers.change(kind=ChangeKind.SCALE, tier=BATCH, k=1)
+    controllers.change(kind="scale", tier=BATCH, k=1)
     lab.gone(SECOND)
 
     # both are new
     controllers.lead("newer", newer)
     assert controllers.survey().ok
-    controllers.change(kind=ChangeKind.SCALE, tier=BATCH, k=2)
+    controllers.change(kind="scale", tier=BATCH, k=2)
     second = lab.running(SECOND)
     goes_on(lab, first, second)
 
@@ -149,6 +149,6 @@ def test_an_upgrade_one_by_one_and_back_again_under_slots_that_run(
     until("the old agent reports", lambda: (seen := lab.observed()) and seen.agent_started > since)
     goes_on(lab, first, second)
     controllers.lead("old-again", REPOSITORY)
-    for kind in (ChangeKind.CORDON, ChangeKind.RETURN):
+    for kind in ("cordon", "return"):
         controllers.change(kind=kind, host="h1")
     goes_on(lab, first, second)

@@ -12,7 +12,7 @@ from simulation.live import LiveWorld
 from sluice_ops.channel import Channel, ChannelAwayError
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, EpochRecord
+from sluice_ops.model.change import EpochRecord
 from tests.ensemble import Ensemble, Link, writing
 from tests.integration.sluice_ops.controller.test_leaders import Controllers, leader
 
@@ -199,7 +199,7 @@ def test_a_controller_that_is_cut_off_acts_on_nothing_and_another_one_leads(worl
 def test_a_connection_that_comes_and_goes_leaks_no_lock_and_makes_no_second_leader(world, controllers, links):
     run_over(links, world, controllers)
     drained = world.placement("entry").driver
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+    runbook = world.begin("d1", kind="drain", host=drained)
     for _ in range(12):
         for link in links:
             link.cut()

@@ -7,7 +7,7 @@ import pytest
 
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.process import metrics_server
@@ -36,7 +36,7 @@ def status(world):
 def test_when_the_clock_of_the_leader_jumps_nothing_expires_and_nothing_waits_for_it(pipeline, jump):
     world, controllers, clock = pipeline
     before = world.owner("outbound").owner
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("entry").driver)
+    runbook = world.begin("d1", kind="drain", host=world.placement("entry").driver)
     world.until_true(lambda: world.next_driver("entry") is not None, 90)
     clock.write_text(str(jump))
     world.until_true(lambda: runbook.ended, 180)
@@ -59,7 +59,7 @@ def test_when_the_clock_of_the_leader_jumps_nothing_expires_and_nothing_waits_fo
     world.until_true(lambda: len(metrics_server.exporters(world.channel)) == 2, 60)
     controllers.end("c1", kill=True)
     world.until_true(lambda: leader(world) == "c2", 60)
-    back = world.begin("r1", kind=ChangeKind.RETURN, host=runbook.spec.host)
+    back = world.begin("r1", kind="return", host=runbook.spec.host)
     world.until_true(lambda: back.ended, 60)
     assert back.ok, back.results
     assert {world.state(name) for name in world.specs} == {State.RUNNING}
@@ -69,7 +69,7 @@ def test_when_the_clock_of_the_leader_jumps_nothing_expires_and_nothing_waits_fo
 def test_when_the_target_of_a_hand_over_is_lost_it_goes_elsewhere(pipeline):
     world, *_ = pipeline
     host = world.placement("entry").driver
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=host)
+    runbook = world.begin("d1", kind="drain", host=host)
     world.until_true(lambda: world.next_driver("entry") is not None, 90)
     target = world.incarnation("entry", world.owner("entry").next).placement.driver
     world.agents[target].die()
@@ -87,7 +87,7 @@ def test_when_the_target_of_a_hand_over_is_lost_it_goes_elsewhere(pipeline):
 def test_when_two_of_three_hosts_are_lost_nothing_moves_until_they_are_back(pipeline):
     world, *_ = pipeline
     for tier, name in (("counts", "h1"), ("enrich", "h2"), ("entry", "h3")):
-        runbook = world.begin(f"m-{tier}", kind=ChangeKind.MIGRATE, tier=tier, to=name)
+        runbook = world.begin(f"m-{tier}", kind="migrate", tier=tier, to=name)
         world.until_true(lambda runbook=runbook: runbook.ended, 120)
         assert runbook.ok, runbook.results
     before = {name: (world.owner(name).owner, world.placement(name)) for name in world.specs}
@@ -105,7 +105,7 @@ def test_when_two_of_three_hosts_are_lost_nothing_moves_until_they_are_back(pipe
 
 def test_of_two_people_who_set_numbers_at_once_one_is_told_of_the_other(pipeline):
     world, *_ = pipeline
-    asked = [world.begin(f"s{k}", kind=ChangeKind.SCALE, tier="counts", k=k) for k in (2, 3)]
+    asked = [world.begin(f"s{k}", kind="scale", tier="counts", k=k) for k in (2, 3)]
     world.until_true(lambda: all(runbook.ended for runbook in asked), 180)
     (done,), (refused,) = (
         [runbook for runbook in asked if runbook.ok],

@@ -19,7 +19,7 @@ from sluice_ops.controller.leader import PERIOD_SECONDS, Controller
 from sluice_ops.controller.site_watcher import Rulebook
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostRecord, HostState, UnitKind
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, EpochRecord, Step
+from sluice_ops.model.change import ChangeRecord, ChangeState, EpochRecord, Step
 from sluice_ops.model.incarnation import IncarnationReport, State
 from sluice_ops.model.share import Layers
 from sluice_ops.model.status import ControllerStatus
@@ -107,7 +107,7 @@ def test_when_the_leader_is_killed_in_the_middle_of_a_drain_the_standby_goes_on(
     world.want()
     world.until_true(world.all_well, 120)
     drained = world.placement("entry").driver
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+    runbook = world.begin("d1", kind="drain", host=drained)
     world.until_true(lambda: world.next_driver("entry") is not None, 90)
     controllers.end("c1", kill=True)
     world.until_true(lambda: leader(world) == "c2", TAKES_OVER_SECONDS)
@@ -228,7 +228,7 @@ def test_when_the_leader_is_killed_while_it_takes_a_number_back_the_standby_goes
     world.want()
     world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
     controllers.start("c2")
-    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=3, until=time.time() + 20)
+    runbook = world.begin("s1", kind="scale", tier="enrich", k=3, until=time.time() + 20)
     world.until_true(lambda: runbook.ended, 90)
     assert runbook.ok, runbook.results
     assert len(world.placement("enrich").slots) == 3
@@ -288,11 +288,11 @@ def test_what_the_site_file_says_anew_is_drift_and_its_repair_brings_it_about(pi
         note.split()[0] for note in seen["notes"]
     }
     assert {name: world.placement(name) for name in world.specs} == before, "a rule moves nothing by itself"
-    repair = world.begin("r1", kind=ChangeKind.REPAIR)
+    repair = world.begin("r1", kind="repair")
     world.until_true(lambda: repair.ended, 180)
     assert repair.ok, repair.results
     assert world.placement("outbound").hosts == {"h3"}
-    again = world.begin("r2", kind=ChangeKind.REPAIR)
+    again = world.begin("r2", kind="repair")
     world.until_true(lambda: again.ended, 180)
     sluice(controllers, "drift")
     assert not world.placement("entry").hosts & world.placement("enrich").hosts
@@ -333,7 +333,7 @@ def test_deaths_on_a_host_are_known_to_the_next_leader_who_puts_it_in_quarantine
     record = world.channel.read(paths.host_record(name), HostRecord).value
     assert f"{name} is in quarantine until" in sluice(controllers, "hosts")
     assert f"died there {3 * len(slots[name])} times" in record.reason
-    back = world.begin("r1", kind=ChangeKind.RETURN, host=name)
+    back = world.begin("r1", kind="return", host=name)
     world.until_true(lambda: back.ended, 60)
     assert world.host_state(name) is HostState.UP
 
@@ -385,7 +385,7 @@ def test_a_hand_over_is_flipped_soon_after_the_report(pipeline):
     controllers.start("c1")
     world.want()
     world.until_true(lambda: leader(world) == "c1" and world.all_well(), 120)
-    runbook = world.begin("m1", kind=ChangeKind.MIGRATE, tier="counts", to="label:fast")
+    runbook = world.begin("m1", kind="migrate", tier="counts", to="label:fast")
     if world.placement("counts").hosts == {"h1"}:
         runbook.spec = runbook.spec.model_copy(update={"to": "h2"})
     world.until_true(lambda: runbook.ended, 90)
@@ -447,7 +447,7 @@ def test_what_a_leader_sends_that_was_frozen_as_it_was_about_to_write_is_refused
     first = world.channel.read(paths.EPOCH, EpochRecord).value.epoch
     controllers.start("c2")
     world.until_true(lambda: len(world.channel.children(paths.LEADER)) == 2, 60)
-    world.begin("k1", kind=ChangeKind.CORDON, host="h3").step()
+    world.begin("k1", kind="cordon", host="h3").step()
     stands = Path(f"/proc/{controllers.running['c1'].pid}/stat")
     world.until_true(lambda: stands.read_text().rpartition(")")[2].split()[0] == "T", 60)
     world.runbooks.clear()
@@ -476,7 +476,7 @@ def test_when_the_leaders_session_ends_in_the_middle_of_a_drain_it_is_carried_ou
         first, session = world.channel.read(paths.EPOCH, EpochRecord).value.epoch, own.session
         drained = world.placement("entry").driver
         moved = {name for name in world.specs if drained in world.placement(name).hosts}
-        runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+        runbook = world.begin("d1", kind="drain", host=drained)
         world.until_true(lambda: world.next_driver("entry") is not None, 90)
         end_session(own, zookeeper)
         world.until_true(lambda: runbook.ended, 180)
@@ -515,6 +515,6 @@ def test_while_zookeeper_is_away_nothing_moves_and_after_it_all_is_well(pipeline
     assert {name: world.owner(name).owner for name in world.specs} == dict.fromkeys(world.specs, 1), (
         "nothing was moved for it"
     )
-    runbook = world.begin("m1", kind=ChangeKind.MIGRATE, tier="enrich", to="label:fast")
+    runbook = world.begin("m1", kind="migrate", tier="enrich", to="label:fast")
     world.until_true(lambda: runbook.ended, 120)
     assert runbook.ok, runbook.results

@@ -18,13 +18,13 @@ from sluice_ops.cloud import ec2
 from sluice_ops.cloud.ec2 import CloudAwayError, Instance
 from sluice_ops.main import app
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeKind, ChangeSpec, Move, Plan, Result, Step
+from sluice_ops.model.change import ChangeSpec, Move, Plan, Result, Step
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
 from sluice_ops.model.tier import Mode
 from sluice_ops.operations.requests import StepResult
 from sluice_ops.site.site_file import Ec2Config
 
-SPEC = ChangeSpec(kind=ChangeKind.BURST, tier="enrich", k=2)
+SPEC = ChangeSpec(kind="burst", tier="enrich", k=2)
 HERE, WIDER = (
     Placement(driver="h1", slots=("h1",)),
     Placement(driver="h1", slots=("h1", "ec2-new-1", "ec2-new-1")),
@@ -184,7 +184,7 @@ def test_it_is_planned_as_other_changes_are(cloud, monkeypatch):
 def leave(*, dry_run=False, as_json=True):
     """Leave EC2; return the exit code."""
     with pytest.raises(typer.Exit) as ended:
-        bursting.leave(ChangeSpec(kind=ChangeKind.LEAVE), deadline=60, dry_run=dry_run, as_json=as_json)
+        bursting.leave(ChangeSpec(kind="leave"), deadline=60, dry_run=dry_run, as_json=as_json)
     return ended.value.exit_code
 
 

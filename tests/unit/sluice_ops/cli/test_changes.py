@@ -8,7 +8,6 @@ from simulation.world import World
 from typer.testing import CliRunner
 
 from sluice_ops.main import app
-from sluice_ops.model.change import ChangeKind
 
 
 @pytest.fixture
@@ -68,7 +67,7 @@ def test_a_start_that_was_never_through_is_so(world):
 
 def test_an_abort_is_told_with_how_long_it_took_and_was_to_take(world):
     for change in ("d1", "d2"):
-        runbook = world.begin(change, kind=ChangeKind.DRAIN, host=world.placement("entry").driver)
+        runbook = world.begin(change, kind="drain", host=world.placement("entry").driver)
         world.until(lambda: world.next_driver("entry") is not None)
         runbook.abort()
         world.settle()
@@ -83,7 +82,7 @@ def test_an_abort_is_told_with_how_long_it_took_and_was_to_take(world):
 
 def test_of_what_had_not_been_timed_nothing_was_predicted(world):
     for change, host in (("c1", "h1"), ("c2", "h2")):
-        world.begin(change, kind=ChangeKind.CORDON, host=host)
+        world.begin(change, kind="cordon", host=host)
         world.settle()
     assert lines()["c1"]["predicted_seconds"] is None
     assert lines()["c2"]["predicted_seconds"] is not None

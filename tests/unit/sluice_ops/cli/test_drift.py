@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from sluice_ops.cli.exit_codes import AWAY, FAILED
 from sluice_ops.main import app
-from sluice_ops.model.change import NO_DRIFT, ChangeKind, Move, Plan, Result, Step
+from sluice_ops.model.change import NO_DRIFT, Move, Plan, Result, Step
 from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.operations.requests import StepResult
@@ -83,7 +83,7 @@ def test_a_repair_is_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said.exit_code == 0
     assert "1. counts: driver h1, workers h1, h1 → driver h1, workers h1, h2" in said.stdout
     CliRunner().invoke(app, ["drift", "--repair"])
-    assert asked == [f"{ChangeKind.REPAIR} True", f"{ChangeKind.REPAIR} False"]
+    assert asked == ["repair True", "repair False"]
 
 
 def test_a_controller_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from sluice_ops.cloud import ec2
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts, slot_ids
-from sluice_ops.model.change import ChangeKind, ChangeRecord, Step
+from sluice_ops.model.change import ChangeRecord, Step
 from sluice_ops.operations import requests
 from sluice_ops.planning.placement.pace import Pace
 from sluice_ops.site.site_file import Ec2Config
@@ -165,7 +165,7 @@ def test_a_write_off_says_what_of_each_tier_is_there(world):
 
 def test_an_abort_says_of_each_tier_whether_it_goes_back(world):
     assert asked(world, "abort").exit_code == WRONG_USAGE, "nothing is under way"
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("entry").driver)
+    runbook = world.begin("d1", kind="drain", host=world.placement("entry").driver)
     world.until(lambda: world.next_driver("entry") is not None)
     said = asked(world, "abort").stdout
     assert "entry: incarnation 2 is dropped, 1 goes on" in said
@@ -180,7 +180,7 @@ def test_an_abort_says_of_each_tier_whether_it_goes_back(world):
 
 
 def test_an_abort_says_that_what_is_not_accepted_yet_goes_back(world):
-    world.begin("r1", kind=ChangeKind.REPARTITION, tier="counts", partitions=6)
+    world.begin("r1", kind="repartition", tier="counts", partitions=6)
     world.until(lambda: world.owner("counts").owner == 2)
     said = json.loads(asked(world, "abort", "--json").stdout)
     assert said["undoes"] == [
@@ -192,7 +192,7 @@ def test_an_abort_says_that_what_is_not_accepted_yet_goes_back(world):
 
 def test_an_abort_says_how_long_the_last_ones_took(world):
     for change in ("d1", "d2"):
-        runbook = world.begin(change, kind=ChangeKind.DRAIN, host=world.placement("entry").driver)
+        runbook = world.begin(change, kind="drain", host=world.placement("entry").driver)
         world.until(lambda: world.next_driver("entry") is not None)
         said = json.loads(asked(world, "abort", "--json").stdout)
         runbook.abort()
@@ -210,7 +210,7 @@ def test_an_abort_says_how_long_the_last_ones_took(world):
 
 
 def test_an_abort_of_a_pause_says_what_goes_on(world):
-    runbook = world.begin("p1", kind=ChangeKind.PAUSE, tier="enrich")
+    runbook = world.begin("p1", kind="pause", tier="enrich")
     world.driver("enrich").stuck = True
     world.until(lambda: world.owner("enrich").paused)
     assert "would undo of p1: enrich: goes on\n" in asked(world, "abort").stdout
@@ -218,7 +218,7 @@ def test_an_abort_of_a_pause_says_what_goes_on(world):
     runbook.abort()
     world.settle()
     (worker, _) = slot_ids("enrich", 1, 2)
-    world.begin("p2", kind=ChangeKind.PAUSE, workers=(worker,))
+    world.begin("p2", kind="pause", workers=(worker,))
     world.driver("enrich").stuck = True
     world.until(lambda: world.owner("enrich").paused_workers)
     assert f"would undo of p2: enrich: {worker} to work again\n" in asked(world, "abort").stdout
@@ -226,7 +226,7 @@ def test_an_abort_of_a_pause_says_what_goes_on(world):
 
 def test_a_host_is_retired_only_if_it_could_be(world):
     assert "an agent serves h2" in asked(world, "retire", "h2").stderr
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    runbook = world.begin("d1", kind="drain", host="h2")
     world.until(lambda: runbook.ended)
     world.agents["h2"].die()
     world.settle()

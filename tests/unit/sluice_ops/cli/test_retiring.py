@@ -12,7 +12,6 @@ from sluice_ops.cli.exit_codes import FAILED, WRONG_USAGE
 from sluice_ops.main import app
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostRecord, HostState
-from sluice_ops.model.change import ChangeKind
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def refused(name):
 
 
 def drained(world, name):
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=name)
+    runbook = world.begin("d1", kind="drain", host=name)
     world.settle()
     assert runbook.ok, runbook.results
 
@@ -95,7 +94,7 @@ def test_a_machine_that_is_gone_for_good_is_written_off_and_goes_once_nothing_is
 
 
 def test_a_change_that_is_about_it_is_named(world):
-    world.begin("r1", kind=ChangeKind.REBOOT, host="h2")
+    world.begin("r1", kind="reboot", host="h2")
     world.until(lambda: world.host_state("h2") in {HostState.DRAINED, HostState.REBOOTING})
     assert refused("h2") == "change r1 is about h2: wait for its end, or `sluice abort r1`\n"
 

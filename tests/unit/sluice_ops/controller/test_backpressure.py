@@ -11,7 +11,6 @@ from simulation.world import World
 from sluice_ops.controller.policies.backpressure import culprits_of, upstream
 from sluice_ops.model import paths
 from sluice_ops.model.backpressure import Holds, Lag, Pressure
-from sluice_ops.model.change import ChangeKind
 from sluice_ops.model.incarnation import IncarnationReport, State
 from sluice_ops.model.status import ControllerStatus, TierState
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
@@ -204,6 +203,6 @@ def test_a_tier_that_is_paused_on_purpose_holds_nobody(world):
     say(world, "counts", pressure("enriched"))
     world.controller_pass()
     assert held(world)
-    world.begin("p1", kind=ChangeKind.PAUSE)
+    world.begin("p1", kind="pause")
     world.settle()
     assert held(world) == {}

@@ -7,7 +7,7 @@ from simulation.world import HOSTS, RULES, Told, World, host
 
 from sluice_ops.controller.pass_state import Draft, Moment
 from sluice_ops.controller.policies import brake
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.share import Share
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.snapshot.view import look
@@ -142,7 +142,7 @@ def test_those_that_go_one_after_the_other_are_counted_together(world):
 def test_a_person_writes_all_of_them_off(world):
     lost = used(world)[:5]
     lose(world, *lost)
-    runbook = world.begin("w1", kind=ChangeKind.WRITE_OFF)
+    runbook = world.begin("w1", kind="write-off")
     world.until(lambda: runbook.ended)
     assert runbook.ok
     assert runbook.results[Step.WRITE_OFF].sentence.startswith(f"{', '.join(sorted(lost))} are written off")
@@ -159,7 +159,7 @@ def test_what_a_person_writes_off_is_written_off_by_a_controller_that_has_just_t
     world = spread_world(kind=World)  # nothing tells what was held
     lost = used(world)[:5]
     lose(world, *lost)
-    runbook = world.begin("w1", kind=ChangeKind.WRITE_OFF)
+    runbook = world.begin("w1", kind="write-off")
     world.until(lambda: runbook.current is Step.WRITE_OFF)
     world.absences.forget()
     world.tick()
@@ -188,10 +188,10 @@ def test_a_controller_that_has_just_taken_office_does_not_say_that_the_brake_is_
 
 
 def test_writing_off_makes_sense_for_lost_hosts_only(world):
-    runbook = world.begin("w1", kind=ChangeKind.WRITE_OFF, host="h1")
+    runbook = world.begin("w1", kind="write-off", host="h1")
     world.until(lambda: runbook.ended)
     assert "its agent is there" in runbook.results[Step.PREFLIGHT].sentence
-    runbook = world.begin("w2", kind=ChangeKind.WRITE_OFF)
+    runbook = world.begin("w2", kind="write-off")
     world.until(lambda: runbook.ended)
     assert "nothing to write off" in runbook.results[Step.WRITE_OFF].sentence
     world.settle()

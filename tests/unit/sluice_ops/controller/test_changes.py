@@ -5,7 +5,7 @@ from simulation.world import World, host, settled, tier
 
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, HostState
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import IncarnationReport, Phase, State
 from sluice_ops.model.share import Share
 from sluice_ops.model.status import ControllerStatus
@@ -32,13 +32,13 @@ def test_wanted_tiers_are_started_and_run(world):
 
 def test_when_a_host_is_drained_its_tiers_run_elsewhere_and_it_is_empty(world):
     drained = world.placement("entry").driver
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+    runbook = world.begin("d1", kind="drain", host=drained)
     world.settle()
     assert runbook.ok, sentences(runbook)
     assert world.host_state(drained) is HostState.DRAINED
     assert not world.agents[drained].units
     world.check_settled()
-    back = world.begin("r1", kind=ChangeKind.RETURN, host=drained)
+    back = world.begin("r1", kind="return", host=drained)
     world.settle()
     assert back.ok, sentences(back)
     assert world.host_state(drained) is HostState.UP
@@ -46,7 +46,7 @@ def test_when_a_host_is_drained_its_tiers_run_elsewhere_and_it_is_empty(world):
 
 def test_an_old_driver_that_hangs_when_it_should_stop_is_taken_away_and_the_drain_goes_on(world):
     drained = world.placement("entry").driver
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+    runbook = world.begin("d1", kind="drain", host=drained)
     world.until(lambda: world.owner("entry").phase is Phase.CUT)
     world.driver("entry", 1).stuck = True
     world.until(lambda: runbook.ended)
@@ -65,7 +65,7 @@ def test_an_old_driver_that_hangs_when_it_should_stop_is_taken_away_and_the_drai
 
 
 def test_a_reboot_drains_reboots_and_gives_the_host_back(world):
-    runbook = world.begin("b1", kind=ChangeKind.REBOOT, host="h2")
+    runbook = world.begin("b1", kind="reboot", host="h2")
     world.settle()
     assert runbook.ok, sentences(runbook)
     assert world.agents["h2"].rebooted == "b1.reboot"
@@ -78,7 +78,7 @@ def test_a_reboot_drains_reboots_and_gives_the_host_back(world):
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_tier_is_scaled_up_and_down(world, k):
-    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=k)
+    runbook = world.begin("s1", kind="scale", tier="enrich", k=k)
     world.settle()
     assert runbook.ok, sentences(runbook)
     assert len(world.placement("enrich").slots) == k
@@ -88,7 +88,7 @@ def test_a_tier_is_scaled_up_and_down(world, k):
 
 
 def test_a_tier_is_given_a_part_of_the_cluster_which_hosts_that_are_away_do_not_change(world):
-    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k="12.5%")
+    runbook = world.begin("s1", kind="scale", tier="enrich", k="12.5%")
     world.settle()
     assert runbook.ok, sentences(runbook)
     assert "12.5% of 24 are 3 slots" in sentences(runbook)[Step.PREFLIGHT]
@@ -98,13 +98,13 @@ def test_a_tier_is_given_a_part_of_the_cluster_which_hosts_that_are_away_do_not_
     world.kill_driver("enrich")
     world.settle()
     assert len(world.placement("enrich").slots) == 3
-    small = world.begin("s2", kind=ChangeKind.SCALE, tier="enrich", k="4%")
+    small = world.begin("s2", kind="scale", tier="enrich", k="4%")
     world.settle()
     assert 'tier "enrich": 0 is below its minimum of 1' in sentences(small)[Step.PREFLIGHT]
 
 
 def test_a_tier_is_migrated_to_a_label_and_stays_there_when_it_is_started_again(world):
-    runbook = world.begin("m1", kind=ChangeKind.MIGRATE, tier="enrich", to="label:fast")
+    runbook = world.begin("m1", kind="migrate", tier="enrich", to="label:fast")
     world.settle()
     assert runbook.ok, sentences(runbook)
     assert world.placement("enrich").hosts == {"h1"}
@@ -117,12 +117,12 @@ def test_a_burst_adds_workers_on_burst_hosts_and_leaving_empties_them(world):
     before = world.placement("enrich")
     world.add_host(host("e1", zone="ec2"))
     world.tick()
-    burst = world.begin("u1", kind=ChangeKind.BURST, tier="enrich", k=1)
+    burst = world.begin("u1", kind="burst", tier="enrich", k=1)
     world.settle()
     assert burst.ok, sentences(burst)
     assert sorted(world.placement("enrich").slots) == sorted([*before.slots, "e1"])
     assert world.placement("enrich").driver == before.driver
-    leave = world.begin("l1", kind=ChangeKind.LEAVE)
+    leave = world.begin("l1", kind="leave")
     world.settle()
     assert leave.ok, sentences(leave)
     assert sorted(world.placement("enrich").slots) == sorted(before.slots)
@@ -132,9 +132,7 @@ def test_a_burst_adds_workers_on_burst_hosts_and_leaving_empties_them(world):
 def test_leaving_takes_a_tier_off_a_burst_host_that_it_was_migrated_to_by_name(world):
     world.add_host(host("e1", zone="ec2"))
     world.tick()
-    for number, what in enumerate(
-        ({"kind": ChangeKind.MIGRATE, "tier": "enrich", "to": "e1"}, {"kind": ChangeKind.LEAVE})
-    ):
+    for number, what in enumerate(({"kind": "migrate", "tier": "enrich", "to": "e1"}, {"kind": "leave"})):
         runbook = world.begin(f"r{number}", **what)
         world.settle()
         assert runbook.ok, sentences(runbook)
@@ -145,13 +143,13 @@ def test_leaving_takes_a_tier_off_a_burst_host_that_it_was_migrated_to_by_name(w
 
 
 def test_a_night_shift_lends_a_slot_to_batch_and_the_day_shift_takes_it_back(world):
-    night = world.begin("n1", kind=ChangeKind.SHIFT, shift="night")
+    night = world.begin("n1", kind="shift", shift="night")
     world.settle()
     assert night.ok, sentences(night)
     lent = [unit for name in world.agents for unit in world.assigned(name) if unit.tenant == "batch"]
     assert [(unit.id, unit.label) for unit in lent] == [("slot-batch-0-0", "sluice_batch_0")]
     assert len(world.placement("enrich").slots) == 1
-    day = world.begin("n2", kind=ChangeKind.SHIFT, shift="day")
+    day = world.begin("n2", kind="shift", shift="day")
     world.settle()
     assert day.ok, sentences(day)
     assert len(world.placement("enrich").slots) == 2
@@ -160,7 +158,7 @@ def test_a_night_shift_lends_a_slot_to_batch_and_the_day_shift_takes_it_back(wor
 
 def test_a_pause_goes_nearest_the_end_first_one_at_a_time_and_a_resume_likewise(world):
     order = []
-    runbook = world.begin("p1", kind=ChangeKind.PAUSE)
+    runbook = world.begin("p1", kind="pause")
     while not runbook.ended:
         world.tick()
         paused = [name for name in world.specs if world.state(name) is State.PAUSED]
@@ -169,39 +167,39 @@ def test_a_pause_goes_nearest_the_end_first_one_at_a_time_and_a_resume_likewise(
         assert len(told) <= len(paused) + 1, "one at a time"
     assert runbook.ok, sentences(runbook)
     assert order == ["counts", "outbound", "enrich", "entry"]
-    resume = world.begin("p2", kind=ChangeKind.RESUME)
+    resume = world.begin("p2", kind="resume")
     world.settle()
     assert resume.ok, sentences(resume)
 
 
 def test_one_tier_is_paused_and_resumed_alone(world):
-    pause = world.begin("p1", kind=ChangeKind.PAUSE, tier="outbound")
+    pause = world.begin("p1", kind="pause", tier="outbound")
     world.settle()
     assert pause.ok, sentences(pause)
     assert [name for name in world.specs if world.state(name) is State.PAUSED] == ["outbound"]
-    wrong = world.begin("p2", kind=ChangeKind.PAUSE, tier="outbond")
+    wrong = world.begin("p2", kind="pause", tier="outbond")
     world.settle()
     assert 'there is no tier "outbond"' in sentences(wrong)[Step.PREFLIGHT]
-    resume = world.begin("p3", kind=ChangeKind.RESUME, tier="outbound")
+    resume = world.begin("p3", kind="resume", tier="outbound")
     world.settle()
     assert resume.ok, sentences(resume)
     assert {world.state(name) for name in world.specs} == {State.RUNNING}
 
 
 def test_a_paused_pipeline_can_be_drained_and_stays_paused(world):
-    world.begin("p1", kind=ChangeKind.PAUSE)
+    world.begin("p1", kind="pause")
     world.settle()
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("enrich").driver)
+    drain = world.begin("d1", kind="drain", host=world.placement("enrich").driver)
     world.settle()
     assert drain.ok, sentences(drain)
     assert {world.state(name) for name in world.specs} == {State.PAUSED}
 
 
 def test_a_second_change_is_refused_and_told_who_has_the_lock(world):
-    world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    world.begin("d1", kind="drain", host="h1")
     world.tick()
     world.tick()
-    second = world.begin("d2", kind=ChangeKind.DRAIN, host="h2")
+    second = world.begin("d2", kind="drain", host="h2")
     world.settle()
     assert (
         "change d1 (drain h1, by test) has had the maintenance lock since"
@@ -210,10 +208,10 @@ def test_a_second_change_is_refused_and_told_who_has_the_lock(world):
 
 
 def test_a_shift_waits_for_the_change_that_has_the_lock(world):
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    drain = world.begin("d1", kind="drain", host="h1")
     world.tick()
     world.tick()
-    night = world.begin("n1", kind=ChangeKind.SHIFT, shift="night")
+    night = world.begin("n1", kind="shift", shift="night")
     world.settle()
     assert drain.ok, sentences(drain)
     assert night.ok, sentences(night)
@@ -221,7 +219,7 @@ def test_a_shift_waits_for_the_change_that_has_the_lock(world):
 
 def test_an_incarnation_that_fails_while_preparing_fails_the_step_with_its_last_error(world):
     name = "counts"
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement(name).driver)
+    runbook = world.begin("d1", kind="drain", host=world.placement(name).driver)
     world.until(lambda: world.next_driver(name) is not None)
     world.next_driver(name).broken = {State.WARMING, State.READY}
     owner = world.owner(name).owner
@@ -235,7 +233,7 @@ def test_an_incarnation_that_fails_while_preparing_fails_the_step_with_its_last_
 
 def test_a_step_past_its_deadline_fails_and_says_what_it_waited_for(world):
     name = "counts"
-    runbook = world.begin("d1", deadline=20.0, kind=ChangeKind.DRAIN, host=world.placement(name).driver)
+    runbook = world.begin("d1", deadline=20.0, kind="drain", host=world.placement(name).driver)
     world.until(lambda: world.next_driver(name) is not None)
     world.next_driver(name).stuck = True
     world.settle()
@@ -283,7 +281,7 @@ def test_when_room_is_short_a_tier_is_prepared_after_the_one_before_it_was_relea
     small.want("t1")
     small.settle()
     assert small.placement("t1").hosts == {"h2"}
-    runbook = small.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    runbook = small.begin("d1", kind="drain", host="h2")
     small.settle()
     assert runbook.ok, sentences(runbook)
     assert "t1 will be prepared when room is free" in sentences(runbook)[Step.PREPARE]
@@ -292,7 +290,7 @@ def test_when_room_is_short_a_tier_is_prepared_after_the_one_before_it_was_relea
 
 
 def test_a_change_that_nobody_goes_on_with_is_aborted_and_gives_the_lock_back(world):
-    runbook = world.begin("d1", deadline=7200.0, kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    runbook = world.begin("d1", deadline=7200.0, kind="drain", host=world.placement("counts").driver)
     world.until(lambda: Step.PREPARE in runbook.results)
     world.until(lambda: Step.CUT in runbook.results)
     runbook.left, runbook.current = [], None
@@ -308,20 +306,20 @@ def test_a_change_that_nobody_goes_on_with_is_aborted_and_gives_the_lock_back(wo
 
 
 def test_a_step_of_a_change_that_has_not_begun_or_has_ended_is_answered_sensibly(world):
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    runbook = world.begin("d1", kind="drain", host="h1")
     runbook.left, runbook.current = [], Step.CUT
     runbook.post(Step.CUT)
     world.settle()
     assert sentences(runbook)[Step.CUT] == "change d1 has not begun; its preflight comes first"
     assert sentences(runbook)[Step.ABORT] == "nothing to undo: change d1 never began, and will not"
-    late = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    late = world.begin("d1", kind="drain", host="h1")
     world.settle()
     assert "change d1 was begun before and is aborted" in sentences(late)[Step.PREFLIGHT]
 
 
 def test_a_dry_run_changes_nothing(world):
     before = dict(world.channel.nodes)
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    runbook = world.begin("d1", kind="drain", host=world.placement("counts").driver)
     runbook.dry_run = True
     runbook.left = [Step.PREFLIGHT]
     world.settle()
@@ -336,7 +334,7 @@ def test_a_dry_run_changes_nothing(world):
 
 def test_a_slot_that_dies_on_a_cordoned_host_goes_on_elsewhere(world):
     host_name = world.placement("enrich").slots[0]
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=host_name)
+    runbook = world.begin("d1", kind="drain", host=host_name)
     runbook.left = [Step.PREFLIGHT, Step.CORDON]
     world.until(lambda: Step.CORDON in runbook.results)
     owner = world.owner("enrich").owner
@@ -378,7 +376,7 @@ def take_off_the_channel(world, name):
 
 def test_a_drain_of_a_host_that_is_taken_off_the_channel_meanwhile_ends(world):
     gone = world.placement("counts").driver
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=gone)
+    runbook = world.begin("d1", kind="drain", host=gone)
     world.until(lambda: Step.VERIFY in runbook.results)
     take_off_the_channel(world, gone)
     world.settle()
@@ -389,7 +387,7 @@ def test_a_drain_of_a_host_that_is_taken_off_the_channel_meanwhile_ends(world):
 def test_a_write_off_of_a_host_that_is_taken_off_the_channel_meanwhile_ends(world):
     world.agents["h3"].die()
     world.settle()
-    runbook = world.begin("w1", kind=ChangeKind.WRITE_OFF, host="h3")
+    runbook = world.begin("w1", kind="write-off", host="h3")
     world.until(lambda: Step.PREFLIGHT in runbook.results)
     take_off_the_channel(world, "h3")
     world.settle()
@@ -397,7 +395,7 @@ def test_a_write_off_of_a_host_that_is_taken_off_the_channel_meanwhile_ends(worl
 
 
 def test_a_reboot_that_was_undone_is_not_done_when_the_agent_comes_back(world):
-    runbook = world.begin("b1", kind=ChangeKind.REBOOT, host="h2")
+    runbook = world.begin("b1", kind="reboot", host="h2")
     world.until(lambda: Step.RELEASE in runbook.results)
     world.agents["h2"].die()
     world.tick()
@@ -414,9 +412,9 @@ def test_a_reboot_that_was_undone_is_not_done_when_the_agent_comes_back(world):
 def test_a_host_that_was_drained_before_and_does_not_come_back_from_its_reboot_is_not_said_to_reboot_for_ever(
     world,
 ):
-    world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    world.begin("d1", kind="drain", host="h2")
     world.settle()
-    runbook = world.begin("b1", kind=ChangeKind.REBOOT, host="h2")
+    runbook = world.begin("b1", kind="reboot", host="h2")
     world.until(lambda: Step.RELEASE in runbook.results)
     world.agents["h2"].die()
     world.until(lambda: world.host_state("h2") is HostState.REBOOTING)
@@ -426,9 +424,9 @@ def test_a_host_that_was_drained_before_and_does_not_come_back_from_its_reboot_i
 
 
 def test_a_pause_that_is_undone_leaves_paused_what_was_paused_before_it(world):
-    world.begin("p1", kind=ChangeKind.PAUSE, tier="outbound")
+    world.begin("p1", kind="pause", tier="outbound")
     world.settle()
-    second = world.begin("p2", kind=ChangeKind.PAUSE)
+    second = world.begin("p2", kind="pause")
     world.until(lambda: world.state("counts") is State.PAUSED)
     assert second.abort_after(0)
     assert [name for name in world.specs if world.state(name) is State.PAUSED] == ["outbound"]

@@ -12,7 +12,7 @@ from simulation.world import TIERS, World, host
 
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.share import Layers
 from sluice_ops.model.tier import Standby
@@ -38,7 +38,7 @@ def settled_world(cpu=8.0):
 
 def drained_world():
     world = deepcopy(settled_world())
-    return world, world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("enrich").driver)
+    return world, world.begin("d1", kind="drain", host=world.placement("enrich").driver)
 
 
 def ends_truthfully(world, runbook):
@@ -128,18 +128,18 @@ class Operators(RuleBasedStateMachine):
     @rule(
         kind=st.sampled_from(
             [
-                ChangeKind.DRAIN,
-                ChangeKind.RETURN,
-                ChangeKind.REBOOT,
-                ChangeKind.LEAVE,
-                ChangeKind.PAUSE,
-                ChangeKind.RESUME,
+                "drain",
+                "return",
+                "reboot",
+                "leave",
+                "pause",
+                "resume",
             ]
         ),
         name=st.sampled_from(["h1", "h2", "h3"]),
     )
     def a_host_or_the_pipeline_is_changed(self, kind, name):
-        on_host = kind in {ChangeKind.DRAIN, ChangeKind.RETURN, ChangeKind.REBOOT}
+        on_host = kind in {"drain", "return", "reboot"}
         self.begin(kind=kind, host=name if on_host else None)
 
     @rule(
@@ -148,14 +148,12 @@ class Operators(RuleBasedStateMachine):
         seconds=st.none() | st.integers(5, 60),
     )
     def a_tier_is_scaled(self, tier, k, seconds):
-        self.begin(
-            kind=ChangeKind.SCALE, tier=tier, k=k, until=None if seconds is None else self.world.now + seconds
-        )
+        self.begin(kind="scale", tier=tier, k=k, until=None if seconds is None else self.world.now + seconds)
 
     @rule(k=st.integers(0, 2), seconds=st.none() | st.integers(5, 60))
     def batch_is_lent_slots(self, k, seconds):
         self.begin(
-            kind=ChangeKind.SCALE,
+            kind="scale",
             tier="batch",
             k=k,
             until=None if seconds is None else self.world.now + seconds,
@@ -166,27 +164,27 @@ class Operators(RuleBasedStateMachine):
         to=st.sampled_from(["h1", "zone:onprem", "label:fast", "anywhere"]),
     )
     def a_tier_is_migrated(self, tier, to):
-        self.begin(kind=ChangeKind.MIGRATE, tier=tier, to=to)
+        self.begin(kind="migrate", tier=tier, to=to)
 
     @rule(
         tier=st.sampled_from(["entry", "enrich", "counts"]),
         release=st.sampled_from(["r1-good", "r2-good", "r3-bad"]),
     )
     def a_tier_is_upgraded(self, tier, release):
-        self.begin(kind=ChangeKind.UPGRADE, tier=tier, release=release)
+        self.begin(kind="upgrade", tier=tier, release=release)
 
     @rule(partitions=st.integers(1, 4), lost=st.integers(0, 1))
     def a_state_is_repartitioned(self, partitions, lost):
         self.world.logs["counts"].keys_lost = lost
-        self.begin(kind=ChangeKind.REPARTITION, tier="counts", partitions=partitions)
+        self.begin(kind="repartition", tier="counts", partitions=partitions)
 
     @rule(tier=st.sampled_from(["enrich", "counts"]))
     def a_tier_bursts(self, tier):
-        self.begin(kind=ChangeKind.BURST, tier=tier)
+        self.begin(kind="burst", tier=tier)
 
     @rule(shift=st.sampled_from(["night", "day"]))
     def the_shift_changes(self, shift):
-        self.begin(kind=ChangeKind.SHIFT, shift=shift)
+        self.begin(kind="shift", shift=shift)
 
     @rule(tier=st.sampled_from(["entry", "enrich", "counts", "outbound"]), next_one=st.booleans())
     def a_driver_is_killed(self, tier, next_one):
@@ -225,7 +223,7 @@ class Operators(RuleBasedStateMachine):
             while (
                 world.host_state(name) is not HostState.UP
             ):  # the controller's own changes may have the lock
-                self.begin(kind=ChangeKind.RETURN, host=name)
+                self.begin(kind="return", host=name)
                 world.until(lambda: world.runbooks[-1].ended)
         for name in world.specs:
             world.want(name, running=True, paused=False, attempt=world.wanted(name).attempt + 1)

@@ -6,7 +6,7 @@ import pytest
 from simulation.world import HOSTS, RULES, World, host, tier
 
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.share import Share
 from sluice_ops.model.spread import Spread
 from sluice_ops.model.tier import Mode
@@ -56,7 +56,7 @@ def test_tiers_that_have_to_be_separate_share_no_host_through_a_drain():
         shares={"counts": (1, 1), "enrich": (1, 1)},
         separate=(frozenset({"counts", "enrich"}),),
     )
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    drain = world.begin("d1", kind="drain", host=world.placement("counts").driver)
     while not drain.ended:
         for name in world.agents:
             assert len({unit.tenant for unit in world.assigned(name)}) <= 1
@@ -69,17 +69,17 @@ def test_a_host_that_joins_is_drift_and_the_repair_brings_one_worker_there():
     world = pipeline(host("h1"), host("h2"), shares={"counts": (1, 3), "enrich": (1, 1)})
     world.add_host(host("h3"))
     world.tick()
-    looked = world.begin("look", kind=ChangeKind.REPAIR)
+    looked = world.begin("look", kind="repair")
     looked.left, looked.dry_run = [Step.PREFLIGHT], True
     world.until(lambda: looked.ended)
     (move,) = looked.results[Step.PREFLIGHT].details["plan"]["moves"]
     assert "there is room to have 1 on each host at most" in move["why"]
     assert slots(world, "counts").count("h3") == 0, "to look moves nothing"
-    repair = world.begin("r1", kind=ChangeKind.REPAIR)
+    repair = world.begin("r1", kind="repair")
     world.settle()
     assert repair.ok, said(repair)
     assert slots(world, "counts") == ["h1", "h2", "h3"]
-    again = world.begin("r2", kind=ChangeKind.REPAIR)
+    again = world.begin("r2", kind="repair")
     world.settle()
     assert "nothing has drifted" in said(again)[Step.PREFLIGHT]
     world.check_settled()
@@ -94,7 +94,7 @@ def test_a_changed_locality_is_drift_until_it_is_repaired():
         locality={"counts": "zone:onprem"},
     )
     world.rules = replace(world.rules, locality={"counts": "label:fast"})
-    repair = world.begin("r1", kind=ChangeKind.REPAIR)
+    repair = world.begin("r1", kind="repair")
     world.settle()
     assert repair.ok, said(repair)
     assert world.placement("counts").hosts == {"h1"}
@@ -119,7 +119,7 @@ def test_a_changed_locality_moves_nothing_by_itself_and_whatever_is_placed_next_
         world.kill_driver("counts")
     elif how == "it gets other code":
         world.publish("r2-bbbbbbbb")
-        world.begin("u1", kind=ChangeKind.UPGRADE, tier="counts")
+        world.begin("u1", kind="upgrade", tier="counts")
     else:
         world.want("counts", running=False)
         world.settle()
@@ -141,7 +141,7 @@ def test_dedicated_hosts_are_left_to_those_they_are_for():
     )
     assert "h3" in slots(world, "counts")
     assert "h3" not in world.placement("enrich").hosts
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    drain = world.begin("d1", kind="drain", host="h2")
     world.settle()
     assert drain.ok, said(drain)
     assert world.placement("enrich").hosts == {"h1"}
@@ -154,7 +154,7 @@ def test_a_drain_that_would_leave_a_tier_less_than_its_budget_allows_is_refused_
         shares={"counts": (1, 3), "enrich": (1, 3)},
         budget={"counts": 0, "enrich": 0},
     )
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    drain = world.begin("d1", kind="drain", host="h2")
     world.settle()
     assert not drain.ok
     assert "as budget.counts lets 0 of its 3 be away" in said(drain)[Step.PREFLIGHT]
@@ -171,7 +171,7 @@ def test_a_hand_over_waits_while_more_slots_were_lost_than_the_budget_allows(all
     )
     first = world.placement("counts")
     away = next(name for name in first.slots if name != first.driver)
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host=away)
+    drain = world.begin("d1", kind="drain", host=away)
     world.until(lambda: world.owner("counts").next is not None)
     nextone = world.incarnation("counts", world.owner("counts").next).placement
     lost = next(name for name in nextone.slots if name not in first.hosts)

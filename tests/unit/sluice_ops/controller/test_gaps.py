@@ -5,7 +5,7 @@ from simulation.world import World
 
 from sluice_ops.controller.steps.verify import GAP_SECONDS
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeKind, ChangeRecord, Step
+from sluice_ops.model.change import ChangeRecord, Step
 from sluice_ops.planning.placement.pace import widest_gap
 
 
@@ -20,7 +20,7 @@ def world():
 def moved(world, gap_after, deadline=300.0):
     """Move a tier whose new driver tells its gap so long after it took over; return the runbook and what was recorded."""
     world.logs["enrich"].gap_after = gap_after
-    runbook = world.begin("m1", deadline, kind=ChangeKind.MIGRATE, tier="enrich", to="h3")
+    runbook = world.begin("m1", deadline, kind="migrate", tier="enrich", to="h3")
     world.settle()
     assert runbook.ok, runbook.results
     return runbook, world.channel.read(paths.change("m1"), ChangeRecord).value

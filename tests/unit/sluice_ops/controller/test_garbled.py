@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, Operation, Step
+from sluice_ops.model.change import ChangeRecord, ChangeState, Operation, Step
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.share import Layers
@@ -85,7 +85,7 @@ def test_whoever_looks_at_the_same_gives_an_attempt_the_same_id(world):
 @pytest.mark.parametrize("step", [Step.ABORT, Step.PREFLIGHT])
 def test_a_step_of_a_change_that_cannot_be_read_is_answered(world, step):
     world.settle()
-    cordon = world.begin("d1", kind=ChangeKind.CORDON, host="h1")
+    cordon = world.begin("d1", kind="cordon", host="h1")
     world.settle()
     garble(world, "d1")
     identity = f"d1.{step}"

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from simulation.world import RULES, World, host
 
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.share import Numbers
 
@@ -49,7 +49,7 @@ def ended(world, runbook):
     return runbook
 
 
-@pytest.mark.parametrize("kind", [ChangeKind.DRAIN, ChangeKind.REBOOT])
+@pytest.mark.parametrize("kind", ["drain", "reboot"])
 def test_a_host_that_carries_it_is_not_drained_and_the_refusal_says_what_to_do(world, kind):
     carries = world.placement("counts").driver
     runbook = ended(world, world.begin("d1", kind=kind, host=carries))
@@ -67,12 +67,12 @@ def test_a_host_that_carries_it_is_not_drained_and_the_refusal_says_what_to_do(w
 
 def test_once_it_runs_again_its_host_is_drained(world):
     mend(world)
-    assert ended(world, world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)).ok
+    assert ended(world, world.begin("d1", kind="drain", host=world.placement("counts").driver)).ok
 
 
 def test_a_host_that_does_not_carry_it_is_drained(world):
     other = next(name for name in world.agents if name not in world.placement("counts").hosts)
-    runbook = ended(world, world.begin("d1", kind=ChangeKind.DRAIN, host=other))
+    runbook = ended(world, world.begin("d1", kind="drain", host=other))
     assert runbook.ok, runbook.results
     assert not world.agents[other].units
 
@@ -82,19 +82,19 @@ def test_burst_hosts_are_left_unless_it_is_on_them():
     mend(world)
     world.add_host(host("e1", zone="ec2"))
     world.tick()
-    assert ended(world, world.begin("u1", kind=ChangeKind.BURST, tier="counts", k=1)).ok
-    assert ended(world, world.begin("u2", kind=ChangeKind.BURST, tier="enrich", k=1)).ok
+    assert ended(world, world.begin("u1", kind="burst", tier="counts", k=1)).ok
+    assert ended(world, world.begin("u2", kind="burst", tier="enrich", k=1)).ok
     world.give_up("counts")
-    refused = ended(world, world.begin("l1", kind=ChangeKind.LEAVE))
+    refused = ended(world, world.begin("l1", kind="leave"))
     assert "then ask for the leave" in refused.results[Step.PREFLIGHT].sentence
-    runbook = ended(world, world.begin("l2", kind=ChangeKind.LEAVE, tier="enrich"))
+    runbook = ended(world, world.begin("l2", kind="leave", tier="enrich"))
     assert runbook.ok, runbook.results
     assert "e1" not in world.placement("enrich").hosts
 
 
 def test_a_shift_leaves_it_out_and_it_has_the_shifts_number_when_it_is_started_again(world):
     before = world.owner("counts").owner
-    runbook = ended(world, world.begin("n1", kind=ChangeKind.SHIFT, shift="night"))
+    runbook = ended(world, world.begin("n1", kind="shift", shift="night"))
     assert runbook.ok, runbook.results
     assert (
         "counts was given up and is left as it is: it will be so from its next start on"
@@ -107,14 +107,14 @@ def test_a_shift_leaves_it_out_and_it_has_the_shifts_number_when_it_is_started_a
 
 
 def test_a_number_that_it_is_given_meanwhile_holds_from_its_next_start_on(world):
-    runbook = ended(world, world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=3))
+    runbook = ended(world, world.begin("s1", kind="scale", tier="counts", k=3))
     assert runbook.ok, runbook.results
     mend(world)
     assert len(world.placement("counts").slots) == 3
 
 
 @pytest.mark.parametrize("when", ["before anything is prepared", "while another is prepared"])
-@pytest.mark.parametrize("kind", [ChangeKind.DRAIN, ChangeKind.SHIFT])
+@pytest.mark.parametrize("kind", ["drain", "shift"])
 def test_one_that_is_given_up_while_a_change_is_under_way_does_not_hold_it_up(when, kind):
     world = deepcopy(given_up())
     mend(world)
@@ -123,7 +123,7 @@ def test_one_that_is_given_up_while_a_change_is_under_way_does_not_hold_it_up(wh
         for name in world.agents
         if {"counts", "enrich"} <= {unit.tenant for unit in world.assigned(name)}
     )
-    of = {"shift": "night"} if kind is ChangeKind.SHIFT else {"host": both}
+    of = {"shift": "night"} if kind == "shift" else {"host": both}
     runbook = world.begin("c1", deadline=10_000.0, kind=kind, **of)
     if when == "while another is prepared":
         world.until(lambda: world.owner("counts").next is not None)
@@ -132,7 +132,7 @@ def test_one_that_is_given_up_while_a_change_is_under_way_does_not_hold_it_up(wh
     ended(world, runbook)
     assert world.statuses["enrich"].state == "failed"
     assert runbook.ok, runbook.results
-    if kind is ChangeKind.SHIFT:
+    if kind == "shift":
         assert len(world.placement("counts").slots) == 2
     else:
         assert both not in world.placement("enrich").hosts, "it was started elsewhere before it was given up"
@@ -147,9 +147,7 @@ def test_one_that_is_given_up_on_a_host_that_is_being_drained_ends_the_drain():
     world.logs["enrich"].broken.clear()
     world.logs["enrich"].away = "Kafka"
     world.until(lambda: world.driver("enrich") is not None)
-    runbook = world.begin(
-        "c1", deadline=10_000.0, kind=ChangeKind.DRAIN, host=world.placement("enrich").driver
-    )
+    runbook = world.begin("c1", deadline=10_000.0, kind="drain", host=world.placement("enrich").driver)
     world.until(lambda: runbook.current is Step.PREPARE)
     world.kill_driver("enrich")
     ended(world, runbook)
@@ -158,7 +156,7 @@ def test_one_that_is_given_up_on_a_host_that_is_being_drained_ends_the_drain():
 
 
 def test_all_others_are_paused_and_resumed_without_it(world):
-    paused = ended(world, world.begin("p1", kind=ChangeKind.PAUSE))
+    paused = ended(world, world.begin("p1", kind="pause"))
     assert paused.ok, paused.results
     assert (
         paused.results[Step.PAUSE].sentence
@@ -166,13 +164,13 @@ def test_all_others_are_paused_and_resumed_without_it(world):
     )
     world.want("counts", attempt=1)
     world.until(lambda: world.state("counts") is State.PAUSED)
-    assert ended(world, world.begin("r1", kind=ChangeKind.RESUME)).ok
+    assert ended(world, world.begin("r1", kind="resume")).ok
     world.settle()
     assert world.state("counts") is State.RUNNING
 
 
 def test_by_its_name_it_cannot_be_paused(world):
-    paused = ended(world, world.begin("p1", kind=ChangeKind.PAUSE, tier="counts"))
+    paused = ended(world, world.begin("p1", kind="pause", tier="counts"))
     assert (
         "counts cannot be paused: it is given up after 5 failures in a row"
         in paused.results[Step.PAUSE].sentence

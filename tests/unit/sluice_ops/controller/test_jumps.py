@@ -11,7 +11,7 @@ from simulation.world import RULES, World, host, tier
 from sluice_ops.controller.policies.health import START_SECONDS
 from sluice_ops.controller.policies.quarantine import QUARANTINE_SECONDS
 from sluice_ops.model.assignment import HostState, UnitKind
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.share import Share
 from sluice_ops.model.tier import Mode, Standby
@@ -60,7 +60,7 @@ def shown(world):
 
 
 def drain(world, number):
-    world.begin(f"d{number}", kind=ChangeKind.DRAIN, host=f"h{1 + number % 4}")
+    world.begin(f"d{number}", kind="drain", host=f"h{1 + number % 4}")
 
 
 def kill(world, number):
@@ -90,7 +90,7 @@ def hurt(world, number):
 
 def forget(world, number):
     """Somebody begins a change, and never goes on with it."""
-    world.begin(f"f{number}", kind=ChangeKind.DRAIN, host=f"h{1 + number % 4}").left = [Step.PREFLIGHT]
+    world.begin(f"f{number}", kind="drain", host=f"h{1 + number % 4}").left = [Step.PREFLIGHT]
 
 
 def stop(world, number):
@@ -132,7 +132,7 @@ def test_whatever_happens_a_jump_of_all_clocks_changes_nothing(script):
 @pytest.mark.parametrize("jump", [JUMP, -JUMP])
 def test_a_step_has_its_whole_deadline_and_not_more(jump):
     world = fresh()
-    runbook = world.begin("d1", deadline=60.0, kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    runbook = world.begin("d1", deadline=60.0, kind="drain", host=world.placement("counts").driver)
     world.until(lambda: world.next_driver("counts") is not None)
     world.next_driver("counts").stuck = True
     world.ahead += jump
@@ -205,7 +205,7 @@ def test_a_quarantine_lasts_an_hour(jump):
 
 def test_what_an_end_that_people_set_says_goes_by_the_wall_clock():
     world = fresh()
-    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="entry", k=2, until=world.wall() + HOUR)
+    runbook = world.begin("s1", kind="scale", tier="entry", k=2, until=world.wall() + HOUR)
     world.settle()
     assert runbook.ok, runbook.results
     world.ahead += HOUR
@@ -229,7 +229,7 @@ def test_a_tier_whose_host_is_lost_after_failures_does_not_wait_for_ever():
 def test_an_abort_takes_back_a_pause_though_the_clock_jumped_while_that_was_under_way(jump):
     for moment in range(30):
         world = fresh()
-        runbook = world.begin("p1", kind=ChangeKind.PAUSE)
+        runbook = world.begin("p1", kind="pause")
         world.until(lambda world=world: Step.PREFLIGHT in world.runbooks[0].results)
         world.ahead += jump
         if not runbook.abort_after(moment):

@@ -5,7 +5,7 @@ from simulation.world import settled
 
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeState, Step
+from sluice_ops.model.change import ChangeRecord, ChangeState, Step
 from sluice_ops.operations.requests import operation_id
 from sluice_ops.process.durations import Ages
 
@@ -20,9 +20,7 @@ def world():
 
 def left_alone(world, deadline, until=lambda runbook: runbook.current is Step.CUT):
     """Begin to drain a host, and end the runbook there."""
-    runbook = world.begin(
-        "d1", deadline=deadline, kind=ChangeKind.DRAIN, host=world.placement("counts").driver
-    )
+    runbook = world.begin("d1", deadline=deadline, kind="drain", host=world.placement("counts").driver)
     world.until(lambda: until(runbook))
     world.runbooks.clear()
     return runbook

@@ -8,7 +8,7 @@ from simulation.world import RULES, World, host, tier
 from sluice_ops.controller.policies import shrink_in_place, stop_order
 from sluice_ops.controller.steps import handover
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeKind, ChangeRecord, Step
+from sluice_ops.model.change import ChangeRecord, Step
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.incarnation import Receipt, State
 from sluice_ops.model.share import Numbers, Share
@@ -46,7 +46,7 @@ def slots(world, name):
 
 
 def lowered(world, k=2, name="s1"):
-    return world.begin(name, kind=ChangeKind.SCALE, tier="counts", k=k)
+    return world.begin(name, kind="scale", tier="counts", k=k)
 
 
 def ticks(world, seconds):
@@ -96,10 +96,10 @@ def test_after_that_single_workers_are_paused_and_woken_as_ever_and_more_are_had
     world = pipeline(host("h1", cpu=9), counts=(1, 4))
     for number, spec in enumerate(
         (
-            {"kind": ChangeKind.SCALE, "tier": "counts", "k": 2},
-            {"kind": ChangeKind.PAUSE, "workers": ("slot-counts-1-1",)},
-            {"kind": ChangeKind.RESUME, "tier": "counts"},
-            {"kind": ChangeKind.SCALE, "tier": "counts", "k": 3},
+            {"kind": "scale", "tier": "counts", "k": 2},
+            {"kind": "pause", "workers": ("slot-counts-1-1",)},
+            {"kind": "resume", "tier": "counts"},
+            {"kind": "scale", "tier": "counts", "k": 3},
         )
     ):
         change = world.begin(f"c{number}", **spec)
@@ -175,7 +175,7 @@ def test_an_older_controller_that_takes_over_wakes_who_was_to_go_and_the_tier_ru
         assert (world.state("counts"), slots(world, "counts"), scale.ok) == (State.RUNNING, left, is_through)
     world.settle()
     assert (world.state("counts"), slots(world, "counts")) == (State.RUNNING, left)
-    again = world.begin("s2", kind=ChangeKind.SCALE, tier="counts", k=1 if mode is Mode.BATCH else 2)
+    again = world.begin("s2", kind="scale", tier="counts", k=1 if mode is Mode.BATCH else 2)
     world.settle()
     assert again.ok, sentences(again)
     world.check_settled()
@@ -199,7 +199,7 @@ def test_who_is_lost_is_not_waited_for():
     world.settle()
     assert scale.ok, sentences(scale)
     assert (slots(world, "counts"), world.owner("counts").owner) == (2, 1)
-    world.begin("p1", kind=ChangeKind.PAUSE)
+    world.begin("p1", kind="pause")
     world.until(lambda: world.state("counts") is State.PAUSED)
 
 
@@ -219,7 +219,7 @@ def test_those_that_are_kept_have_to_be_there_before_others_go():
 
 def test_a_tier_that_was_given_up_before_holds_up_no_other():
     world = pipeline(host("h1", cpu=16), near=(1, 3), far=(1, 3))
-    night = world.begin("n1", kind=ChangeKind.SHIFT, shift="night")
+    night = world.begin("n1", kind="shift", shift="night")
     world.until(lambda: night.current is Step.PREPARE)
     left, night.left = night.left, []
     while world.statuses["far"].state is not TierState.FAILED:

@@ -12,7 +12,7 @@ from sluice_ops.controller.policies import batch, settling
 from sluice_ops.controller.policies.capacity import cluster
 from sluice_ops.controller.policies.settling import AGAIN_SECONDS
 from sluice_ops.model import paths
-from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Step
+from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState, Step
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.share import Share
 from sluice_ops.model.status import TierState
@@ -98,7 +98,7 @@ def test_a_tier_that_runs_gives_up_the_fewest_workers_that_make_room_for_the_min
     assert (change.id, change.state, change.spec.kind) == (
         "settle-counts-for-enrich-1",
         ChangeState.DONE,
-        ChangeKind.SETTLE,
+        "settle",
     )
     assert world.owner("counts").owner == 1, "where it runs"
     assert any(
@@ -228,7 +228,7 @@ def test_it_is_done_after_a_change_that_is_under_way_and_not_while_the_pipeline_
     world = site(
         host("h1", cpu=4.5), host("h2", cpu=2), host("h3", cpu=0.4), counts=(1, 4, "h1"), enrich=(1, 1)
     )
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h3")
+    drain = world.begin("d1", kind="drain", host="h3")
     world.until(lambda: Step.PREFLIGHT in drain.results)
     drain.left = []
     world.agents["h2"].die()
@@ -257,7 +257,7 @@ def test_not_while_the_brake_is_on():
     ticks(world, 45)
     assert world.sentences[-1].startswith("BRAKE")
     assert slots(world)["counts"] == 4
-    world.begin("w1", kind=ChangeKind.WRITE_OFF)
+    world.begin("w1", kind="write-off")
     ticks(world, 60)
     assert slots(world) == {"counts": 1, "enrich": 1, "other": 1}
 

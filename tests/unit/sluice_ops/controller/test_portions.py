@@ -11,7 +11,6 @@ from sluice_ops.controller.split_writes import portions
 from sluice_ops.local.simulation.cluster import Size, unplanned
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment
-from sluice_ops.model.change import ChangeKind
 from sluice_ops.model.incarnation import State
 from sluice_ops.snapshot.view import View, look
 
@@ -72,7 +71,7 @@ def test_a_controller_that_dies_after_each_portion_still_gets_there(most):
     world.most = most
     world.want()
     world.settle()
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("enrich").driver)
+    runbook = world.begin("d1", kind="drain", host=world.placement("enrich").driver)
     world.until(lambda: runbook.ended, 400)
     assert runbook.ok, runbook.results
     lost = world.placement("counts").driver

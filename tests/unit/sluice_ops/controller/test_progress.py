@@ -4,7 +4,7 @@ import pytest
 from simulation.world import World
 
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeKind, ChangeRecord, Step
+from sluice_ops.model.change import ChangeRecord, Step
 from sluice_ops.queries.progress import STUCK_SECONDS, Verdict, progress
 from sluice_ops.snapshot.view import look
 
@@ -23,7 +23,7 @@ def seen(world, change="d1"):
 
 def test_it_grows_to_the_end_and_what_is_left_shrinks(world):
     assert seen(world) is None
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("entry").driver)
+    runbook = world.begin("d1", kind="drain", host=world.placement("entry").driver)
     far, left = [], []
     while not runbook.ended:
         world.tick()
@@ -39,14 +39,14 @@ def test_it_grows_to_the_end_and_what_is_left_shrinks(world):
 
 def test_what_it_took_is_kept_and_predicts_the_next_one(world):
     drained = world.placement("entry").driver
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=drained)
+    runbook = world.begin("d1", kind="drain", host=drained)
     world.until(lambda: runbook.ended)
     done = world.channel.read(paths.change("d1"), ChangeRecord).value
     assert {Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE} <= {*done.took}
     each = (done.took[Step.PREPARE] + done.took[Step.CUT]) / len(done.plan.moves)
     world.settle()
     free = next(name for name in world.agents if name not in {drained, world.placement("counts").driver})
-    again = world.begin("d2", kind=ChangeKind.MIGRATE, tier="counts", to=free)
+    again = world.begin("d2", kind="migrate", tier="counts", to=free)
     world.until(lambda: again.ended)
     planned = world.channel.read(paths.change("d2"), ChangeRecord).value.plan
     assert planned.predicted_seconds == pytest.approx(each * len(planned.moves))
@@ -54,11 +54,11 @@ def test_what_it_took_is_kept_and_predicts_the_next_one(world):
 
 def test_what_is_left_of_a_reboot_tells_of_the_boot_too(world):
     first = world.placement("entry").driver
-    before = world.begin("b1", kind=ChangeKind.REBOOT, host=first)
+    before = world.begin("b1", kind="reboot", host=first)
     world.until(lambda: before.ended)
     world.settle()
     took = world.channel.read(paths.change("b1"), ChangeRecord).value.took
-    runbook = world.begin("b2", kind=ChangeKind.REBOOT, host=world.placement("entry").driver)
+    runbook = world.begin("b2", kind="reboot", host=world.placement("entry").driver)
     world.until(lambda: seen(world, "b2") is not None)
     now, planned = seen(world, "b2"), world.channel.read(paths.change("b2"), ChangeRecord).value.plan
     moves = planned.predicted_seconds - sum(
@@ -72,13 +72,11 @@ def test_what_is_left_of_a_reboot_tells_of_the_boot_too(world):
 
 def test_one_that_waits_for_the_same_thing_for_long_is_stuck_and_says_for_what(world):
     host = world.placement("entry").driver
-    before = world.begin("d1", kind=ChangeKind.DRAIN, host=host)
+    before = world.begin("d1", kind="drain", host=host)
     world.until(lambda: before.ended)
-    back = world.begin("r1", kind=ChangeKind.RETURN, host=host)
+    back = world.begin("r1", kind="return", host=host)
     world.until(lambda: back.ended)
-    runbook = world.begin(
-        "d2", kind=ChangeKind.DRAIN, host=world.placement("entry").driver, deadline=10_000.0
-    )
+    runbook = world.begin("d2", kind="drain", host=world.placement("entry").driver, deadline=10_000.0)
     world.until(lambda: world.next_driver("entry") is not None)
     world.next_driver("entry").stuck = True
     world.until(lambda: seen(world, "d2").verdict is Verdict.SLOW, int(STUCK_SECONDS))

@@ -6,7 +6,7 @@ from simulation.world import World
 from sluice_ops.channel import ConflictError, Guard
 from sluice_ops.controller.prune import KEEP_CHANGES, KEEP_INCARNATIONS, KEEP_OPERATIONS, prune
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeKind, EpochRecord, Result, Step
+from sluice_ops.model.change import EpochRecord, Result, Step
 from sluice_ops.model.incarnation import IncarnationReport
 from sluice_ops.model.routing_epochs import begun
 from sluice_ops.snapshot.view import look
@@ -23,7 +23,7 @@ def test_who_leads_no_more_deletes_nothing():
     world.want()
     world.settle()
     for number in range(KEEP_CHANGES + 4):
-        world.begin(f"c{number:02}", kind=(ChangeKind.CORDON, ChangeKind.RETURN)[number % 2], host="h3")
+        world.begin(f"c{number:02}", kind=("cordon", "return")[number % 2], host="h3")
         world.until(lambda: world.runbooks[-1].ended)
     before, view = dict(world.channel.nodes), look(world.channel)
     deposed = leads(world)
@@ -40,7 +40,7 @@ def test_the_last_ones_are_kept_and_numbers_are_never_used_again():
     world.want()
     world.settle()
     for number in range(24):
-        world.begin(f"m{number}", kind=ChangeKind.MIGRATE, tier="counts", to=("h1", "h2")[number % 2])
+        world.begin(f"m{number}", kind="migrate", tier="counts", to=("h1", "h2")[number % 2])
         world.until(lambda: world.runbooks[-1].ended)
     newest = world.owner("counts").owner
     assert len(world.channel.children("/operations")) > KEEP_OPERATIONS
@@ -58,7 +58,7 @@ def test_results_of_a_change_that_is_at_work_are_kept_however_many_come_after():
     world = World()
     world.want()
     world.settle()
-    world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    world.begin("d1", kind="drain", host="h1")
     world.until(lambda: Step.CORDON in world.runbooks[-1].results)
     result = world.channel.read(paths.result("d1.preflight"), Result).value
     for number in range(KEEP_OPERATIONS + 5):
@@ -76,7 +76,7 @@ def test_what_ended_last_is_kept_though_the_clock_was_set_back():
     world.settle()
     for number in range(KEEP_CHANGES + 4):
         world.ahead = 3600.123 if number < KEEP_CHANGES else 0.0
-        world.begin(f"c{number:02}", kind=(ChangeKind.CORDON, ChangeKind.RETURN)[number % 2], host="h3")
+        world.begin(f"c{number:02}", kind=("cordon", "return")[number % 2], host="h3")
         world.until(lambda: world.runbooks[-1].ended)
     last = world.runbooks[-1].change
     prune(world.channel, look(world.channel), leads(world))
@@ -98,7 +98,7 @@ def test_who_said_last_how_a_tiers_records_are_spread_is_kept():
     report = world.channel.read(paths.report("entry", early), IncarnationReport).value
     ways = begun({"hits": 4}).widened({"hits": 5}, {"raw/0": 7})
     for number in range(KEEP_INCARNATIONS + 3):
-        world.begin(f"m{number}", kind=ChangeKind.MIGRATE, tier="entry", to=("h1", "h2")[number % 2])
+        world.begin(f"m{number}", kind="migrate", tier="entry", to=("h1", "h2")[number % 2])
         world.until(lambda: world.runbooks[-1].ended)
     world.channel.put(paths.report("entry", early), report.model_copy(update={"ways": ways}))
     prune(world.channel, look(world.channel), leads(world))

@@ -7,7 +7,7 @@ from sluice_ops.channel import trail_queue
 from sluice_ops.controller.policies.quarantine import QUARANTINE_SECONDS
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostRecord, HostState, UnitKind
-from sluice_ops.model.change import CONTROLLER, ChangeKind, Step
+from sluice_ops.model.change import CONTROLLER, Step
 from sluice_ops.model.share import Share
 from sluice_ops.model.tier import Mode
 from sluice_ops.model.trail import Outcome
@@ -106,7 +106,7 @@ def test_it_is_used_again_when_its_time_is_over_and_begins_anew(world):
 
 def test_a_person_ends_it(world):
     fail(world, "h2")
-    back = world.begin("r1", kind=ChangeKind.RETURN, host="h2")
+    back = world.begin("r1", kind="return", host="h2")
     world.settle()
     assert back.ok
     assert record(world, "h2").reason == ""
@@ -153,7 +153,7 @@ def test_a_host_that_was_down_once_is_not_suspect(world):
 def test_an_aborted_drain_leaves_the_quarantine_as_it_was(world):
     fail(world, "h2")
     before = record(world, "h2")
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    drain = world.begin("d1", kind="drain", host="h2")
     world.until(lambda: world.host_state("h2") is HostState.DRAINING)
     drain.left = []
     drain.post(Step.ABORT)
@@ -162,12 +162,12 @@ def test_an_aborted_drain_leaves_the_quarantine_as_it_was(world):
 
 
 def test_a_person_cordons_a_host_and_a_drain_that_is_aborted_leaves_it_so(world):
-    cordon = world.begin("c1", kind=ChangeKind.CORDON, host="h2")
+    cordon = world.begin("c1", kind="cordon", host="h2")
     world.settle()
     assert cordon.ok
     assert "h2" in world.placement("counts").hosts
     assert record(world, "h2").until is None
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    drain = world.begin("d1", kind="drain", host="h2")
     world.until(lambda: world.host_state("h2") is HostState.DRAINING)
     drain.left = []
     drain.post(Step.ABORT)
@@ -178,7 +178,7 @@ def test_a_person_cordons_a_host_and_a_drain_that_is_aborted_leaves_it_so(world)
 
 def test_a_cordoned_host_that_was_in_quarantine_waits_for_a_person(world):
     fail(world, "h2")
-    cordon = world.begin("c1", kind=ChangeKind.CORDON, host="h2")
+    cordon = world.begin("c1", kind="cordon", host="h2")
     world.settle()
     assert cordon.ok
     world.tick(2 * QUARANTINE_SECONDS)

@@ -7,7 +7,7 @@ from simulation.world import World
 
 from sluice_ops.controller.steps.verify import ledger_went_on
 from sluice_ops.model.assignment import HUNG_SINCE
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import Phase, Receipt
 
 HUNG = (
@@ -38,7 +38,7 @@ def test_an_old_receipt_that_the_ledger_has_passed_proves_nothing(before, after)
 
 def handed_over(world):
     """Hand a tier over; return the runbook at the moment when both run."""
-    runbook = world.begin("m1", kind=ChangeKind.MIGRATE, tier="counts", to="h3")
+    runbook = world.begin("m1", kind="migrate", tier="counts", to="h3")
     world.until(lambda: world.owner("counts").phase is Phase.CUT)
     return runbook
 

@@ -8,7 +8,6 @@ from simulation.deciding import Deciding
 from simulation.world import RULES, host, tier
 
 from sluice_ops.model.assignment import slot_id
-from sluice_ops.model.change import ChangeKind
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.share import Share
 from sluice_ops.model.tier import Mode
@@ -43,7 +42,7 @@ def test_who_is_raised_or_started_waits_for_tasks_no_longer_than_the_site_file_s
     if starts:
         world.want("counts")
     else:
-        world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
+        world.begin("s1", kind="scale", tier="counts", k=2)
     world.until(lambda: len(agent.asked) == 3)
     world.until(lambda: units(world, "counts") - before)
     assert not [name for name in agent.asked if name in agent.units], (

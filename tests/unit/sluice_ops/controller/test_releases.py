@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulation.world import SHAPE, TIERS, World
 
 from sluice_ops.controller.steps.trial import ENOUGH, MORE, fault
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import TRIAL_SECONDS, Flowed, State
 from sluice_ops.model.release import StreamShape
 from sluice_ops.model.tier import Standby
@@ -40,7 +40,7 @@ def runs(world, tier="enrich"):
 
 
 def upgrade(world, tier="enrich", **more):
-    return world.begin("u1", kind=ChangeKind.UPGRADE, tier=tier, **more)
+    return world.begin("u1", kind="upgrade", tier=tier, **more)
 
 
 def ended(world, runbook):
@@ -99,7 +99,7 @@ def test_what_runs_already_is_not_moved(world):
 
 def test_an_earlier_release_may_be_gone_back_to(world):
     assert ended(world, upgrade(world)).ok
-    assert ended(world, world.begin("u2", kind=ChangeKind.UPGRADE, tier="enrich", release=OLD)).ok
+    assert ended(world, world.begin("u2", kind="upgrade", tier="enrich", release=OLD)).ok
     assert runs(world) == OLD
 
 
@@ -172,7 +172,7 @@ def test_what_others_rely_on_is_refused_before_anything_starts(world):
     runbook = ended(world, upgrade(world))
     assert "cannot be handed over from r1-aaaaaaaa to r3-cccccccc" in runbook.results[Step.PREFLIGHT].sentence
     assert world.owner("enrich") == before
-    missing = ended(world, world.begin("u2", kind=ChangeKind.UPGRADE, tier="enrich", release="r9"))
+    missing = ended(world, world.begin("u2", kind="upgrade", tier="enrich", release="r9"))
     assert (
         "there is no release r9; known releases: r1-aaaaaaaa, r2-bbbbbbbb, r3-cccccccc"
         in missing.results[Step.PREFLIGHT].sentence

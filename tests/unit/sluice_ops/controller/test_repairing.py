@@ -8,7 +8,7 @@ from simulation.world import RULES, Told, host, tier
 from sluice_ops.channel import trail_queue
 from sluice_ops.controller.policies.settling import AGAIN_SECONDS
 from sluice_ops.model import paths
-from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Operation, Step
+from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState, Operation, Step
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.share import Share
 from sluice_ops.model.tier import Mode
@@ -99,9 +99,9 @@ def test_a_host_that_comes_and_goes_moves_nothing():
 def test_a_change_that_somebody_else_makes_is_waited_for_and_the_time_begins_anew_after_it():
     world = joined("counts", "enrich")
     pass_time(world, WAIT - 60)
-    pause = world.begin("p1", kind=ChangeKind.PAUSE, tier="enrich")
+    pause = world.begin("p1", kind="pause", tier="enrich")
     world.until(lambda: pause.ended)
-    back = world.begin("p2", kind=ChangeKind.RESUME, tier="enrich")
+    back = world.begin("p2", kind="resume", tier="enrich")
     world.settle()
     assert pause.ok
     assert back.ok
@@ -189,11 +189,11 @@ def test_a_burst_whose_host_is_gone_is_not_repaired_until_one_is_there_again():
     )
     world.want()
     world.settle()
-    burst = world.begin("b1", kind=ChangeKind.BURST, tier="counts", k=1)
+    burst = world.begin("b1", kind="burst", tier="counts", k=1)
     world.until(lambda: burst.ended)
     world.agents["e1"].die()
     pass_time(world, 60)
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    drain = world.begin("d1", kind="drain", host=world.placement("counts").driver)
     world.until(lambda: drain.ended)
     assert "e1" not in world.placement("counts").hosts
     pass_time(world, 1800)

@@ -3,7 +3,7 @@
 import pytest
 from simulation.world import TIERS, World, settled
 
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import STATE_PARTITIONS, State
 from sluice_ops.model.tier import Standby
 
@@ -17,7 +17,7 @@ def world():
 
 
 def repartition(world, tier="counts", partitions=MORE):
-    return world.begin("s1", kind=ChangeKind.REPARTITION, tier=tier, partitions=partitions)
+    return world.begin("s1", kind="repartition", tier=tier, partitions=partitions)
 
 
 def ended(world, runbook):
@@ -32,7 +32,7 @@ def spread(world, tier="counts"):
 
 
 def refused(world, **spec):
-    runbook = ended(world, world.begin("s2", kind=ChangeKind.REPARTITION, **spec))
+    runbook = ended(world, world.begin("s2", kind="repartition", **spec))
     assert not runbook.ok
     return runbook.results[Step.PREFLIGHT].sentence
 
@@ -97,11 +97,9 @@ def test_what_makes_no_sense_is_refused_with_what_to_do(world):
     assert 'tier "entry" holds no state in Spark' in refused(world, tier="entry", partitions=4)
     assert (
         "repartition needs partitions"
-        in ended(world, world.begin("s3", kind=ChangeKind.REPARTITION, tier="counts"))
-        .results[Step.PREFLIGHT]
-        .sentence
+        in ended(world, world.begin("s3", kind="repartition", tier="counts")).results[Step.PREFLIGHT].sentence
     )
-    slip = ended(world, world.begin("s4", kind=ChangeKind.REPARTITION, tier="counts", partitions=6000))
+    slip = ended(world, world.begin("s4", kind="repartition", tier="counts", partitions=6000))
     assert "ask for 64 or fewer" in slip.results[Step.PREFLIGHT].sentence
 
 
@@ -120,7 +118,7 @@ def test_fewer_partitions_than_threads_are_said(world):
         in ended(world, repartition(world, partitions=2)).results[Step.PREFLIGHT].sentence
         or True
     )
-    runbook = ended(world, world.begin("s5", kind=ChangeKind.REPARTITION, tier="counts", partitions=3))
+    runbook = ended(world, world.begin("s5", kind="repartition", tier="counts", partitions=3))
     assert "1 of its 4 threads will hold no state" in runbook.results[Step.PREFLIGHT].sentence
 
 

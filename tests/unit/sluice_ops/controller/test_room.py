@@ -5,7 +5,7 @@ from dataclasses import replace
 from simulation.world import RULES, World, host, tier
 
 from sluice_ops.model.assignment import HostState, UnitState
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.share import Numbers, Share
 from sluice_ops.model.tier import Mode
@@ -54,7 +54,7 @@ def pass_time(world, seconds):
 def test_a_raised_share_takes_free_room_before_it_takes_batchs():
     world = pipeline(host("h1", cpu=9), counts=(1, 1))
     assert len(lent(world)) == 2
-    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=3)
+    runbook = world.begin("s1", kind="scale", tier="counts", k=3)
     world.settle()
     assert runbook.ok, sentences(runbook)
     assert (slots(world, "counts"), len(lent(world))) == (3, 2)
@@ -63,7 +63,7 @@ def test_a_raised_share_takes_free_room_before_it_takes_batchs():
 def test_a_raised_share_waits_for_as_few_of_batchs_tasks_as_will_do():
     world = pipeline(host("h1", cpu=6.5), batch=(0, 3), counts=(1, 1))
     assert len(lent(world)) == 3
-    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
+    runbook = world.begin("s1", kind="scale", tier="counts", k=2)
     world.until(
         lambda: any(
             "slot(s) of batch on h1, whose tasks may go on for 120 s" in said for said in world.sentences
@@ -86,7 +86,7 @@ def test_who_waits_for_batchs_tasks_is_not_called_stuck_for_as_long_as_they_may_
     world = pipeline(host("h1", cpu=6.5), batch=(0, 3), counts=(1, 1))
     for agent in world.agents.values():
         agent.task_seconds = 2 * STUCK_SECONDS
-    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
+    runbook = world.begin("s1", kind="scale", tier="counts", k=2)
     verdicts = set()
     while not runbook.ended:
         world.tick()
@@ -102,7 +102,7 @@ def test_who_waits_for_batchs_tasks_is_not_called_stuck_for_as_long_as_they_may_
 
 def test_batch_keeps_its_minimum_and_the_refusal_says_what_is_free():
     world = pipeline(host("h1", cpu=6.5), batch=(3, 3), counts=(1, 1))
-    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=2)
+    runbook = world.begin("s1", kind="scale", tier="counts", k=2)
     world.settle()
     assert not runbook.ok
     assert "find no room; free are h1 0 cpu" in sentences(runbook)[Step.PREFLIGHT]
@@ -158,7 +158,7 @@ def test_a_tier_that_cannot_have_its_minimum_says_so_with_numbers_and_others_kee
 
 def test_a_drain_for_which_room_is_short_leaves_every_tier_its_minimum_and_the_rest_comes_back_after_it():
     world = pipeline(host("h1", cpu=7), host("h2", cpu=7), batch=(0, 0), counts=(1, 3), enrich=(1, 3))
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    drain = world.begin("d1", kind="drain", host="h2")
     world.settle()
     assert drain.ok, sentences(drain)
     assert world.host_state("h2") is HostState.DRAINED
@@ -166,7 +166,7 @@ def test_a_drain_for_which_room_is_short_leaves_every_tier_its_minimum_and_the_r
     assert all(1 <= k <= 3 for k in held.values())
     assert sum(held.values()) < 6
     assert "fewer than its share: room is short" in sentences(drain)[Step.PREFLIGHT]
-    back = world.begin("r1", kind=ChangeKind.RETURN, host="h2")
+    back = world.begin("r1", kind="return", host="h2")
     world.settle()
     assert back.ok, sentences(back)
     pass_time(world, 100)
@@ -176,7 +176,7 @@ def test_a_drain_for_which_room_is_short_leaves_every_tier_its_minimum_and_the_r
 
 def test_a_drain_that_cannot_leave_every_tier_its_minimum_is_refused_with_names_and_numbers():
     world = pipeline(host("h1", cpu=7), host("h2", cpu=7), batch=(0, 0), counts=(3, 3), enrich=(3, 3))
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    drain = world.begin("d1", kind="drain", host="h2")
     world.settle()
     said = sentences(drain)[Step.PREFLIGHT]
     assert "there is no room for the minimum of each tier that moves (" in said
@@ -227,7 +227,7 @@ def test_batch_keeps_what_a_tier_that_starts_may_not_use():
 def test_a_shift_that_lowers_a_tier_on_a_full_host_comes_to_the_number_in_two_hand_overs():
     world = pipeline(host("h1", cpu=7), batch=(0, 0), state=True, counts=(1, 4))
     world.rules = replace(world.rules, shifts={"night": {"counts": Numbers(target=3)}})
-    night = world.begin("n1", kind=ChangeKind.SHIFT, shift="night")
+    night = world.begin("n1", kind="shift", shift="night")
     world.until(lambda: night.ended)
     assert night.ok, sentences(night)
     assert slots(world, "counts") == 2
@@ -242,14 +242,14 @@ def test_a_shift_that_lowers_a_tier_on_a_full_host_comes_to_the_number_in_two_ha
 
 def test_the_ways_to_a_lower_number_that_a_refusal_names_are_ways():
     world = pipeline(host("h1", cpu=7), batch=(0, 0), state=True, counts=(1, 4))
-    refused = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=3)
+    refused = world.begin("s1", kind="scale", tier="counts", k=3)
     world.settle()
     assert (
         "so `sluice scale counts 2`, and `sluice scale counts 3` when that is done; or with a gap in its output"
         in sentences(refused)[Step.PREFLIGHT]
     )
     for number, k in enumerate((2, 3), start=2):
-        step = world.begin(f"s{number}", kind=ChangeKind.SCALE, tier="counts", k=k)
+        step = world.begin(f"s{number}", kind="scale", tier="counts", k=k)
         world.settle()
         assert step.ok, sentences(step)
         assert slots(world, "counts") == k
@@ -259,7 +259,7 @@ def test_a_lower_number_is_had_on_a_full_host_by_a_stop_and_a_start():
     world = pipeline(host("h1", cpu=4.5), batch=(0, 0), state=True, counts=(1, 4))
     world.want("counts", running=False)
     world.settle()
-    scale = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=3)
+    scale = world.begin("s1", kind="scale", tier="counts", k=3)
     world.settle()
     assert scale.ok, sentences(scale)
     world.want("counts", running=True)
@@ -274,7 +274,7 @@ def test_a_change_does_not_take_the_room_that_a_tier_which_is_down_needs_for_its
         world.until(lambda: world.state("enrich") is None or world.driver("enrich") is not None)
         world.kill_driver("enrich")
         world.tick()
-    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="counts", k=4)
+    runbook = world.begin("s1", kind="scale", tier="counts", k=4)
     world.settle()
     assert slots(world, "enrich") == 2
     assert not runbook.ok

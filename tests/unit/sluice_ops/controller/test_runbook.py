@@ -8,7 +8,7 @@ from simulation.world import World
 
 from sluice_ops.channel import ChannelAwayError
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, Step
+from sluice_ops.model.change import ChangeRecord, ChangeSpec, Step
 from sluice_ops.operations import requests
 
 
@@ -41,9 +41,7 @@ def world(monkeypatch):
 
 
 def test_a_change_is_told_the_whole_of_its_deadline(world):
-    requests.run(
-        world.channel, "d1", ChangeSpec(kind=ChangeKind.CORDON, host="h1"), by="cli:anna", deadline=90.0
-    )
+    requests.run(world.channel, "d1", ChangeSpec(kind="cordon", host="h1"), by="cli:anna", deadline=90.0)
     deadline = world.channel.read(paths.change("d1"), ChangeRecord).value.deadline_seconds
     assert 85.0 < deadline <= 90.0
 
@@ -54,7 +52,7 @@ def test_a_change_is_carried_out_step_by_step_and_told(world):
     done = requests.run(
         world.channel,
         "d1",
-        ChangeSpec(kind=ChangeKind.DRAIN, host=host),
+        ChangeSpec(kind="drain", host=host),
         by="cli:anna",
         on_sentence=lambda step, sentence: told.append((step, sentence)),
     )
@@ -68,7 +66,7 @@ def test_a_change_is_carried_out_step_by_step_and_told(world):
     ]
     assert (Step.CORDON, f"{host} is cordoned: nothing new goes there") in told
     assert (Step.CUT, "counts: incarnation 2 owns the tier, 1 stops") in told
-    again = requests.run(world.channel, "d1", ChangeSpec(kind=ChangeKind.DRAIN, host=host), by="cli:anna")
+    again = requests.run(world.channel, "d1", ChangeSpec(kind="drain", host=host), by="cli:anna")
     assert [result for _, result in again] == [result for _, result in done], (
         "posting a change twice is the same as once"
     )
@@ -76,13 +74,13 @@ def test_a_change_is_carried_out_step_by_step_and_told(world):
 
 def test_a_step_that_fails_is_followed_by_an_abort(world):
     done = requests.run(
-        world.channel, "m1", ChangeSpec(kind=ChangeKind.MIGRATE, tier="counts", to="h1"), by="t", deadline=2.0
+        world.channel, "m1", ChangeSpec(kind="migrate", tier="counts", to="h1"), by="t", deadline=2.0
     )
     if done[-1].result.ok and done[-1].step is Step.RELEASE:
         done = requests.run(
             world.channel,
             "m2",
-            ChangeSpec(kind=ChangeKind.MIGRATE, tier="counts", to="h2"),
+            ChangeSpec(kind="migrate", tier="counts", to="h2"),
             by="t",
             deadline=2.0,
         )
@@ -92,7 +90,7 @@ def test_a_step_that_fails_is_followed_by_an_abort(world):
 
 
 def test_a_refused_preflight_needs_no_abort(world):
-    done = requests.run(world.channel, "m1", ChangeSpec(kind=ChangeKind.DRAIN, host="h9"), by="t")
+    done = requests.run(world.channel, "m1", ChangeSpec(kind="drain", host="h9"), by="t")
     assert [(step, result.ok) for step, result in done] == [(Step.PREFLIGHT, False)]
 
 
@@ -104,9 +102,7 @@ def test_a_change_that_nobody_has_begun_is_called_off_so_that_it_does_not_begin_
         monotonic=lambda: clock[0],
     )
     monkeypatch.setattr(requests, "time", alone)  # no controller makes a pass meanwhile
-    done = requests.run(
-        world.channel, "d1", ChangeSpec(kind=ChangeKind.DRAIN, host="h1"), by="cli:anna", deadline=5.0
-    )
+    done = requests.run(world.channel, "d1", ChangeSpec(kind="drain", host="h1"), by="cli:anna", deadline=5.0)
     assert [(step, result.ok) for step, result in done] == [(Step.PREFLIGHT, False)]
     assert "d1.preflight has no result after" in done[0].result.sentence
     for _ in range(3):

@@ -8,7 +8,7 @@ from simulation.world import RULES, World
 
 from sluice_ops.controller.policies.settling import AGAIN_SECONDS
 from sluice_ops.model import paths
-from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord, ChangeState, Operation, Step
+from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState, Operation, Step
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.share import Layers
 from sluice_ops.planning.placement.shares import over
@@ -22,7 +22,7 @@ def scaled():
     world = World()
     world.want()
     world.settle()
-    runbook = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=3, until=world.now + HOUR)
+    runbook = world.begin("s1", kind="scale", tier="enrich", k=3, until=world.now + HOUR)
     world.settle()
     assert runbook.ok, runbook.results
     return world
@@ -77,7 +77,7 @@ def test_a_number_that_moves_nothing_is_taken_back_all_the_same():
 
 
 def test_batch_is_lent_slots_for_a_time(world):
-    runbook = world.begin("b1", kind=ChangeKind.SCALE, tier="batch", k=2, until=world.now + 60)
+    runbook = world.begin("b1", kind="scale", tier="batch", k=2, until=world.now + 60)
     world.settle()
     assert runbook.ok, runbook.results
     lent = [unit for name in world.agents for unit in world.assigned(name) if unit.tenant == "batch"]
@@ -87,7 +87,7 @@ def test_batch_is_lent_slots_for_a_time(world):
 
 
 def test_it_waits_for_a_change_that_is_under_way(world):
-    drain = world.begin("d1", deadline=2 * HOUR, kind=ChangeKind.DRAIN, host="h1")
+    drain = world.begin("d1", deadline=2 * HOUR, kind="drain", host="h1")
     world.until(lambda: Step.PREPARE in drain.results)
     world.now += HOUR
     world.tick()
@@ -157,14 +157,14 @@ def test_a_driver_killed_at_any_moment_of_it_changes_nothing_in_the_end():
 
 
 def test_a_number_whose_time_is_past_already_is_refused(world):
-    runbook = world.begin("s2", kind=ChangeKind.SCALE, tier="counts", k=2, until=world.now - 1)
+    runbook = world.begin("s2", kind="scale", tier="counts", k=2, until=world.now - 1)
     world.settle()
     assert "is past: nothing was changed; name a time to come" in runbook.results[Step.PREFLIGHT].sentence
     assert RULES.shares["counts"].target == len(world.placement("counts").slots)
 
 
 def test_a_new_number_replaces_the_one_with_an_end(world):
-    longer = world.begin("s2", kind=ChangeKind.SCALE, tier="enrich", k=4)
+    longer = world.begin("s2", kind="scale", tier="enrich", k=4)
     world.settle()
     assert longer.ok, longer.results
     pass_time(world, HOUR)

@@ -4,7 +4,6 @@ import pytest
 from simulation.world import TIERS, World, host
 
 from sluice_ops.model.assignment import HostState, driver_id
-from sluice_ops.model.change import ChangeKind
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.tier import Standby
 
@@ -69,7 +68,7 @@ def test_one_that_dies_is_followed_by_another_a_while_later(world):
 def test_a_host_is_drained_of_both(world, whose):
     number = getattr(world.owner("entry"), whose)
     name = world.incarnation("entry", number).placement.driver
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=name)
+    runbook = world.begin("d1", kind="drain", host=name)
     world.settle()
     assert runbook.ok, runbook.results
     assert world.host_state(name) is HostState.DRAINED

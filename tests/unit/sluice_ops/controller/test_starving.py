@@ -12,7 +12,7 @@ from sluice_ops.controller.policies.quarantine import QUARANTINE_SECONDS
 from sluice_ops.controller.policies.starvation import AGAIN_SECONDS, STARVED_SECONDS
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostRecord, HostState, Observed
-from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeRecord, ChangeState
+from sluice_ops.model.change import CONTROLLER, ChangeRecord, ChangeState
 from sluice_ops.model.share import Share
 from sluice_ops.model.tier import Mode
 from tests.unit.sluice_ops.controller.test_repairing import Told, pass_time
@@ -78,7 +78,7 @@ def test_who_is_starved_for_long_enough_is_moved_and_the_host_takes_nothing_new(
     assert (change.state, change.by, change.spec.kind, change.spec.tier) == (
         ChangeState.DONE,
         CONTROLLER,
-        ChangeKind.REPAIR,
+        "repair",
         "counts",
     )
     assert change.plan.moves[0].why == f"is starved of processor time on {bad}"
@@ -108,7 +108,7 @@ def test_without_a_word_of_the_site_it_waits_for_a_person_who_is_told_what_to_do
     pass_time(world, 10 * STARVED_SECONDS)
     assert not moves(world)
     assert "`sluice drift --repair` moves it" in said(world)
-    repair = world.begin("r1", kind=ChangeKind.REPAIR)
+    repair = world.begin("r1", kind="repair")
     world.settle()
     assert repair.ok
     assert bad not in world.placement("counts").hosts
@@ -162,7 +162,7 @@ def test_nothing_is_moved_beside_a_change_of_somebody_else():
     pass_time(world, STARVED_SECONDS - 60)
     cordon = world.begin(
         "c1",
-        kind=ChangeKind.CORDON,
+        kind="cordon",
         host=next(name for name in world.agents if name not in world.placement("counts").hosts),
     )
     world.until(lambda: cordon.ended)

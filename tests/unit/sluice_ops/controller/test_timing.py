@@ -4,7 +4,7 @@ import pytest
 from simulation.world import settled
 
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, Operation, Step
+from sluice_ops.model.change import ChangeRecord, ChangeSpec, Operation, Step
 from sluice_ops.operations.requests import operation_id, read_result
 
 
@@ -100,7 +100,7 @@ def test_a_stop_that_is_taken_back_is_not_through(world):
 
 def test_an_abort_is_timed_and_the_next_one_is_predicted_by_it(world):
     for change in ("d1", "d2"):
-        runbook = world.begin(change, kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+        runbook = world.begin(change, kind="drain", host=world.placement("counts").driver)
         world.until(lambda: world.next_driver("counts") is not None)
         runbook.abort()
         world.settle()
@@ -109,7 +109,7 @@ def test_an_abort_is_timed_and_the_next_one_is_predicted_by_it(world):
     assert second.abort_predicted_seconds == first.took[Step.ABORT] > 0
 
 
-@pytest.mark.parametrize("kind", [ChangeKind.START, ChangeKind.STOP])
+@pytest.mark.parametrize("kind", ["start", "stop"])
 def test_neither_is_begun_by_a_step(world, kind):
     runbook = world.begin("s1", kind=kind, tier="counts")
     world.until(lambda: runbook.ended)
@@ -120,7 +120,7 @@ def test_neither_is_begun_by_a_step(world, kind):
 
 
 def test_a_dry_run_of_a_burst_plans_with_what_it_would_launch(world):
-    spec = ChangeSpec(kind=ChangeKind.BURST, tier="enrich", k=2)
+    spec = ChangeSpec(kind="burst", tier="enrich", k=2)
     identity = operation_id("b1", Step.PREFLIGHT)
     asked = Operation(
         id=identity,

@@ -8,9 +8,10 @@ from simulation.world import World
 
 from sluice_ops.channel import trail_queue
 from sluice_ops.model import paths
-from sluice_ops.model.change import CONTROLLER, ChangeKind, ChangeSpec, Operation, Step
+from sluice_ops.model.change import CONTROLLER, ChangeSpec, Operation, Step
 from sluice_ops.model.trail import Outcome, SiteSaid, layer_of, what_of
 from sluice_ops.operations import requests
+from sluice_ops.planning.changes.kinds import KINDS
 
 
 def settled(channel=None):
@@ -40,16 +41,16 @@ def post(world, change, step, spec, **more):
 def test_a_change_is_there_when_it_begins_and_when_it_ends_with_who_and_which_layer():
     world = settled()
     assert entries(world) == [], "starting and mending by itself is no change that anybody asked for"
-    world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=3)
+    world.begin("s1", kind="scale", tier="enrich", k=3)
     world.settle()
     assert [entry.outcome for entry in entries(world, change="s1")] == [Outcome.BEGUN, Outcome.DONE]
     assert {(entry.by, entry.layer, entry.what) for entry in entries(world)} == {
         ("test", "person", "scale enrich k=3")
     }
-    world.begin("s2", kind=ChangeKind.SCALE, tier="enrich", k=2, layer="autoscaler")
+    world.begin("s2", kind="scale", tier="enrich", k=2, layer="autoscaler")
     world.settle()
     assert {entry.layer for entry in entries(world, change="s2")} == {"autoscaler"}
-    world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    world.begin("d1", kind="drain", host="h1")
     world.settle()
     assert [(entry.layer, entry.what) for entry in entries(world, change="d1", outcome=Outcome.DONE)] == [
         ("maintenance", "drain h1")
@@ -58,7 +59,7 @@ def test_a_change_is_there_when_it_begins_and_when_it_ends_with_who_and_which_la
 
 def test_what_was_refused_is_there_with_the_reason_and_a_dry_run_is_not():
     world = settled()
-    refused = world.begin("s1", kind=ChangeKind.SCALE, tier="nobody", k=3)
+    refused = world.begin("s1", kind="scale", tier="nobody", k=3)
     world.settle()
     (entry,) = entries(world)
     assert (entry.outcome, entry.sentence) == (Outcome.REFUSED, refused.results[Step.PREFLIGHT].sentence)
@@ -69,7 +70,7 @@ def test_what_was_refused_is_there_with_the_reason_and_a_dry_run_is_not():
 
 def test_who_aborted_is_told_from_who_began():
     world = settled()
-    begun = world.begin("m1", kind=ChangeKind.MIGRATE, tier="enrich", to="h2")
+    begun = world.begin("m1", kind="migrate", tier="enrich", to="h2")
     for _ in range(3):
         world.tick()
     assert not begun.ended
@@ -124,24 +125,24 @@ def test_starting_and_pausing_a_tier_is_there_once_and_not_when_nothing_changes(
 
 
 def test_every_kind_of_change_has_a_layer_but_the_controllers_own():
-    for kind in ChangeKind:
-        assert layer_of(kind, "cli:anna") is not None
-        assert layer_of(kind, CONTROLLER) is None
-    assert layer_of(ChangeKind.SHIFT, "airflow:day_shift/1") == "schedule"
+    for kind in KINDS.values():
+        assert layer_of(kind.layer, "cli:anna") is not None
+        assert layer_of(kind.layer, CONTROLLER) is None
+    assert layer_of(KINDS["shift"].layer, "airflow:day_shift/1") == "schedule"
 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
         (
-            ChangeSpec(kind=ChangeKind.PAUSE, workers=("slot-counts-1-0", "slot-counts-1-1")),
+            ChangeSpec(kind="pause", workers=("slot-counts-1-0", "slot-counts-1-1")),
             "pause slot-counts-1-0 slot-counts-1-1",
         ),
         (
-            ChangeSpec(kind=ChangeKind.REPARTITION, tier="counts", partitions=8),
+            ChangeSpec(kind="repartition", tier="counts", partitions=8),
             "repartition counts partitions=8",
         ),
-        (ChangeSpec(kind=ChangeKind.DRAIN, host="h1"), "drain h1"),
+        (ChangeSpec(kind="drain", host="h1"), "drain h1"),
     ],
 )
 def test_an_entry_says_all_that_was_asked_for(spec, said):

@@ -8,7 +8,7 @@ from simulation.world import settled
 
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, Result, Step
+from sluice_ops.model.change import Result, Step
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.share import Share
 
@@ -37,7 +37,7 @@ def added(data):
 
 def test_what_a_newer_version_has_added_is_written_again(world):
     host = world.placement("entry").driver
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=host)
+    runbook = world.begin("d1", kind="drain", host=host)
     world.until(lambda: world.next_driver("counts") is not None or world.next_driver("entry") is not None)
     records = [
         path
@@ -79,7 +79,7 @@ def test_a_tier_that_cannot_be_read_goes_on_as_it_is(world, path):
         name: [unit for unit in world.assigned(name) if unit.tenant == "counts"] for name in world.agents
     }
     world.kill_driver("enrich")
-    refused = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    refused = world.begin("d1", kind="drain", host="h1")
     world.until(lambda: refused.ended)
     assert "counts cannot be read" in refused.results[Step.PREFLIGHT].sentence
     world.until(lambda: world.state("enrich") is State.RUNNING)
@@ -94,7 +94,7 @@ def test_a_tier_that_cannot_be_read_goes_on_as_it_is(world, path):
     } == units
     assert (driver.state, world.driver("counts", driver.number)) == (State.RUNNING, driver)
     world.channel.nodes[path] = (good, version + 2, None)
-    again = world.begin("d2", kind=ChangeKind.DRAIN, host="h1")
+    again = world.begin("d2", kind="drain", host="h1")
     world.settle()
     assert again.ok, again.results
     assert world.host_state("h1") is HostState.DRAINED
@@ -102,7 +102,7 @@ def test_a_tier_that_cannot_be_read_goes_on_as_it_is(world, path):
 
 
 def test_a_tier_that_cannot_be_read_in_the_middle_of_a_change_ends_it(world):
-    runbook = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    runbook = world.begin("d1", kind="drain", host=world.placement("counts").driver)
     world.until(lambda: world.next_driver("counts") is not None)
     good, version, _ = world.channel.nodes[paths.owner("counts")]
     world.channel.nodes[paths.owner("counts")] = ('{"phase": "of the next version"}', version + 1, None)
@@ -116,7 +116,7 @@ def test_a_tier_that_cannot_be_read_in_the_middle_of_a_change_ends_it(world):
 
 
 def test_a_repartition_of_a_tier_that_cannot_be_read_any_more_is_aborted(world):
-    runbook = world.begin("s1", kind=ChangeKind.REPARTITION, tier="counts", partitions=6)
+    runbook = world.begin("s1", kind="repartition", tier="counts", partitions=6)
     world.until(lambda: world.next_driver("counts") is not None)
     good, version, _ = world.channel.nodes[paths.owner("counts")]
     world.channel.nodes[paths.owner("counts")] = ('{"phase": "of the next version"}', version + 1, None)
@@ -128,7 +128,7 @@ def test_a_repartition_of_a_tier_that_cannot_be_read_any_more_is_aborted(world):
 
 
 def test_a_pause_of_all_tiers_does_not_pass_over_one_that_cannot_be_read(world):
-    pause = world.begin("p1", kind=ChangeKind.PAUSE)
+    pause = world.begin("p1", kind="pause")
     world.until(lambda: Step.PREFLIGHT in pause.results)
     good, version, _ = world.channel.nodes[paths.owner("counts")]
     world.channel.nodes[paths.owner("counts")] = ('{"phase": "of the next version"}', version + 1, None)
@@ -140,7 +140,7 @@ def test_a_pause_of_all_tiers_does_not_pass_over_one_that_cannot_be_read(world):
 
 
 def test_beside_a_tier_that_cannot_be_read_the_controller_begins_no_change_of_its_own(world):
-    scaled = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=3, until=world.wall() + 300)
+    scaled = world.begin("s1", kind="scale", tier="enrich", k=3, until=world.wall() + 300)
     world.settle()
     assert scaled.ok, scaled.results
     good, version, _ = world.channel.nodes[paths.owner("counts")]
@@ -183,7 +183,7 @@ def test_an_operation_of_a_newer_version_is_refused_by_its_name(world):
     result = world.channel.read(paths.result("s1.survey"), Result).value
     assert not result.ok
     assert "the leading controller does not know operation s1.survey" in result.sentence
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h1")
+    drain = world.begin("d1", kind="drain", host="h1")
     world.settle()
     assert drain.ok, drain.results
 
@@ -208,10 +208,10 @@ def test_what_does_not_touch_a_tier_that_cannot_be_read_goes_on(world, path):
     }
     for number, (kind, what) in enumerate(
         [
-            (ChangeKind.CORDON, {"host": "h1"}),
-            (ChangeKind.RETURN, {"host": "h1"}),
-            (ChangeKind.PAUSE, {"tier": "enrich"}),
-            (ChangeKind.RESUME, {"tier": "enrich"}),
+            ("cordon", {"host": "h1"}),
+            ("return", {"host": "h1"}),
+            ("pause", {"tier": "enrich"}),
+            ("resume", {"tier": "enrich"}),
         ]
     ):
         runbook = world.begin(f"c{number}", kind=kind, **what)
@@ -226,11 +226,11 @@ def test_what_does_not_touch_a_tier_that_cannot_be_read_goes_on(world, path):
 @pytest.mark.parametrize(
     ("kind", "what", "why"),
     [
-        (ChangeKind.PAUSE, {"tier": "counts"}, "this pause is of counts: "),
-        (ChangeKind.RESUME, {}, "this resume is of counts: "),
-        (ChangeKind.PAUSE, {"workers": ("slot-counts-1-0",)}, "this pause is of counts: "),
+        ("pause", {"tier": "counts"}, "this pause is of counts: "),
+        ("resume", {}, "this resume is of counts: "),
+        ("pause", {"workers": ("slot-counts-1-0",)}, "this pause is of counts: "),
         (
-            ChangeKind.MIGRATE,
+            "migrate",
             {"tier": "enrich", "to": "h3"},
             "a migrate takes room, and how much of it counts needs is not known: ",
         ),
@@ -252,7 +252,7 @@ def test_a_lost_host_with_workers_of_a_tier_that_cannot_be_read_is_written_off_f
     world.agents[host].die()
     for _ in range(20):
         world.tick()
-    runbook = world.begin("w1", kind=ChangeKind.WRITE_OFF, host=host)
+    runbook = world.begin("w1", kind="write-off", host=host)
     world.until(lambda: runbook.ended)
     assert runbook.ok, runbook.results
     assert (
@@ -279,16 +279,16 @@ def everything(world):
 @pytest.mark.parametrize(
     ("kind", "what", "why"),
     [
-        (ChangeKind.DRAIN, {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
-        (ChangeKind.CORDON, {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
-        (ChangeKind.RETURN, {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
+        ("drain", {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
+        ("cordon", {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
+        ("return", {"host": "h2"}, "what h2 has cannot be read: what runs there goes on"),
         (
-            ChangeKind.DRAIN,
+            "drain",
             {"host": "h1"},
             "a drain takes room, and how much there is is not known: what h2 has cannot be read",
         ),
         (
-            ChangeKind.SCALE,
+            "scale",
             {"tier": "enrich", "k": 3},
             "a scale takes room, and how much there is is not known: what h2 has cannot be read",
         ),
@@ -311,9 +311,7 @@ def test_beside_a_host_of_which_nothing_can_be_read_the_rest_goes_on_and_its_age
     unread(world)
     there = world.assigned("h2")
     assert there
-    for number, (kind, what) in enumerate(
-        [(ChangeKind.CORDON, {"host": "h1"}), (ChangeKind.RETURN, {"host": "h1"})]
-    ):
+    for number, (kind, what) in enumerate([("cordon", {"host": "h1"}), ("return", {"host": "h1"})]):
         runbook = world.begin(f"c{number}", kind=kind, **what)
         world.until(lambda runbook=runbook: runbook.ended)
         assert runbook.ok, runbook.results
@@ -326,7 +324,7 @@ def test_beside_a_host_of_which_nothing_can_be_read_the_rest_goes_on_and_its_age
     )
     world.channel.delete(paths.live("h2"))
     world.agents["h2"].register()
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host="h2")
+    drain = world.begin("d1", kind="drain", host="h2")
     world.settle()
     assert drain.ok, drain.results
     assert "cannot be read" not in world.sentences[-1]
@@ -334,7 +332,7 @@ def test_beside_a_host_of_which_nothing_can_be_read_the_rest_goes_on_and_its_age
 
 
 def test_a_host_that_becomes_unreadable_in_the_middle_of_its_change_ends_it(world):
-    drain = world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    drain = world.begin("d1", kind="drain", host=world.placement("counts").driver)
     world.until(lambda: world.next_driver("counts") is not None)
     good = unread(world, drain.spec.host)
     world.until(lambda: drain.ended)
@@ -371,7 +369,7 @@ def test_nothing_is_given_back_or_brought_to_its_share_while_per_cents_are_of_an
 
 
 def test_beside_a_host_of_which_nothing_can_be_read_the_controller_begins_no_change_of_its_own(world):
-    scaled = world.begin("s1", kind=ChangeKind.SCALE, tier="enrich", k=3, until=world.wall() + 300)
+    scaled = world.begin("s1", kind="scale", tier="enrich", k=3, until=world.wall() + 300)
     world.settle()
     assert scaled.ok, scaled.results
     good, posted = unread(world), world.channel.children("/operations")
@@ -386,13 +384,13 @@ def test_beside_a_host_of_which_nothing_can_be_read_the_controller_begins_no_cha
 @pytest.mark.parametrize(("garbled", "asked"), [("r2-b", "r2-b"), ("r1-a", "r2-b")])
 def test_a_release_that_cannot_be_read_is_not_said_to_be_none(world, garbled, asked):
     world.publish("r1-a")
-    up = world.begin("u0", kind=ChangeKind.UPGRADE, tier="enrich", release="r1-a")
+    up = world.begin("u0", kind="upgrade", tier="enrich", release="r1-a")
     world.settle()
     assert up.ok, up.results
     world.publish("r2-b")
     _, version, _ = world.channel.nodes[paths.release(garbled)]
     world.channel.nodes[paths.release(garbled)] = ('{"tiers": "of the next version"}', version + 1, None)
-    runbook = world.begin("u1", kind=ChangeKind.UPGRADE, tier="enrich", release=asked)
+    runbook = world.begin("u1", kind="upgrade", tier="enrich", release=asked)
     world.settle()
     assert runbook.results[Step.PREFLIGHT].sentence.startswith(
         f"release {garbled} cannot be read; /releases/{garbled}: where a newer version"

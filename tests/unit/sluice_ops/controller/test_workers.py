@@ -6,7 +6,7 @@ import pytest
 from simulation.world import RULES, TIERS, World, tier
 
 from sluice_ops.model import paths
-from sluice_ops.model.change import ChangeKind, Step
+from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import IncarnationReport, State
 from sluice_ops.model.share import Share
 from sluice_ops.model.tier import Mode
@@ -41,14 +41,14 @@ def sentence(runbook, step):
 
 
 def pause(world, *workers, name="p1", **spec):
-    runbook = world.begin(name, kind=ChangeKind.PAUSE, workers=workers, **spec)
+    runbook = world.begin(name, kind="pause", workers=workers, **spec)
     world.settle()
     return runbook
 
 
 def test_a_set_is_paused_one_at_a_time_nearest_the_end_first(world):
     asked = ("slot-middle-1-0", "slot-counts-1-2", "slot-counts-1-0")
-    runbook = world.begin("p1", kind=ChangeKind.PAUSE, workers=asked, tier="outbound")
+    runbook = world.begin("p1", kind="pause", workers=asked, tier="outbound")
     order = []
     while not runbook.ended:
         world.tick()
@@ -72,7 +72,7 @@ def test_a_set_is_paused_one_at_a_time_nearest_the_end_first(world):
 
 def test_a_resume_wakes_them(world):
     pause(world, "slot-counts-1-0", "slot-counts-1-1")
-    resume = world.begin("r1", kind=ChangeKind.RESUME, tier="counts")
+    resume = world.begin("r1", kind="resume", tier="counts")
     world.settle()
     assert resume.ok
     assert not idle(world, "counts")
@@ -81,7 +81,7 @@ def test_a_resume_wakes_them(world):
 
 def test_who_takes_over_has_all_its_workers(world):
     pause(world, "slot-counts-1-0")
-    world.begin("d1", kind=ChangeKind.DRAIN, host=world.placement("counts").driver)
+    world.begin("d1", kind="drain", host=world.placement("counts").driver)
     world.settle()
     assert world.owner("counts").owner == 2
     assert world.owner("counts").paused_workers == ()
@@ -92,7 +92,7 @@ def test_who_takes_over_has_all_its_workers(world):
 
 def test_an_abort_wakes_what_it_has_paused(world):
     world.driver("counts").stuck = True
-    runbook = world.begin("p1", deadline=5.0, kind=ChangeKind.PAUSE, workers=("slot-counts-1-0",))
+    runbook = world.begin("p1", deadline=5.0, kind="pause", workers=("slot-counts-1-0",))
     world.until(lambda: world.owner("counts").paused_workers)
     world.settle()
     assert "waiting until slot-counts-1-0 is paused" in sentence(runbook, Step.PAUSE)
@@ -155,7 +155,7 @@ def test_the_last_worker_is_kept(world):
 
 
 def test_a_worker_of_a_tier_that_is_paused_as_a_whole_is_refused(world):
-    world.begin("p0", kind=ChangeKind.PAUSE, tier="counts")
+    world.begin("p0", kind="pause", tier="counts")
     world.settle()
     refused = pause(world, "slot-counts-1-0")
     assert "counts is paused as a whole; `sluice resume counts` first" in sentence(refused, Step.PAUSE)
@@ -194,6 +194,6 @@ def test_below_its_minimum_a_tier_is_paused_as_a_whole_only(world):
     assert "1 of its workers would be at work, below its minimum of 2; pause the tier as a whole" in sentence(
         refused, Step.PREFLIGHT
     )
-    whole = world.begin("p3", kind=ChangeKind.PAUSE, tier="counts")
+    whole = world.begin("p3", kind="pause", tier="counts")
     world.settle()
     assert whole.ok

@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
 from sluice_ops.model.spread import Spread
-from sluice_ops.planning.changes.layers import layers_after
-from sluice_ops.planning.changes.plan import aftermath, plan
+from sluice_ops.planning.changes.plan import aftermath, layers_after, plan
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding, moved
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place_tier
@@ -128,19 +127,19 @@ def site(random):
 def changes(random, cluster):
     """Yield a change of each kind that moves tiers without other code or keys."""
     tier, host = random.choice(sorted(cluster.tiers)), random.choice(sorted(cluster.hosts))
-    yield from ({"kind": kind, "host": host} for kind in (ChangeKind.DRAIN, ChangeKind.REBOOT))
-    yield {"kind": ChangeKind.SCALE, "tier": tier, "k": random.randint(1, 5)}
-    yield {"kind": ChangeKind.BURST, "tier": tier, "k": random.randint(1, 2)}
-    yield {"kind": ChangeKind.MIGRATE, "tier": tier, "to": random.choice([*PLACES, "anywhere"])}
-    yield {"kind": ChangeKind.SHIFT, "shift": "night"}
-    yield {"kind": ChangeKind.SETTLE, "tier": tier, "until": random.choice([None, 6.0])}
-    yield from ({"kind": kind} for kind in (ChangeKind.LEAVE, ChangeKind.REPAIR))
+    yield from ({"kind": kind, "host": host} for kind in ("drain", "reboot"))
+    yield {"kind": "scale", "tier": tier, "k": random.randint(1, 5)}
+    yield {"kind": "burst", "tier": tier, "k": random.randint(1, 2)}
+    yield {"kind": "migrate", "tier": tier, "to": random.choice([*PLACES, "anywhere"])}
+    yield {"kind": "shift", "shift": "night"}
+    yield {"kind": "settle", "tier": tier, "until": random.choice([None, 6.0])}
+    yield from ({"kind": kind} for kind in ("leave", "repair"))
 
 
 def carried_out(planned, spec, cluster):
     """Return the cluster once all of the plan is done."""
     hosts, tiers = (
-        dict(cluster.hosts if spec.kind is ChangeKind.REPAIR else aftermath(spec, cluster).hosts),
+        dict(cluster.hosts if spec.kind == "repair" else aftermath(spec, cluster).hosts),
         dict(cluster.tiers),
     )
     for move in planned.moves:
@@ -164,7 +163,7 @@ def was_short(planned):
 def again(spec, planned, cluster):
     """Return what the same change would still move once its plan is carried out; of a repair, once it is done so often that it ends."""
     done = carried_out(planned, spec, cluster)
-    if spec.kind is not ChangeKind.REPAIR:
+    if spec.kind != "repair":
         return plan(spec, done).moves
     for _ in range(REPAIRS):
         if (planned := made(spec, done)) is None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.api import declarations
-from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.resources import Capacity
 from sluice_ops.model.share import Layer, LayerEntry, Layers
 from sluice_ops.planning.changes.burst import BurstError, instances, launched, refuse_second
@@ -54,7 +54,7 @@ def test_a_worker_larger_than_an_instance_is_refused_with_both_sizes() -> None:
 
 def test_what_would_be_launched_is_as_dedicated_as_what_is() -> None:
     rules = Rules(instance=ONE, dedicated={"zone:ec2": frozenset({"counts"})})
-    spec = ChangeSpec(kind=ChangeKind.BURST, tier=ENTRY.name, k=2)
+    spec = ChangeSpec(kind="burst", tier=ENTRY.name, k=2)
     found = launched(spec, Cluster({}, {ENTRY.name: TierNow(ENTRY)}, (), rules))
     assert {name: host.only for name, host in found.hosts.items()} == dict.fromkeys(
         ("ec2-new-1", "ec2-new-2"), frozenset({"counts"})

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, ChangeSpec, Move, Plan
+from sluice_ops.model.change import ChangeSpec, Move, Plan
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Capacity
@@ -132,7 +132,7 @@ def test_a_tier_that_has_not_to_move_does_not(what):
 
 def test_a_change_that_only_says_what_may_be_placed_moves_nothing_whatever_batch_has():
     cluster = cluster_of(t=T, u=U)
-    for kind, host in ((ChangeKind.CORDON, "h1"), (ChangeKind.RETURN, "h1"), (ChangeKind.PAUSE, None)):
+    for kind, host in (("cordon", "h1"), ("return", "h1"), ("pause", None)):
         planned, spec, _ = made(cluster, kind=kind, host=host)
         moved = Move(tier="t", before=T, after=T)
         assert found(planned, spec, cluster, moves=(moved,)) == [f"a {kind} moves nothing, and t would move"]
@@ -141,13 +141,13 @@ def test_a_change_that_only_says_what_may_be_placed_moves_nothing_whatever_batch
 def test_a_tier_of_which_a_part_was_on_a_host_that_is_gone_may_be_moved_to_its_place():
     cluster = cluster_of(t=Placement(driver="h3", slots=("h3", "h4")))
     without = cluster.with_hosts({name: host for name, host in cluster.hosts.items() if name != "h3"})
-    planned, *_ = made(replace(without, batch=("h4",)), kind=ChangeKind.MIGRATE, tier="t", to="h4")
+    planned, *_ = made(replace(without, batch=("h4",)), kind="migrate", tier="t", to="h4")
     assert [move.after.hosts for move in planned.moves] == [{"h4"}]
 
 
 def drained(rules=RULES, **hosts):
     """Return the drain of h2, where t has a worker."""
-    return made(cluster_of(rules, {**HOSTS, **hosts}, t=T), kind=ChangeKind.DRAIN, host="h2")
+    return made(cluster_of(rules, {**HOSTS, **hosts}, t=T), kind="drain", host="h2")
 
 
 def changed(planned, **after):
@@ -185,7 +185,7 @@ def test_one_that_is_not_where_the_plan_has_it_or_moves_twice_is_found_out():
 
 
 def test_a_person_s_number_is_not_done_by_halves():
-    planned, spec, cluster = made(cluster_of(t=T), kind=ChangeKind.SCALE, tier="t", k=4)
+    planned, spec, cluster = made(cluster_of(t=T), kind="scale", tier="t", k=4)
     (move,) = planned.moves
     few = move.model_copy(update={"after": Placement(driver="h1", slots=("h1", "h2", "h3")), "short": 1})
     assert "t would be 1 slots short, and a scale is done as a whole or not at all" in found(
@@ -199,7 +199,7 @@ def test_a_realtime_tier_is_left_a_thread_for_each_partition():
     cluster = replace(
         cluster, tiers={"t": replace(tier, spec=tier.spec.model_copy(update={"mode": Mode.REALTIME}))}
     )
-    spec = ChangeSpec(kind=ChangeKind.DRAIN, host="h2")
+    spec = ChangeSpec(kind="drain", host="h2")
     few = Move(tier="t", before=T, after=Placement(driver="h1", slots=("h1",)), short=1)
     assert "t would have 1 slots, below its minimum of 2" in found(
         plan(spec, cluster), spec, cluster, moves=(few,)
@@ -215,7 +215,7 @@ def test_a_realtime_tier_is_left_a_thread_for_each_partition():
     ],
 )
 def test_a_burst_has_its_workers_there_and_nothing_else(after, problem):
-    planned, spec, cluster = made(cluster_of(t=T), kind=ChangeKind.BURST, tier="t", k=1)
+    planned, spec, cluster = made(cluster_of(t=T), kind="burst", tier="t", k=1)
     assert problem in found(planned, spec, cluster, moves=changed(planned, **after))
 
 
@@ -224,9 +224,7 @@ def test_a_burst_whose_hosts_are_gone_stands_in_nobody_s_way():
         name: replace(host, state=HostState.LOST) if host.zone == "ec2" else host
         for name, host in HOSTS.items()
     }
-    planned, _, _ = made(
-        cluster_of(replace(RULES, layers=BURST), hosts, t=T), kind=ChangeKind.DRAIN, host="h2"
-    )
+    planned, _, _ = made(cluster_of(replace(RULES, layers=BURST), hosts, t=T), kind="drain", host="h2")
     assert [
         note
         for note in planned.notes
@@ -235,16 +233,14 @@ def test_a_burst_whose_hosts_are_gone_stands_in_nobody_s_way():
 
 
 def test_nothing_stays_on_burst_hosts_that_are_left():
-    planned, spec, cluster = made(cluster_of(t=ON_BURST), kind=ChangeKind.LEAVE)
+    planned, spec, cluster = made(cluster_of(t=ON_BURST), kind="leave")
     stays = changed(planned, driver="e2")
     assert "t would stay on e2, which is to be left" in found(planned, spec, cluster, moves=stays)
 
 
 def test_a_tier_that_the_site_file_puts_on_burst_hosts_does_not_keep_the_others_there():
     rules = replace(RULES, locality={"u": "zone:ec2"})
-    planned, _, _ = made(
-        cluster_of(rules, t=ON_BURST, u=Placement(driver="e2", slots=("e2",))), kind=ChangeKind.LEAVE
-    )
+    planned, _, _ = made(cluster_of(rules, t=ON_BURST, u=Placement(driver="e2", slots=("e2",))), kind="leave")
     assert {move.tier: {HOSTS[name].zone for name in move.after.hosts} for move in planned.moves} == {
         "t": {"onprem"}
     }
@@ -257,7 +253,7 @@ def test_a_tier_whose_burst_cannot_be_had_holds_up_no_shift():
         for name, host in HOSTS.items()
     }
     shift = replace(RULES, layers=BURST, shifts={"night": {"u": Numbers(target=2)}})
-    made(cluster_of(shift, hosts, t=T, u=U), kind=ChangeKind.SHIFT, shift="night")
+    made(cluster_of(shift, hosts, t=T, u=U), kind="shift", shift="night")
 
 
 @pytest.mark.parametrize(
@@ -298,7 +294,7 @@ def test_what_batch_is_lent_has_to_have_room_and_what_it_lacks_is_said():
 def planned_drains(draw, drawn):
     """Draw a drain that moves something, with its plan."""
     cluster = draw(drawn)
-    spec = ChangeSpec(kind=ChangeKind.DRAIN, host=draw(st.sampled_from(sorted(cluster.hosts))))
+    spec = ChangeSpec(kind="drain", host=draw(st.sampled_from(sorted(cluster.hosts))))
     try:
         planned = plan(spec, cluster)
     except RefusedError:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import NO_DRIFT, ChangeKind, ChangeSpec
+from sluice_ops.model.change import NO_DRIFT, ChangeSpec
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
 from sluice_ops.planning.changes.plan import aftermath, plan
@@ -14,7 +14,7 @@ from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow, holdi
 from tests.unit.sluice_ops.planning.clusters import host_of, spec_of
 
 T = spec_of("t")
-REPAIR = ChangeSpec(kind=ChangeKind.REPAIR)
+REPAIR = ChangeSpec(kind="repair")
 BURST = Layers(
     entries=(LayerEntry(tenant="t", layer=Layer.PERSON, extra=1, extra_to="zone:ec2", owner="anna", at=0.0),)
 )
@@ -47,10 +47,10 @@ def moves(spec, cluster):
 @pytest.mark.parametrize(
     "what",
     [
-        {"kind": ChangeKind.REPAIR},
-        {"kind": ChangeKind.SETTLE, "tier": "t"},
-        {"kind": ChangeKind.SCALE, "tier": "t", "k": 2},
-        {"kind": ChangeKind.SHIFT, "shift": "usual"},
+        {"kind": "repair"},
+        {"kind": "settle", "tier": "t"},
+        {"kind": "scale", "tier": "t", "k": 2},
+        {"kind": "shift", "shift": "usual"},
     ],
 )
 def test_a_burst_whose_host_is_gone_is_no_reason_to_hand_a_tier_over(what, hosts):
@@ -62,7 +62,7 @@ def test_a_burst_whose_host_is_gone_is_no_reason_to_hand_a_tier_over(what, hosts
 def test_a_worker_that_was_put_elsewhere_or_goes_on_at_a_cordoned_host_of_a_burst_may_stay(third, state):
     cluster = cluster_of("h1", "h1", "h2", third, hosts=(burst_host(state),))
     assert plan(REPAIR, cluster).notes == (NO_DRIFT,)
-    assert moves(ChangeSpec(kind=ChangeKind.SETTLE, tier="t"), cluster) == ()
+    assert moves(ChangeSpec(kind="settle", tier="t"), cluster) == ()
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_a_worker_that_was_put_elsewhere_or_goes_on_at_a_cordoned_host_of_a_burs
 @pytest.mark.parametrize(
     "what",
     [
-        {"kind": ChangeKind.MIGRATE, "tier": "t", "to": "h1"},
-        {"kind": ChangeKind.MIGRATE, "tier": "t", "to": "anywhere"},
-        {"kind": ChangeKind.SCALE, "tier": "t", "k": 2},
-        {"kind": ChangeKind.REPAIR, "tier": "t"},
-        {"kind": ChangeKind.REPAIR},
+        {"kind": "migrate", "tier": "t", "to": "h1"},
+        {"kind": "migrate", "tier": "t", "to": "anywhere"},
+        {"kind": "scale", "tier": "t", "k": 2},
+        {"kind": "repair", "tier": "t"},
+        {"kind": "repair"},
     ],
 )
 def test_a_change_that_moves_nothing_says_which_workers_of_a_burst_cannot_be_had_and_what_to_do(
@@ -104,7 +104,7 @@ def test_nothing_is_said_of_a_burst_to_who_changes_another_tier():
         hosts=holding(cluster.hosts, other.spec, other.placement),
         tiers={**cluster.tiers, "u": other},
     )
-    assert plan(ChangeSpec(kind=ChangeKind.SCALE, tier="u", k=1), cluster).notes == ("nothing has to move",)
+    assert plan(ChangeSpec(kind="scale", tier="u", k=1), cluster).notes == ("nothing has to move",)
 
 
 def test_what_a_burst_lacks_is_drift_once_a_host_is_up_there():
@@ -126,7 +126,7 @@ def test_a_number_that_a_person_asks_for_beside_a_burst_that_cannot_be_had_is_th
     slots, state, k, after
 ):
     found = moves(
-        ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=k), cluster_of("h1", *slots, hosts=(burst_host(state),))
+        ChangeSpec(kind="scale", tier="t", k=k), cluster_of("h1", *slots, hosts=(burst_host(state),))
     )
     assert [len(move.after.slots) for move in found] == ([] if after is None else [after])
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Share
 from sluice_ops.planning.changes.plan import aftermath, plan
@@ -12,7 +12,7 @@ from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
 from tests.unit.sluice_ops.planning.clusters import host_of, spec_of
 
-LEAVE = ChangeSpec(kind=ChangeKind.LEAVE)
+LEAVE = ChangeSpec(kind="leave")
 T = spec_of("t")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Quantum
@@ -45,7 +45,7 @@ def lent_to(rooms, tiers, *, least=0, shifts=None):
     )
 
 
-DRAIN = ChangeSpec(kind=ChangeKind.DRAIN, host="h0")
+DRAIN = ChangeSpec(kind="drain", host="h0")
 
 
 def test_batch_gives_back_the_one_slot_that_one_of_two_short_tiers_can_use_and_that_tier_gets_it():
@@ -96,7 +96,7 @@ def changes(draw):
     if draw(st.booleans()):
         return DRAIN, cluster
     few = replace(cluster.hosts["h0"], used_cpu=64 - draw(st.sampled_from([0, 1, 3, 8])))
-    return ChangeSpec(kind=ChangeKind.SHIFT, shift="other"), cluster.with_hosts({**cluster.hosts, "h0": few})
+    return ChangeSpec(kind="shift", shift="other"), cluster.with_hosts({**cluster.hosts, "h0": few})
 
 
 @settings(max_examples=200)
@@ -132,7 +132,7 @@ def test_batch_gives_way_for_the_time_that_a_lowered_tier_takes_and_has_its_slot
     cluster = replace(
         cluster, hosts=hosts, tiers={"t": replace(cluster.tiers["t"], spec=stateful, placement=there)}
     )
-    spec = ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=2)
+    spec = ChangeSpec(kind="scale", tier="t", k=2)
     planned = plan(spec, cluster)
     assert [len(move.after.slots) for move in planned.moves] == [2]
     assert (len(planned.batch_kept), len(planned.batch_slots)) == (0, 3)

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Capacity
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Share
@@ -48,7 +48,7 @@ def beside(cpu, numbers, *, kind=STATE, **hosts):
     )
 
 
-NIGHT = ChangeSpec(kind=ChangeKind.SHIFT, shift="night")
+NIGHT = ChangeSpec(kind="shift", shift="night")
 
 
 @pytest.mark.parametrize(("cpu", "slots"), [(8, 3), (7, 2), (6, 1)])
@@ -73,7 +73,7 @@ def test_a_shift_that_lowers_a_tier_takes_more_only_where_no_more_stand_beside_w
 )
 def test_a_number_that_cannot_be_lowered_for_want_of_room_is_refused_with_the_ways_to_it(cpu, first):
     with pytest.raises(RefusedError) as refused:
-        plan(ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=3), beside(cpu, {"t": (4, 3)}))
+        plan(ChangeSpec(kind="scale", tier="t", k=3), beside(cpu, {"t": (4, 3)}))
     assert str(refused.value).endswith(
         "To have fewer workers t is handed over (its state lies with its workers), and for a moment 3 stand beside the 4 that it has: "
         f"{first}with a gap in its output, `sluice stop t`, `sluice scale t 3`, `sluice start t`"
@@ -82,7 +82,7 @@ def test_a_number_that_cannot_be_lowered_for_want_of_room_is_refused_with_the_wa
 
 def test_a_number_that_cannot_be_raised_for_want_of_room_is_refused_without_these_ways():
     with pytest.raises(RefusedError, match=r"or lower a share$"):
-        plan(ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=5), beside(7, {"t": (4, 3)}))
+        plan(ChangeSpec(kind="scale", tier="t", k=5), beside(7, {"t": (4, 3)}))
 
 
 def test_a_tier_that_is_lowered_gives_up_what_was_asked_though_room_is_short_for_another_that_is_raised():
@@ -106,7 +106,7 @@ def test_of_two_tiers_that_are_lowered_the_one_for_which_there_is_room_gives_up_
 
 def lowered(k, cluster, name="t"):
     """Plan fewer workers for a tier; its check has nothing against it."""
-    spec = ChangeSpec(kind=ChangeKind.SCALE, tier=name, k=k)
+    spec = ChangeSpec(kind="scale", tier=name, k=k)
     planned = plan(spec, cluster)
     assert violations(planned, spec, aftermath(spec, cluster)) == []
     return planned
@@ -208,7 +208,7 @@ def test_the_room_of_workers_that_one_tier_lets_go_is_had_by_one_that_is_raised_
 def test_a_plan_that_has_a_tier_elsewhere_without_a_hand_over_does_not_pass(wrong, said):
     cluster = beside(16, {"t": (4, 3)}, kind={})
     cluster = cluster.with_hosts({**cluster.hosts, "h2": host_of("h2", cpu=16, memory=65536)})
-    spec = ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=3)
+    spec = ChangeSpec(kind="scale", tier="t", k=3)
     planned = plan(spec, cluster)
     bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=wrong),)})
     assert any(said in problem for problem in violations(bad, spec, aftermath(spec, cluster)))
@@ -216,7 +216,7 @@ def test_a_plan_that_has_a_tier_elsewhere_without_a_hand_over_does_not_pass(wron
 
 def test_a_plan_that_takes_workers_from_a_tier_with_state_where_it_runs_does_not_pass():
     cluster = beside(16, {"t": (4, 3)})
-    spec = ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=3)
+    spec = ChangeSpec(kind="scale", tier="t", k=3)
     planned = plan(spec, cluster)
     there = {"after": Placement(driver="h1", slots=("h1",) * 3), "in_place": True}
     bad = planned.model_copy(update={"moves": (planned.moves[0].model_copy(update=there),)})
@@ -249,7 +249,7 @@ def with_tier(cluster, **changed):
 
 def without_a_reason():
     """Have a tier that lets one of four workers go where it runs."""
-    cluster, spec = beside(16, {"t": (4, 3)}, kind={}), ChangeSpec(kind=ChangeKind.SCALE, tier="t", k=3)
+    cluster, spec = beside(16, {"t": (4, 3)}, kind={}), ChangeSpec(kind="scale", tier="t", k=3)
     return cluster, spec, lowered(3, cluster)
 
 
@@ -269,7 +269,7 @@ def test_nor_does_one_for_a_tier_that_is_paused_as_a_whole_or_for_a_drain():
     assert "t would let workers go where it runs, and it does not work with all of its workers" in violations(
         planned, spec, aftermath(spec, paused)
     )
-    drain = ChangeSpec(kind=ChangeKind.DRAIN, host="h1")
+    drain = ChangeSpec(kind="drain", host="h1")
     assert "t would stay where it runs, and a drain starts it anew" in violations(
         planned, drain, aftermath(drain, cluster)
     )

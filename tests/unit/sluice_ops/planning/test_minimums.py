@@ -6,7 +6,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.resources import Quantum
@@ -86,7 +86,7 @@ def test_as_few_workers_are_given_up_as_make_room_and_none_of_a_minimum_and_each
         has = len(cluster.tiers[name].placement.slots)
         assert able[name] <= k < has
         assert not has_room({**gives, name: k + 1}, cluster), "none in vain"
-        spec = ChangeSpec(kind=ChangeKind.SETTLE, tier=name, k=k)
+        spec = ChangeSpec(kind="settle", tier=name, k=k)
         planned = made(spec, cluster)
         assert [(move.tier, move.in_place, len(move.after.slots)) for move in planned.moves] == [
             (name, True, k)
@@ -118,7 +118,7 @@ def giver(**more):
 
 
 def gives(k, cluster):
-    spec = ChangeSpec(kind=ChangeKind.SETTLE, tier="t", k=k)
+    spec = ChangeSpec(kind="settle", tier="t", k=k)
     return spec, aftermath(spec, cluster)
 
 
@@ -184,13 +184,13 @@ def test_who_cannot_any_more_is_not_handed_over_instead():
     cluster = giver()
     paused = replace(cluster, tiers={**cluster.tiers, "t": replace(cluster.tiers["t"], paused=True)})
     with pytest.raises(RefusedError, match="t cannot let workers go where it runs any more"):
-        plan(ChangeSpec(kind=ChangeKind.SETTLE, tier="t", k=2), paused)
+        plan(ChangeSpec(kind="settle", tier="t", k=2), paused)
 
 
 def test_nothing_is_given_up_once_nobody_lacks_anything_any_more():
     cluster = giver()
     well = replace(cluster, tiers={**cluster.tiers, "down": replace(cluster.tiers["down"], wanted=False)})
-    planned = plan(ChangeSpec(kind=ChangeKind.SETTLE, tier="t", k=2), well)
+    planned = plan(ChangeSpec(kind="settle", tier="t", k=2), well)
     assert planned.moves == ()
 
 

@@ -4,7 +4,7 @@ import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Share
 from sluice_ops.planning.changes.plan import aftermath, plan
@@ -12,7 +12,7 @@ from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow, holding
 from tests.unit.sluice_ops.planning.clusters import host_of, spec_of
 
-DRAIN = ChangeSpec(kind=ChangeKind.DRAIN, host="h0")
+DRAIN = ChangeSpec(kind="drain", host="h0")
 
 
 def full(places: list[set[int]], rooms: list[int]) -> Cluster:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_ops.model.change import ChangeKind, ChangeRecord, ChangeSpec, ChangeState, Move, Plan, Step
+from sluice_ops.model.change import ChangeRecord, ChangeSpec, ChangeState, Move, Plan, Step
 from sluice_ops.model.incarnation import TRIAL_SECONDS, IncarnationSpec, Placement, Timed
 from sluice_ops.planning.placement.pace import LAST, Pace, pace, widest_gap
 
@@ -11,9 +11,7 @@ PLACE = Placement(driver="h1", slots=("h1",))
 TIMES = st.floats(0.1, 1000.0)
 
 
-def change(
-    number, moves=1, prepare=10.0, cut=2.0, gaps=(), state=ChangeState.DONE, kind=ChangeKind.DRAIN, more=None
-):
+def change(number, moves=1, prepare=10.0, cut=2.0, gaps=(), state=ChangeState.DONE, kind="drain", more=None):
     return ChangeRecord(
         id=f"c{number}",
         spec=ChangeSpec(kind=kind, host="h1"),
@@ -29,7 +27,7 @@ def change(
 def test_before_anything_was_done_it_is_what_was_measured_once():
     assert pace([]) == Pace()
     assert pace([change(2, state=ChangeState.ABORTED), change(3, state=ChangeState.ACTIVE)]) == Pace()
-    assert pace([change(1, moves=0)]) == Pace(rest={**Pace().rest, ChangeKind.DRAIN: 0.0})
+    assert pace([change(1, moves=0)]) == Pace(rest={**Pace().rest, "drain": 0.0})
 
 
 def test_it_is_the_median_of_the_last_ones_for_each_move():
@@ -48,14 +46,14 @@ def test_what_each_kind_takes_besides_its_moves_is_learnt_of_that_kind():
     rebooted = [
         change(
             number,
-            kind=ChangeKind.REBOOT,
+            kind="reboot",
             more={Step.PREFLIGHT: 900.0, Step.REBOOT: seconds, Step.HEALTH: 5.0},
         )
         for number, seconds in enumerate([30.0, 50.0, 300.0])
     ]
-    assert pace([]).rest == {ChangeKind.UPGRADE: TRIAL_SECONDS}
-    assert pace(rebooted).rest == {ChangeKind.UPGRADE: TRIAL_SECONDS, ChangeKind.REBOOT: 55.0}
-    assert pace([change(1, moves=0, kind=ChangeKind.UPGRADE)]).rest == pace([]).rest, (
+    assert pace([]).rest == {"upgrade": TRIAL_SECONDS}
+    assert pace(rebooted).rest == {"upgrade": TRIAL_SECONDS, "reboot": 55.0}
+    assert pace([change(1, moves=0, kind="upgrade")]).rest == pace([]).rest, (
         "where nothing moved there was no trial"
     )
 
@@ -72,14 +70,11 @@ def asked(number, start=None, stop=None):
 
 def test_starts_and_stops_are_learnt_from_those_that_are_through():
     found = pace([], [asked(1, 10.0, 2.0), asked(2, 12.0, 4.0), asked(3, 20.0), asked(4)])
-    assert (found.rest[ChangeKind.START], found.rest[ChangeKind.STOP]) == (12.0, 3.0)
-    assert found.unknown(ChangeKind.START) == ""
-    assert (
-        pace([], [asked(1)]).unknown(ChangeKind.START)
-        == "how long it takes, for no start has been timed here yet"
-    )
+    assert (found.rest["start"], found.rest["stop"]) == (12.0, 3.0)
+    assert found.unknown("start") == ""
+    assert pace([], [asked(1)]).unknown("start") == "how long it takes, for no start has been timed here yet"
     old = [asked(number, 500.0) for number in range(1, LAST * 2)]
-    assert pace([], [asked(100 + number, 5.0) for number in range(LAST)] + old).rest[ChangeKind.START] == 5.0
+    assert pace([], [asked(100 + number, 5.0) for number in range(LAST)] + old).rest["start"] == 5.0
 
 
 def test_aborts_are_learnt_from_changes_that_had_begun():

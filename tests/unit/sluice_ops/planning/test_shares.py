@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.share import Layer, LayerEntry, Layers, Numbers, Setting, Share, part
-from sluice_ops.planning.changes.layers import layers_after
+from sluice_ops.planning.changes.plan import layers_after
 from sluice_ops.planning.placement.cluster import TOLERANCE, Rules
 from sluice_ops.planning.placement.shares import (
     Limits,
@@ -150,7 +150,7 @@ def test_a_layer_says_one_thing_once_of_a_tenant_and_the_highest_one_holds(said)
 def test_what_is_over_is_taken_back_and_nothing_else(said, now, tenant):
     layers = Layers(entries=tuple(said))
     after = layers_after(
-        ChangeSpec(kind=ChangeKind.SETTLE, tier=tenant, until=now),
+        ChangeSpec(kind="settle", tier=tenant, until=now),
         Rules(layers=layers),
         "the controller",
         now,

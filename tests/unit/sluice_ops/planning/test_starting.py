@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import BATCH
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Share
@@ -15,8 +15,8 @@ from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, 
 from sluice_ops.planning.placement.pace import Pace
 from tests.unit.sluice_ops.planning.clusters import SMALL, host_of, spec_of
 
-START, STOP = (ChangeSpec(kind=kind, tier="t") for kind in (ChangeKind.START, ChangeKind.STOP))
-TIMED = Pace(rest={ChangeKind.START: 11.0, ChangeKind.STOP: 3.0})
+START, STOP = (ChangeSpec(kind=kind, tier="t") for kind in ("start", "stop"))
+TIMED = Pace(rest={"start": 11.0, "stop": 3.0})
 HERE = Placement(driver="h1", slots=("h1", "h2"))
 
 
@@ -130,7 +130,7 @@ def test_its_standby_ends_with_it():
     assert planned.notes[0].endswith("its workers on h1, h2, and its standby")
 
 
-@pytest.mark.parametrize("kind", [ChangeKind.START, ChangeKind.STOP])
+@pytest.mark.parametrize("kind", ["start", "stop"])
 def test_an_unknown_tier_is_refused(kind):
     with pytest.raises(RefusedError, match='there is no tier "u"; known tiers: t'):
         plan(ChangeSpec(kind=kind, tier="u"), cluster())

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sluice_ops.model.change import ChangeKind, ChangeSpec
+from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Share
 from sluice_ops.planning.changes.plan import aftermath, plan
@@ -13,7 +13,7 @@ from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, Rules, TierNow, holding
 from tests.unit.sluice_ops.planning.clusters import clusters, host_of, spec_of
 
-REPAIR = ChangeSpec(kind=ChangeKind.REPAIR)
+REPAIR = ChangeSpec(kind="repair")
 
 
 def starving(cluster, starved):
@@ -60,5 +60,5 @@ def test_other_changes_may_still_use_a_host_on_which_something_is_starved():
         Cluster(hosts, {"t": TierNow(spec, placement)}, (), Rules(shares={"t": Share()})),
         {"h2": frozenset({"u"})},
     )
-    (move,) = plan(ChangeSpec(kind=ChangeKind.DRAIN, host="h1"), cluster).moves
+    (move,) = plan(ChangeSpec(kind="drain", host="h1"), cluster).moves
     assert move.after.hosts == {"h2"}

@@ -1,13 +1,13 @@
-"""What a start and a stop of a tier would do: the controller carries them out by itself once they are wanted. Pure. Called by `plan`."""
+"""Have a tier run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
-from sluice_ops.model.change import ChangeKind, Move, Plan
+from sluice_ops.model.change import START, ChangeSpec, Move, Plan, Step
 from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import Placement
-from sluice_ops.model.tier import Standby
-from sluice_ops.model.wording import listed
+from sluice_ops.planning.changes.kind import TIER, Kind, with_predicted_time
+from sluice_ops.planning.changes.lookups import tier_of
 from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, TierNow, holding
 from sluice_ops.planning.placement.shares import Target, target
 from sluice_ops.planning.placement.solver import Placed
@@ -15,7 +15,29 @@ from sluice_ops.planning.shortage.fitting import attempts, place_most
 from sluice_ops.planning.shortage.lending import make_room
 
 
-def starting(name: TierName, cluster: Cluster) -> Plan:
+class Start(Kind):
+    name = START
+    summary = "Have a tier run; a tier that was given up after failures is tried again."
+    details = "The tier's DAG in Airflow watches it while a run of the DAG is there."
+    example = "sluice start counts"
+    steps = (Step.PREFLIGHT,)
+    fields = (TIER,)
+
+    def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
+        tier_of(spec, cluster)
+        return []
+
+    def plan(self, spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) -> Plan:
+        """Plan what the controller does once it is wanted."""
+        del notes
+        return _start(tier_of(spec, cluster).spec.name, cluster)
+
+
+KIND = Start()
+
+
+def _start(name: TierName, cluster: Cluster) -> Plan:
     """Say where a tier would start: beside all that is there, or else in room that batch makes for it."""
     tier = cluster.tiers[name]
     if tier.placement is not None and not tier.failed:
@@ -42,7 +64,7 @@ def starting(name: TierName, cluster: Cluster) -> Plan:
     if len(placement.slots) < aim.k:
         notes.append(f"{name} gets {len(placement.slots)} of its {aim.k} slots: room is short")
     move = Move(tier=name, before=tier.placement, after=placement)
-    return _timed(ChangeKind.START, cluster, Plan(moves=(move,), notes=(*notes, *placed.notes)))
+    return with_predicted_time(START, cluster, Plan(moves=(move,), notes=(*notes, *placed.notes)))
 
 
 def _place(tier: TierNow, aim: Target, cluster: Cluster) -> tuple[Placement, Placed, tuple[HostName, ...]]:
@@ -62,29 +84,5 @@ def _place(tier: TierNow, aim: Target, cluster: Cluster) -> tuple[Placement, Pla
 def _with_hosts(
     attempt: Callable[[Cluster], tuple[Placement, Placed]], after: Cluster
 ) -> tuple[tuple[Placement, Placed], Hosts]:
-    found = attempt(after)
-    return found, found[1].hosts
-
-
-def stopping(name: TierName, cluster: Cluster) -> Plan:
-    """Say what would end."""
-    tier = cluster.tiers[name]
-    now = tier.placement
-    if now is None:
-        return Plan(notes=(f"{name} does not run: nothing is stopped",))
-    beside = "" if tier.spec.standby is Standby.NONE else ", and its standby"
-    if tier.failed:
-        return _timed(
-            ChangeKind.STOP,
-            cluster,
-            Plan(notes=(f"{name} was given up: it is not started again, and its room is free then",)),
-        )
-    ends = f"{name} ends after its last commit: its driver on {now.driver}, its workers on {listed(now.slots)}{beside}"
-    gap = f"nothing comes out of {name} from then on until it is started again; what comes in waits"
-    return _timed(ChangeKind.STOP, cluster, Plan(notes=(ends, gap)))
-
-
-def _timed(kind: ChangeKind, cluster: Cluster, planned: Plan) -> Plan:
-    """Add how long it takes, as far as the last ones tell."""
-    seconds, unknown = cluster.pace.rest.get(kind, 0.0), cluster.pace.unknown(kind)
-    return planned.model_copy(update={"predicted_seconds": seconds, "unpredicted": unknown})
+    attempted = attempt(after)
+    return attempted, attempted[1].hosts

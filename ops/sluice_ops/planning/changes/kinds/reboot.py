@@ -1,0 +1,19 @@
+"""Drain a host, reboot it, and return it."""
+
+from sluice_ops.model.change import Step
+from sluice_ops.planning.changes.kinds.drain import Drain
+
+
+class Reboot(Drain):
+    name = "reboot"
+    summary = "Drain a host, reboot it, check its health, and return it; records flow all the time."
+    details = (
+        """The host's agent runs the site's reboot command, and only after the handovers were verified."""
+    )
+    example = "sluice reboot h2"
+    steps = (*Drain.steps, Step.REBOOT, Step.HEALTH, Step.RETURN)
+    runbook = "reboot_host"
+    unpredicted = "how long the host takes to boot"
+
+
+KIND = Reboot()

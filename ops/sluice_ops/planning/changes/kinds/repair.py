@@ -1,0 +1,46 @@
+"""Bring what has drifted back."""
+
+from collections.abc import Iterable
+
+from sluice_ops.model.change import REPAIR, ChangeSpec
+from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.unknown_names import unknown
+from sluice_ops.planning.changes.kind import ANY_TIER, Kind, TierCheck
+from sluice_ops.planning.changes.lookups import notes_if_stopped, tier_of
+from sluice_ops.planning.placement.cluster import Cluster, TierNow
+from sluice_ops.planning.placement.drift import drift
+from sluice_ops.planning.placement.shares import Target
+
+
+class Repair(Kind):
+    name = REPAIR
+    summary = "Move what is not where a plan would have it, with as few moves as can be, while records flow."
+    details = (
+        "A dry run says what has drifted and what would be moved. What cannot be repaired now is "
+        "named with the reason, and the rest is repaired."
+    )
+    example = "sluice drift --repair"
+    fields = (ANY_TIER,)
+    runbook = "repair_drift"
+    command = False
+    exact = True
+    may_wait = True
+    repairs = True
+
+    def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
+        tier_notes = [] if spec.tier is None else notes_if_stopped(tier_of(spec, cluster))
+        return [*unknown(cluster.rules, cluster.rules.shifts, cluster.tiers), *tier_notes]
+
+    def must_move(
+        self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster
+    ) -> bool:
+        """Tell whether the tier is not yet as the change wants it."""
+        return bool(drift(tier, aim, cluster.hosts))
+
+    def unmet(self, spec: ChangeSpec, tier: TierNow, now: Placement, check: TierCheck) -> Iterable[str]:
+        """Say, for the checker, what is not as the change wants it."""
+        return check.breaches()
+
+
+KIND = Repair()
