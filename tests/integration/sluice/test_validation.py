@@ -114,10 +114,10 @@ def test_what_a_driver_would_refuse_is_told_of_every_tier_by_its_operator(tmp_pa
     assert not (tmp_path / "home").exists()
 
 
-def test_the_shipped_pipeline_with_the_tier_that_the_readme_adds_is_valid_and_is_noted(
+def test_the_shipped_pipeline_with_the_tier_that_the_page_adds_is_valid_and_is_noted(
     tmp_path: Path,
 ) -> None:
-    assert BUYS in (ROOT / "README.md").read_text()
+    assert BUYS in (ROOT / "docs" / "pipelines.md").read_text()
     checkout = tmp_path / "checkout"
     for name in ("ops", "pipeline"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
