@@ -65,13 +65,13 @@ def _host(_field: Field) -> dict[str, Any]:
 
     A form always names its host, also where the command line may leave it out for all of them.
     """
-    names = [known.name for known in the_site().hosts]
-    known = f"One of {', '.join(names)}, a burst host such as ec2-0a1b2c3d, or one that has joined"
+    names = [host.name for host in the_site().hosts]
+    examples = f"One of {', '.join(names)}, a burst host such as ec2-0a1b2c3d, or one that has joined"
     return {
         "type": "string",
         "pattern": site_file.HOST_NAME,
         "examples": names,
-        "description": f"{known}; `sluice hosts` lists them.",
+        "description": f"{examples}; `sluice hosts` lists them.",
     }
 
 
@@ -99,11 +99,11 @@ def _workers(_field: Field) -> dict[str, Any]:
 
 
 def _place(_field: Field) -> dict[str, Any]:
-    known = the_site().hosts
-    places = [place.name for place in known]
-    places += [f"zone:{zone}" for zone in sorted({place.zone for place in known})]
-    places += [f"rack:{rack}" for rack in sorted({place.rack for place in known if place.rack})]
-    places += [f"label:{label}" for label in sorted({label for place in known for label in place.labels})]
+    hosts = the_site().hosts
+    places = [place.name for place in hosts]
+    places += [f"zone:{zone}" for zone in sorted({place.zone for place in hosts})]
+    places += [f"rack:{rack}" for rack in sorted({place.rack for place in hosts if place.rack})]
+    places += [f"label:{label}" for label in sorted({label for place in hosts for label in place.labels})]
     pattern = r"^(zone:|rack:|label:)?[A-Za-z0-9][A-Za-z0-9_.-]*$"
     return {"type": "string", "pattern": pattern, "examples": places}
 
@@ -113,8 +113,8 @@ def _release(_field: Field) -> dict[str, Any]:
     return {"default": "", "type": "string", "pattern": r"^(r[0-9]+-[0-9a-f]+)?$", "description": text}
 
 
-def _count(field: Field) -> dict[str, Any]:
-    return {"type": "integer", "minimum": field.low, "maximum": 1000}
+def _count(_field: Field) -> dict[str, Any]:
+    return {"type": "integer", "minimum": 1, "maximum": 1000}
 
 
 def _amount(field: Field) -> dict[str, Any]:

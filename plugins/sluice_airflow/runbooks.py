@@ -126,7 +126,7 @@ def step_tasks(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: s
     """Make a task for each step of `kind`; `fields` are templates of the change's fields, `last` are settings of the last task."""
     change = {"kind": kind, **fields}
     steps = KINDS[kind].steps
-    begins = BeginShiftOperator if KINDS[kind].waits_for_lock else StepOperator
+    begins = BeginShiftOperator if "shift" in fields else StepOperator
     return [
         (begins if step is steps[0] else StepOperator)(
             task_id=task_id(step), step=step, change=change, **((last or {}) if step is steps[-1] else {})

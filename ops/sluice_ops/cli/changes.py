@@ -30,6 +30,7 @@ PLAN_SECONDS = 60.0
 """How long a controller has to plan a dry run."""
 
 _OFFERED = {name: kind for name, kind in KINDS.items() if not kind.own}
+# mypy accepts an enum of literal members only; this one has a member for each kind.
 _PlannedKind = StrEnum("_PlannedKind", {name: name for name in _OFFERED})  # type: ignore[misc]
 
 
@@ -82,16 +83,16 @@ def _command(kind: Kind) -> Callable[..., None]:
     """Make the function of a kind's command: typer reads its signature."""
 
     def carry_out(*, dry_run: bool, as_json: bool, deadline: float = PLAN_SECONDS, **typed: Any) -> None:
-        given = {name: value for name, value in typed.items() if value is not None}
+        values = {name: value for name, value in typed.items() if value is not None}
         if kind.planned_only:
-            _want(kind, given["tier"], dry_run=dry_run, as_json=as_json)
+            _want(kind, values["tier"], dry_run=dry_run, as_json=as_json)
             return
         if any(field.input is Input.TIME for field in kind.fields):
-            given["until"] = _ending(given.pop("lasting", None), given.pop("until", None))
+            values["until"] = _ending(values.pop("lasting", None), values.pop("until", None))
         words = [
-            str(given.pop(field.name)) for field in kind.fields if not field.option and field.name in given
+            str(values.pop(field.name)) for field in kind.fields if not field.option and field.name in values
         ]
-        spec = spec_of(kind, words, **given)
+        spec = spec_of(kind, words, **values)
         _carry_out(kind, spec, deadline=deadline, dry_run=dry_run, as_json=as_json)
 
     parameters = [parameter for field in kind.fields for parameter in _parameters(field)]
@@ -124,9 +125,7 @@ def _parameters(field: Field) -> list[inspect.Parameter]:
         metavar = "K" if field.input is Input.AMOUNT else field.name.upper()
         option = typer.Option(f"--{field.name}", metavar=metavar, help=field.help)
         return [_parameter(field.name, Annotated[type_ | None, option], None)]
-    argument = typer.Argument(
-        help=field.help, min=field.low if counts else None, max=1000 if counts else None
-    )
+    argument = typer.Argument(help=field.help, min=1 if counts else None, max=1000 if counts else None)
     if field.required:
         return [_parameter(field.name, Annotated[type_, argument])]
     default = field.default
@@ -157,7 +156,7 @@ def _ending(lasting: str | None, until: str | None) -> float | None:
 
 
 def _want(kind: Kind, tier: str, *, dry_run: bool, as_json: bool) -> None:
-    """Write what is wanted of a tier; the controller carries it out."""
+    """Write into ZooKeeper that a tier is to run, or to stop; the controller starts or stops the tier."""
     from sluice_ops.channel.trail_queue import me  # noqa: PLC0415
     from sluice_ops.model.change import START  # noqa: PLC0415
     from sluice_ops.operations import requests  # noqa: PLC0415

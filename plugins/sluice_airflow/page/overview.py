@@ -64,7 +64,7 @@ def _tier(channel: Channel, name: str, status: ControllerStatus | None) -> dict[
     line = None if status is None else status.tiers.get(TierName(name))
     return {
         "name": name,
-        "kind": "" if spec is None else spec.value.kind,
+        "kind": "" if spec is None else spec.value.kind.value,
         "mode": "" if spec is None else spec.value.mode.value,
         "distance": 0 if spec is None else spec.value.distance,
         "state": "unknown" if line is None else line.state.value,

@@ -1,15 +1,14 @@
-"""What a kind of change is: its form, its steps, its effect and its rules. `kinds` has one module for each kind.
+"""The interface of a kind of change: its form, steps, effect and rules. `kinds` implements it, one module a kind.
 
-The command line, Airflow's forms and runbooks, the planner, the checker and the controller read a kind here. None of them names kinds.
+The command line, Airflow's forms and runbooks, the planner, the checker and the controller ask the kind.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Protocol
 
-from sluice_ops.model.change import ChangeSpec, Plan, Step
-from sluice_ops.model.ids import TierName
+from sluice_ops.model.change import ChangeSpec, Move, Plan, Step
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, Layers
 from sluice_ops.planning.placement.cluster import Cluster, Host, Rules, TierNow
@@ -20,7 +19,7 @@ MOVE_STEPS = (Step.PREFLIGHT, Step.PREPARE, Step.CUT, Step.VERIFY, Step.RELEASE)
 
 
 class Input(StrEnum):
-    """What a person enters in a field: it decides the widget of the form and the type on the command line."""
+    """The type of a field: it decides the widget of the form and the type on the command line."""
 
     HOST = "host"
     TIER = "tier"
@@ -51,8 +50,6 @@ class Field:
     option: bool = False
     """On the command line: `--name` instead of a word by its position."""
     default: int | None = None
-    low: int = 1
-    """The smallest count."""
 
 
 HOST = Field("host", Input.HOST, "The host's name, as `sluice hosts` lists it.")
@@ -61,7 +58,7 @@ ANY_TIER = Field("tier", Input.TIER, "The tier's name; without it, all tiers.", 
 
 
 class TierCheck(Protocol):
-    """What the checker found out, by its own means, of one tier that runs."""
+    """The findings of the checker on one running tier, which it makes without the planner."""
 
     @property
     def on_burst_hosts(self) -> Iterable[str]:
@@ -69,7 +66,7 @@ class TierCheck(Protocol):
 
     @property
     def minimum_is_lacking(self) -> bool:
-        """Whether some tier has less than its minimum."""
+        """Whether any tier of the pipeline has fewer slots than its minimum."""
 
     def breaches(self) -> Iterable[str]:
         """Say which of the rules that always hold the tier breaks."""
@@ -95,18 +92,18 @@ class Kind:
     runbook: ClassVar[str] = ""
     """The runbook's DAG that is made from this kind; empty where a DAG file carries it out, or none does."""
     command: ClassVar[bool] = True
-    """Whether `sluice NAME` exists."""
+    """Whether the command line has a command of this name."""
     layer: ClassVar[Layer] = Layer.PERSON
     """The layer that the change speaks for unless its spec names another."""
 
     own: ClassVar[bool] = False
-    """Whether only the controller posts this kind."""
+    """Whether only the controller posts changes of this kind, and people do not."""
     exact: ClassVar[bool] = False
-    """Whether the whole change is refused when a part of it does not fit."""
+    """Whether the planner refuses the whole change when one of its moves finds no room."""
     forced: ClassVar[bool] = False
-    """Whether tiers have to leave where they are, even with fewer slots."""
+    """Whether tiers must leave their hosts, even if they get fewer slots elsewhere."""
     may_wait: ClassVar[bool] = False
-    """Whether a tier may stay as it is for want of room, with a note."""
+    """Whether a tier that finds no room may stay as it is; the plan then has a note."""
     resizes: ClassVar[bool] = False
     """Whether the change is about numbers alone, so that a tier may let workers go where it runs."""
     empties_host: ClassVar[bool] = False
@@ -160,10 +157,8 @@ class Kind:
         """Tell whether a tier that runs is not yet as the change wants it."""
         return has_wrong_number(now, aim, cluster)
 
-    def remarks(
-        self, spec: ChangeSpec, cluster: Cluster, after: Mapping[TierName, Placement | None]
-    ) -> Iterable[str]:
-        """Return notes on the placements that were planned, by tier."""
+    def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
+        """Return notes on the moves that were planned."""
         return []
 
     def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:

@@ -46,6 +46,11 @@ def notes_if_stopped(tier: TierNow) -> Iterable[str]:
     )
 
 
+def notes_on_named_tier(spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
+    """Return the notes on the tier that the change names, if it names one; RefusedError when there is no such tier."""
+    return [] if spec.tier is None else notes_if_stopped(tier_of(spec, cluster))
+
+
 def refuse_given_up(spec: ChangeSpec, tiers: Iterable[TierNow]) -> None:
     """Refuse to empty hosts of what cannot be handed over."""
     for tier in tiers:

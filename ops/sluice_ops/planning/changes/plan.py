@@ -46,7 +46,7 @@ def plan(spec: ChangeSpec, cluster: Cluster) -> Plan:
         return kind.plan(spec, cluster, notes)
     after = aftermath(spec, cluster)
     kept, moves, said = _fit(spec, after)
-    said += [*_left_out(spec, after), *kind.remarks(spec, after, _placed(after, moves))]
+    said += [*_left_out(spec, after), *kind.remarks(spec, after, moves)]
     notes += [*said, *_without_burst(spec, after, moves)]
     batch = lend(kept, after.with_hosts(_released(giving_back(after, kept), moves)), notes)
     if kind.repairs and not moves and not said:
@@ -74,13 +74,6 @@ def _gap(move: Move, cluster: Cluster) -> float:
     if not move.in_place:
         return cluster.pace.gap
     return cluster.pace.begun_again if cluster.tiers[move.tier].spec.mode is Mode.REALTIME else 0.0
-
-
-def _placed(cluster: Cluster, moves: Iterable[Move]) -> dict[TierName, Placement | None]:
-    """Return where each tier is once these moves are through."""
-    return {name: tier.placement for name, tier in cluster.tiers.items()} | {
-        move.tier: move.after for move in moves
-    }
 
 
 def _left_out(spec: ChangeSpec, cluster: Cluster) -> list[str]:

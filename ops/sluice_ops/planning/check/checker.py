@@ -112,12 +112,14 @@ def _asked_problems(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cl
         lack = _lack(spec, tier, tier.placement, aims[name], cluster)
         move = moves.get(name)
         if move is None:
-            told = KINDS[spec.kind].may_wait and any(note.startswith(f"{name} ") for note in plan.notes)
+            noted = KINDS[spec.kind].may_wait and any(note.startswith(f"{name} ") for note in plan.notes)
             more = (
                 not KINDS[spec.kind].repairs
                 and len(tier.placement.slots) > aims[name].slots + aims[name].extra
             )
-            found += [f"{name} would not move, and {lack}"] if lack is not None and (more or not told) else []
+            found += (
+                [f"{name} would not move, and {lack}"] if lack is not None and (more or not noted) else []
+            )
         elif lack is None and not move.why:
             found.append(f"{name} would move, and is as it is to be")
     return found

@@ -1,9 +1,9 @@
 """Leave EC2."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from sluice_ops.model.change import ChangeSpec
-from sluice_ops.model.ids import HostName, Tenant, TierName
+from sluice_ops.model.change import ChangeSpec, Move
+from sluice_ops.model.ids import HostName, Tenant
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layers
 from sluice_ops.model.wording import listed
@@ -37,12 +37,12 @@ class Leave(Kind):
         """Tell whether the tier is not yet as the change wants it."""
         return bool(to_leave(now, aim, cluster.hosts))
 
-    def remarks(
-        self, spec: ChangeSpec, cluster: Cluster, after: Mapping[TierName, Placement | None]
-    ) -> Iterable[str]:
+    def remarks(self, spec: ChangeSpec, cluster: Cluster, moves: Iterable[Move]) -> Iterable[str]:
         """Name the tiers that have their place on burst hosts and stay there, and where that place was set."""
+        moved = {move.tier: move.after for move in moves}
         for tier in cluster.end_first() if spec.tier is None else ():
-            name, now = tier.spec.name, after[tier.spec.name]
+            name = tier.spec.name
+            now = moved.get(name, tier.placement)
             staying = [] if now is None else burst_hosts(now, cluster.hosts)
             if staying:
                 owners = [
@@ -58,10 +58,10 @@ class Leave(Kind):
 
     def layers(self, spec: ChangeSpec, rules: Rules, by: str, now: float, hosts: Iterable[Host]) -> Layers:
         """Take back every entry that points to burst hosts alone."""
-        known = [*hosts]
+        all_hosts = [*hosts]
 
         def is_burst(to: str | None) -> bool:
-            zones = {host.zone for host in known if to is not None and host.matches(to)}
+            zones = {host.zone for host in all_hosts if to is not None and host.matches(to)}
             return to == f"zone:{BURST_ZONE}" or zones == {BURST_ZONE}
 
         return Layers(
@@ -80,10 +80,10 @@ KIND = Leave()
 
 def to_leave(now: Placement | None, aim: Target, hosts: Hosts) -> list[HostName]:
     """Name the burst hosts that a tier is on and has to leave: none where it has its place there, unless it has more than its number."""
-    there = [] if now is None else [hosts[name] for name in burst_hosts(now, hosts)]
+    burst = [] if now is None else [hosts[name] for name in burst_hosts(now, hosts)]
     return [
         host.name
-        for host in there
+        for host in burst
         if not host.matches(aim.to) or (now is not None and len(now.slots) > aim.k)
     ]
 

@@ -7,7 +7,7 @@ from sluice_ops.model.ids import TierName, UnitId
 from sluice_ops.model.tier import Mode
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kind import ANY_TIER, Field, Input, Kind
-from sluice_ops.planning.changes.lookups import notes_if_stopped, tier_of
+from sluice_ops.planning.changes.lookups import notes_on_named_tier
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.shares import limits, target
 
@@ -51,7 +51,7 @@ class Pause(Kind):
             for name, workers in by_tier.items()
             for note in _check_workers(cluster.tiers[name], workers, spec, cluster)
         ]
-        return notes if spec.tier is None else [*notes, *notes_if_stopped(tier_of(spec, cluster))]
+        return [*notes, *notes_on_named_tier(spec, cluster)]
 
     def effect(self, spec: ChangeSpec) -> str:
         """Say what the change does."""

@@ -6,7 +6,7 @@ from sluice_ops.model.change import REPAIR, ChangeSpec
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.unknown_names import unknown
 from sluice_ops.planning.changes.kind import ANY_TIER, Kind, TierCheck
-from sluice_ops.planning.changes.lookups import notes_if_stopped, tier_of
+from sluice_ops.planning.changes.lookups import notes_on_named_tier
 from sluice_ops.planning.placement.cluster import Cluster, TierNow
 from sluice_ops.planning.placement.drift import drift
 from sluice_ops.planning.placement.shares import Target
@@ -29,8 +29,8 @@ class Repair(Kind):
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
-        tier_notes = [] if spec.tier is None else notes_if_stopped(tier_of(spec, cluster))
-        return [*unknown(cluster.rules, cluster.rules.shifts, cluster.tiers), *tier_notes]
+        unknown_names = unknown(cluster.rules, cluster.rules.shifts, cluster.tiers)
+        return [*unknown_names, *notes_on_named_tier(spec, cluster)]
 
     def must_move(
         self, spec: ChangeSpec, tier: TierNow, now: Placement, aim: Target, cluster: Cluster

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from sluice_ops.model.change import ChangeSpec, Step
 from sluice_ops.planning.changes.kind import ANY_TIER, Kind
-from sluice_ops.planning.changes.lookups import notes_if_stopped, tier_of
+from sluice_ops.planning.changes.lookups import notes_on_named_tier
 from sluice_ops.planning.placement.cluster import Cluster
 
 
@@ -24,7 +24,7 @@ class Resume(Kind):
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
-        return [] if spec.tier is None else notes_if_stopped(tier_of(spec, cluster))
+        return notes_on_named_tier(spec, cluster)
 
     def effect(self, spec: ChangeSpec) -> str:
         """Say what the change does."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sluice_ops.model.change import START, ChangeSpec, Move, Plan, Step
-from sluice_ops.model.ids import HostName, TierName
+from sluice_ops.model.ids import HostName
 from sluice_ops.model.incarnation import Placement
 from sluice_ops.planning.changes.kind import TIER, Kind, with_predicted_time
 from sluice_ops.planning.changes.lookups import tier_of
@@ -23,48 +23,38 @@ class Start(Kind):
     steps = (Step.PREFLIGHT,)
     fields = (TIER,)
 
-    def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
-        tier_of(spec, cluster)
-        return []
-
     def plan(self, spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) -> Plan:
-        """Plan what the controller does once it is wanted."""
-        del notes
-        return _start(tier_of(spec, cluster).spec.name, cluster)
+        """Say where a tier would start: beside all that is there, or else in room that batch makes for it."""
+        tier = tier_of(spec, cluster)
+        name = tier.spec.name
+        if tier.placement is not None and not tier.failed:
+            runs = "is paused" if tier.paused else "runs, or is about to be started again by itself"
+            return Plan(notes=(f"{name} {runs}: nothing else is started",))
+        if tier.placement is not None:  # what was given up goes first
+            cluster = cluster.with_hosts(holding(cluster.hosts, tier.spec, tier.placement, -1))
+        aim = target(name, cluster.rules)
+        try:
+            placement, placed, returned = _place(tier, aim, cluster)
+        except RefusedError as refused:
+            return Plan(
+                notes=(f"{name} would wait: {refused}",), unpredicted="how long it takes until there is room"
+            )
+        remarks = [
+            f"{name} starts, and is paused until it is resumed"
+            if tier.paused
+            else f"{name} does not run now: its start leaves no gap"
+        ]
+        if returned:
+            remarks.append(
+                f"batch gives back {len(returned)} slot(s) first, after {cluster.rules.reclaim_seconds:g} s at most"
+            )
+        if len(placement.slots) < aim.k:
+            remarks.append(f"{name} gets {len(placement.slots)} of its {aim.k} slots: room is short")
+        move = Move(tier=name, before=tier.placement, after=placement)
+        return with_predicted_time(START, cluster, Plan(moves=(move,), notes=(*remarks, *placed.notes)))
 
 
 KIND = Start()
-
-
-def _start(name: TierName, cluster: Cluster) -> Plan:
-    """Say where a tier would start: beside all that is there, or else in room that batch makes for it."""
-    tier = cluster.tiers[name]
-    if tier.placement is not None and not tier.failed:
-        runs = "is paused" if tier.paused else "runs, or is about to be started again by itself"
-        return Plan(notes=(f"{name} {runs}: nothing else is started",))
-    if tier.placement is not None:  # what was given up goes first
-        cluster = cluster.with_hosts(holding(cluster.hosts, tier.spec, tier.placement, -1))
-    aim = target(name, cluster.rules)
-    try:
-        placement, placed, given = _place(tier, aim, cluster)
-    except RefusedError as refused:
-        return Plan(
-            notes=(f"{name} would wait: {refused}",), unpredicted="how long it takes until there is room"
-        )
-    notes = [
-        f"{name} starts, and is paused until it is resumed"
-        if tier.paused
-        else f"{name} does not run now: its start leaves no gap"
-    ]
-    if given:
-        notes.append(
-            f"batch gives back {len(given)} slot(s) first, after {cluster.rules.reclaim_seconds:g} s at most"
-        )
-    if len(placement.slots) < aim.k:
-        notes.append(f"{name} gets {len(placement.slots)} of its {aim.k} slots: room is short")
-    move = Move(tier=name, before=tier.placement, after=placement)
-    return with_predicted_time(START, cluster, Plan(moves=(move,), notes=(*notes, *placed.notes)))
 
 
 def _place(tier: TierNow, aim: Target, cluster: Cluster) -> tuple[Placement, Placed, tuple[HostName, ...]]:
@@ -74,10 +64,10 @@ def _place(tier: TierNow, aim: Target, cluster: Cluster) -> tuple[Placement, Pla
     except RefusedError as refused:
         for attempt in attempts(tier.spec, aim, tier.last):
             try:
-                (placement, placed), given = make_room(cluster, aim.to, partial(_with_hosts, attempt))
+                (placement, placed), returned = make_room(cluster, aim.to, partial(_with_hosts, attempt))
             except RefusedError:
                 continue
-            return placement, placed, given
+            return placement, placed, returned
         raise refused from None
 
 

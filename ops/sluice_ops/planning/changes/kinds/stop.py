@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from sluice_ops.model.change import STOP, ChangeSpec, Plan, Step
-from sluice_ops.model.ids import TierName
 from sluice_ops.model.tier import Standby
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kind import TIER, Kind, with_predicted_time
@@ -21,33 +20,23 @@ class Stop(Kind):
     steps = (Step.PREFLIGHT,)
     fields = (TIER,)
 
-    def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
-        """Raise RefusedError for what is unknown or impossible; return notes on the rest."""
-        tier_of(spec, cluster)
-        return []
-
     def plan(self, spec: ChangeSpec, cluster: Cluster, notes: Iterable[str]) -> Plan:
-        """Plan what the controller does once it is wanted."""
-        del notes
-        return _stop(tier_of(spec, cluster).spec.name, cluster)
+        """Say what would end."""
+        tier = tier_of(spec, cluster)
+        name = tier.spec.name
+        now = tier.placement
+        if now is None:
+            return Plan(notes=(f"{name} does not run: nothing is stopped",))
+        beside = "" if tier.spec.standby is Standby.NONE else ", and its standby"
+        if tier.failed:
+            return with_predicted_time(
+                STOP,
+                cluster,
+                Plan(notes=(f"{name} was given up: it is not started again, and its room is free then",)),
+            )
+        ends = f"{name} ends after its last commit: its driver on {now.driver}, its workers on {listed(now.slots)}{beside}"
+        gap = f"nothing comes out of {name} from then on until it is started again; what comes in waits"
+        return with_predicted_time(STOP, cluster, Plan(notes=(ends, gap)))
 
 
 KIND = Stop()
-
-
-def _stop(name: TierName, cluster: Cluster) -> Plan:
-    """Say what would end."""
-    tier = cluster.tiers[name]
-    now = tier.placement
-    if now is None:
-        return Plan(notes=(f"{name} does not run: nothing is stopped",))
-    beside = "" if tier.spec.standby is Standby.NONE else ", and its standby"
-    if tier.failed:
-        return with_predicted_time(
-            STOP,
-            cluster,
-            Plan(notes=(f"{name} was given up: it is not started again, and its room is free then",)),
-        )
-    ends = f"{name} ends after its last commit: its driver on {now.driver}, its workers on {listed(now.slots)}{beside}"
-    gap = f"nothing comes out of {name} from then on until it is started again; what comes in waits"
-    return with_predicted_time(STOP, cluster, Plan(notes=(ends, gap)))
