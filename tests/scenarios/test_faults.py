@@ -194,7 +194,7 @@ def clear(live: Live, run: str, *tasks: str) -> None:
 
 
 @LONG
-def test_a_task_is_made_a_zombie_and_tasks_are_cleared_in_the_middle_of_a_drain(live: Live) -> None:
+def test_a_drain_survives_a_zombie_task_and_cleared_tasks(live: Live) -> None:
     """Both at once: a worker dies after it has posted a step, and a person clears that step, and one before it, while it is at work."""
     with Load(live, RATE) as load, Channel(live.endpoints["zookeeper"]) as channel:
         before = incarnations(live)

@@ -30,7 +30,7 @@ def test_a_host_is_drained_and_returned_under_load(live: Live) -> None:
 
 
 @LONG
-def test_the_host_of_the_entry_driver_is_drained_ten_times_with_hardly_a_gap(live: Live) -> None:
+def test_ten_drains_of_the_entry_drivers_host_leave_short_gaps(live: Live) -> None:
     for _ in range(DRAINS):
         host = live.tiers()["entry"]["driver"]["host"]
         with Load(live, 500) as load:

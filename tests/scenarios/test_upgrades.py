@@ -130,7 +130,7 @@ def test_code_that_fails_on_a_record_is_left_again(live: Live, publish: Callable
     counts_agree(live)
 
 
-def test_code_that_cannot_be_planned_or_that_others_cannot_read_changes_nothing(
+def test_code_that_fails_to_plan_or_breaks_readers_changes_nothing(
     live: Live, publish: Callable[..., str]
 ) -> None:
     before = live.tiers()["enrich"]

@@ -39,7 +39,7 @@ def driver(tmp_path: Path) -> Brokers:
     return brokers(signed(f"ssl://k1:9093?ca=/c/ca.pem&users={tmp_path}", User.DRIVER))
 
 
-def test_with_users_librdkafka_is_told_the_password_and_spark_the_file_only(driver: Brokers) -> None:
+def test_librdkafka_gets_the_password_and_spark_only_the_file(driver: Brokers) -> None:
     assert driver.client == {
         "bootstrap.servers": "k1:9093",
         "security.protocol": "SASL_SSL",

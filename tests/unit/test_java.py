@@ -10,7 +10,7 @@ def test_it_is_the_one_that_the_lock_names() -> None:
     assert (java.version() or "").startswith("25.")
 
 
-def test_spark_may_name_the_module_that_it_has_not_and_every_other_word_arrives_as_it_is(
+def test_the_missing_jvm_module_is_tolerated_and_all_other_words_arrive(
     tmp_path: Path,
 ) -> None:
     program = java.home_for_spark(tmp_path) / "bin" / "java"

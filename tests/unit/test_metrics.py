@@ -79,7 +79,7 @@ def announced(channel: Session) -> Exporter:
     return cast("Exporter", found)
 
 
-def test_a_process_is_scraped_at_a_port_that_was_free_and_found_by_its_announcement(channel: Session) -> None:
+def test_a_process_announces_the_free_port_at_which_it_is_scraped(channel: Session) -> None:
     metrics_server.serve(cast("Any", channel), DRIVER, driver_metrics())
     found = announced(channel)
     assert found.address.startswith("127.0.0.1:")
@@ -103,14 +103,14 @@ def test_it_is_announced_again_when_its_session_has_ended(channel: Session) -> N
     assert channel.number == 2
 
 
-def test_nothing_is_announced_before_the_platform_has_made_its_part_of_the_channel(channel: Session) -> None:
+def test_nothing_is_announced_before_the_channel_has_its_tree(channel: Session) -> None:
     del channel.nodes["/exporters"]
     metrics_server.serve(cast("Any", channel), DRIVER, driver_metrics())
     time.sleep(0.3)
     assert channel.number == 0
 
 
-def test_without_zookeeper_figures_are_served_and_who_asks_for_targets_keeps_those_that_it_has(
+def test_metrics_and_known_targets_are_served_without_zookeeper(
     channel: Session,
 ) -> None:
     metrics_server.serve(cast("Any", channel), DRIVER, driver_metrics())
@@ -159,7 +159,7 @@ def test_a_drivers_latency_is_a_histogram_that_adds_up() -> None:
     assert found["sluice_tier_latency_seconds_sum", ()] == pytest.approx(0.204)
 
 
-def test_an_agent_counts_its_units_by_what_they_are_and_how_and_shows_what_the_kernel_counts() -> None:
+def test_an_agent_exports_units_by_kind_and_state_and_kernel_figures() -> None:
     found = scraped(agent_metrics())
     assert found["sluice_agent_units", (("kind", "slot"), ("state", "running"))] == 1
     unit = (("kind", "slot"), ("tenant", "entry"), ("unit", "slot-entry-1-0"))
@@ -196,7 +196,7 @@ def test_a_leader_shows_what_it_sees() -> None:
     assert kinds == {"slot": [2, 1], "driver": [2, 0]}, "what a lost host was seen to run counts no more"
 
 
-def test_a_standby_shows_nothing_that_its_leader_shows_and_keeps_its_counts() -> None:
+def test_a_standby_exports_no_leader_gauges_and_keeps_its_counters() -> None:
     metrics_of = controller_metrics()
     metrics_of.conflict()
     metrics_of.stands_by()

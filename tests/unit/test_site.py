@@ -167,7 +167,7 @@ def test_a_place_where_no_host_is_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_a_key_that_is_said_twice_is_refused_with_its_line_and_one_that_is_merged_is_taken(
+def test_a_key_given_twice_is_refused_with_its_line_and_merges_are_not(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "site.yaml"

@@ -69,6 +69,6 @@ def test_a_clock_is_within_the_day_to_come(now, clock):
     assert end.time() == clock
 
 
-def test_a_time_before_all_calendars_is_refused_where_the_machines_zone_is_asked():
+def test_a_time_before_all_calendars_is_refused():
     with pytest.raises(UntilError, match="name a time to come"):
         ending("0001-01-01T00:00", NOW, None)

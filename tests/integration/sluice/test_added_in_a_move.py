@@ -110,7 +110,7 @@ def test_the_move_goes_through_and_each_record_goes_one_way(running: Lab) -> Non
         until("all partitions of the output get records", used, USED_SECONDS)
 
 
-def test_where_a_realtime_tier_lacks_threads_the_move_fails_by_name_and_the_owner_goes_on(
+def test_a_move_without_threads_for_new_partitions_fails_and_is_undone(
     running: Lab,
 ) -> None:
     lab = running

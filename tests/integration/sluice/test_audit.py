@@ -49,7 +49,7 @@ from tests.lab import ROOT, Lab, until
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_a_stream_that_lacks_one_record_in_ten_thousand_is_told_by_its_offset(lab: Lab) -> None:
+def test_one_missing_record_in_ten_thousand_is_named_by_its_offset(lab: Lab) -> None:
     entry, kafka, now = PIPELINE.tier("entry"), Kafka(lab.where), time.time()
     auditor = begun(lab, entry)
     kafka.fill("raw", COUNT)
@@ -95,7 +95,7 @@ def told_and_settled(lab: Lab, auditor: Auditor, sentence: str) -> None:
         assert not channel.exists(paths.loss("entry"))
 
 
-def test_what_a_sender_has_not_committed_is_not_complete_and_marks_of_its_transactions_are_not_waited_for(
+def test_open_transactions_are_incomplete_and_markers_are_not_awaited(
     lab: Lab,
 ) -> None:
     entry, kafka = PIPELINE.tier("entry"), Kafka(lab.where)
@@ -125,7 +125,7 @@ def test_what_a_sender_has_not_committed_is_not_complete_and_marks_of_its_transa
         assert complete(6) > committed, "nothing comes after the mark of the transaction, and nothing has to"
 
 
-def test_a_tier_that_is_taken_out_is_forgotten_and_one_whose_stream_is_renamed_begins_anew(lab: Lab) -> None:
+def test_a_removed_tier_is_forgotten_and_a_renamed_stream_begins_anew(lab: Lab) -> None:
     enrich, kafka, now = PIPELINE.tier("enrich"), Kafka(lab.where), time.time()
     auditor = begun(lab, enrich)
     kafka.put("enriched", "enrich/7", "hits/1", range(10), now)
@@ -229,7 +229,7 @@ def wanted(channel: Channel, tier: str) -> bool | None:
     return None if found is None else found.value.running
 
 
-def test_a_tier_that_is_not_declared_any_more_is_stopped_until_it_is_declared_again(lab: Lab) -> None:
+def test_an_undeclared_tier_counts_as_stopped_until_it_is_declared_again(lab: Lab) -> None:
     specs = {spec.name: spec for spec in declarations.load("hits").specs()}
     names = {str(name) for name in specs}
     with Channel(lab.where.zookeeper, lab.where.credential(Role.ADMIN)) as channel:
@@ -246,7 +246,7 @@ def test_a_tier_that_is_not_declared_any_more_is_stopped_until_it_is_declared_ag
         channel.delete(paths.wanted(min(names)))
 
 
-def test_what_was_put_out_while_nobody_looked_is_read_in_steps_and_judged_alike(
+def test_output_missed_while_the_audit_was_down_is_read_later_in_steps(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
@@ -322,7 +322,7 @@ def test_where_old_output_is_gone_the_audit_notes_where_it_began(lab: Lab) -> No
     assert since(lab, "truncated") == [(100, False)]
 
 
-def test_what_came_out_and_was_gone_before_it_was_looked_at_is_neither_balanced_nor_lost(lab: Lab) -> None:
+def test_output_expired_before_it_was_read_is_neither_balanced_nor_lost(lab: Lab) -> None:
     admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
     for made in admin.create_topics([NewTopic("passing", num_partitions=1, replication_factor=-1)]).values():
         made.result()

@@ -81,7 +81,7 @@ def test_a_table_that_lacks_one_record_in_ten_thousand_is_told(lab: Lab) -> None
     auditor.close()
 
 
-def test_a_replay_writes_batches_of_the_tier_that_move_nothing_and_are_held_against_the_table(
+def test_a_replay_is_audited_by_its_batches_and_moves_no_position(
     lab: Lab,
 ) -> None:
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
@@ -133,7 +133,7 @@ def verdict_of(lab: Lab, tier: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return next(verdict(line, figures.lost(tier)) for line in figures.audit if line.tier == tier)
 
 
-def test_totals_that_grow_by_other_than_their_rows_are_told_whatever_was_there_or_is_folded(
+def test_totals_that_grow_by_other_than_their_rows_are_reported(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = PIPELINE.tier("counts")
@@ -212,7 +212,7 @@ def test_totals_are_compared_as_of_one_commit_while_they_are_written(lab: Lab) -
     assert at > 7 * 50
 
 
-def test_batches_that_do_not_follow_on_each_other_and_records_that_go_nowhere_are_told(lab: Lab) -> None:
+def test_gaps_between_batches_and_records_without_destination_are_reported(lab: Lab) -> None:
     Kafka(lab.where).fill("enriched", 20)
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
         connection.execute("TRUNCATE campaign_counts, ledger, tier_epochs, audit, audit_read, losses")
@@ -258,7 +258,7 @@ def test_a_ledger_that_was_begun_anew_is_looked_at(lab: Lab) -> None:
             assert auditor._audits["renewed"].done() == {"enriched/0": 7}, "not what it was before"
 
 
-def test_what_retention_took_before_it_was_looked_at_is_neither_balanced_nor_lost(lab: Lab) -> None:
+def test_expired_records_never_read_are_neither_balanced_nor_lost(lab: Lab) -> None:
     """One record that has expired hid all others of a look."""
     admin, kafka, now = AdminClient({"bootstrap.servers": lab.where.kafka}), Kafka(lab.where), time.time()
     for made in admin.create_topics([NewTopic("expiring", num_partitions=1, replication_factor=-1)]).values():

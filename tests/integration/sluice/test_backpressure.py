@@ -131,9 +131,7 @@ def waits(lab: Lab, streams: Streams) -> int:
         pytest.param(1800, marks=[pytest.mark.timeout(5400), pytest.mark.endurance], id="30 minutes"),
     ],
 )
-def test_at_twice_the_rate_that_a_sink_bears_the_entry_is_held_back_and_nothing_is_lost(
-    lab: Lab, seconds: int
-) -> None:
+def test_entry_is_held_at_twice_the_sinks_rate_and_nothing_is_lost(lab: Lab, seconds: int) -> None:
     before = int(lab.ask("select count(*) from stored")[0][0])
     streams, decider, feed = Streams(lab.where.kafka), Decider(lab), Feed(lab, before)
     decider.stand()

@@ -102,7 +102,7 @@ def test_a_state_is_handed_over_and_spread_anew_in_a_bucket(
         runs.end()
 
 
-def test_nothing_is_lost_and_nothing_counted_twice_though_it_moves_and_dies(lab: Lab, feed: Feed) -> None:
+def test_moves_and_kills_with_a_bucket_lose_and_repeat_nothing(lab: Lab, feed: Feed) -> None:
     lab.epochs = itertools.count(10)
     with giving(feed, RATE):
         lab.cold(TIER, 11, "h1")

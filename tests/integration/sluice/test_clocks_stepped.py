@@ -43,9 +43,7 @@ def clock(lab: Lab, tmp_path: Path) -> Iterator[Clock]:
         lab.end()
 
 
-def test_executors_whose_clock_steps_and_who_die_lose_nothing_and_put_nothing_twice(
-    lab: Lab, clock: Clock
-) -> None:
+def test_killed_executors_with_stepped_clocks_lose_and_repeat_nothing(lab: Lab, clock: Clock) -> None:
     with closing(begun(lab, *(PIPELINE.tier(tier) for tier in TIERS))) as auditor:
         for tier, host in zip(TIERS, ("h1", "h2"), strict=True):
             lab.cold(tier, 1, host)

@@ -167,9 +167,7 @@ def test_elections_that_lose_nothing_stop_no_tier_under_load(three: Three, lab: 
         assert auditor.look() == []
 
 
-def test_a_running_tier_goes_on_after_a_clean_election_and_stops_after_an_unclean_one(
-    three: Three, lab: Lab
-) -> None:
+def test_a_tier_survives_a_clean_election_and_stops_after_an_unclean_one(three: Three, lab: Lab) -> None:
     place, identities = "live/0", Identities(three.address)
 
     def answer() -> tuple[int, int] | None:
@@ -291,7 +289,7 @@ def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: Three, lab
         lab.retire("copy", 1)
 
 
-def test_who_keeps_its_place_in_its_output_is_told_to_read_under_another_name(three: Three, lab: Lab) -> None:
+def test_an_output_that_was_cut_back_stops_its_tier_with_the_way_out(three: Three, lab: Lab) -> None:
     with closing(Streams(three.address)) as streams, closing(Auditor(PIPELINE.tiers, lab.where)) as auditor:
         before = streams.bounds(["raw"]).ends["raw/0"]
         lab.cold("copy", 2, "h1")

@@ -62,7 +62,7 @@ def flowing(lab: Lab, streams: Streams) -> Callable[[], None]:
     return flows
 
 
-def test_tiers_go_to_the_next_version_and_back_and_a_newer_driver_fences_an_older_one(
+def test_tiers_upgrade_and_downgrade_and_newer_drivers_fence_older_ones(
     lab: Lab, newer: Path, link: Link
 ) -> None:
     with closing(Streams(lab.where.kafka)) as streams:

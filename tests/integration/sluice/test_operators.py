@@ -149,7 +149,7 @@ def test_two_inputs_never_call_two_records_by_one_name(session: SparkSession) ->
     assert names((Stream("a", "id string"),), rows("a", headers=came)) == [("0:5:1", "0/3/2")]
 
 
-def test_what_is_taken_up_from_quarantine_has_its_name_and_a_way_of_its_own_however_often(
+def test_each_reprocessing_from_quarantine_has_its_own_lineage(
     session: SparkSession,
 ) -> None:
     now = datetime.now(UTC)

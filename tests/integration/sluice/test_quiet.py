@@ -57,7 +57,7 @@ def settled(lab: Lab) -> dict[str, int]:
     return {} if said is None or said.settled is None else said.settled.positions
 
 
-def test_where_nothing_comes_out_what_was_read_tells_where_the_next_one_begins(lab: Lab) -> None:
+def test_a_tier_without_output_resumes_from_what_it_has_read(lab: Lab) -> None:
     lab.cold("choose", 1, "h1")
     lab.wait("choose", 1, State.RUNNING)
     with fed(lab) as given:
@@ -86,7 +86,7 @@ def test_where_nothing_comes_out_what_was_read_tells_where_the_next_one_begins(l
     lab.retire("choose", 2)
 
 
-def test_a_record_that_cannot_even_be_sent_ends_the_executor_though_none_is_put_after_it(lab: Lab) -> None:
+def test_a_record_that_cannot_be_sent_ends_the_executor(lab: Lab) -> None:
     lab.cold("choose", 3, "h1")
     lab.wait("choose", 3, State.RUNNING)
     producer = Producer({"bootstrap.servers": lab.where.kafka, "acks": "all"})

@@ -199,7 +199,7 @@ def ready(quorum: Quorum) -> Iterator[None]:
             quorum.servers.start(number)
 
 
-def test_when_the_leading_server_dies_control_pauses_for_two_seconds_at_most_and_data_does_not(
+def test_a_killed_leading_server_pauses_control_two_seconds_and_data_not(
     quorum: Quorum,
 ) -> None:
     owners, epoch = quorum.owners(), quorum.epoch()
@@ -260,7 +260,7 @@ def test_a_controller_on_the_small_side_of_a_partition_acts_on_nothing(quorum: Q
         assert quorum.owners() == owners, "what c1 wanted to move has not moved"
 
 
-def test_under_a_link_that_flaps_a_drain_goes_through_and_no_lock_is_leaked(quorum: Quorum) -> None:
+def test_a_drain_completes_under_a_flapping_link_and_leaks_no_lock(quorum: Quorum) -> None:
     lab, epoch = quorum.lab, quorum.epoch()
     with quorum.under_load() as flows, ThreadPoolExecutor(1) as pool:
         host = tier_line(lab, "enter")["driver"]["host"]
@@ -289,9 +289,7 @@ def test_under_a_link_that_flaps_a_drain_goes_through_and_no_lock_is_leaked(quor
 @pytest.mark.parametrize(
     "minutes", [1, pytest.param(10, marks=[pytest.mark.timeout(1800), pytest.mark.endurance])]
 )
-def test_without_a_majority_records_flow_nothing_moves_and_the_status_says_so(
-    quorum: Quorum, minutes: int
-) -> None:
+def test_without_a_majority_records_flow_and_nothing_moves(quorum: Quorum, minutes: int) -> None:
     owners = quorum.owners()
     with quorum.under_load() as flows:
         lost = [number for number in SERVERS if number != SMALL]

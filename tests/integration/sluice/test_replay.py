@@ -180,7 +180,7 @@ def good(fed: int) -> list[int]:
     return [number for number in range(fed) if number % BAD != 7]
 
 
-def test_live_records_take_no_more_than_twice_as_long_and_a_kill_costs_nothing(world: World) -> None:
+def test_a_replay_at_most_doubles_live_latency_and_survives_a_kill(world: World) -> None:
     until("there is something to replay", lambda: world.feed.fed > RATE * WARM_SECONDS)
     warm, there = datetime.fromtimestamp(time.time(), UTC).isoformat(), world.streams.bounds(["raw"]).ends
     with world.window("before"):

@@ -103,7 +103,7 @@ def batch(first: int, last: int) -> Batch:
     return Batch({"in/0": first}, {"in/0": last})
 
 
-def test_bad_records_are_set_aside_once_though_the_database_refuses_the_batch(lab: Lab, table: Once) -> None:
+def test_bad_records_are_quarantined_once_though_the_batch_is_refused(lab: Lab, table: Once) -> None:
     put: list[str] = []
     with closing(Ledger(lab.where.postgres, table.name, 1, table)) as ledger:
         ledger.write(batch(0, 3), rows(0, 2), epoch=1, quarantined=1, aside=lambda: put.append("once"))
@@ -188,7 +188,7 @@ def test_keys_that_are_one_in_postgresql_are_one_row(lab: Lab) -> None:
     assert lab.ask("select who, n from sums_of_short order by who") == [("a  ", 3), ("b  ", 4)]
 
 
-def test_rows_of_a_state_that_their_table_refuses_are_kept_aside_and_all_others_written(lab: Lab) -> None:
+def test_refused_rows_of_a_state_are_kept_aside_and_all_others_written(lab: Lab) -> None:
     kinds = {"who": "text", "n": "smallint", "doc": "jsonb", "at": "timestamptz"}
     table = made(lab, Latest("kept", kinds, key=("who",)))
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
@@ -246,7 +246,7 @@ def test_keys_of_a_state_that_are_one_in_postgresql_are_counted_as_one_row(lab: 
     assert lab.ask("select who, n from kept_short") == [("a  ", 2)]
 
 
-def test_marks_of_what_was_taken_up_from_quarantine_are_asked_for_and_not_kept(lab: Lab) -> None:
+def test_marks_of_reprocessed_records_are_asked_for_and_not_kept(lab: Lab) -> None:
     sums = Totals("sums_again", {"who": "text", "n": "bigint"}, key=("who",))
     with psycopg.connect(lab.where.postgres, autocommit=True) as connection:
         for statement in sums.statements():
@@ -369,7 +369,7 @@ def within(seconds: float, act: Callable[[], object]) -> None:
     assert time.monotonic() - begun < seconds
 
 
-def test_publishing_waits_for_nobody_who_uses_a_table_that_is_as_it_should_be(lab: Lab) -> None:
+def test_publishing_does_not_wait_for_sessions_that_use_a_correct_table(lab: Lab) -> None:
     pipeline = declarations.load("hits")
     with psycopg.connect(lab.where.postgres) as user:
         user.execute(

@@ -15,7 +15,7 @@ LARGEST_GAP = 10
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
 
 
-def test_nothing_is_lost_and_nothing_counted_twice_though_it_moves_and_dies(lab: Lab) -> None:
+def test_moves_and_kills_lose_nothing_and_count_nothing_twice(lab: Lab) -> None:
     feed = Feed(lab)
     with giving(feed, RATE):
         _move_and_kill(lab)

@@ -148,7 +148,7 @@ def test_global_is_one_partition_in_order(spread: Callable[[str], list[Record]])
         assert mine == [number for number in NUMBERS if number % len(PARTITIONS) == partition]
 
 
-def test_direct_goes_where_the_transform_says_and_into_quarantine_when_there_is_no_such_place(
+def test_direct_grouping_quarantines_records_with_no_such_destination(
     spread: Callable[[str], list[Record]],
 ) -> None:
     found = once(spread("said"))

@@ -52,7 +52,7 @@ def count(lab: Lab, table: str) -> int:
     return int(lab.ask(f"select count(*) from {table}")[0][0])  # noqa: S608 — a name of this test's own
 
 
-def test_a_task_that_never_returns_is_told_and_ended_and_a_slow_one_is_let_be(lab: Lab) -> None:
+def test_a_hung_task_is_reported_and_ended_and_a_slow_task_is_not(lab: Lab) -> None:
     with operated(lab):
         with giving(lab) as given:
             for tier in ("enter", "store"):

@@ -129,7 +129,7 @@ def test_code_that_does_not_do_well_is_left_again(
     windows_are_right(running, feed, MARK)
 
 
-def test_code_that_would_hold_something_else_is_refused_and_begins_anew_by_hand(
+def test_code_with_other_state_is_refused_and_can_begin_anew_by_hand(
     running: Lab, feed: Feed, publish: Callable[..., str]
 ) -> None:
     line, other = tier_line(running, TIER), publish(sums='F.max("id").alias("ids")')

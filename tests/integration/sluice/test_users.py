@@ -163,9 +163,7 @@ def test_each_user_does_its_own_part_and_no_password_shows(address: str, tmp_pat
 
 
 @pytest.mark.timeout(1200)
-def test_a_pipeline_runs_on_such_a_cluster_with_every_process_as_its_own_user(
-    address: str, tmp_path: Path
-) -> None:
+def test_a_pipeline_runs_with_each_process_as_its_own_kafka_user(address: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     with opened(home, kafka=address) as lab, auditing(lab):

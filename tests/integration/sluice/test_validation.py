@@ -114,7 +114,7 @@ def test_what_a_driver_would_refuse_is_told_of_every_tier_by_its_operator(tmp_pa
     assert not (tmp_path / "home").exists()
 
 
-def test_the_shipped_pipeline_with_the_tier_that_the_page_adds_is_valid_and_is_noted(
+def test_the_shipped_pipeline_with_the_docs_tier_is_valid_and_noted(
     tmp_path: Path,
 ) -> None:
     assert BUYS in (ROOT / "docs" / "pipelines.md").read_text()
@@ -133,7 +133,7 @@ def test_the_shipped_pipeline_with_the_tier_that_the_page_adds_is_valid_and_is_n
     assert (tmp_path / "home" / "validated.json").exists()
 
 
-def test_tiers_with_state_are_checked_and_what_they_hold_is_found_in_the_same_session(tmp_path: Path) -> None:
+def test_stateful_tiers_are_checked_and_their_state_found_in_one_session(tmp_path: Path) -> None:
     module = "tests.integration.sluice.holding"
     (tmp_path / "home").mkdir()
     done = check(tmp_path, module)

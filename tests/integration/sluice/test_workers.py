@@ -58,7 +58,7 @@ def giving(lab: Lab, first: int = 0, partitions: Callable[[], int] = lambda: 4) 
         producer.flush(30)
 
 
-def test_those_of_a_realtime_tier_rest_in_turn_and_their_partitions_go_to_the_others(lab: Lab) -> None:
+def test_paused_realtime_workers_hand_their_partitions_to_the_others(lab: Lab) -> None:
     with closing(Streams(lab.where.kafka)) as streams:
 
         def out() -> int:
@@ -81,7 +81,7 @@ def test_those_of_a_realtime_tier_rest_in_turn_and_their_partitions_go_to_the_ot
     assert max(without) < GAP_SECONDS * BUSY
 
 
-def test_those_of_a_tier_in_micro_batches_rest_in_turn_and_what_came_twice_is_stored_once(lab: Lab) -> None:
+def test_paused_micro_batch_workers_rest_in_turn_and_store_nothing_twice(lab: Lab) -> None:
     def stored() -> int:
         return int(lab.ask("select count(*) from stored")[0][0])
 

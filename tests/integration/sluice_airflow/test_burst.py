@@ -130,7 +130,7 @@ def ended_by_a_person(dag, step, controller):
 
 
 @pytest.mark.parametrize("fails", [{}, {Step.PREPARE: "it was aborted"}])
-def test_a_burst_that_a_person_marks_failed_is_undone_and_leaves_no_instance(site, agents, dags, fails):  # noqa: ARG001
+def test_a_burst_marked_failed_is_undone_and_leaves_no_instance(site, agents, dags, fails):  # noqa: ARG001
     dag = dags["burst_to_ec2"]
     before = {found.run_id for found in DagRun.find(dag_id=dag.dag_id)}
     with AnsweringController(site.zookeeper, seconds={Step.PREPARE: 5.0}, fails=fails) as controller:

@@ -39,9 +39,7 @@ def run(dag):
     return None
 
 
-def test_hours_are_told_of_once_and_an_hour_that_is_late_alerts_unless_a_tier_is_stopped(
-    dag, zookeeper, monkeypatch, tmp_path
-):
+def test_each_hour_is_an_event_once_and_a_late_hour_alerts(dag, zookeeper, monkeypatch, tmp_path):
     complete = [time.time()]
     rows = lambda: Figures(
         audit=(Audited(tier="counts", once=1, again=0, judges=True, at=0.0, complete=complete[0]),)

@@ -194,9 +194,7 @@ def test_the_triggerer_sends_the_same_alert(web, alerts_to):
     assert len(web.posts) == 1
 
 
-def test_an_alert_that_could_not_be_sent_says_where_to_look_and_is_sent_by_the_next_callback(
-    web, mailbox, alerts_to, tmp_path
-):
+def test_an_unsent_alert_names_its_file_and_the_next_callback_sends_it(web, mailbox, alerts_to, tmp_path):
     alerts_to(webhook=f"http://127.0.0.1:{free_port()}/", email_to=["ops@example.org"], smtp=mailbox.address)
     with pytest.raises(ConnectionError, match=r"webhook.*`alerts:` in the site file"):
         NOTIFIER.notify(failed())

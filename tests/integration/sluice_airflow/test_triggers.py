@@ -82,7 +82,7 @@ def test_the_end_of_the_time_is_told_with_what_was_heard_last(channel):
     assert event.payload == {"result": None, "heard": "its journal is empty"}
 
 
-def test_a_cancelled_trigger_leaves_the_operation_alone_and_the_next_one_goes_on(zookeeper, channel):
+def test_a_cancelled_trigger_keeps_the_operation_for_the_next_trigger(zookeeper, channel):
     identity = posted(channel)
 
     async def cancelled():

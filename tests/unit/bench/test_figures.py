@@ -35,7 +35,7 @@ def test_silence_to_the_end_counts_too() -> None:
     assert widest([1.0, 1.1], 0.9, 3.1) == 2.0
 
 
-def test_what_is_missing_and_what_came_twice_is_counted_also_behind_the_reader() -> None:
+def test_missing_and_repeated_records_are_counted_also_behind_the_reader() -> None:
     arrivals = [came(0, 1.0), came(1, 1.1), came(1, 1.2, new=False), came(3, 1.3), came(3, 1.4)]
     told = disturbance(arrivals, 4, 1.0, 1.5)
     assert (told["lost"], told["twice"], told["twice_after_the_reader"]) == (1, 2, 1)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+LONGEST_TEST_NAME = 70
 FORBIDDEN_IN_DAGS = {"pyspark", "py4j", "boto3", "botocore", "kazoo", "psycopg"}
 
 
@@ -33,7 +34,7 @@ def test_the_import_contracts_hold() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_lock_pins_every_dependency_with_a_checksum_and_names_no_address() -> None:
+def test_the_lock_pins_each_dependency_with_a_checksum_and_no_address() -> None:
     text = (ROOT / "requirements.lock").read_text()
     body = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
     assert "://" not in body
@@ -46,3 +47,13 @@ def test_the_lock_pins_every_dependency_with_a_checksum_and_names_no_address() -
     names = {re.sub("[-_.]+", "-", re.split(r"[\[<>=! ]", each)[0]).lower() for each in wanted}
     assert names <= pinned
     assert body.count("--hash=sha256:") >= len(pinned)
+
+
+def test_names_of_tests_are_short_enough_to_read() -> None:
+    too_long = [
+        name
+        for file in sorted((ROOT / "tests").rglob("test_*.py"))
+        for name in re.findall(r"def (test_\w+)", file.read_text())
+        if len(name) > LONGEST_TEST_NAME
+    ]
+    assert too_long == []

@@ -128,7 +128,7 @@ def test_panels_have_a_place_of_their_own() -> None:
     assert max(x for x, _ in taken) < 24
 
 
-def test_each_alert_says_what_is_wrong_and_what_to_do_with_labels_that_it_has(series: Labels) -> None:
+def test_each_alert_says_what_is_wrong_and_what_to_do_with_known_labels(series: Labels) -> None:
     for rule in rules():
         assert rule.keys() <= {"alert", "expr", "for", "annotations"}
         assert rule["annotations"].keys() == {"summary", "action"}, rule["alert"]
@@ -140,7 +140,7 @@ def test_each_alert_says_what_is_wrong_and_what_to_do_with_labels_that_it_has(se
     assert len({rule["alert"] for rule in rules()}) == len(rules())
 
 
-def test_prometheus_is_told_of_the_embedded_platforms_controller_and_of_the_alerts() -> None:
+def test_prometheus_scrapes_the_embedded_controller_and_loads_the_alerts() -> None:
     read = yaml.safe_load((FOLDER / "metrics" / "prometheus.yml").read_text())
     assert read["scrape_configs"][0]["http_sd_configs"][0]["url"] == "http://127.0.0.1:27009/targets"
     assert all((FOLDER / "metrics" / name).exists() for name in read["rule_files"])

@@ -26,17 +26,17 @@ def test_a_loss_is_answered_when_its_last_slot_is_published_elsewhere():
     assert board.slots() == 2
 
 
-def test_what_was_published_before_the_loss_or_on_the_lost_host_is_no_answer():
+def test_incarnations_before_the_loss_or_on_the_lost_host_do_not_count():
     assert answered(Loss("h1", 10.0, frozenset({A})), [(9.0, "h2", A), (11.0, "h1", A)]) is None
 
 
-def test_a_lost_driver_is_answered_when_all_of_its_tiers_next_incarnation_is_published():
+def test_a_lost_driver_is_answered_when_all_its_tiers_are_published_again():
     following = [(30.0 + number, "h2", Held(f"slot-t-2-{number}", "t", 2)) for number in range(3)]
     later = [(50.0, "h3", Held("slot-t-3-0", "t", 3)), (51.0, "h3", Held("slot-t-2-0", "t", 2))]
     assert answered(Loss("h1", 10.0, frozenset({DRIVER, A})), [*following, *later]) == 32.0
 
 
-def test_a_host_that_is_lost_while_its_tier_is_started_anew_is_answered_by_what_began_before():
+def test_a_host_lost_while_its_tier_restarts_is_answered_by_that_restart():
     begun = [
         (9.0, "h2", Held("slot-t-2-0", "t", 2)),
         (11.0, "h3", Held("slot-t-2-1", "t", 2)),

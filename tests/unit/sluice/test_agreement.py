@@ -96,7 +96,7 @@ def test_other_ways_are_not_taken_where_somebody_may_have_been_told_to_run(chann
 
 
 @pytest.mark.parametrize("takes", [True, False])
-def test_where_the_answer_is_lost_the_channel_tells_which_hold_before_anything_is_said(channel, owner, takes):
+def test_after_a_lost_answer_the_channel_tells_the_valid_routing_epochs(channel, owner, takes):
     owner.say(FIRST)
     channel.loses, channel.takes = True, takes
     with pytest.raises(ChannelAwayError):

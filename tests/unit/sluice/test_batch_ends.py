@@ -8,7 +8,7 @@ QUARTER = 15
 MONTH = 30 * 24 * 60
 
 
-def test_no_two_of_three_tiers_that_begin_together_end_a_batch_within_a_quarter_of_an_hour_for_a_month():
+def test_batches_of_three_tiers_started_together_end_apart_for_a_month():
     lengths = [int(batch_length(distance).removesuffix(" minutes")) for distance in (1, 2, 3)]
     ends = sorted(end for length in lengths for end in range(length, MONTH, length))
     assert len(ends) >= 80

@@ -6,7 +6,7 @@ from pathlib import Path
 from sluice.commands.class_data import _temporary_below
 
 
-def test_what_is_made_for_a_time_is_below_a_folder_and_later_it_is_made_where_it_was(tmp_path: Path) -> None:
+def test_temporary_class_data_is_made_below_a_folder_and_later_in_place(tmp_path: Path) -> None:
     before = Path(tempfile.mkdtemp(dir=None)).parent
     with tempfile.TemporaryDirectory(dir=tmp_path) as scratch, _temporary_below(scratch):
         assert Path(tempfile.mkdtemp()).parent == Path(scratch)

@@ -106,7 +106,7 @@ def test_the_owner_claims_above_a_later_value_that_names_its_number(kafka: str) 
     assert heard(kafka) == Writers(term=1, epoch=2, members=(2,))
 
 
-def test_a_later_value_with_the_runs_number_gives_no_right_without_zookeeper(kafka: str) -> None:
+def test_a_later_value_with_the_runs_number_gives_no_right_alone(kafka: str) -> None:
     """The number may be that of an incarnation of a tree that was lost."""
     follow = Follow(1, OwnerRecord(owner=1, epoch=1))
     control = topic(kafka, follow)

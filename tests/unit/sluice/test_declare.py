@@ -24,7 +24,7 @@ def same(records):
     return records
 
 
-def test_the_tiers_of_the_shipped_pipeline_that_talk_to_the_world_weigh_more_than_those_that_process():
+def test_tiers_that_talk_to_the_world_weigh_more_in_the_shipped_pipeline():
     weights = {
         tier.kind: {
             (each.quantum.io, each.quantum.network) for each in PIPELINE.tiers if each.kind is tier.kind
@@ -127,7 +127,7 @@ def test_distance_counts_hops_to_the_end_by_the_longest_way():
     }
 
 
-def test_a_stream_that_leads_back_is_no_circle_and_adds_nothing_to_the_distance():
+def test_a_feedback_stream_is_no_cycle_and_adds_no_distance():
     pipeline = Pipeline(
         (
             tier(outputs=(B,)),

@@ -75,7 +75,7 @@ def last(number: int, end: int) -> Last:
     return Last(number, {"in/0": end}, at=0.0, age=0.0)
 
 
-def test_a_run_begins_with_the_newest_checkpoint_that_is_whole_and_a_query_of_its_own(depot: Depot) -> None:
+def test_a_run_begins_with_the_newest_whole_checkpoint_and_its_own_query(depot: Depot) -> None:
     checkpoints = Checkpoints(depot)
     assert checkpoints.begin(1, []) == ("1.0", None)
     for number in range(3):
@@ -128,7 +128,7 @@ def test_a_checkpoint_of_code_that_held_something_else_is_not_begun_from(depot: 
         assert knows.begin(3, [last(7, 10)])[1] is not None
 
 
-def test_what_code_has_made_itself_comes_before_what_was_made_by_other_code_that_was_tried(
+def test_checkpoints_of_the_same_code_come_before_those_of_tried_code(
     depot: Depot,
 ) -> None:
     good, bad = Checkpoints(depot, Code("r1")), Checkpoints(depot, Code("r2"))
@@ -148,7 +148,7 @@ def test_what_code_has_made_itself_comes_before_what_was_made_by_other_code_that
     assert not depot.exists("made-by/1.0/code")
 
 
-def test_what_names_files_of_a_run_by_their_whole_path_names_those_of_its_own(depot: Depot) -> None:
+def test_absolute_paths_in_a_checkpoint_name_files_of_its_own_run(depot: Depot) -> None:
     checkpoints = Checkpoints(depot)
     checkpoints.begin(1, [])
     batch(depot, "1.0", 0, end=10)
@@ -177,7 +177,7 @@ def test_a_checkpoint_whose_log_is_damaged_is_passed_over(depot: Depot, damaged:
     assert found.number == 7
 
 
-def test_what_a_run_has_made_is_gone_on_with_and_of_no_more_partitions_than_it_has(depot: Depot) -> None:
+def test_a_runs_own_checkpoint_is_continued_with_its_partition_count(depot: Depot) -> None:
     checkpoints = Checkpoints(depot)
     checkpoints.begin(1, [])
     batch(depot, "1.0", 0, end=10, partitions=4)

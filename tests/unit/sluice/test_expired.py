@@ -69,7 +69,7 @@ def test_a_stream_that_is_shorter_than_it_was_gives_nothing(expired: Expired) ->
     assert expired.streams.stamps({PLACE: COUNT + 5}) == {}
 
 
-def test_a_hand_over_is_watched_where_the_record_before_the_end_has_expired(expired: Expired) -> None:
+def test_a_handover_is_watched_where_the_last_record_has_expired(expired: Expired) -> None:
     ends = {
         PLACE: expired.oldest
     }  # so it was when the run began: all before is gone, and what comes after it is there
@@ -92,9 +92,7 @@ def audit(expired: Expired) -> TableAudit:
 
 
 @pytest.mark.parametrize("gone", [0, 1, 40])
-def test_what_is_left_is_held_against_the_table_and_of_the_rest_it_is_said_that_nobody_looked(
-    expired: Expired, gone: int
-) -> None:
+def test_remaining_records_are_audited_and_the_rest_is_declared_unread(expired: Expired, gone: int) -> None:
     looked, first = audit(expired), expired.oldest - gone
     (missing,) = looked._look_up(
         [Entry(1, {PLACE: first}, {PLACE: COUNT}, COUNT - first, COUNT - first, 0, 0, 0.0)]

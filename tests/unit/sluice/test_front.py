@@ -23,7 +23,7 @@ def test_it_is_not_level_while_the_old_run_goes_on_ahead():
     assert front.level()
 
 
-def test_it_is_not_level_before_everything_is_out_that_was_there_at_its_begin():
+def test_a_replay_is_level_only_once_all_records_from_its_begin_are_out():
     front = Front(NEW, {P: 98}, {P: 100})
     front.saw(seen(NEW, 98, 1_000))
     assert not front.level()

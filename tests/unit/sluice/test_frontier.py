@@ -73,7 +73,7 @@ def tier(name: str, inputs: tuple[Stream, ...], *outputs: Stream) -> Tier:
     return Tier(name, Kind.PROCESSING, inputs=inputs, transform=lambda records: records, outputs=outputs)
 
 
-def test_while_records_may_still_go_round_nobody_says_that_they_are_through() -> None:
+def test_no_record_counts_as_through_while_records_may_still_loop() -> None:
     hits, back, on, done = (
         Stream("hits"),
         Stream("back", "id string", rounds=3),

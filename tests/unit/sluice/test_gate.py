@@ -155,7 +155,7 @@ def pass_time(gate, given, seconds):
         gate.tick()
 
 
-def test_it_flows_is_held_lets_in_by_measure_and_flows_again_from_where_it_is(gate, given):
+def test_the_gate_flows_holds_meters_and_flows_again_from_its_position(gate, given):
     given.end = 50
     assert gate.run().positions == {RAW: 0}
     pass_time(gate, given, 10)
@@ -181,7 +181,7 @@ def test_it_flows_is_held_lets_in_by_measure_and_flows_again_from_where_it_is(ga
     assert not gate._setting.flow.metered
 
 
-def test_marks_of_transactions_are_not_waited_for_where_nobody_sends_any_more(gate, given, monkeypatch):
+def test_transaction_markers_are_not_awaited_without_a_live_producer(gate, given, monkeypatch):
     monkeypatch.setattr(
         streams,
         "Handover",
@@ -208,7 +208,7 @@ def test_marks_of_transactions_are_not_waited_for_where_nobody_sends_any_more(ga
     assert caught_up(1)
 
 
-def test_partitions_that_are_added_are_read_within_a_minute_where_there_are_threads_for_them(gate, given):
+def test_new_partitions_are_read_within_a_minute_where_threads_suffice(gate, given):
     gate.run()
     pass_time(gate, given, 70)
     given.width, given.renewed = 3, False
@@ -224,7 +224,7 @@ def test_partitions_that_are_added_are_read_within_a_minute_where_there_are_thre
     assert gate._begins.keys() == {RAW, "raw/1"}
 
 
-def test_it_does_not_begin_again_without_a_thread_for_each_partition_that_was_added(gate, given):
+def test_a_query_without_threads_for_new_partitions_does_not_restart(gate, given):
     gate.run()
     given.width = 3
     with pytest.raises(
@@ -251,7 +251,7 @@ def test_it_is_held_again_between_two_jobs_without_beginning_anything_anew(gate,
     assert not gate._setting.flow.metered
 
 
-def test_a_job_that_fails_is_begun_again_under_a_name_of_its_own_and_by_measure(gate, given):
+def test_a_failed_job_restarts_under_its_own_name_and_metered(gate, given):
     given.end, given.holding = 1000, True
     gate.run()
     given.holding, gate.breaks = False, True
@@ -263,7 +263,7 @@ def test_a_job_that_fails_is_begun_again_under_a_name_of_its_own_and_by_measure(
     assert gate.runs == []
 
 
-def test_without_anybody_who_decides_it_is_not_held_for_ever_and_does_not_flood(gate, given):
+def test_without_a_controller_a_hold_ends_and_the_gate_does_not_flood(gate, given):
     given.end, given.holding, given.silent = 100_000, True, SILENT_SECONDS
     gate.run()
     pass_time(gate, given, 10 * SILENT_SECONDS)
@@ -301,7 +301,7 @@ def test_a_query_that_a_full_disk_has_ended_is_begun_again_however_often(gate, g
     assert gate._setting.flow.away is None
 
 
-def test_a_query_that_runs_goes_on_while_kafka_does_not_answer_whoever_looks_at_it(gate, given):
+def test_a_running_query_survives_while_kafka_does_not_answer(gate, given):
     gate.run()
     pass_time(gate, given, 70)
     before, given.away = gate._query, True
@@ -414,7 +414,7 @@ def test_it_begins_again_where_a_worker_is_to_work_no_more_or_again(gate, given)
     assert gate._setting.flow.restarts == 0
 
 
-def test_a_worker_that_is_paused_is_free_before_the_tier_begins_again_without_it(gate):
+def test_a_paused_worker_is_free_before_the_tier_restarts_without_it(gate):
     workers = gate._setting.workers
     gate.run()
     workers.busy = {"0", "1"}

@@ -55,7 +55,7 @@ def test_it_is_held_and_goes_on_with_what_it_left(tmp_path):
 
 
 @pytest.mark.parametrize("ahead", [0, 3600, -3600])
-def test_who_ran_beside_the_owner_takes_what_that_has_left_once_it_has_stopped(tmp_path, ahead):
+def test_a_hot_standby_takes_the_owners_internal_state_once_it_has_stopped(tmp_path, ahead):
     """Whatever the clock of the owner's host says."""
     log, receipts = [], [Receipt(positions={"in/0": 1}, at=time.time() + ahead)]
     states = InternalStates(tmp_path, Hooks())

@@ -121,7 +121,7 @@ def write(
     return written, cursor.rows
 
 
-def test_each_record_is_sent_once_in_the_order_of_its_path_under_its_own_name(service: Service) -> None:
+def test_each_record_is_sent_once_in_order_under_its_own_name(service: Service) -> None:
     marks: Marks = {}
     sink = Post("crm", {"n": "bigint"}, service.url)
     assert write(sink, rows("0:1", "1:1", "0:2", "1:2", "0:3"), marks) == (Written(5), [])
@@ -295,7 +295,7 @@ def test_at_most_once_nothing_is_at_risk_while_the_service_takes_nothing(
     assert {key for key, _, _ in service.got} <= {"bell:0:1"}, "the first record goes alone"
 
 
-def test_at_most_once_a_service_that_is_away_in_the_middle_of_a_batch_is_waited_for(
+def test_at_most_once_waits_for_a_service_that_fails_within_a_batch(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.2)
@@ -317,7 +317,7 @@ def test_at_most_once_what_was_not_sent_when_the_tier_is_to_hold_is_lost(service
     assert "bell:0:3" not in {key for key, _, _ in service.got}
 
 
-def test_a_batch_is_given_back_when_the_tier_is_to_hold_or_a_record_is_not_taken(
+def test_a_batch_is_returned_when_the_tier_holds_or_a_record_is_refused(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.answers, service.seconds = {"crm:0:1": [503] * 100}, 0.1
@@ -351,7 +351,7 @@ def test_the_token_is_read_from_its_file(service: Service, tmp_path: Any) -> Non
 
 
 @pytest.mark.parametrize("held", [None, b"", b" \n", b"two words", b"\xff\xfe", "schlüssel".encode()])
-def test_at_most_once_nothing_is_sent_and_nothing_lost_while_there_is_no_token(
+def test_at_most_once_sends_and_loses_nothing_while_the_token_is_missing(
     service: Service, tmp_path: Any, held: bytes | None
 ) -> None:
     file = tmp_path / "token"

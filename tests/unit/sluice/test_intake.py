@@ -13,7 +13,7 @@ offsets = st.dictionaries(
 
 
 @given(offsets, st.integers(1, 3000))
-def test_a_portion_is_as_large_as_it_may_be_and_leaves_no_partition_behind_for_ever(found, most):
+def test_an_intake_is_as_large_as_allowed_and_starves_no_partition(found, most):
     begins = {name: first for name, (first, _) in found.items()}
     ends = {name: first + more for name, (first, more) in found.items()}
     until = portion(begins, ends, most)
@@ -63,7 +63,7 @@ def test_each_round_takes_a_batch_more_until_it_is_held_again():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.1, 30.0)), max_size=40))
-def test_after_each_hold_no_more_than_a_batch_comes_before_it_can_be_heard_of(changes):
+def test_after_a_hold_at_most_one_batch_is_taken_before_the_next_report(changes):
     intake, now = Intake(1000), 0.0
     for held, seconds in changes:
         if held:

@@ -51,7 +51,7 @@ def test_live_records_take_less_than_twice_as_long_and_it_is_done_some_day(bears
     assert world.taken > 0
 
 
-def test_where_there_is_no_room_at_all_it_stands_still_for_most_of_the_time():
+def test_with_no_room_at_all_a_replay_pauses_most_of_the_time():
     world = World(bears=105)
     usual = world.run(1)[0]
     late = [wait for wait in world.run(1200) if wait > 2 * usual]

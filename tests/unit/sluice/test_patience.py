@@ -113,9 +113,7 @@ def test_a_stream_that_is_not_there_is_not_waited_for(tmp_path):
     ("leaving", "said", "code"),
     [(False, "failed: RuntimeError: boom", 1), (True, "stopped: RuntimeError: boom", 0)],
 )
-def test_what_goes_wrong_in_a_driver_that_was_asked_to_end_is_no_failure_of_its_tier(
-    tmp_path, leaving, said, code
-):
+def test_errors_of_a_driver_asked_to_end_are_no_failure_of_its_tier(tmp_path, leaving, said, code):
     class Breaks(Query):
         def hold(self):
             message = "boom"

@@ -55,7 +55,7 @@ def test_everything_before_the_start_was_put_out(checks):
         assert set(range(begin)) <= done
 
 
-def test_what_is_out_without_a_break_is_not_done_again_and_nothing_beyond_the_input_is_believed():
+def test_gapless_output_is_not_repeated_and_nothing_beyond_input_counts():
     tail = [PutOut("entry/1", P, offset, 0) for offset in (3, 4, 5, 7)]
     assert unbroken({P: 3, "raw/1": 9}, {P: END, "raw/1": END}, tail) == {P: 6, "raw/1": 9}
     assert unbroken({P: 4}, {P: 5}, tail) == {P: 5}

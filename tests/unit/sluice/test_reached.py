@@ -141,7 +141,7 @@ def test_where_nothing_goes_wrong_all_that_was_read_a_while_ago_is_told(found):
     assert last > UNTIL - AT_MOST
 
 
-def test_a_quiet_partition_beside_a_busy_one_is_told_and_of_an_executor_that_reads_nothing_nothing():
+def test_a_quiet_partition_reports_its_position_and_an_idle_executor_none():
     clock, told = Clock(), {}
     reached = Reached(clock)
     quiet, other = Task(2, "a", "numbers/1", 500, 40), Task(3, "b", "numbers/2", 0, 7)

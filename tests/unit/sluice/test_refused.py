@@ -23,7 +23,7 @@ def test_those_that_are_refused_are_found_and_all_others_are_taken_once(count: i
 
 
 @given(st.lists(st.integers(1, 10)))
-def test_rows_that_are_refused_only_together_are_taken_as_long_as_they_can_be(numbers: list[int]) -> None:
+def test_rows_refused_only_together_are_written_as_far_as_possible(numbers: list[int]) -> None:
     """A sum that would be too large for its column."""
     most, total = 20, 0
 

@@ -24,7 +24,7 @@ def test_what_differs_is_refused_and_nothing_else(before: dict[str, Held], after
 
 
 @given(numbers=st.sets(st.integers(0, 20)), broken=st.lists(st.integers(0, 20), max_size=4))
-def test_each_checkpoint_that_is_damaged_leads_to_an_older_one_and_in_the_end_to_none(
+def test_each_damaged_checkpoint_leads_to_an_older_one_and_at_last_to_none(
     numbers: set[int], broken: list[int]
 ) -> None:
     endings = [Last(number, {}, 0.0, 0.0) for number in sorted(numbers, reverse=True)]

@@ -115,7 +115,7 @@ def test_what_the_database_will_never_take_is_not_tried_for_ever(monkeypatch: py
         made._put(pa.table({}), Batch({"hits/0": 15}, {"hits/0": 20}))
 
 
-def test_a_service_is_left_alone_for_as_long_as_it_asks_and_a_hold_ends_that(
+def test_retry_after_is_respected_and_a_hold_ends_the_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made, waits = query(), list[float]()
@@ -246,7 +246,7 @@ def rows(*named: tuple[str, str]) -> pa.Table:
     )
 
 
-def test_what_a_sink_takes_for_replays_is_refused_where_one_record_became_several_of_one_name() -> None:
+def test_a_split_record_with_one_name_is_refused_where_replays_are_dropped() -> None:
     replay = rows(("hits/0:7", "0:3"), ("hits/0:8", "0:3"))  # the tier before has put it out again
     several = rows(("hits/0:7", "0:3:0"), ("hits/0:7", "0:3:1"))
     for each in (replay, several):

@@ -78,9 +78,7 @@ def test_a_realtime_task_that_is_slow_or_without_input_does_not_hang(
 
 @settings(max_examples=60)
 @given(ARRIVALS, st.integers(0, 40))
-def test_a_realtime_task_that_never_returns_is_found_once_a_record_has_waited(
-    arrivals: list[float], hangs_at: int
-) -> None:
+def test_a_hung_realtime_task_is_found_once_a_record_has_waited(arrivals: list[float], hangs_at: int) -> None:
     assume(hangs_at < len(arrivals))
     stands = sorted(arrivals)[hangs_at]
     later = [*arrivals, stands + 4 * LOOK]
@@ -132,7 +130,7 @@ def test_a_task_whose_python_function_gives_rows_back_now_and_then_is_slow(every
     assert not any(still_for(900.0, lambda now: now // every))
 
 
-def test_a_task_of_a_batch_hangs_when_nothing_moves_any_more_while_others_go_on() -> None:
+def test_a_batch_task_hangs_when_only_it_stands_still() -> None:
     found = still_for(300.0, lambda now: min(now, 90.0), lambda now: Work(2, "h1/0", int(now)))
     first = next(number for number, each in enumerate(found) if each) * LOOK
     assert found[-1] == [1], "not the one beside it"

@@ -362,7 +362,7 @@ def test_offsets_alone_do_not_tell_it() -> None:
                 assert set(other.numbers) - set(stream.took())
 
 
-def test_what_is_read_again_is_known_by_the_epoch_of_before_until_it_is_out() -> None:
+def test_records_read_again_keep_their_former_epoch_until_they_are_out() -> None:
     ids, said = Answers(), [Receipt(positions={RAW: 90}, epochs={RAW: 3}, at=0.0)]
     ids.epoch, ids.end = 4, 100
     inputs = SameStreams(Watch(ids), lambda: said, "")

@@ -96,7 +96,7 @@ class Holder:
         min_size=4,
     )
 )
-def test_results_are_those_of_the_records_up_to_the_ledgers_end_whoever_writes_them(script):
+def test_results_equal_the_records_up_to_the_ledgers_end_whoever_writes(script):
     nothing = dict.fromkeys(PARTITIONS, 0)
     done, table, vouched = nothing, {}, (nothing, Counter())
     holders = [Holder(nothing, {}) for _ in range(2)]
@@ -137,5 +137,5 @@ def test_a_new_partition_is_read_from_its_begin():
     ("age", "waited", "turn"),
     [(0.1, 0.0, True), (1.0, 0.0, False), (1.9, 19.0, False), (4.5, 0.0, True), (1.0, 21.0, True)],
 )
-def test_one_takes_over_right_after_a_commit_or_from_one_who_commits_no_more(age, waited, turn):
+def test_a_successor_takes_over_after_a_commit_or_from_a_silent_owner(age, waited, turn):
     assert may_take_over(age, waited) is turn

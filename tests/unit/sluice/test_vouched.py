@@ -58,7 +58,7 @@ def test_a_state_that_lacks_a_partition_or_a_store_is_none(batch, lost):
 
 
 @given(batch=BATCH, before=st.integers(1, 5), after=st.integers(1, 5))
-def test_a_state_that_was_spread_anew_is_what_its_last_batch_wrote_and_all_of_it(batch, before, after):
+def test_a_repartitioned_state_is_exactly_what_its_last_batch_wrote(batch, before, after):
     begun = written(
         batch, stores=[f"state/{operator}/{partition}" for operator in (0, 1) for partition in range(before)]
     )
@@ -93,7 +93,7 @@ ENDS = st.fixed_dictionaries({"in/0": st.integers(0, 4), "in/1": st.integers(0, 
         max_size=20,
     ),
 )
-def test_one_begins_where_a_batch_of_the_ledger_ends_and_at_none_before_the_last_that_is_there(steps, runs):
+def test_a_run_begins_at_the_end_of_a_ledger_batch_not_before_the_last(steps, runs):
     ends, ledger = {"in/0": 0, "in/1": 0}, []
     for number, (first, second) in enumerate(steps):
         ends = {"in/0": ends["in/0"] + first, "in/1": ends["in/1"] + second}

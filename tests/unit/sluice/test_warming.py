@@ -33,7 +33,7 @@ def test_batches_that_get_quicker_have_not_settled():
 
 
 @given(st.lists(st.floats(0.01, 100.0), min_size=4, max_size=30))
-def test_it_has_settled_where_the_last_two_are_no_quicker_than_the_two_before(took):
+def test_warming_has_settled_when_the_last_two_are_no_quicker_than_before(took):
     assert level(took) == (took[-1] + took[-2] >= LEVEL * (took[-3] + took[-4]))
 
 
@@ -48,7 +48,7 @@ def test_it_is_over_when_all_that_waited_is_out():
     assert over(Outflow(2_000, 0.0), lambda at: 1_000 * max(0, at - 5)) == pytest.approx(7.0)
 
 
-def test_where_nothing_waits_it_is_over_a_moment_after_its_tasks_are_at_work():
+def test_warming_ends_at_once_when_no_records_wait():
     assert over(Outflow(0, 0.0), lambda _at: 0) == pytest.approx(LOOK_BACK_SECONDS)
     assert over(Outflow(0, 0.0), lambda _at: 0, works_from=9.0) == pytest.approx(9.0 + LOOK_BACK_SECONDS)
 
@@ -73,5 +73,5 @@ def test_it_ends_soon_after_what_comes_is_steady(wanted, rate, starts, surge):
     assert ends <= starts + max(2 * LOOK_BACK_SECONDS, 1 / rate + LOOK_BACK_SECONDS) + 3 * STEP
 
 
-def test_records_that_only_begin_to_come_are_enough_as_soon_as_there_are_as_many_as_it_would_read_again():
+def test_warming_ends_with_as_many_records_as_it_would_read_again():
     assert over(Outflow(0, 0.0), lambda at: 10_000 * max(0, at - 1)) <= 1 + ENOUGH_RECORDS / 10_000 + STEP

@@ -291,7 +291,7 @@ def test_a_run_that_counts_anew_would_have_records_taken_twice(world, tmp_path):
         judge(world)
 
 
-def test_the_next_run_and_a_hand_over_keep_to_the_ways_and_they_change_a_minute_after(world, tmp_path):
+def test_the_next_run_and_a_handover_keep_the_routing_for_a_minute(world, tmp_path):
     world.owner = begin(world, 1, tmp_path)
     play(world, 30)
     world.count = 3
@@ -400,7 +400,7 @@ def test_ways_say_what_is_unused_and_take_in_what_is_new_or_made_anew():
     assert Ways.model_validate_json(wider.model_dump_json()) == wider
 
 
-def test_a_warm_up_is_spread_as_its_run_will_be_and_over_no_more_than_its_streams_have(world, tmp_path):
+def test_a_warm_up_is_routed_as_its_run_and_over_existing_partitions(world, tmp_path):
     run = Run(world, 1, tmp_path)
     assert run._added.partitions(None, "") == {"hits": 2, "one": 1, "raw.quarantine": 1}, (
         "nobody has said anything"

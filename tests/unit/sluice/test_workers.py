@@ -30,7 +30,7 @@ def workers(monkeypatch):
     return Looking(monkeypatch)
 
 
-def test_it_is_paused_once_it_has_done_its_last_task_and_its_executor_stays(workers):
+def test_a_worker_pauses_after_its_last_task_and_its_executor_stays(workers):
     workers.busy = {"0"}
     assert workers.look({ONE}) == {}
     assert workers.without_tasks == {"0"}
@@ -64,7 +64,7 @@ def test_one_that_is_woken_before_it_was_paused_was_never_paused(workers):
     assert workers.without_tasks == set()
 
 
-def test_what_is_started_in_the_place_of_one_that_died_is_given_no_tasks_either(workers):
+def test_the_replacement_of_a_dead_paused_worker_gets_no_tasks(workers):
     workers.look({ONE})
     workers.on[ONE] = "2"
     workers.look({ONE})
@@ -75,7 +75,7 @@ def test_what_is_started_in_the_place_of_one_that_died_is_given_no_tasks_either(
     assert workers.working() == {"1", "2"}
 
 
-def test_one_that_has_no_executor_when_it_is_told_is_paused_once_its_next_one_is_told(workers):
+def test_a_worker_without_executor_pauses_once_its_next_one_registers(workers):
     del workers.on[ONE]
     assert workers.look({ONE}) == {}
     workers.on[ONE] = "2"
@@ -90,7 +90,7 @@ def test_one_that_dies_while_it_works_is_gone(workers):
     assert workers.gone(BOTH) == {"1"}
 
 
-def test_nobody_is_given_tasks_while_all_are_spared_and_then_those_that_are_to_work(workers):
+def test_no_worker_gets_tasks_while_all_are_spared(workers):
     workers.look({ONE})
     with workers.all_spared():
         assert workers.without_tasks == {"0", "1"}

@@ -125,7 +125,7 @@ def test_forms_have_their_fields_and_a_deadline_and_a_dry_run_everywhere(bag):
             params.validate()
 
 
-def test_the_form_names_the_hosts_of_the_site_file_and_takes_those_that_have_joined(bag):
+def test_forms_list_the_site_files_hosts_and_accept_joined_hosts(bag):
     params = copy.deepcopy(bag.dags["drain_host"].params)
     assert params.get_param("host").schema["examples"] == ["h1", "h2", "h3"]
     for good in ("h1", "ec2-0a1b2c3d", "joined-later"):

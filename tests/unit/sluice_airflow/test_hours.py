@@ -52,7 +52,7 @@ def test_an_hour_that_was_told_of_is_not_told_again():
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=20))
-def test_whatever_runs_were_missed_each_event_begins_where_the_last_one_ended(steps):
+def test_each_event_begins_where_the_last_one_ended_whatever_was_missed(steps):
     told = NOON
     for step in steps:
         until = told + step * HOUR

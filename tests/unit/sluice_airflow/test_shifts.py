@@ -44,7 +44,7 @@ def test_another_shift_has_begun_since_when_its_hour_has_come(shift, due, now, s
 
 
 @pytest.mark.parametrize(("by", "left_out"), [("scheduled", True), ("manual", False)])
-def test_what_is_only_made_up_for_is_left_out_and_what_a_person_asks_for_is_done(monkeypatch, by, left_out):
+def test_missed_scheduled_shifts_are_skipped_and_manual_ones_run(monkeypatch, by, left_out):
     done = []
     monkeypatch.setattr(StepOperator, "execute", lambda _self, context: done.append(context) or {})
     monkeypatch.setattr(steps, "datetime", SimpleNamespace(now=lambda _zone: at(2, 9)))

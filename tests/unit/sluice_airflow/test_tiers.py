@@ -78,9 +78,7 @@ def test_after_a_week_it_watches_on_from_what_was_told(supervise):
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_tier_that_was_given_up_is_started_again_unless_it_was_stopped_since(
-    supervise, monkeypatch, running
-):
+def test_a_given_up_tier_is_started_again_unless_it_was_stopped_since(supervise, monkeypatch, running):
     channel, asked = MemoryChannel(), []
     channel.put(paths.wanted("entry"), TierWanted(running=running, by="cli:anna"))
     line = TierStatus(state=TierState.FAILED, sentence="is given up")

@@ -118,7 +118,7 @@ def test_what_goes_wrong_while_a_tier_is_stopped_on_purpose_is_no_news(channel):
     assert TierWatch(TIER, 0, 0, 0).look(channel).kind == "lost", "which has nothing to do with it"
 
 
-def test_a_tier_that_works_off_what_came_while_it_was_stopped_has_half_an_hour_for_it(channel):
+def test_a_tier_has_half_an_hour_to_catch_up_after_a_stop(channel):
     begun = 50_000.0
     incarnation(channel, 1, State.RUNNING, since=begun)
     owned_by(channel, 1)
@@ -159,7 +159,7 @@ def test_a_loss_is_told_once_by_its_number(channel):
     assert watch.look(channel).loss == 5
 
 
-def test_a_tier_that_is_behind_is_told_and_when_it_is_so_again_only_after_a_while(channel):
+def test_a_lagging_tier_alerts_and_alerts_again_only_after_a_while(channel):
     incarnation(channel, 1, State.RUNNING)
 
     def behind(since):

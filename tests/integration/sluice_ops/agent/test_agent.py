@@ -16,7 +16,7 @@ from tests.scrape import scrape
 pytestmark = pytest.mark.timeout(400)
 
 
-def test_a_slot_takes_the_application_that_asks_for_its_label_and_holds_its_executor(lab: Lab) -> None:
+def test_a_slot_runs_the_executor_of_the_application_with_its_label(lab: Lab) -> None:
     lab.agent()
     lab.assign(slot())
     lab.running(slot())
@@ -36,7 +36,7 @@ def test_a_slot_takes_the_application_that_asks_for_its_label_and_holds_its_exec
         assert 50e6 < seen["sluice_unit_memory_bytes"] < seen["sluice_unit_memory_limit_bytes"]
 
 
-def test_units_survive_their_agent_and_the_next_one_adopts_them_before_the_host_counts_as_lost(
+def test_units_survive_their_agent_and_the_next_agent_adopts_them(
     lab: Lab,
 ) -> None:
     first = lab.agent()

@@ -44,7 +44,7 @@ def limits(lab: Lab) -> dict[Path, str]:
     }
 
 
-def test_a_slot_whose_worker_is_killed_loses_its_executor_and_serves_the_same_application_again(
+def test_a_slot_with_a_killed_worker_serves_the_same_application_again(
     lab: Lab,
 ) -> None:
     lab.agent()
@@ -68,7 +68,7 @@ def test_a_slot_whose_worker_is_killed_loses_its_executor_and_serves_the_same_ap
     assert out.strip() == "result [7]"
 
 
-def test_an_agent_whose_loop_hangs_ends_itself_and_the_next_one_adopts_its_units(lab: Lab) -> None:
+def test_an_agent_with_a_hung_loop_ends_itself_and_its_units_are_adopted(lab: Lab) -> None:
     hangs = lab.home / "hangs"
     first = lab.agent(hangs=hangs)
     lab.assign(slot())
@@ -88,7 +88,7 @@ def test_an_agent_whose_loop_hangs_ends_itself_and_the_next_one_adopts_its_units
     assert (after.pid, after.restarts) == (before.pid, 0)
 
 
-def test_a_driver_that_is_killed_is_told_with_how_it_ended_and_left_to_the_controller(lab: Lab) -> None:
+def test_a_killed_driver_is_reported_and_left_to_the_controller(lab: Lab) -> None:
     lab.agent()
     lab.assign(driver())
     seen = lab.running(driver())
@@ -116,7 +116,7 @@ def test_a_quiet_unit_weighs_little_until_it_serves(lab: Lab) -> None:
 
 
 @limited
-def test_units_keep_their_own_cores_when_their_agent_is_killed_until_they_are_not_asked_for(lab: Lab) -> None:
+def test_units_keep_their_own_cores_when_their_agent_is_killed(lab: Lab) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there are too few processors")
     site = lab.home / "site.yaml"
@@ -154,7 +154,7 @@ def test_units_keep_their_own_cores_when_their_agent_is_killed_until_they_are_no
 
 
 @limited
-def test_a_driver_that_takes_more_memory_than_its_quantum_says_so_at_its_end(lab: Lab) -> None:
+def test_a_driver_over_its_memory_quantum_names_the_cause_at_its_end(lab: Lab) -> None:
     lab.agent()
     greedy = slot(memory=60)
     lab.assign(greedy)
@@ -162,7 +162,7 @@ def test_a_driver_that_takes_more_memory_than_its_quantum_says_so_at_its_end(lab
     assert "its container was full: quantum.memory is 60m" in (ended.exit or "")
 
 
-def test_a_slot_whose_files_take_more_than_its_quantum_is_ended_says_so_and_begins_again_without_them(
+def test_a_slot_over_its_disk_quantum_is_restarted_without_its_files(
     lab: Lab,
 ) -> None:
     lab.agent()
@@ -180,7 +180,7 @@ def test_a_slot_whose_files_take_more_than_its_quantum_is_ended_says_so_and_begi
 
 
 @limited
-def test_an_agent_whose_disk_is_full_lives_on_and_starts_what_died_once_there_is_room(lab: Lab) -> None:
+def test_an_agent_with_a_full_disk_lives_and_restarts_units_later(lab: Lab) -> None:
     disk = lab.home / "hosts"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], check=True)
@@ -213,7 +213,7 @@ def test_an_agent_whose_disk_is_full_lives_on_and_starts_what_died_once_there_is
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def test_zookeeper_away_changes_nothing_and_dead_slots_are_still_started_again(lab: Lab) -> None:
+def test_dead_slots_are_restarted_while_zookeeper_is_away(lab: Lab) -> None:
     first = lab.agent()
     lab.assign(slot())
     before = lab.running(slot())
@@ -238,7 +238,7 @@ def test_zookeeper_away_changes_nothing_and_dead_slots_are_still_started_again(l
     assert lab.channel.exists(paths.live("h1"))
 
 
-def test_a_unit_of_which_the_next_agent_can_read_nothing_is_ended_and_started_again_once(lab: Lab) -> None:
+def test_a_unit_with_unreadable_records_is_ended_and_started_again_once(lab: Lab) -> None:
     first = lab.agent()
     lab.assign(slot())
     before = lab.running(slot())
@@ -256,7 +256,7 @@ def test_a_unit_of_which_the_next_agent_can_read_nothing_is_ended_and_started_ag
     assert [pid for pid in inside if process(pid) is not None] == []
 
 
-def test_a_reboot_kills_everything_once_and_the_agent_tells_that_it_is_back(lab: Lab) -> None:
+def test_a_reboot_kills_all_units_once_and_the_agent_reports_its_return(lab: Lab) -> None:
     first = lab.agent()
     lab.assign(slot())
     before = lab.running(slot())
@@ -286,7 +286,7 @@ def test_a_lent_slot_finishes_its_task_before_it_comes_back(lab: Lab) -> None:
 
 
 @pytest.mark.long
-def test_when_the_clock_jumps_a_lent_slot_still_finishes_its_task_and_what_dies_is_started_again(
+def test_a_clock_jump_neither_ends_a_lent_slots_task_nor_stops_restarts(
     lab: Lab,
 ) -> None:
     lent, clock = slot("batch"), lab.home / "ahead"

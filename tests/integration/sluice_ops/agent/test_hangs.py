@@ -17,9 +17,7 @@ DEADLINE = 40.0
 """Of each step: after half of it the driver counts as hanging, and not only after the minute that it has otherwise."""
 
 
-def test_an_old_driver_that_hangs_as_it_should_stop_is_taken_away_and_the_drain_goes_on(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_an_old_driver_that_hangs_is_killed_and_the_drain_goes_on(lab: Lab, tmp_path: Path) -> None:
     with hosted(lab, tmp_path) as hosts:
         world, pid, hangs = hosts.world, hosts.units("h1")["driver-entry-1"], lab.home / f"{HANGS}-entry-1"
         hangs.touch()

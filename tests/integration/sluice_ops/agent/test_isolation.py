@@ -98,7 +98,7 @@ def test_a_greedy_slot_leaves_its_neighbour_its_throughput(
     )
 
 
-def test_a_slot_that_takes_all_disk_costs_its_neighbour_only_the_interrupts_of_the_disk(
+def test_a_slot_that_fills_the_disk_costs_its_neighbour_interrupts_only(
     containers: Containers, tmp_path: Path
 ) -> None:
     """The kernel handles a disk's interrupts on one processor, outside of all containers: another one shows what the slot takes."""
@@ -124,7 +124,7 @@ def test_a_slot_that_takes_all_cores_takes_none_of_a_neighbours_own(own: Contain
     assert statistics.median(parts_left(own, tmp_path, "cpu")) >= LEFT
 
 
-def test_what_runs_in_a_slot_is_on_its_own_processors_from_when_it_is_asked_for_until_it_is_not(
+def test_a_slot_has_its_own_processors_while_the_site_file_asks_for_them(
     containers: Containers, tmp_path: Path
 ) -> None:
     everything = os.sched_getaffinity(0)

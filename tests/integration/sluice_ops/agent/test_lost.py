@@ -55,7 +55,7 @@ def test_when_the_target_of_a_hand_over_is_lost_the_tier_goes_elsewhere(
     assert world.host_state(target) is HostState.UP
 
 
-def test_when_the_agents_of_two_of_three_hosts_are_lost_what_they_run_is_left_alone(hosts: Hosts) -> None:
+def test_units_are_left_alone_when_two_of_three_agents_are_lost(hosts: Hosts) -> None:
     world, before = hosts.world, hosts.placed()
     running = {name: hosts.units(name) for name in ("h1", "h2", "h3")}
     for name in ("h1", "h2"):
@@ -78,7 +78,7 @@ def test_when_the_agents_of_two_of_three_hosts_are_lost_what_they_run_is_left_al
     assert {name: hosts.units(name) for name in running} == running, "and was taken up again where it runs"
 
 
-def test_when_two_of_three_hosts_die_nothing_moves_until_a_person_writes_one_off(hosts: Hosts) -> None:
+def test_nothing_moves_off_two_dead_hosts_until_a_person_writes_one_off(hosts: Hosts) -> None:
     world, before = hosts.world, hosts.placed()
     for name in ("h1", "h2"):
         hosts.die(name)

@@ -91,9 +91,7 @@ def master(masters: Masters) -> str:
     return f"spark://127.0.0.1:{first},127.0.0.1:{second}"
 
 
-def test_when_the_leading_master_is_killed_the_other_one_takes_over_its_workers_and_applications(
-    lab: Lab, masters: Masters
-) -> None:
+def test_the_second_master_takes_over_workers_when_the_first_is_killed(lab: Lab, masters: Masters) -> None:
     first, second = masters.running
     lab.agent()
     lab.assign(slot())

@@ -122,7 +122,7 @@ def failing(lab: Lab, folder: Path, options: Path, **changed: object) -> Iterato
 
 
 @pytest.mark.long
-def test_a_host_on_which_everything_dies_is_left_and_is_used_again_when_a_person_has_mended_it(
+def test_a_failing_host_is_evacuated_until_a_person_returns_it(
     site: Site,
 ) -> None:
     began = time.time()

@@ -132,7 +132,7 @@ def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
         )
 
 
-def test_a_slot_whose_neighbours_take_its_processor_is_seen_and_its_tier_is_moved(site: Site) -> None:
+def test_a_starved_slot_is_detected_and_its_tier_is_moved(site: Site) -> None:
     world, unit = site.world, site.slot()
     assert unit is not None
     site.lab.running(unit, BAD)

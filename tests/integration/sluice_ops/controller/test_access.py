@@ -121,9 +121,7 @@ def test_an_agent_writes_its_own_hosts_nodes_and_no_others(place, admin, tmp_pat
         assert admin.read(paths.observed("h2"), Observed).value == observed
 
 
-def test_nodes_of_before_are_bound_to_their_agents_once_those_have_said_how_they_are_known(
-    place, admin, tmp_path
-):
+def test_nodes_of_an_older_version_are_bound_to_their_agents_credentials(place, admin, tmp_path):
     with connected(place, Role.AGENT) as before:  # as an older version has left it
         before.put(paths.host("h1"), facts(tmp_path, "h1").model_copy(update={"known_as": None}))
         before.put(paths.observed("h1"), Observed(epoch=1, agent_started=0.0, limits="none"))
@@ -140,9 +138,7 @@ def test_nodes_of_before_are_bound_to_their_agents_once_those_have_said_how_they
             agent.put(paths.host("h1"), facts(tmp_path, "h1"))
 
 
-def test_a_host_that_has_lost_its_credential_is_told_and_comes_back_once_it_was_forgotten(
-    place, admin, tmp_path
-):
+def test_a_host_without_its_credential_may_rejoin_once_forgotten(place, admin, tmp_path):
     file = tmp_path / "endpoints.json"
     file.write_text(place.model_dump_json())
 
@@ -175,7 +171,7 @@ def test_a_host_that_has_lost_its_credential_is_told_and_comes_back_once_it_was_
     assert [each.entry.what for each in trail_queue.waiting(admin)] == ["forget h1"]
 
 
-def test_a_host_is_retired_with_its_credential_once_it_is_drained_and_its_agent_gone(place, admin, tmp_path):
+def test_a_drained_host_is_retired_with_its_credential(place, admin, tmp_path):
     file = tmp_path / "endpoints.json"
     file.write_text(place.model_dump_json())
 
@@ -219,7 +215,7 @@ def went_through(act):
     return True
 
 
-def test_a_wrong_role_is_told_which_one_it_takes_and_where_credentials_are_looked_for(place, admin):
+def test_a_wrong_role_names_the_right_role_and_where_credentials_lie(place, admin):
     admin.put(paths.assignment("h1"), Assignment())
     folder = place.access.credentials
     with connected(place, Role.AGENT) as agent:
@@ -331,7 +327,7 @@ def test_a_controller_leads_with_its_credential_and_does_not_start_without(place
     assert f"{kept} is not there" in done.stderr
 
 
-def test_a_hosts_nodes_are_its_agents_alone_and_another_of_that_name_is_told_why(place, admin, tmp_path):
+def test_only_its_agent_writes_a_hosts_nodes_and_a_namesake_is_refused(place, admin, tmp_path):
     file = tmp_path / "endpoints.json"
     file.write_text(place.model_dump_json())
 

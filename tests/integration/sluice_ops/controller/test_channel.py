@@ -50,7 +50,7 @@ def channel(zookeeper, request):
         yield connected
 
 
-def test_a_chroot_below_one_that_is_not_there_is_told_from_a_server_that_is_away(zookeeper):
+def test_a_missing_chroot_is_told_apart_from_a_server_that_is_away(zookeeper):
     with pytest.raises(ChannelAwayError, match="has no such chroot yet"):
         Channel(f"{zookeeper}/nobody/made-it").start()
 
@@ -82,7 +82,7 @@ def test_a_multi_is_all_or_nothing(channel):
     assert channel.read("/config/wanted/a", TierWanted) is None
 
 
-def test_nodes_tell_in_which_order_they_were_made_though_they_were_written_since(channel):
+def test_nodes_keep_their_creation_order_when_they_are_rewritten(channel):
     for name in ("b", "a"):
         channel.put(f"/config/wanted/{name}", TierWanted())
     channel.put("/config/wanted/b", TierWanted(paused=True))
@@ -91,7 +91,7 @@ def test_nodes_tell_in_which_order_they_were_made_though_they_were_written_since
     )
 
 
-def test_what_a_newer_version_has_added_to_a_node_is_kept_when_it_is_written_again(channel):
+def test_fields_of_a_newer_version_are_kept_when_a_node_is_rewritten(channel):
     channel.kazoo.create("/config/wanted/a", b'{"running": true, "colour": "blue"}', makepath=True)
     found = channel.read("/config/wanted/a", TierWanted).value
     assert known(found) == TierWanted(running=True)
@@ -126,7 +126,7 @@ def test_a_node_without_a_word_in_it_is_no_node_that_is_not_there(channel, path)
     assert path not in channel.refused
 
 
-def test_an_epoch_that_cannot_be_read_is_written_over_and_an_older_leader_can_write_no_more(channel):
+def test_an_unreadable_epoch_is_replaced_and_older_leaders_are_fenced(channel):
     old = Controller(channel, "c1", lambda: RULES)
     term = old._take_office(channel.session)
     old._pass(term)
@@ -162,9 +162,7 @@ def test_what_is_too_large_for_zookeeper_is_refused_by_name(channel):
     channel.put(paths.wanted("a"), TierWanted(by="x" * 999_991))
 
 
-def test_a_status_that_is_too_large_for_zookeeper_is_cut_short_and_keeps_nobody_from_leading(
-    channel, monkeypatch
-):
+def test_a_status_too_large_for_zookeeper_is_cut_and_the_leader_leads(channel, monkeypatch):
     tiers = {
         f"t{number}": TierStatus(state=TierState.FAILED, sentence="has failed", error="x" * 10_000)
         for number in range(200)
@@ -184,7 +182,7 @@ def test_a_status_that_is_too_large_for_zookeeper_is_cut_short_and_keeps_nobody_
     )
 
 
-def test_a_leader_that_cannot_write_what_is_too_large_says_so_in_its_status_and_stays(channel, monkeypatch):
+def test_a_write_too_large_is_named_in_the_status_and_the_leader_stays(channel, monkeypatch):
     passes = []
 
     def decide(*_):
@@ -207,7 +205,7 @@ def test_a_leader_that_cannot_write_what_is_too_large_says_so_in_its_status_and_
     assert channel.read(paths.EPOCH, EpochRecord).value.epoch == 1
 
 
-def test_a_host_that_its_agent_is_about_to_register_can_be_read_and_one_whose_node_was_emptied_cannot(
+def test_a_host_about_to_register_is_readable_and_an_emptied_node_is_not(
     channel,
 ):
     path = paths.host("h1")
@@ -229,7 +227,7 @@ def own_ctrl_c():
 
 
 @pytest.mark.usefixtures("own_ctrl_c")
-def test_a_ctrl_c_in_the_middle_of_a_request_is_not_taken_for_a_channel_that_is_away(channel, monkeypatch):
+def test_ctrl_c_during_a_request_does_not_count_as_a_channel_that_is_away(channel, monkeypatch):
     send = channel.kazoo._connection._write_sock.send
 
     def disturbed(woken):
@@ -244,9 +242,7 @@ def test_a_ctrl_c_in_the_middle_of_a_request_is_not_taken_for_a_channel_that_is_
     assert channel.read("/config/wanted/a", TierWanted) is None
 
 
-def test_the_mirror_reads_again_what_others_have_changed_and_keeps_the_last_good_value(
-    channel, zookeeper, request
-):
+def test_the_mirror_rereads_changes_and_keeps_the_last_good_value(channel, zookeeper, request):
     mirror, woken = Mirror(channel), threading.Event()
     channel.on_wake(woken.set)
     path = paths.wanted("counts")

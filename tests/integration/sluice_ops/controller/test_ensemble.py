@@ -177,7 +177,7 @@ def test_without_a_majority_nothing_moves_and_with_it_all_goes_on(world, control
     assert now == owners | {"counts": 2}, "what had died was mended, nothing else moved"
 
 
-def test_a_controller_that_is_cut_off_acts_on_nothing_and_another_one_leads(world, controllers, links):
+def test_a_cut_off_controller_acts_on_nothing_and_another_one_leads(world, controllers, links):
     run_over(links, world, controllers)
     first = epoch(world)
     for link in links:
@@ -196,7 +196,7 @@ def test_a_controller_that_is_cut_off_acts_on_nothing_and_another_one_leads(worl
     assert controllers.running["c1"].poll() is None, "it stands by again"
 
 
-def test_a_connection_that_comes_and_goes_leaks_no_lock_and_makes_no_second_leader(world, controllers, links):
+def test_a_flapping_connection_leaks_no_lock_and_makes_no_second_leader(world, controllers, links):
     run_over(links, world, controllers)
     drained = world.placement("entry").driver
     runbook = world.begin("d1", kind="drain", host=drained)

@@ -99,7 +99,7 @@ def leader(world):
     return None if found is None else found.value.leader
 
 
-def test_when_the_leader_is_killed_in_the_middle_of_a_drain_the_standby_goes_on(pipeline):
+def test_the_standby_finishes_a_drain_when_the_leader_is_killed(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
     world.until_true(lambda: leader(world) == "c1", 120)
@@ -121,7 +121,7 @@ def test_when_the_leader_is_killed_in_the_middle_of_a_drain_the_standby_goes_on(
     assert controllers.end("c2", kill=False) == 0
 
 
-def test_of_three_controllers_two_are_killed_one_after_the_other_and_each_time_exactly_one_leads(pipeline):
+def test_exactly_one_of_three_controllers_leads_after_each_of_two_kills(pipeline):
     world, controllers = pipeline
     for count, name in enumerate(("c1", "c2", "c3"), start=1):
         controllers.start(name)
@@ -222,7 +222,7 @@ def test_beside_a_damaged_node_of_one_tier_the_others_are_looked_after(pipeline)
     world.until_true(lambda: "cannot be read" not in sentence() and world.all_well(), 30)
 
 
-def test_when_the_leader_is_killed_while_it_takes_a_number_back_the_standby_goes_on(pipeline):
+def test_the_standby_finishes_a_rollback_when_the_leader_is_killed(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
     world.want()
@@ -244,7 +244,7 @@ def test_when_the_leader_is_killed_while_it_takes_a_number_back_the_standby_goes
     world.check_settled()
 
 
-def test_each_controller_is_found_by_prometheus_and_only_the_leader_shows_what_it_sees(pipeline):
+def test_prometheus_finds_each_controller_and_only_the_leader_shows_state(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
     world.want()
@@ -271,7 +271,7 @@ def test_each_controller_is_found_by_prometheus_and_only_the_leader_shows_what_i
     )
 
 
-def test_what_the_site_file_says_anew_is_drift_and_its_repair_brings_it_about(pipeline):
+def test_a_changed_site_file_is_drift_and_repair_applies_it(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
     world.want()
@@ -304,7 +304,7 @@ def test_what_the_site_file_says_anew_is_drift_and_its_repair_brings_it_about(pi
     assert leader(world) == "c1"
 
 
-def test_deaths_on_a_host_are_known_to_the_next_leader_who_puts_it_in_quarantine(pipeline):
+def test_a_new_leader_knows_earlier_deaths_on_a_host_and_quarantines_it(pipeline):
     world, controllers = pipeline
     controllers.start("c1")
     world.want()
@@ -439,7 +439,7 @@ def test_a_leader_whose_loop_hangs_loses_its_lead(pipeline):
     world.until_true(world.all_well, 120)
 
 
-def test_what_a_leader_sends_that_was_frozen_as_it_was_about_to_write_is_refused(pipeline):
+def test_writes_of_a_leader_that_was_frozen_before_them_are_refused(pipeline):
     world, controllers = pipeline
     controllers.start("c1", "tests.frozen", paths.change("k1"))
     world.want()
@@ -465,9 +465,7 @@ def test_what_a_leader_sends_that_was_frozen_as_it_was_about_to_write_is_refused
 
 
 @pytest.mark.parametrize("standby", [False, True])
-def test_when_the_leaders_session_ends_in_the_middle_of_a_drain_it_is_carried_out_once(
-    pipeline, zookeeper, standby
-):
+def test_a_drain_is_carried_out_once_when_the_leaders_session_expires(pipeline, zookeeper, standby):
     world, controllers = pipeline
     with Channel(controllers.address) as own, led_from_here(world, controllers, own):
         if standby:

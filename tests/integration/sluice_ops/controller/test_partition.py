@@ -82,7 +82,7 @@ def what_is_said(world):
     return world.channel.kazoo.get(paths.SITE)[0], world.channel.children(f"{paths.TRAIL}/controller")
 
 
-def test_on_the_small_side_of_a_partition_a_controller_acts_on_nothing_and_one_on_the_large_side_leads(
+def test_only_the_majority_side_of_a_partition_has_an_acting_controller(
     world, large, small, servers, tmp_path
 ):
     apart = Controllers(small, tmp_path)

@@ -180,7 +180,7 @@ def test_a_token_is_spent_when_its_host_is_registered(place, admin, tmp_path, ma
 
 
 @pytest.mark.usefixtures("controller")
-def test_a_copy_is_refused_on_another_machine_during_and_after_the_first_join(place, admin, machine):
+def test_a_copied_token_is_refused_during_and_after_the_first_join(place, admin, machine):
     token, first, second = joining.make(place, "h1", 60), machine("first"), machine("second")
     file, copy = first.hold(token), second.hold(token)
     claimed = subprocess.run(
@@ -257,9 +257,7 @@ def test_a_token_ends_by_zookeepers_clock_whatever_the_hosts_clock_says(
 
 
 @pytest.mark.usefixtures("controller")
-def test_a_join_that_is_killed_before_any_of_its_effects_goes_through_when_it_is_repeated(
-    place, admin, machine
-):
+def test_a_join_killed_at_any_step_succeeds_when_repeated(place, admin, machine):
     thief, killed = machine("thief"), 0
     while True:
         host, one = f"h{killed}", machine(f"one-{killed}")
@@ -317,7 +315,7 @@ def test_without_a_controller_a_token_waits_and_a_later_one_replaces_it(
 
 
 @pytest.mark.usefixtures("controller")
-def test_an_agent_joins_by_the_command_line_and_a_copy_elsewhere_ends_with_a_sentence(place, admin, machine):
+def test_an_agent_joins_by_cli_and_a_copied_token_gets_a_sentence(place, admin, machine):
     admins, first, second = machine("admins"), machine("first"), machine("second")
     (admins.home / "endpoints.json").write_text(place.model_dump_json())
     file, copy = first.home / "h1.token", second.home / "h1.token"

@@ -59,7 +59,7 @@ def known(where: Layout) -> Endpoints:
     return Endpoints.model_validate_json(where.endpoints.read_text())
 
 
-def test_a_broker_of_before_keeps_its_records_and_asks_for_users_once_it_was_down(where: Layout) -> None:
+def test_a_broker_from_an_older_version_keeps_records_and_gains_users(where: Layout) -> None:
     parts(where, "up", "--only", "kafka")
     plain = known(where).kafka
     topics.create(plain, HITS, 2, ONE_COPY)

@@ -95,7 +95,7 @@ def test_parts_start_answer_come_back_when_killed_and_stop_without_a_trace(place
     assert (place.where.data / "postgres" / "PG_VERSION").exists()
 
 
-def test_a_taken_port_is_refused_before_anything_starts_and_names_its_holder(place: Installation) -> None:
+def test_a_taken_port_is_refused_before_any_start_and_names_its_holder(place: Installation) -> None:
     with socket.create_server(("127.0.0.1", place.where.ports.postgres)):
         done = place.run("up", "--only", PARTS)
     assert done.returncode != 0

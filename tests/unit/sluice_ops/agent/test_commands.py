@@ -34,7 +34,7 @@ def test_without_a_secret_spark_is_started_as_it_comes(tmp_path: Path) -> None:
     assert not any("authenticate" in word for word in command(slot(), tmp_path, made))
 
 
-def test_executors_are_told_by_their_host_what_they_start_from_and_where_they_unpack(tmp_path: Path) -> None:
+def test_executors_get_their_class_data_and_temp_folder_from_their_host(tmp_path: Path) -> None:
     made = installation(tmp_path, None)
     told = {
         unit.kind: shlex.split(environment(unit, tmp_path, made, {})["JDK_JAVA_OPTIONS"])

@@ -63,9 +63,7 @@ def test_a_unit_is_limited_to_its_quantum_and_weighed_by_its_cores(
     assert number(tmp_path / "cpu/sluice-x/h1" / slot().id / "cpu.shares") == 1024
 
 
-def test_a_hosts_weight_is_the_sum_of_its_units_so_that_quiet_ones_yield_across_hosts(
-    groups: ControlGroups, tmp_path: Path
-) -> None:
+def test_a_hosts_weight_is_the_sum_of_its_units_weights(groups: ControlGroups, tmp_path: Path) -> None:
     groups.admit(slot())
     groups.admit(slot(number=1, quiet=True))
     quiet = number(tmp_path / "cpu/sluice-x/h1" / slot(number=1).id / "cpu.shares")
@@ -116,7 +114,7 @@ def end(groups: ControlGroups, host: Path, name: UnitId) -> None:
     groups.remove(name)
 
 
-def test_a_host_that_gives_less_than_its_units_were_promised_keeps_to_its_word_and_says_so(
+def test_a_host_with_less_than_its_promised_quanta_keeps_them_and_says_so(
     full: Callable[[int], tuple[ControlGroups, Path]],
 ) -> None:
     quantum = int(slot().quantum.memory * 1.15)
@@ -197,7 +195,7 @@ def test_version_1_has_a_number_for_no_limit(groups: ControlGroups, tmp_path: Pa
     assert groups.usage(slot().id) == Usage(1_000_000, None, None)
 
 
-def test_what_a_unit_may_take_of_the_disk_is_its_quantums_weight_where_the_kernel_knows_one(
+def test_a_units_disk_weight_is_its_quantums_where_the_kernel_has_weights(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "memory").mkdir()

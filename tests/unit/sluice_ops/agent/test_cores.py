@@ -44,7 +44,7 @@ class Host:
 
 
 @given(PROCESSORS, STARTS_AND_ENDS)
-def test_nothing_is_owned_twice_everyone_has_something_and_who_runs_keeps_what_it_has(
+def test_each_core_has_one_owner_and_running_owners_keep_theirs(
     processors: frozenset[int], steps: list[tuple[UnitId, float]]
 ) -> None:
     host, before = Host(processors), Division({}, processors, ())
@@ -65,7 +65,7 @@ def test_nothing_is_owned_twice_everyone_has_something_and_who_runs_keeps_what_i
 
 
 @given(PROCESSORS, STARTS_AND_ENDS)
-def test_where_there_are_enough_everyone_with_a_whole_number_is_alone_and_the_others_have_theirs(
+def test_with_enough_cores_whole_units_are_alone_on_theirs(
     processors: frozenset[int], steps: list[tuple[UnitId, float]]
 ) -> None:
     host = Host(processors)

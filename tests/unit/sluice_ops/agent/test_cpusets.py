@@ -115,7 +115,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return made
 
 
-def test_whole_quanta_have_cores_of_their_own_and_the_others_share_what_is_left(machine: Machine) -> None:
+def test_whole_quanta_have_own_cores_and_the_others_share_the_rest(machine: Machine) -> None:
     containers, said = machine.agent()
     joins = machine.start(containers, DRIVER, taking(1), taking(2, 1))
     assert (machine.has(taking(1)), machine.has(taking(2, 1)), machine.has(DRIVER)) == ("0", "1,2", "3")
@@ -148,7 +148,7 @@ def test_the_next_agent_finds_who_has_what_and_writes_nothing_anew(machine: Mach
     assert (machine.has(taking(1, 1)), machine.has(DRIVER)) == ("1", "0,2,3")
 
 
-def test_who_comes_when_there_are_too_few_shares_is_named_and_gets_its_own_later(machine: Machine) -> None:
+def test_a_unit_without_enough_cores_is_named_and_gets_its_own_later(machine: Machine) -> None:
     containers, said = machine.agent(cpu=9)
     assert said.endswith(
         "capacity.cpu is 9, and the agent may use 4 processors: lower it, or those that come last share"
@@ -164,7 +164,7 @@ def test_who_comes_when_there_are_too_few_shares_is_named_and_gets_its_own_later
     assert containers.limits.endswith("; cores of their own")
 
 
-def test_what_runs_is_taken_in_when_it_is_asked_for_and_let_go_when_it_is_not_any_more(
+def test_running_units_enter_cpusets_when_asked_for_and_leave_afterwards(
     machine: Machine,
 ) -> None:
     before, said = machine.agent("shared")
@@ -216,7 +216,7 @@ def test_what_is_left_of_an_installation_is_swept(machine: Machine) -> None:
     assert not machine.host.parent.exists()
 
 
-def test_what_cannot_be_written_is_said_once_and_keeps_nothing_from_starting(
+def test_a_failed_write_is_logged_once_and_stops_no_start(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     containers, _ = machine.agent()
@@ -233,7 +233,7 @@ def test_what_cannot_be_written_is_said_once_and_keeps_nothing_from_starting(
     monkeypatch.undo()
 
 
-def test_without_the_controller_nothing_is_pinned_and_that_is_said_with_what_to_do(machine: Machine) -> None:
+def test_without_the_cpuset_controller_nothing_is_pinned_and_why_is_said(machine: Machine) -> None:
     if machine.version == "v1":
         (machine.home / "mounts").write_text(
             f"cgroup {machine.home}/cpu cgroup rw,cpu 0 0\ncgroup {machine.home}/memory cgroup rw,memory 0 0"

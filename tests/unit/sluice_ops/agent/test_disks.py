@@ -26,7 +26,7 @@ def written(folder: HostFolder) -> Path:
     return file
 
 
-def test_who_takes_more_of_the_disk_than_its_quantum_is_ended_and_started_again_without_its_files(
+def test_a_unit_over_its_disk_quantum_is_restarted_without_its_files(
     hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, *FILLS)

@@ -22,7 +22,7 @@ def given(*words: str):
     return arguments_of(["--host", "h9", "--address", "127.0.2.9", *words])
 
 
-def test_a_host_that_the_site_file_does_not_know_is_told_those_that_it_knows() -> None:
+def test_a_host_missing_in_the_site_file_is_told_the_known_hosts() -> None:
     with pytest.raises(
         UnknownHostError,
         match=r"'h9' is not in site\.yaml, which knows h1, h2, h3: add it there, or give --address",

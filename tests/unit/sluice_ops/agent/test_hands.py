@@ -111,7 +111,7 @@ def test_a_weight_is_kept_for_the_next_agent(
     assert only(new_hands(folder)).unit == slot()
 
 
-def test_what_cannot_be_started_is_kept_as_trouble_and_does_not_stop_the_rest(
+def test_a_unit_that_cannot_start_is_reported_and_does_not_stop_the_rest(
     hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> list[str]:
@@ -162,7 +162,7 @@ DAMAGES = (b"", b"\0" * 300, b'{"unit": ', b"\xff\xfe")
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_running_unit_goes_on_when_its_record_is_damaged_and_the_record_is_written_anew(
+def test_a_damaged_record_of_a_running_unit_is_written_again(
     hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch, damage: bytes
 ) -> None:
     runs(monkeypatch, *SLEEPER)
@@ -176,7 +176,7 @@ def test_a_running_unit_goes_on_when_its_record_is_damaged_and_the_record_is_wri
 
 
 @pytest.mark.parametrize("more", [("unit.json",), ("unit.json", "pid", "session")])
-def test_a_unit_of_which_the_next_agent_cannot_know_anything_is_ended_before_it_is_started_again(
+def test_a_unit_without_any_readable_record_is_ended_before_its_restart(
     hands: Hands, folder: HostFolder, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
     runs(monkeypatch, *SLEEPER)

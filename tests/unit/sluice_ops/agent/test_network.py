@@ -167,7 +167,7 @@ def test_a_second_host_on_the_machine_is_refused_the_same_interface(tmp_path: Pa
     assert divided.interface == "eth8"
 
 
-def test_a_site_file_that_no_longer_asks_for_it_gives_the_interface_its_queue_back(
+def test_a_site_file_without_network_weights_restores_the_interfaces_queue(
     tmp_path: Path, divided: Divided
 ) -> None:
     found, _ = open_network(tmp_path, "h1", LINK, INNER)

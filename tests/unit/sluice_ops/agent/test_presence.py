@@ -44,7 +44,7 @@ def test_what_the_other_one_has_said_of_the_host_stays(there: dict[str, object])
     assert channel.read(paths.host("h1"), HostFacts).value == FACTS
 
 
-def test_an_assignment_of_an_older_epoch_is_refused_and_told_once_and_a_later_one_is_taken() -> None:
+def test_an_assignment_of_an_older_epoch_is_refused_and_reported_once() -> None:
     channel = MemoryChannel()
     presence = Presence(channel, FACTS, Path("/here"), 8)
     path, last = paths.assignment("h1"), Assignment(epoch=5, reboot="o-5")
@@ -112,7 +112,7 @@ def test_a_host_that_is_not_registered_keeps_its_token(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-def test_a_token_that_came_after_the_host_had_registered_is_spent_with_its_next_session() -> None:
+def test_a_token_that_came_after_registration_is_spent_in_the_next_session() -> None:
     channel = Served()
     channel.put(paths.host("h1"), FACTS)
     with_token(channel)

@@ -180,7 +180,7 @@ def test_a_driver_that_has_ended_is_reported_and_never_started_again() -> None:
     assert seen.exit == "killed by signal 9"
 
 
-def test_a_slot_that_dies_once_is_back_at_once_and_one_that_keeps_dying_ever_later() -> None:
+def test_a_slot_restarts_at_once_and_then_with_growing_delays() -> None:
     host, assignment = Host(), Assignment(units=(slot(),))
     host.round(assignment)
     waits = []
@@ -210,7 +210,7 @@ def test_a_unit_is_asked_to_end_then_given_its_grace_then_killed() -> None:
     assert reconcile(Assignment(), [asked], 100.0 + GRACE_SECONDS).actions == (Kill(slot().id),)
 
 
-def test_the_tasks_of_a_lent_slot_end_before_it_comes_back_unless_the_deadline_does() -> None:
+def test_a_lent_slot_ends_its_tasks_before_its_return_or_at_the_deadline() -> None:
     lent = slot(BATCH)
     found = Found(lent, alive=True, others=1, started_at=0.0)
     assert reconcile(Assignment(), [found], 100.0).actions == (AskToEnd(lent.id, decommission=True),)
@@ -244,7 +244,7 @@ def test_what_could_not_be_started_is_reported_with_its_reason() -> None:
     }
 
 
-def test_a_controller_that_says_more_than_this_agent_knows_is_no_reason_to_start_a_unit_anew() -> None:
+def test_unknown_fields_of_an_assignment_do_not_restart_a_unit() -> None:
     written = slot().model_dump()
     newer = Unit.model_validate(
         {**written, "of_next": 1, "quantum": {**written["quantum"], "gpu": 1}}, extra="allow"

@@ -15,7 +15,7 @@ def is_starved(ran: float, waited: float, cpu: float = 1.0, idle: float = 0.0) -
     return starves(Spent(ran, waited), 10.0, cpu, idle)
 
 
-def test_who_waits_longer_than_it_runs_on_a_busy_machine_and_has_less_than_its_quantum_is_starved() -> None:
+def test_a_unit_that_waits_more_than_it_runs_below_its_quantum_is_starved() -> None:
     assert is_starved(ran=2.0, waited=8.0)
     assert not is_starved(ran=7.0, waited=3.0), "it runs more than it waits"
 
@@ -47,7 +47,7 @@ def turns(windows: list[tuple[bool, float]]) -> list[tuple[float, bool]]:
 
 
 @given(WINDOWS)
-def test_it_never_turns_twice_within_a_minute_and_only_after_a_minute_that_speaks_for_it(
+def test_starvation_turns_at_most_once_a_minute_after_a_minutes_evidence(
     windows: list[tuple[bool, float]],
 ) -> None:
     turned = turns(windows)

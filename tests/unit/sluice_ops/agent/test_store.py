@@ -20,7 +20,7 @@ def started(folder: HostFolder, record: UnitRecord) -> None:
     unit.keep(record)
 
 
-def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_before_anybody_relies_on_it(
+def test_a_file_is_synced_before_its_name_and_its_name_before_its_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
@@ -64,7 +64,7 @@ def test_a_damaged_file_is_told_once_until_it_is_whole_again(folder: HostFolder,
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_without_what_was_assigned_what_runs_goes_on_and_what_was_to_end_ends(
+def test_without_an_assignment_running_units_run_on_and_ending_units_end(
     folder: HostFolder, damage: bytes
 ) -> None:
     folder.keep_assignment(Assignment(epoch=7, units=(slot(),)))

@@ -44,7 +44,7 @@ def test_each_has_its_proportion_and_all_together_no_more_than_the_link(
 
 
 @given(WEIGHTS)
-def test_what_is_no_unit_weighs_as_much_as_one_by_default_or_a_tenth_of_all(weights: dict[int, int]) -> None:
+def test_other_traffic_weighs_as_much_as_a_default_unit_or_a_tenth_of_all(weights: dict[int, int]) -> None:
     assert with_others(weights)[OTHERS] >= max(LEAST_OTHERS, sum(weights.values()) // 10)
 
 

@@ -58,7 +58,7 @@ def confuse(listener: socket.socket) -> None:
         caller.recv(1)
 
 
-def test_a_server_whose_network_drops_all_packets_takes_its_part_of_the_time_alone() -> None:
+def test_a_server_that_drops_all_packets_takes_only_its_share_of_the_time() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
         callers = [socket.socket() for _ in range(4)]
         try:
@@ -129,7 +129,7 @@ def test_the_channel_counts_as_away(silent: Channel, tmp_path: Path) -> None:
             ask()
 
 
-def test_an_answer_that_is_not_understood_ends_the_connection_and_not_the_channel(
+def test_an_unknown_answer_ends_the_connection_and_not_the_channel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection, "CALL_SECONDS", SECONDS)

@@ -215,7 +215,7 @@ def test_a_leave_is_not_done_when_ec2_is_away_after_the_hand_over(cloud, monkeyp
 
 
 @pytest.mark.parametrize("words", [("leave", "--dry-run"), ("plan", "leave")])
-def test_the_dry_run_of_a_leave_says_what_is_terminated_and_terminates_nothing(cloud, monkeypatch, words):
+def test_the_dry_run_of_a_leave_names_instances_and_terminates_none(cloud, monkeypatch, words):
     asked = []
     monkeypatch.setattr(bursting, "carried_out", carried(asked=asked))
     done = CliRunner().invoke(app, [*words])

@@ -301,14 +301,14 @@ def test_wrong_usage_ends_with_2_and_says_what_is_right(runner: CliRunner, words
     assert "drain HOST" in done.stderr or "Error" in done.stderr
 
 
-def test_a_platform_that_was_never_started_ends_with_3_and_says_how_to_start_it(runner: CliRunner) -> None:
+def test_a_platform_never_started_exits_3_and_says_how_to_start_it(runner: CliRunner) -> None:
     done = runner.invoke(app, ["tiers", "--json"])
     assert done.exit_code == AWAY
     assert done.stdout == ""
     assert "make up" in done.stderr
 
 
-def test_without_zookeeper_status_tells_what_this_machine_remembers_and_ends_with_3(
+def test_without_zookeeper_status_shows_the_last_known_state_and_exits_3(
     runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoints(tmp_path)

@@ -119,7 +119,7 @@ def test_a_tier_is_told_with_its_driver_its_workers_and_its_figures() -> None:
     assert told == [(FIRST.id, "h1", "active"), (SECOND.id, "h2", "active")]
 
 
-def test_the_slots_of_an_incarnation_that_prepares_are_not_the_tiers_workers() -> None:
+def test_slots_of_a_preparing_incarnation_are_not_the_tiers_workers() -> None:
     (line,) = describe.tiers(
         view(host("h1", DRIVER, FIRST, unit(UnitKind.SLOT, incarnation=3)), following=3), Figures()
     )
@@ -228,7 +228,7 @@ def test_shares_tell_what_holds_and_what_is_held() -> None:
     assert (batch.slots, batch.held) == (0, 0)
 
 
-def test_who_set_a_number_is_told_with_since_and_until_when_and_that_it_holds_beyond() -> None:
+def test_the_author_of_a_number_is_shown_with_since_and_until() -> None:
     entry = LayerEntry(
         tenant=Tenant(ENRICH), layer=Layer.PERSON, target=3, owner="anna", at=1000.0, until=2000.0
     )

@@ -106,7 +106,7 @@ def test_nothing_is_changed(world, monkeypatch, command):
     assert launched == []
 
 
-def test_a_start_and_a_stop_say_what_begins_and_ends_where_and_how_long_that_takes(world):
+def test_dry_runs_of_start_and_stop_show_what_where_and_how_long(world):
     at = world.placement("counts").driver
     said = asked(world, "stop", "counts").stdout
     assert f"  note: counts ends after its last commit: its driver on {at}, its workers on {at}\n" in said
@@ -139,7 +139,7 @@ def test_a_start_without_room_says_that_it_would_wait(world):
     assert said.endswith("  not predicted: how long it takes until there is room\n")
 
 
-def test_a_burst_says_where_its_workers_would_go_and_how_long_the_hand_over_takes(world, monkeypatch):
+def test_a_dry_run_of_a_burst_shows_places_and_handover_time(world, monkeypatch):
     monkeypatch.setattr(ec2, "instances", list)
     said = asked(world, "burst", "enrich", "2").stdout
     assert said.startswith("would launch 1 x m5.large (0 run already, 3 are allowed)\n")

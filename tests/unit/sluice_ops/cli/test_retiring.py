@@ -43,7 +43,7 @@ def nodes(world, name):
     return {path for path in world.channel.nodes if name in path.split("/")}
 
 
-def test_a_drained_host_goes_once_its_agent_is_stopped_and_the_pipeline_runs_on(world):
+def test_a_drained_host_is_retired_once_its_agent_is_stopped(world):
     drained(world, "h2")
     assert refused("h2") == "an agent serves h2: stop it there (systemctl disable --now sluice-agent@h2)\n"
     world.agents["h2"].die()
@@ -74,7 +74,7 @@ def test_a_host_in_use_is_to_be_drained_first(world):
     assert nodes(world, "h1")
 
 
-def test_a_machine_that_is_gone_for_good_is_written_off_and_goes_once_nothing_is_left_there(world):
+def test_a_dead_machine_is_written_off_and_retired_once_nothing_is_left(world):
     name = world.placement("counts").driver
     world.agents[name].die()
     record = world.channel.read(paths.host_record(name), HostRecord)

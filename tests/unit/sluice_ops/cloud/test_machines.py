@@ -33,7 +33,7 @@ def test_machines_are_remembered_across_a_restart(tmp_path: Path) -> None:
     assert Machines.read(tmp_path / "none.json") == Machines()
 
 
-def test_user_data_starts_the_agent_of_the_host_that_the_instance_is_known_by() -> None:
+def test_user_data_starts_the_agent_under_the_instances_host_name() -> None:
     script = user_data(Ec2Config(capacity=Capacity(cpu=2, memory=4096)))
     assert script.startswith("#!/bin/bash")
     assert '--host "ec2-${id: -8}"' in script

@@ -37,7 +37,7 @@ def test_the_leader_is_due_when_the_next_host_counts_as_lost():
     assert absences.due() == inf
 
 
-def test_for_a_moment_after_one_that_the_brake_held_is_back_others_are_coming_and_the_leader_is_due_when_that_is_over():
+def test_after_a_braked_host_returns_others_may_follow_for_a_moment():
     now = 0.0
     absences = Absences(12.0, lambda: now)
     view, _, away = with_away(2)
@@ -62,7 +62,7 @@ def test_for_a_moment_after_one_that_the_brake_held_is_back_others_are_coming_an
     assert absences.due() == inf
 
 
-def test_the_leader_is_due_at_once_for_a_host_whose_time_ran_out_during_the_pass():
+def test_the_leader_is_due_at_once_for_a_host_that_expired_during_the_pass():
     now = 0.0
     absences = Absences(12.0, lambda: now)
     view, _, away = with_away(1)

@@ -72,7 +72,7 @@ def pipelines(draw):
 
 
 @given(pipelines())
-def test_only_gates_upstream_of_a_culprit_are_held_and_none_that_has_to_work_off_what_the_pipeline_wrote(
+def test_only_gates_upstream_of_a_culprit_hold_and_none_that_must_catch_up(
     made,
 ):
     specs, pressing = made
@@ -143,7 +143,7 @@ def status(world):
     )
 
 
-def test_entry_is_held_while_a_later_tier_is_behind_and_let_go_in_the_next_pass(world):
+def test_entry_is_held_while_a_later_tier_lags_and_then_released(world):
     say(world, "counts", pressure("enriched"))
     world.controller_pass()
     assert held(world) == {"entry": "counts"}
@@ -158,14 +158,14 @@ def test_entry_is_held_while_a_later_tier_is_behind_and_let_go_in_the_next_pass(
     assert (hold.tier, hold.culprit, hold.begun, hold.ended) == ("entry", "counts", world.now, world.now)
 
 
-def test_an_entry_that_is_too_slow_is_said_to_be_so_and_nobody_is_there_to_be_held(world):
+def test_an_entry_that_is_too_slow_is_named_and_nothing_is_held(world):
     say(world, "entry", pressure("raw"))
     world.controller_pass()
     assert world.statuses["entry"].pressure.stream == "raw"
     assert held(world) == {}
 
 
-def test_a_culprit_that_dies_stays_one_until_its_next_incarnation_has_looked(world):
+def test_a_dead_culprit_stays_one_until_its_next_incarnation_reports(world):
     say(world, "counts", pressure("enriched"))
     world.controller_pass()
     status(world)
@@ -182,7 +182,7 @@ def test_a_culprit_that_dies_stays_one_until_its_next_incarnation_has_looked(wor
     assert held(world) == {}
 
 
-def test_a_tier_that_does_not_run_for_longer_than_its_high_watermark_is_a_culprit(world):
+def test_a_tier_down_for_longer_than_its_high_watermark_is_a_culprit(world):
     fails = {State.STARTING, State.RUNNING}
     driver = world.driver("counts")
     driver.broken = fails

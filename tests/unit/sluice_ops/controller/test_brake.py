@@ -119,7 +119,7 @@ def test_what_comes_back_one_after_the_other_is_waited_for(world, seconds):
     }
 
 
-def test_who_comes_and_goes_keeps_nobody_waiting_where_the_brake_did_not_hold(world):
+def test_a_flapping_host_does_not_delay_others_unless_the_brake_held(world):
     alone, other = used(world)[:2]
     lose(world, other)
     world.settle()
@@ -155,7 +155,7 @@ def test_a_person_writes_all_of_them_off(world):
     assert "BRAKE" in world.sentences[-1], "what came back is not written off any more"
 
 
-def test_what_a_person_writes_off_is_written_off_by_a_controller_that_has_just_taken_office():
+def test_a_new_leader_carries_out_a_persons_write_off():
     world = spread_world(kind=World)  # nothing tells what was held
     lost = used(world)[:5]
     lose(world, *lost)
@@ -171,7 +171,7 @@ def test_what_a_person_writes_off_is_written_off_by_a_controller_that_has_just_t
     assert not {*used(world)} & {*lost}
 
 
-def test_a_controller_that_has_just_taken_office_does_not_say_that_the_brake_is_off():
+def test_a_new_leader_does_not_report_that_the_brake_is_off():
     world = World(hosts=MANY)
     view = replace(
         look(world.channel),

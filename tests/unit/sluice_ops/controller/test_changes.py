@@ -44,7 +44,7 @@ def test_when_a_host_is_drained_its_tiers_run_elsewhere_and_it_is_empty(world):
     assert world.host_state(drained) is HostState.UP
 
 
-def test_an_old_driver_that_hangs_when_it_should_stop_is_taken_away_and_the_drain_goes_on(world):
+def test_an_old_driver_that_hangs_is_killed_and_the_drain_goes_on(world):
     drained = world.placement("entry").driver
     runbook = world.begin("d1", kind="drain", host=drained)
     world.until(lambda: world.owner("entry").phase is Phase.CUT)
@@ -87,7 +87,7 @@ def test_a_tier_is_scaled_up_and_down(world, k):
     assert len(world.placement("enrich").slots) == k, "a restart keeps what a person has set"
 
 
-def test_a_tier_is_given_a_part_of_the_cluster_which_hosts_that_are_away_do_not_change(world):
+def test_a_percentage_share_is_unchanged_by_hosts_that_are_away(world):
     runbook = world.begin("s1", kind="scale", tier="enrich", k="12.5%")
     world.settle()
     assert runbook.ok, sentences(runbook)
@@ -103,7 +103,7 @@ def test_a_tier_is_given_a_part_of_the_cluster_which_hosts_that_are_away_do_not_
     assert 'tier "enrich": 0 is below its minimum of 1' in sentences(small)[Step.PREFLIGHT]
 
 
-def test_a_tier_is_migrated_to_a_label_and_stays_there_when_it_is_started_again(world):
+def test_a_tier_migrated_to_a_label_stays_there_when_it_is_restarted(world):
     runbook = world.begin("m1", kind="migrate", tier="enrich", to="label:fast")
     world.settle()
     assert runbook.ok, sentences(runbook)
@@ -129,7 +129,7 @@ def test_a_burst_adds_workers_on_burst_hosts_and_leaving_empties_them(world):
     assert not world.agents["e1"].units
 
 
-def test_leaving_takes_a_tier_off_a_burst_host_that_it_was_migrated_to_by_name(world):
+def test_a_leave_moves_a_tier_off_a_burst_host_it_was_migrated_to(world):
     world.add_host(host("e1", zone="ec2"))
     world.tick()
     for number, what in enumerate(({"kind": "migrate", "tier": "enrich", "to": "e1"}, {"kind": "leave"})):
@@ -142,7 +142,7 @@ def test_leaving_takes_a_tier_off_a_burst_host_that_it_was_migrated_to_by_name(w
     assert "e1" not in world.placement("enrich").hosts
 
 
-def test_a_night_shift_lends_a_slot_to_batch_and_the_day_shift_takes_it_back(world):
+def test_a_night_shift_lends_a_slot_to_batch_and_the_day_shift_reclaims_it(world):
     night = world.begin("n1", kind="shift", shift="night")
     world.settle()
     assert night.ok, sentences(night)
@@ -156,7 +156,7 @@ def test_a_night_shift_lends_a_slot_to_batch_and_the_day_shift_takes_it_back(wor
     assert not [unit for name in world.agents for unit in world.assigned(name) if unit.tenant == "batch"]
 
 
-def test_a_pause_goes_nearest_the_end_first_one_at_a_time_and_a_resume_likewise(world):
+def test_pause_and_resume_go_one_tier_at_a_time_from_the_pipelines_end(world):
     order = []
     runbook = world.begin("p1", kind="pause")
     while not runbook.ended:
@@ -217,7 +217,7 @@ def test_a_shift_waits_for_the_change_that_has_the_lock(world):
     assert night.ok, sentences(night)
 
 
-def test_an_incarnation_that_fails_while_preparing_fails_the_step_with_its_last_error(world):
+def test_an_incarnation_that_fails_to_prepare_fails_the_step(world):
     name = "counts"
     runbook = world.begin("d1", kind="drain", host=world.placement(name).driver)
     world.until(lambda: world.next_driver(name) is not None)
@@ -269,7 +269,7 @@ def test_tiers_that_are_not_wanted_any_more_stop_nearest_the_end_first(world):
     world.settle()
 
 
-def test_when_room_is_short_a_tier_is_prepared_after_the_one_before_it_was_released():
+def test_with_little_room_a_tier_prepares_after_the_last_is_released():
     small = World(
         hosts=(host("h1", cpu=5), host("h2", cpu=4)),
         tiers=(tier("t0", Mode.BATCH, 0), tier("t1", Mode.REALTIME, 1)),
@@ -289,7 +289,7 @@ def test_when_room_is_short_a_tier_is_prepared_after_the_one_before_it_was_relea
     small.check_settled()
 
 
-def test_a_change_that_nobody_goes_on_with_is_aborted_and_gives_the_lock_back(world):
+def test_an_abandoned_change_is_aborted_and_releases_the_lock(world):
     runbook = world.begin("d1", deadline=7200.0, kind="drain", host=world.placement("counts").driver)
     world.until(lambda: Step.PREPARE in runbook.results)
     world.until(lambda: Step.CUT in runbook.results)
@@ -305,7 +305,7 @@ def test_a_change_that_nobody_goes_on_with_is_aborted_and_gives_the_lock_back(wo
     world.check_settled()
 
 
-def test_a_step_of_a_change_that_has_not_begun_or_has_ended_is_answered_sensibly(world):
+def test_steps_of_changes_that_have_not_begun_or_have_ended_are_answered(world):
     runbook = world.begin("d1", kind="drain", host="h1")
     runbook.left, runbook.current = [], Step.CUT
     runbook.post(Step.CUT)
@@ -343,7 +343,7 @@ def test_a_slot_that_dies_on_a_cordoned_host_goes_on_elsewhere(world):
     assert world.owner("enrich").owner == owner
 
 
-def test_after_a_stop_of_everything_tiers_wait_for_their_hosts_and_go_back_to_where_they_were(world):
+def test_after_a_full_stop_tiers_wait_for_their_hosts_and_return_to_them(world):
     before = {name: world.placement(name) for name in world.specs}
     for name in world.specs:
         world.driver(name).stop()
@@ -384,7 +384,7 @@ def test_a_drain_of_a_host_that_is_taken_off_the_channel_meanwhile_ends(world):
     world.check_settled()
 
 
-def test_a_write_off_of_a_host_that_is_taken_off_the_channel_meanwhile_ends(world):
+def test_a_write_off_ends_when_its_host_is_removed_from_the_channel(world):
     world.agents["h3"].die()
     world.settle()
     runbook = world.begin("w1", kind="write-off", host="h3")
@@ -409,7 +409,7 @@ def test_a_reboot_that_was_undone_is_not_done_when_the_agent_comes_back(world):
     assert world.host_state("h2") is HostState.UP
 
 
-def test_a_host_that_was_drained_before_and_does_not_come_back_from_its_reboot_is_not_said_to_reboot_for_ever(
+def test_a_drained_host_that_does_not_return_does_not_count_as_rebooting(
     world,
 ):
     world.begin("d1", kind="drain", host="h2")
@@ -432,7 +432,7 @@ def test_a_pause_that_is_undone_leaves_paused_what_was_paused_before_it(world):
     assert [name for name in world.specs if world.state(name) is State.PAUSED] == ["outbound"]
 
 
-def test_a_tier_whose_turn_to_stop_comes_late_has_the_same_time_to_end_by_itself(world):
+def test_a_tier_that_stops_late_has_the_same_time_to_end_by_itself(world):
     world.driver("counts").stuck = True
     world.want(running=False)
     world.until(lambda: world.owner("entry").stopped)
@@ -447,7 +447,7 @@ def test_a_tier_whose_turn_to_stop_comes_late_has_the_same_time_to_end_by_itself
     }
 
 
-def test_a_tier_that_waits_for_room_after_failures_has_not_failed_less_often(world):
+def test_waiting_for_room_does_not_reset_a_tiers_failures(world):
     name = "counts"
 
     def told():

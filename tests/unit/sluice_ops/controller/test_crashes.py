@@ -85,7 +85,7 @@ def test_a_host_lost_at_any_moment_of_a_drain(which):
         assert {world.state(name) for name in world.specs} == {State.RUNNING}
 
 
-def test_an_abort_at_any_moment_of_a_drain_leads_back_to_a_running_pipeline():
+def test_an_abort_at_any_moment_of_a_drain_restores_a_running_pipeline():
     for moment in range(1, 25):
         world, runbook = drained_world()
         if not runbook.abort_after(moment):

@@ -30,7 +30,7 @@ def slots(world, name):
     return sorted(world.placement(name).slots)
 
 
-def test_workers_are_spread_over_racks_and_a_lost_one_waits_for_a_place_where_it_may_be():
+def test_workers_spread_over_racks_and_a_lost_one_waits_for_its_place():
     racks = [host(f"h{number}", rack=f"r{number % 2}") for number in range(4)]
     world = pipeline(*racks, shares={"counts": (1, 2)}, spread={"counts": Spread(rack=1)})
     assert len({name in {"h0", "h2"} for name in slots(world, "counts")}) == 2
@@ -101,7 +101,7 @@ def test_a_changed_locality_is_drift_until_it_is_repaired():
 
 
 @pytest.mark.parametrize("how", ["its driver dies", "it gets other code", "it is started again"])
-def test_a_changed_locality_moves_nothing_by_itself_and_whatever_is_placed_next_follows_it(how):
+def test_a_changed_locality_moves_nothing_and_guides_the_next_placement(how):
     world = pipeline(
         host("h1", labels=("fast",)),
         host("h2"),
@@ -147,7 +147,7 @@ def test_dedicated_hosts_are_left_to_those_they_are_for():
     assert world.placement("enrich").hosts == {"h1"}
 
 
-def test_a_drain_that_would_leave_a_tier_less_than_its_budget_allows_is_refused_and_the_budget_is_named():
+def test_a_drain_against_a_disruption_budget_is_refused_naming_the_budget():
     world = pipeline(
         host("h1", cpu=7),
         host("h2", cpu=7),
@@ -162,7 +162,7 @@ def test_a_drain_that_would_leave_a_tier_less_than_its_budget_allows_is_refused_
 
 
 @pytest.mark.parametrize("allowed", [0, 1])
-def test_a_hand_over_waits_while_more_slots_were_lost_than_the_budget_allows(allowed):
+def test_a_handover_waits_while_more_slots_are_lost_than_the_budget_allows(allowed):
     world = pipeline(
         *(host(name, cpu=5) for name in ("h1", "h2", "h3", "h4")),
         shares={"counts": (1, 3)},

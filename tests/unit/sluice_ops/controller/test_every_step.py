@@ -439,7 +439,7 @@ def undisturbed(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_whenever_the_controller_dies_the_next_one_brings_it_to_the_same_end(name):
+def test_a_new_controller_reaches_the_same_end_after_a_death_at_any_step(name):
     case = CASES[name]
     world, written = undisturbed(name)
     right = end(world)
@@ -489,7 +489,7 @@ def test_there_is_a_case_for_every_kind_of_change():
 @pytest.mark.parametrize(
     "name", ["give up workers, in realtime", "give up workers for a minimum, in realtime"]
 )
-def test_a_realtime_tier_for_whose_hand_over_there_is_no_room_lets_workers_go_where_it_runs(name):
+def test_a_realtime_tier_without_room_for_a_handover_shrinks_in_place(name):
     world, _ = undisturbed(name)
     assert world.owner("near").owner == 1
     assert world.placement("near").slots == ("h1", "h1")

@@ -63,7 +63,7 @@ def test_the_next_attempt_has_another_id_than_one_that_cannot_be_read(world):
     world.check_settled()
 
 
-def test_the_next_attempt_has_another_id_than_one_of_which_only_steps_are_left(world):
+def test_the_next_attempt_differs_from_one_with_only_steps_left(world):
     first, second = attempts(world)
     world.next_driver("enrich").broken = {State.WARMING, State.READY}
     world.settle()

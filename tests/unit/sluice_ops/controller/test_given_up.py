@@ -33,7 +33,7 @@ def world():
     return deepcopy(given_up())
 
 
-def test_a_driver_that_keeps_failing_is_given_up_until_it_is_asked_for_again(world):
+def test_a_driver_that_keeps_failing_is_given_up_until_it_is_started_again(world):
     assert "given up after 5 failures in a row" in world.statuses["counts"].sentence
     assert world.statuses["counts"].error == "failed: boom"
     owner = world.owner("counts").owner
@@ -50,7 +50,7 @@ def ended(world, runbook):
 
 
 @pytest.mark.parametrize("kind", ["drain", "reboot"])
-def test_a_host_that_carries_it_is_not_drained_and_the_refusal_says_what_to_do(world, kind):
+def test_a_drain_of_a_given_up_tiers_host_is_refused_with_what_to_do(world, kind):
     carries = world.placement("counts").driver
     runbook = ended(world, world.begin("d1", kind=kind, host=carries))
     assert list(runbook.results) == [Step.PREFLIGHT]
@@ -92,7 +92,7 @@ def test_burst_hosts_are_left_unless_it_is_on_them():
     assert "e1" not in world.placement("enrich").hosts
 
 
-def test_a_shift_leaves_it_out_and_it_has_the_shifts_number_when_it_is_started_again(world):
+def test_a_shift_skips_a_given_up_tier_and_its_next_start_has_the_number(world):
     before = world.owner("counts").owner
     runbook = ended(world, world.begin("n1", kind="shift", shift="night"))
     assert runbook.ok, runbook.results
@@ -115,7 +115,7 @@ def test_a_number_that_it_is_given_meanwhile_holds_from_its_next_start_on(world)
 
 @pytest.mark.parametrize("when", ["before anything is prepared", "while another is prepared"])
 @pytest.mark.parametrize("kind", ["drain", "shift"])
-def test_one_that_is_given_up_while_a_change_is_under_way_does_not_hold_it_up(when, kind):
+def test_a_tier_given_up_during_a_change_does_not_block_it(when, kind):
     world = deepcopy(given_up())
     mend(world)
     both = next(
@@ -138,7 +138,7 @@ def test_one_that_is_given_up_while_a_change_is_under_way_does_not_hold_it_up(wh
         assert both not in world.placement("enrich").hosts, "it was started elsewhere before it was given up"
 
 
-def test_one_that_is_given_up_on_a_host_that_is_being_drained_ends_the_drain():
+def test_a_tier_given_up_on_a_draining_host_ends_the_drain():
     world = deepcopy(given_up())
     mend(world)
     world.logs["enrich"].broken[None] = {State.STARTING}

@@ -57,7 +57,7 @@ def opened(answer, private):
     return unlock(unseal(answer.data, private, "answer to h4"), TOKEN, "bundle")
 
 
-def test_the_first_claim_in_time_gets_what_waits_and_nobody_else_can_open_it():
+def test_only_the_first_claim_in_time_gets_and_opens_the_credential():
     site = Site()
     site.token()
     assert site.answer() is None, "nobody has claimed it"
@@ -75,7 +75,7 @@ def test_the_first_claim_in_time_gets_what_waits_and_nobody_else_can_open_it():
 
 
 @pytest.mark.parametrize("after", [60.001, 3600.0])
-def test_a_claim_that_comes_too_late_by_zookeepers_clock_gets_nothing_and_is_told_when_it_was_over(after):
+def test_a_late_claim_by_zookeepers_clock_gets_nothing_and_the_expiry(after):
     site = Site()
     site.token(seconds=60.0)
     site.claim(FIRST, after=after)
@@ -96,7 +96,7 @@ def test_a_claim_in_time_is_answered_however_late_the_controller_comes():
     assert opened(site.answer(), FIRST) == "the bundle"
 
 
-def test_another_controller_with_the_same_credential_goes_on_and_one_with_another_says_why_it_cannot():
+def test_a_controller_with_another_credential_says_why_it_cannot_join():
     site = Site()
     site.token()
     site.claim(FIRST)

@@ -164,7 +164,7 @@ def test_a_start_has_its_whole_time_and_is_given_up_after_it_each_time(jump):
     world.settle()
 
 
-def test_a_driver_that_waits_for_what_is_away_has_not_failed_and_its_start_counts_from_when_that_is_back():
+def test_a_driver_that_waits_for_services_has_not_failed():
     world = fresh()
     world.logs["counts"].away = "Kafka does not answer"
     world.kill_driver("counts")
@@ -226,7 +226,7 @@ def test_a_tier_whose_host_is_lost_after_failures_does_not_wait_for_ever():
 
 
 @pytest.mark.parametrize("jump", [JUMP, -JUMP])
-def test_an_abort_takes_back_a_pause_though_the_clock_jumped_while_that_was_under_way(jump):
+def test_an_abort_undoes_a_pause_though_the_clock_jumped_meanwhile(jump):
     for moment in range(30):
         world = fresh()
         runbook = world.begin("p1", kind="pause")

@@ -69,7 +69,7 @@ def units(world, tenant):
 @pytest.mark.parametrize(
     "path", [paths.assignment("h1"), paths.host_record("h1"), paths.LAYERS, paths.LOCK, paths.HOLDS]
 )
-def test_a_new_leader_decides_nothing_by_what_it_cannot_read_and_says_which_node_it_is(world, path):
+def test_a_new_leader_names_an_unreadable_node_and_decides_nothing_by_it(world, path):
     world.channel.damage(path)
     before = {name: world.assigned(name) for name in world.agents}
     leader = Leader(world)
@@ -83,7 +83,7 @@ NODES = [paths.tier("counts"), paths.owner("counts"), paths.wanted("counts"), pa
 
 
 @pytest.mark.parametrize("path", NODES)
-def test_a_new_leader_leaves_a_tier_that_it_cannot_read_as_it_is_and_looks_after_the_others(world, path):
+def test_a_new_leader_leaves_an_unreadable_tier_and_serves_the_others(world, path):
     world.channel.damage(path)
     before, number = units(world, "counts"), world.owner("enrich").owner
     world.kill_driver("enrich")
@@ -103,7 +103,7 @@ def test_a_new_leader_leaves_a_tier_that_it_cannot_read_as_it_is_and_looks_after
     assert "cannot be read" not in leader.status.sentence
 
 
-def test_a_new_leader_places_nothing_on_a_host_of_which_it_cannot_read_what_it_has_and_one_with_a_good_value_goes_by_that(
+def test_a_new_leader_places_nothing_on_a_host_with_an_unreadable_record(
     world,
 ):
     old = Leader(world)
@@ -161,7 +161,7 @@ def test_a_good_value_of_before_holds_until_it_has_to_be_written_over(world, of)
         {"memory": 10**30},
     ],
 )
-def test_what_a_host_has_is_not_read_where_it_is_no_number_that_a_machine_has(world, wrong):
+def test_host_capacities_that_no_machine_has_are_not_read(world, wrong):
     path = paths.host("h2")
     data, version, _ = world.channel.nodes[path]
     said = ", ".join(
@@ -185,7 +185,7 @@ def test_what_a_host_has_is_not_read_where_it_is_no_number_that_a_machine_has(wo
 
 
 @pytest.mark.parametrize("of", ["damaged", "emptied", "deleted"])
-def test_an_epoch_that_is_lost_is_written_anew_above_the_last_one_that_was_told(world, of):
+def test_a_lost_epoch_is_written_above_the_last_known_one(world, of):
     for _ in range(3):
         Leader(world).go_on(1)
     _, version, _ = world.channel.nodes[paths.EPOCH]
@@ -226,7 +226,7 @@ def test_a_leader_whose_epoch_is_lost_says_so_and_takes_office_anew(world, elect
     assert world.channel.read(paths.CONTROLLER_STATUS, ControllerStatus).value.leader == "c1"
 
 
-def test_what_is_assigned_anew_to_a_host_whose_assignment_was_deleted_is_no_older_to_its_agent(world):
+def test_an_assignment_after_a_deletion_is_never_older_to_its_agent(world):
     name = world.placement("counts").driver
     leader = Leader(world)
     leader.go_on(2)
@@ -241,7 +241,7 @@ def test_what_is_assigned_anew_to_a_host_whose_assignment_was_deleted_is_no_olde
     assert world.state("counts") is State.RUNNING
 
 
-def test_whoever_owns_a_tier_whose_owner_record_was_deleted_is_let_write_by_the_sink(world):
+def test_the_sink_admits_the_owner_after_its_record_was_deleted(world):
     before = world.owner("counts")
     leader = Leader(world)
     leader.go_on(2)
@@ -274,9 +274,7 @@ def elected(world, monkeypatch):
     return controller
 
 
-def test_an_error_that_nobody_foresaw_is_told_and_after_a_while_the_controller_tries_again(
-    world, elected, monkeypatch, capsys
-):
+def test_an_unforeseen_error_is_reported_and_the_controller_retries(world, elected, monkeypatch, capsys):
     said = []
 
     def decide(*_):
@@ -310,7 +308,7 @@ def test_one_that_has_failed_does_not_say_so_over_what_another_leader_says(world
     assert not world.channel.exists(paths.CONTROLLER_STATUS)
 
 
-def test_a_good_value_of_a_tier_that_has_to_be_written_over_holds_nobody_else_up(world):
+def test_a_tier_whose_good_value_must_be_rewritten_holds_up_no_other(world):
     leader = Leader(world)
     leader.go_on(1)
     world.channel.damage(paths.owner("counts"))

@@ -92,7 +92,7 @@ def test_the_gap_that_it_left_stands_beside_the_one_that_was_predicted(mode, pre
     )
 
 
-def test_after_that_single_workers_are_paused_and_woken_as_ever_and_more_are_had_by_a_hand_over():
+def test_after_a_shrink_workers_pause_and_wake_and_more_come_by_handover():
     world = pipeline(host("h1", cpu=9), counts=(1, 4))
     for number, spec in enumerate(
         (
@@ -133,7 +133,7 @@ def test_who_takes_over_meanwhile_lets_the_workers_go():
     world.check_settled()
 
 
-def test_a_driver_that_fails_meanwhile_ends_the_change_for_the_lower_number_may_be_the_reason():
+def test_a_driver_that_fails_during_a_shrink_ends_the_change():
     world = pipeline(host("h1", cpu=4.5), counts=(1, 4))
     driver = world.driver("counts")
     driver.stuck = True
@@ -156,7 +156,7 @@ def test_a_driver_that_fails_meanwhile_ends_the_change_for_the_lower_number_may_
 
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize(("is_through", "left"), [(False, 4), (True, 2)])
-def test_an_older_controller_that_takes_over_wakes_who_was_to_go_and_the_tier_runs(
+def test_an_older_controller_wakes_the_shrinking_workers_and_the_tier_runs(
     mode, is_through, left, monkeypatch
 ):
     """It knows nothing of workers that go: it wakes those that nobody has paused, and hands over what is to have fewer."""
@@ -242,7 +242,7 @@ def test_a_stop_meanwhile_is_said():
     assert world.owner("counts").stopped
 
 
-def test_a_realtime_tier_whose_others_have_too_few_threads_for_what_it_reads_goes_on_as_it_is(monkeypatch):
+def test_a_realtime_tier_with_too_few_threads_left_does_not_shrink(monkeypatch):
     world = pipeline(host("h1", cpu=4.5), mode=Mode.REALTIME, counts=(1, 4))
     many = Receipt(positions={f"in/{number}": 0 for number in range(12)}, at=0.0)
     monkeypatch.setattr(world.driver("counts"), "started_from", many)

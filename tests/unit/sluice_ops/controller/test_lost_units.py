@@ -51,7 +51,7 @@ away = st.tuples(st.sampled_from(NAMES), st.booleans(), st.integers(1, 40), st.i
 
 @settings(max_examples=40, suppress_health_check=[*HealthCheck])
 @given(st.lists(away, min_size=1, max_size=4))
-def test_what_ran_on_a_host_that_was_away_works_on_after_it_only_where_it_is_assigned_still(history):
+def test_units_on_a_returned_host_work_on_only_where_still_assigned(history):
     world = deepcopy(running())
     for name, dies, seconds, later in history:
         ran = works(world, name)

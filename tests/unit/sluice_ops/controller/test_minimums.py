@@ -91,7 +91,7 @@ def full(**more):
     )
 
 
-def test_a_tier_that_runs_gives_up_the_fewest_workers_that_make_room_for_the_minimum_of_one_that_is_down():
+def test_a_running_tier_gives_up_the_fewest_workers_for_anothers_minimum():
     world = full()
     assert slots(world) == {"counts": 2, "enrich": 1}
     (change,) = own_changes(world)
@@ -108,7 +108,7 @@ def test_a_tier_that_runs_gives_up_the_fewest_workers_that_make_room_for_the_min
     world.check_settled()
 
 
-def test_what_was_given_up_comes_back_once_there_is_room_for_it_and_then_nothing_moves_any_more():
+def test_given_up_workers_return_once_there_is_room_and_then_nothing_moves():
     world = full()
     world.rules = replace(world.rules, locality={})
     world.add_host(host("h3"))
@@ -119,7 +119,7 @@ def test_what_was_given_up_comes_back_once_there_is_room_for_it_and_then_nothing
 
 
 @pytest.mark.parametrize(("cpu", "batch"), [(6, (0, 0)), (7, (1, 3)), (6, (0, 2))])
-def test_nobody_gives_up_workers_while_there_is_room_or_batch_has_some_above_its_minimum(cpu, batch):
+def test_no_tier_gives_up_workers_while_room_or_batch_surplus_exists(cpu, batch):
     world = lost(host("h1", cpu=cpu), host("h2", cpu=2), counts=(1, 4, "h1"), enrich=(1, 1), batch=batch)
     assert slots(world) == {"counts": 4, "enrich": 1}
     assert not own_changes(world)
@@ -130,7 +130,7 @@ def test_what_batch_gives_back_and_what_a_tier_gives_up_are_had_together():
     assert slots(world) == {"counts": 3, "enrich": 1}
 
 
-def test_who_has_given_up_workers_leaves_their_room_to_the_other_though_it_waits_for_more():
+def test_a_giving_tier_leaves_the_room_to_the_other_tier_while_it_waits():
     hosts = (host("h1", cpu=4.5), host("h2", cpu=4.5), host("h3", cpu=3.5))
     world = site(*hosts, counts=(1, 4, "h1"), last=(1, 3, "h3"), enrich=(4, 4, "h2"))
     world.agents["h2"].die()
@@ -146,7 +146,7 @@ def test_who_has_given_up_workers_leaves_their_room_to_the_other_though_it_waits
     assert slots(world) == {"counts": 1, "last": 1, "enrich": 4}
 
 
-def test_who_has_more_than_its_share_comes_to_that_and_gives_up_no_less_than_makes_room():
+def test_a_tier_above_its_share_comes_down_to_it_and_makes_enough_room():
     world = site(
         host("h1", cpu=4.5), host("h2", cpu=2), host("h3", cpu=0.4), counts=(1, 4, "h1"), enrich=(1, 1)
     )
@@ -160,7 +160,7 @@ def test_who_has_more_than_its_share_comes_to_that_and_gives_up_no_less_than_mak
     assert slots(world) == {"counts": 1, "enrich": 1}
 
 
-def test_what_was_given_up_is_left_free_while_the_other_waits_for_what_batch_gives_back_and_a_third_can_have_nothing():
+def test_given_up_room_stays_free_while_the_other_waits_for_batch():
     small = [host(f"h{number}", cpu=0.4) for number in (4, 5, 6, 8)]
     hosts = (host("h1", cpu=4.5), host("h2", cpu=3.5), host("h3", cpu=5.5), host("h7", cpu=1), *small)
     world = site(*hosts, counts=(1, 4, "h1"), enrich=(3, 3, "h2"), other=(5, 5, "h3"), batch=(0, 1, "h7"))
@@ -192,7 +192,7 @@ def test_a_tier_whose_name_begins_with_anothers_is_another_one():
     assert settling._number("settle-a-for-b-2-1", settling._for("a", "b-2")) == 1
 
 
-def test_where_one_tier_is_not_enough_several_give_up_workers_and_none_has_them_again_before_that_was_of_use():
+def test_several_tiers_give_up_workers_where_one_is_not_enough():
     world = lost(
         host("h1", cpu=3),
         host("h2", cpu=4),
@@ -224,7 +224,7 @@ def test_who_cannot_give_up_workers_or_not_for_that_one_keeps_them(why):
     assert "cannot be started: " in world.statuses["enrich"].sentence
 
 
-def test_it_is_done_after_a_change_that_is_under_way_and_not_while_the_pipeline_is_paused():
+def test_giving_up_waits_for_running_changes_and_paused_pipelines():
     world = site(
         host("h1", cpu=4.5), host("h2", cpu=2), host("h3", cpu=0.4), counts=(1, 4, "h1"), enrich=(1, 1)
     )
@@ -262,7 +262,7 @@ def test_not_while_the_brake_is_on():
     assert slots(world) == {"counts": 1, "enrich": 1, "other": 1}
 
 
-def test_who_lost_slots_below_its_minimum_has_them_in_the_room_that_another_makes():
+def test_lost_slots_below_a_minimum_come_back_in_the_room_of_another_tier():
     world = site(host("h1", cpu=5), host("h2", cpu=2), counts=(1, 3, "h1"), enrich=(3, 3))
     assert world.placement("enrich").driver == "h1"
     world.agents["h2"].die()
@@ -271,7 +271,7 @@ def test_who_lost_slots_below_its_minimum_has_them_in_the_room_that_another_make
     assert world.owner("enrich").owner == 1
 
 
-def test_who_lost_slots_below_its_minimum_has_what_it_lacks_of_that_from_batch_which_has_not_enough_for_all_of_them():
+def test_lost_slots_below_a_minimum_come_back_from_batch_as_far_as_it_has():
     world = site(
         host("h1", cpu=2.5),
         host("h2", cpu=3),
@@ -353,7 +353,7 @@ def wronged(world):
 
 @settings(max_examples=25, suppress_health_check=[*HealthCheck])
 @given(sites())
-def test_once_all_is_at_rest_nobody_lacks_its_minimum_for_what_another_has_above_its_own(drawn):
+def test_at_rest_no_tier_lacks_a_minimum_that_anothers_surplus_could_fill(drawn):
     hosts, kinds, shares, gone = drawn
     world = site(*hosts, kinds=kinds, start=False, **shares)
     world.doubts = False

@@ -16,7 +16,7 @@ def wanted(number):
     return paths.wanted(f"t{number}")
 
 
-def test_a_node_that_no_longer_parses_keeps_its_last_good_value_and_one_that_never_did_is_named():
+def test_an_unparsable_node_keeps_its_last_good_value_or_is_named():
     channel = Damaged()
     mirror = Mirror(channel)
     channel.put(wanted(1), TierWanted(running=True))

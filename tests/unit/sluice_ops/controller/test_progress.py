@@ -70,7 +70,7 @@ def test_what_is_left_of_a_reboot_tells_of_the_boot_too(world):
     assert seen(world, "b2").seconds_left == 0.0
 
 
-def test_one_that_waits_for_the_same_thing_for_long_is_stuck_and_says_for_what(world):
+def test_a_change_that_waits_long_for_one_thing_is_stuck_and_names_it(world):
     host = world.placement("entry").driver
     before = world.begin("d1", kind="drain", host=host)
     world.until(lambda: before.ended)

@@ -54,7 +54,7 @@ def test_the_last_ones_are_kept_and_numbers_are_never_used_again():
     world.check_settled()
 
 
-def test_results_of_a_change_that_is_at_work_are_kept_however_many_come_after():
+def test_results_of_an_active_change_are_kept_however_many_follow():
     world = World()
     world.want()
     world.settle()

@@ -45,7 +45,7 @@ def fail(world, name, times=3, tenants=("counts", "enrich")):
         world.tick()
 
 
-def test_a_host_on_which_two_tenants_die_repeatedly_is_cordoned_with_a_reason_and_a_time(world):
+def test_a_host_where_two_tenants_keep_dying_is_quarantined_with_a_reason(world):
     fail(world, "h2")
     assert world.host_state("h2") is HostState.CORDONED
     found = record(world, "h2")
@@ -64,7 +64,7 @@ def entries(world):
     ]
 
 
-def test_that_it_was_put_in_quarantine_and_used_again_is_in_the_trail_as_the_controllers_own(world):
+def test_quarantine_and_its_end_are_in_the_trail_as_the_controllers_own(world):
     fail(world, "h2")
     (began,) = entries(world)
     assert (began.by, began.layer, began.what, began.change) == (CONTROLLER, None, "quarantine h2", None)

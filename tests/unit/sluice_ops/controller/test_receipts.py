@@ -56,7 +56,7 @@ def test_an_owner_that_hung_and_stopped_late_fails_no_verification(world):
     assert "2 went on from the ledger's end, batch 7, so nothing is missing" in said
 
 
-def test_of_an_owner_that_its_agent_has_ended_verify_says_since_when_it_hung(world):
+def test_verify_says_since_when_an_ended_owner_had_hung(world):
     runbook = handed_over(world)
     host = world.placement("counts").driver
     world.driver("counts", 1).stuck = True

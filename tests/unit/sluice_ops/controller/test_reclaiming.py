@@ -22,9 +22,7 @@ def units(world, tenant):
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 60), min_size=3, max_size=3), st.integers(5, 40), st.booleans())
-def test_who_is_raised_or_started_waits_for_tasks_no_longer_than_the_site_file_says_and_these_are_ended_then(
-    lengths, seconds, starts
-):
+def test_raised_tiers_wait_for_batch_tasks_up_to_the_site_files_limit(lengths, seconds, starts):
     has = 2 if starts else 1
     shares = {
         "counts": Share(minimum=has, target=has, maximum=8),

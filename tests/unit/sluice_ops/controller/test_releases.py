@@ -77,7 +77,7 @@ def test_a_tier_from_before_there_were_releases_starts_with_the_newest_one():
     assert world.wanted("enrich").release == NEW
 
 
-def test_an_upgrade_hands_the_tier_over_and_every_later_incarnation_runs_the_new_code(world):
+def test_an_upgrade_hands_over_and_later_incarnations_run_the_new_code(world):
     before = world.owner("enrich").owner
     runbook = ended(world, upgrade(world))
     assert runbook.ok, runbook.results

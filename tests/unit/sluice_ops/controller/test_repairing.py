@@ -57,7 +57,7 @@ def is_on(world, name, tenant="counts"):
     return name in world.placement(tenant).slots
 
 
-def test_what_has_drifted_for_so_long_is_repaired_by_a_change_like_any_other():
+def test_long_drift_is_repaired_by_an_ordinary_change():
     world = joined("counts")
     pass_time(world, WAIT - 20)
     assert not repairs(world)
@@ -96,7 +96,7 @@ def test_a_host_that_comes_and_goes_moves_nothing():
     assert not repairs(world)
 
 
-def test_a_change_that_somebody_else_makes_is_waited_for_and_the_time_begins_anew_after_it():
+def test_a_repair_waits_for_anothers_change_and_counts_its_time_anew():
     world = joined("counts", "enrich")
     pass_time(world, WAIT - 60)
     pause = world.begin("p1", kind="pause", tier="enrich")
@@ -111,7 +111,7 @@ def test_a_change_that_somebody_else_makes_is_waited_for_and_the_time_begins_ane
     assert repairs(world)
 
 
-def test_it_repairs_one_tier_after_the_other_and_the_second_does_not_wait_as_long_again():
+def test_tiers_are_repaired_in_turn_without_a_second_full_wait():
     world = joined("counts", "enrich")
     pass_time(world, WAIT)
     for _ in range(100):
@@ -179,7 +179,7 @@ def test_what_there_is_no_room_for_is_not_tried():
     assert not repairs(world)
 
 
-def test_a_burst_whose_host_is_gone_is_not_repaired_until_one_is_there_again():
+def test_a_burst_without_its_host_is_repaired_only_when_a_host_exists():
     hosts = (*(host(name) for name in ("h1", "h2", "h3")), host("e1", zone="ec2"))
     shares = {"counts": Share(minimum=1, target=2, maximum=4)}
     world = Told(

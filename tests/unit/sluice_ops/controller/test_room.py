@@ -82,7 +82,7 @@ def test_a_raised_share_waits_for_as_few_of_batchs_tasks_as_will_do():
     )
 
 
-def test_who_waits_for_batchs_tasks_is_not_called_stuck_for_as_long_as_they_may_take():
+def test_a_wait_for_batch_tasks_is_not_stuck_within_their_time_limit():
     world = pipeline(host("h1", cpu=6.5), batch=(0, 3), counts=(1, 1))
     for agent in world.agents.values():
         agent.task_seconds = 2 * STUCK_SECONDS
@@ -124,7 +124,7 @@ def test_a_tier_that_is_started_takes_the_room_of_batch():
     assert len(lent(world)) == 1
 
 
-def test_when_hosts_are_lost_every_tier_gets_its_minimum_before_any_gets_more_and_all_of_it_when_they_are_back():
+def test_after_lost_hosts_minimums_come_first_and_full_shares_on_return():
     world = pipeline(host("h1", cpu=4.5), host("h2", cpu=4.5), batch=(0, 0), counts=(1, 3), enrich=(1, 3))
     assert {slots(world, name) for name in world.specs} == {3}
     for name in world.specs:
@@ -142,7 +142,7 @@ def test_when_hosts_are_lost_every_tier_gets_its_minimum_before_any_gets_more_an
     world.check_settled()
 
 
-def test_a_tier_that_cannot_have_its_minimum_says_so_with_numbers_and_others_keep_theirs():
+def test_a_tier_below_its_minimum_says_so_and_other_tiers_keep_theirs():
     world = pipeline(host("h1", cpu=4), batch=(1, 1), counts=(1, 1))
     world.declare(tier("enrich", Mode.BATCH, 1))
     world.logs["enrich"] = type(world.logs["counts"])()
@@ -156,7 +156,7 @@ def test_a_tier_that_cannot_have_its_minimum_says_so_with_numbers_and_others_kee
     assert (slots(world, "counts"), len(lent(world))) == (1, 1)
 
 
-def test_a_drain_for_which_room_is_short_leaves_every_tier_its_minimum_and_the_rest_comes_back_after_it():
+def test_a_drain_with_little_room_keeps_minimums_and_restores_the_rest():
     world = pipeline(host("h1", cpu=7), host("h2", cpu=7), batch=(0, 0), counts=(1, 3), enrich=(1, 3))
     drain = world.begin("d1", kind="drain", host="h2")
     world.settle()
@@ -174,7 +174,7 @@ def test_a_drain_for_which_room_is_short_leaves_every_tier_its_minimum_and_the_r
     world.check_settled()
 
 
-def test_a_drain_that_cannot_leave_every_tier_its_minimum_is_refused_with_names_and_numbers():
+def test_a_drain_that_breaks_a_minimum_is_refused_with_names_and_numbers():
     world = pipeline(host("h1", cpu=7), host("h2", cpu=7), batch=(0, 0), counts=(3, 3), enrich=(3, 3))
     drain = world.begin("d1", kind="drain", host="h2")
     world.settle()
@@ -185,7 +185,7 @@ def test_a_drain_that_cannot_leave_every_tier_its_minimum_is_refused_with_names_
     assert world.host_state("h2") is HostState.UP
 
 
-def test_batch_gives_back_at_once_what_all_tiers_lack_that_lost_slots_with_one_host():
+def test_batch_returns_at_once_the_slots_that_tiers_lost_with_one_host():
     world = pipeline(
         host("h1", cpu=8), host("h2", cpu=6.5), host("h3", cpu=7), batch=(0, 0), counts=(1, 4), enrich=(1, 4)
     )
@@ -224,7 +224,7 @@ def test_batch_keeps_what_a_tier_that_starts_may_not_use():
     assert held["h2"] == [unit.id for unit in world.assigned("h2")]
 
 
-def test_a_shift_that_lowers_a_tier_on_a_full_host_comes_to_the_number_in_two_hand_overs():
+def test_a_shift_lowers_a_tier_on_a_full_host_in_two_handovers():
     world = pipeline(host("h1", cpu=7), batch=(0, 0), state=True, counts=(1, 4))
     world.rules = replace(world.rules, shifts={"night": {"counts": Numbers(target=3)}})
     night = world.begin("n1", kind="shift", shift="night")
@@ -267,7 +267,7 @@ def test_a_lower_number_is_had_on_a_full_host_by_a_stop_and_a_start():
     assert slots(world, "counts") == 3
 
 
-def test_a_change_does_not_take_the_room_that_a_tier_which_is_down_needs_for_its_minimum():
+def test_a_change_leaves_room_for_the_minimum_of_a_stopped_tier():
     world = pipeline(host("h1", cpu=7), batch=(0, 0), counts=(1, 1), enrich=(2, 2))
     world.kill_driver("enrich")
     for _ in range(3):  # it waits longer after each failure

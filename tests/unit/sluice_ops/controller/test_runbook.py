@@ -94,7 +94,7 @@ def test_a_refused_preflight_needs_no_abort(world):
     assert [(step, result.ok) for step, result in done] == [(Step.PREFLIGHT, False)]
 
 
-def test_a_change_that_nobody_has_begun_is_called_off_so_that_it_does_not_begin_later(world, monkeypatch):
+def test_a_change_that_has_not_begun_can_be_cancelled(world, monkeypatch):
     clock = [0.0]
     alone = SimpleNamespace(
         sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds),
@@ -114,7 +114,7 @@ def test_a_change_that_nobody_has_begun_is_called_off_so_that_it_does_not_begin_
     )
 
 
-def test_waiting_goes_on_while_the_channel_is_away_and_ends_with_what_was_heard(monkeypatch):
+def test_waiting_outlasts_an_absent_channel_and_ends_with_the_result(monkeypatch):
     clock = [0.0]
     passing = SimpleNamespace(
         sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds), monotonic=lambda: clock[0]

@@ -50,7 +50,7 @@ def pass_time(world, seconds):
         world.tick()
 
 
-def test_when_its_time_is_over_a_tier_goes_back_to_the_number_that_holds_without_it(world):
+def test_a_tier_returns_to_its_usual_number_when_a_layer_expires(world):
     (entry,) = layers(world).entries
     assert (entry.target, entry.owner) == (3, "test")
     world.now = entry.until - 2

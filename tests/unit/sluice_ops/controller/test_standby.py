@@ -39,7 +39,7 @@ def test_it_runs_beside_the_owner_on_other_hosts(world):
     assert all(world.owner(name).standby is None for name in world.specs if name != "entry")
 
 
-def test_it_owns_the_tier_in_the_pass_that_finds_the_owner_dead_and_another_one_follows(world):
+def test_a_standby_owns_the_tier_in_the_pass_that_finds_the_owner_dead(world):
     before = world.owner("entry")
     world.kill_driver("entry")
     world.tick()  # its agent sees it
@@ -159,7 +159,7 @@ def test_a_warm_one_waits_until_the_owner_is_dead():
     world.until(ready)
 
 
-def test_a_warm_one_is_not_paused_and_owns_a_tier_whose_owner_dies_while_paused():
+def test_a_warm_standby_is_not_paused_and_owns_a_tier_that_dies_paused():
     warm = tuple(
         spec.model_copy(update={"standby": Standby.WARM}) if spec.name == "outbound" else spec
         for spec in TIERS

@@ -60,7 +60,7 @@ def said(world, tenant="counts"):
     return None if starved is None else starved.sentence
 
 
-def test_who_is_starved_for_long_enough_is_moved_and_the_host_takes_nothing_new():
+def test_a_tier_starved_for_long_is_moved_and_its_host_takes_nothing_new():
     world = site()
     (bad, _) = sorted(world.placement("counts").slots)
     starve(world, bad)
@@ -101,7 +101,7 @@ def test_who_is_starved_for_long_enough_is_moved_and_the_host_takes_nothing_new(
     assert len(moves(world)) == 1
 
 
-def test_without_a_word_of_the_site_it_waits_for_a_person_who_is_told_what_to_do():
+def test_without_a_site_rule_a_starved_tier_waits_for_a_person():
     world = site(repair=None)
     bad = world.placement("counts").slots[0]
     starve(world, bad)
@@ -188,7 +188,7 @@ def starving(world):
         max_size=12,
     )
 )
-def test_whatever_is_starved_when_a_tier_is_never_moved_twice_within_the_cool_down_nor_to_where_it_is_starved(
+def test_a_starved_tier_moves_once_per_cool_down_and_off_starved_hosts(
     steps,
 ):
     world = site(count=6, tenants=("counts", "enrich"))

@@ -46,7 +46,7 @@ def test_what_the_platform_starts_by_itself_is_no_start_that_was_asked_for(world
     assert world.incarnation("counts", 2).start is None
 
 
-def test_a_start_that_its_first_incarnation_dies_in_goes_on_in_the_next_one(world):
+def test_a_start_goes_on_in_the_incarnation_after_the_first_one_died(world):
     stop(world)
     world.logs["counts"].hangs = True
     world.want("counts", by="cli:anna")
@@ -81,7 +81,7 @@ def test_one_that_was_given_up_is_started_by_who_asks_for_it_again(world):
     assert world.incarnation("counts", world.owner("counts").owner).start.seconds > 0
 
 
-def test_to_ask_for_what_runs_is_no_start_of_the_one_that_follows_its_death(world):
+def test_a_start_of_a_running_tier_does_not_count_as_its_next_start(world):
     world.want("counts", attempt=1)
     world.kill_driver("counts")
     world.settle()

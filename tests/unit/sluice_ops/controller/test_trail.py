@@ -38,7 +38,7 @@ def post(world, change, step, spec, **more):
     world.channel.create(paths.operation(identity), asked)
 
 
-def test_a_change_is_there_when_it_begins_and_when_it_ends_with_who_and_which_layer():
+def test_a_change_is_in_the_trail_at_begin_and_end_with_author_and_layer():
     world = settled()
     assert entries(world) == [], "starting and mending by itself is no change that anybody asked for"
     world.begin("s1", kind="scale", tier="enrich", k=3)
@@ -83,7 +83,7 @@ def test_who_aborted_is_told_from_who_began():
     }
 
 
-def test_what_the_site_file_says_anew_is_there_once_whoever_leads_when_it_is_seen():
+def test_a_site_file_change_is_in_the_trail_once_whoever_leads():
     world = settled()
     share = world.rules.shares["enrich"]
     world.rules = replace(
@@ -105,7 +105,7 @@ def test_what_the_site_file_says_anew_is_there_once_whoever_leads_when_it_is_see
     assert [each.what for each in entries(world)][1:] == ["locality.counts: zone:onprem → nothing"]
 
 
-def test_what_was_known_of_the_site_file_and_cannot_be_read_is_written_anew():
+def test_an_unreadable_note_of_the_site_file_is_written_again():
     world = settled(Damaged())
     before = world.channel.read(paths.SITE, SiteSaid).value
     world.channel.damage(paths.SITE)
@@ -115,7 +115,7 @@ def test_what_was_known_of_the_site_file_and_cannot_be_read_is_written_anew():
     assert entries(world) == []
 
 
-def test_starting_and_pausing_a_tier_is_there_once_and_not_when_nothing_changes():
+def test_starts_and_pauses_of_tiers_are_in_the_trail_once():
     world = settled()
     for _ in range(2):
         requests.want(world.channel, "enrich", by="cli:anna", running=False)

@@ -139,7 +139,7 @@ def test_a_pause_of_all_tiers_does_not_pass_over_one_that_cannot_be_read(world):
     world.check_settled()
 
 
-def test_beside_a_tier_that_cannot_be_read_the_controller_begins_no_change_of_its_own(world):
+def test_with_an_unreadable_tier_the_controller_begins_no_change_itself(world):
     scaled = world.begin("s1", kind="scale", tier="enrich", k=3, until=world.wall() + 300)
     world.settle()
     assert scaled.ok, scaled.results
@@ -155,7 +155,7 @@ def test_beside_a_tier_that_cannot_be_read_the_controller_begins_no_change_of_it
     world.check_settled()
 
 
-def test_what_has_to_be_separate_from_a_tier_that_cannot_be_read_does_not_come_to_it(world):
+def test_a_tier_kept_apart_from_an_unreadable_tier_is_not_placed_there(world):
     where = {host for host in world.agents if any(unit.tenant == "counts" for unit in world.assigned(host))}
     world.rules = replace(world.rules, separate=(frozenset({"counts", "enrich"}),))
     good, version, _ = world.channel.nodes[paths.owner("counts")]
@@ -245,7 +245,7 @@ def test_what_touches_a_tier_that_cannot_be_read_is_refused_by_its_name(world, k
     assert paths.owner("counts") in sentence
 
 
-def test_a_lost_host_with_workers_of_a_tier_that_cannot_be_read_is_written_off_for_the_others(world):
+def test_a_lost_host_with_an_unreadable_tier_is_written_off_for_the_others(world):
     host = world.placement("counts").slots[0]
     garble(world, paths.owner("counts"))
     there = [unit for unit in world.assigned(host) if unit.tenant == "counts"]
@@ -294,9 +294,7 @@ def everything(world):
         ),
     ],
 )
-def test_a_change_that_names_a_host_of_which_nothing_can_be_read_or_needs_room_is_refused_with_that_reason(
-    world, kind, what, why
-):
+def test_a_change_that_needs_an_unreadable_host_or_room_is_refused(world, kind, what, why):
     unread(world)
     before = everything(world)
     runbook = world.begin("c1", kind=kind, **what)
@@ -307,7 +305,7 @@ def test_a_change_that_names_a_host_of_which_nothing_can_be_read_or_needs_room_i
     assert everything(world) == before
 
 
-def test_beside_a_host_of_which_nothing_can_be_read_the_rest_goes_on_and_its_agent_mends_it(world):
+def test_beside_an_unreadable_host_the_rest_goes_on_and_its_agent_mends_it(world):
     unread(world)
     there = world.assigned("h2")
     assert there
@@ -331,7 +329,7 @@ def test_beside_a_host_of_which_nothing_can_be_read_the_rest_goes_on_and_its_age
     world.check_settled()
 
 
-def test_a_host_that_becomes_unreadable_in_the_middle_of_its_change_ends_it(world):
+def test_a_host_that_becomes_unreadable_during_its_change_ends_it(world):
     drain = world.begin("d1", kind="drain", host=world.placement("counts").driver)
     world.until(lambda: world.next_driver("counts") is not None)
     good = unread(world, drain.spec.host)
@@ -344,7 +342,7 @@ def test_a_host_that_becomes_unreadable_in_the_middle_of_its_change_ends_it(worl
     world.check_settled()
 
 
-def test_nothing_is_given_back_or_brought_to_its_share_while_per_cents_are_of_an_unknown_whole(world):
+def test_nothing_converges_while_percentages_refer_to_an_unknown_whole(world):
     shares = {
         **world.rules.shares,
         "batch": Share(minimum=0, target="17%", maximum="100%"),
@@ -368,7 +366,7 @@ def test_nothing_is_given_back_or_brought_to_its_share_while_per_cents_are_of_an
     assert world.channel.children("/changes") == []
 
 
-def test_beside_a_host_of_which_nothing_can_be_read_the_controller_begins_no_change_of_its_own(world):
+def test_with_an_unreadable_host_the_controller_begins_no_change_itself(world):
     scaled = world.begin("s1", kind="scale", tier="enrich", k=3, until=world.wall() + 300)
     world.settle()
     assert scaled.ok, scaled.results

@@ -127,7 +127,7 @@ def test_what_a_tier_could_not_go_on_without_is_refused(world, workers, spec, me
     assert world.owner("counts").paused_workers == ()
 
 
-def test_workers_of_a_realtime_tier_are_paused_when_the_others_have_a_thread_for_each_partition(world):
+def test_realtime_workers_pause_when_the_others_have_threads_for_all(world):
     runbook = pause(world, "slot-enrich-1-1")
     assert runbook.ok, runbook.results
     assert "enrich begins again on the workers that are left" in sentence(runbook, Step.PREFLIGHT)
@@ -178,7 +178,7 @@ def test_no_more_workers_are_paused_than_the_budget_lets_be_away(world):
     assert world.owner("counts").paused_workers == ("slot-counts-1-0",)
 
 
-def test_one_that_is_paused_already_may_be_named_though_the_budget_was_lowered(world):
+def test_a_paused_worker_may_be_named_though_the_budget_was_lowered(world):
     assert pause(world, "slot-counts-1-0").ok
     sparing(world, budget={"counts": 0})
     assert pause(world, "slot-counts-1-0", name="p2").ok

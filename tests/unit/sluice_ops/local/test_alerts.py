@@ -41,7 +41,7 @@ def test_alerts_that_were_sent_are_well(tmp_path: Path) -> None:
     assert told(tmp_path).verdict is Verdict.OK
 
 
-def test_what_could_not_be_sent_is_told_with_its_number_its_time_and_the_way_out(tmp_path: Path) -> None:
+def test_unsent_alerts_are_shown_with_count_time_and_next_step(tmp_path: Path) -> None:
     kept(tmp_path, "sent", HOUR)
     kept(tmp_path, "first", 2 * HOUR, "webhook")
     kept(tmp_path, "last", 26 * HOUR, "e-mail", "webhook")
@@ -55,7 +55,7 @@ def test_what_could_not_be_sent_is_told_with_its_number_its_time_and_the_way_out
     assert (finding.verdict, finding.advice.startswith("one since has been sent")) == (Verdict.NOTE, True)
 
 
-def test_one_that_is_just_being_written_or_is_of_an_older_version_does_no_harm(tmp_path: Path) -> None:
+def test_alerts_half_written_or_of_an_older_version_do_no_harm(tmp_path: Path) -> None:
     kept(tmp_path, "good", HOUR)
     (tmp_path / "alerts" / "half.json").write_text('{"subject": ')
     (tmp_path / "alerts" / "old.json").write_text('{"dag": "drain_host"}')

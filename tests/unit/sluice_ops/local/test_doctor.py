@@ -106,7 +106,7 @@ def test_nothing_running_can_be_stopped_and_removed_twice(where: Layout) -> None
     assert not lifecycle.clean(where)
 
 
-def test_instances_that_no_tier_runs_on_are_named_with_the_command_that_ends_them(
+def test_idle_instances_are_named_with_the_command_that_ends_them(
     where: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = MemoryChannel()

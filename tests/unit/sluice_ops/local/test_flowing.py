@@ -93,7 +93,7 @@ def test_without_any_tier_that_is_said() -> None:
     assert missing_tiers(tree()) == ["no tier is published"]
 
 
-def test_tiers_that_are_published_between_two_looks_are_not_taken_for_running() -> None:
+def test_tiers_published_between_two_looks_do_not_count_as_running() -> None:
     looks = iter([[], ["entry"], ["entry"]])
 
     class Late(Tree):

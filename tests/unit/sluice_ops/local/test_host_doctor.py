@@ -217,7 +217,7 @@ def test_the_command_speaks_json_and_ends_with_1_when_something_is_bad(machine: 
     assert CliRunner().invoke(app, ["doctor", "--host", "h1", "--memory"]).exit_code == 2
 
 
-def test_a_host_needs_its_own_two_credentials_and_should_not_have_the_admins(machine: Path) -> None:
+def test_a_host_needs_its_two_credentials_and_not_the_admins(machine: Path) -> None:
     (open_to_all,) = look(machine)["access"]
     assert (open_to_all.verdict, "names no roles" in open_to_all.sentence) == (Verdict.NOTE, True)
     made = credentials.make(machine / "credentials")

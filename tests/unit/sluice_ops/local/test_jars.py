@@ -9,7 +9,7 @@ from sluice_ops.local.layout import Layout
 from sluice_ops.site.jars import LOCK, Jar, locked, needed, wrong
 
 
-def test_the_lock_holds_broker_and_connector_with_full_checksums_and_no_address() -> None:
+def test_the_lock_has_broker_and_connector_with_checksums_and_no_address() -> None:
     text = LOCK.read_text()
     jars = locked(text)
     assert {jar.folder for jar in jars} == {"broker", "connector", "s3"}
@@ -26,7 +26,7 @@ def test_ivy_is_asked_for_each_jar_and_nothing_transitive() -> None:
     assert all(each.get("transitive") == "false" for each in asked)
 
 
-def test_a_jar_that_is_missing_or_differs_is_told_apart_and_a_good_one_is_borrowed(where: Layout) -> None:
+def test_missing_and_different_jars_are_told_apart_and_good_ones_borrowed(where: Layout) -> None:
     good, other = (
         Jar("broker", "o", "good", "1", hashlib.sha256(b"good").hexdigest()),
         Jar("broker", "o", "other", "1", "0" * 64),

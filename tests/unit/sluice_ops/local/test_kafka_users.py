@@ -28,7 +28,7 @@ def test_each_has_a_password_that_stays_in_a_file_of_its_owners_alone(where: Lay
     assert not any(secret in kafka_users.address(where) for secret in made.values())
 
 
-def test_a_home_in_which_kafkas_clients_could_read_no_password_is_refused_with_the_way_out(
+def test_a_home_whose_passwords_clients_cannot_read_is_refused(
     where: Layout,
 ) -> None:
     with pytest.raises(PlatformError, match="set SLUICE_HOME to one without"):

@@ -18,7 +18,7 @@ def test_two_bases_ten_apart_share_no_port() -> None:
     assert not set(Ports.above(27000).named().values()) & set(Ports.above(27010).named().values())
 
 
-def test_the_base_that_a_home_was_started_with_is_kept_until_another_is_asked_for(
+def test_a_homes_port_base_is_kept_until_another_is_asked_for(
     where: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLUICE_HOME", str(where.home))
@@ -74,7 +74,7 @@ def test_secrets_are_made_once_are_long_and_only_their_owner_reads_them(where: L
     assert stat.S_IMODE((where.home / "secrets.json").stat().st_mode) == 0o600
 
 
-def test_a_secret_that_a_new_version_has_more_is_added_once_to_those_of_an_older_one(where: Layout) -> None:
+def test_a_secret_new_in_this_version_is_added_to_older_ones_once(where: Layout) -> None:
     before = where.secrets()
     (where.home / "secrets.json").write_text(before.model_dump_json(exclude={"spark"}))
     after = where.secrets()

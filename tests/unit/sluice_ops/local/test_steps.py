@@ -48,7 +48,7 @@ def test_steps_that_do_not_need_each_other_run_at_the_same_time() -> None:
     ]
 
 
-def test_the_first_failure_tells_the_others_to_stop_and_is_what_the_caller_sees() -> None:
+def test_the_first_failure_stops_the_other_steps_and_reaches_the_caller() -> None:
     stopped = threading.Event()
 
     def patient(halt: threading.Event) -> str:

@@ -174,7 +174,7 @@ def again(spec, planned, cluster):
 
 @settings(max_examples=100)
 @given(st.randoms(use_true_random=True))
-def test_a_plan_stands_up_to_its_check_and_leaves_the_same_change_nothing_to_move(random):
+def test_a_plan_passes_its_check_and_repeating_it_moves_nothing(random):
     cluster = site(random)
     for what in changes(random, cluster):
         spec = ChangeSpec(**what)
@@ -186,7 +186,7 @@ def test_a_plan_stands_up_to_its_check_and_leaves_the_same_change_nothing_to_mov
 
 @settings(max_examples=25)
 @given(st.randoms(use_true_random=True))
-def test_a_plan_does_not_depend_on_the_order_in_which_hosts_and_tiers_are_read(random):
+def test_a_plan_is_the_same_for_every_order_of_hosts_and_tiers(random):
     cluster = site(random)
     hosts, tiers = (
         dict(random.sample([*each.items()], len(each))) for each in (cluster.hosts, cluster.tiers)

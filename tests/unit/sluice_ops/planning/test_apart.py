@@ -202,7 +202,7 @@ def test_a_drain_that_only_a_budget_holds_back_names_it(drawn):
     )
 
 
-def test_a_tier_that_has_fewer_than_its_budget_allows_is_not_held_where_it_is():
+def test_a_tier_below_its_disruption_budget_may_still_move():
     spec = spec_of("t")
     now = Placement(driver="h1", slots=("h1",))
     hosts = holding({"h1": host_of("h1", cpu=4), "h2": host_of("h2", cpu=2.5)}, spec, now)
@@ -211,7 +211,7 @@ def test_a_tier_that_has_fewer_than_its_budget_allows_is_not_held_where_it_is():
     assert [(len(move.after.slots), move.short) for move in planned.moves] == [(2, 2)]
 
 
-def test_what_a_tier_lacks_of_its_share_already_counts_when_its_workers_are_paused():
+def test_missing_workers_count_against_the_budget_when_workers_are_paused():
     now = Placement(driver="h1", slots=("h1", "h1"))
     tier = TierNow(spec_of("t"), now, workers=("slot-t-1-0", "slot-t-1-1"))
     rules = Rules(shares={"t": Share(minimum=1, target=3, maximum=4)}, partitions=8, budget={"t": 1})

@@ -130,7 +130,7 @@ def test_a_tier_that_has_not_to_move_does_not(what):
     )
 
 
-def test_a_change_that_only_says_what_may_be_placed_moves_nothing_whatever_batch_has():
+def test_a_change_of_placement_rules_moves_nothing():
     cluster = cluster_of(t=T, u=U)
     for kind, host in (("cordon", "h1"), ("return", "h1"), ("pause", None)):
         planned, spec, _ = made(cluster, kind=kind, host=host)
@@ -138,7 +138,7 @@ def test_a_change_that_only_says_what_may_be_placed_moves_nothing_whatever_batch
         assert found(planned, spec, cluster, moves=(moved,)) == [f"a {kind} moves nothing, and t would move"]
 
 
-def test_a_tier_of_which_a_part_was_on_a_host_that_is_gone_may_be_moved_to_its_place():
+def test_a_tier_on_a_removed_host_may_move_to_its_replacement():
     cluster = cluster_of(t=Placement(driver="h3", slots=("h3", "h4")))
     without = cluster.with_hosts({name: host for name, host in cluster.hosts.items() if name != "h3"})
     planned, *_ = made(replace(without, batch=("h4",)), kind="migrate", tier="t", to="h4")
@@ -238,7 +238,7 @@ def test_nothing_stays_on_burst_hosts_that_are_left():
     assert "t would stay on e2, which is to be left" in found(planned, spec, cluster, moves=stays)
 
 
-def test_a_tier_that_the_site_file_puts_on_burst_hosts_does_not_keep_the_others_there():
+def test_a_tier_placed_on_burst_hosts_does_not_bind_other_tiers():
     rules = replace(RULES, locality={"u": "zone:ec2"})
     planned, _, _ = made(cluster_of(rules, t=ON_BURST, u=Placement(driver="e2", slots=("e2",))), kind="leave")
     assert {move.tier: {HOSTS[name].zone for name in move.after.hosts} for move in planned.moves} == {

@@ -59,7 +59,7 @@ def test_a_burst_whose_host_is_gone_is_no_reason_to_hand_a_tier_over(what, hosts
 
 
 @pytest.mark.parametrize(("third", "state"), [("h3", HostState.LOST), ("e1", HostState.CORDONED)])
-def test_a_worker_that_was_put_elsewhere_or_goes_on_at_a_cordoned_host_of_a_burst_may_stay(third, state):
+def test_a_migrated_worker_and_one_on_a_cordoned_burst_host_may_stay(third, state):
     cluster = cluster_of("h1", "h1", "h2", third, hosts=(burst_host(state),))
     assert plan(REPAIR, cluster).notes == (NO_DRIFT,)
     assert moves(ChangeSpec(kind="settle", tier="t"), cluster) == ()
@@ -83,9 +83,7 @@ def test_a_worker_that_was_put_elsewhere_or_goes_on_at_a_cordoned_host_of_a_burs
         {"kind": "repair"},
     ],
 )
-def test_a_change_that_moves_nothing_says_which_workers_of_a_burst_cannot_be_had_and_what_to_do(
-    what, slots, hosts, states, missing
-):
+def test_an_empty_change_names_the_burst_workers_that_are_unavailable(what, slots, hosts, states, missing):
     entries = (BURST.entries[0].model_copy(update={"extra": 2}),)
     cluster = cluster_of("h1", *slots, hosts=hosts, layers=Layers(entries=entries), locality={"t": "h1"})
     planned = plan(ChangeSpec(**what), cluster)
@@ -122,9 +120,7 @@ def test_what_a_burst_lacks_is_drift_once_a_host_is_up_there():
         (("h1", "h2", "h3"), HostState.LOST, 3, None),
     ],
 )
-def test_a_number_that_a_person_asks_for_beside_a_burst_that_cannot_be_had_is_the_tiers_own(
-    slots, state, k, after
-):
+def test_a_persons_number_beside_an_unavailable_burst_belongs_to_the_tier(slots, state, k, after):
     found = moves(
         ChangeSpec(kind="scale", tier="t", k=k), cluster_of("h1", *slots, hosts=(burst_host(state),))
     )
@@ -132,7 +128,7 @@ def test_a_number_that_a_person_asks_for_beside_a_burst_that_cannot_be_had_is_th
 
 
 @pytest.mark.parametrize("slots", [("e1",), ("e1", "e1"), ("h1", "e1")])
-def test_a_tier_whose_place_nothing_may_come_to_has_not_drifted_wherever_it_is(slots):
+def test_a_tier_whose_place_accepts_nothing_has_not_drifted(slots):
     at_home = {name: host_of(name, state=HostState.CORDONED) for name in ("h1", "h2", "h3", "h4")}
     for locality, hosts in (
         ({"t": "zone:ec2"}, (burst_host(HostState.CORDONED),)),
@@ -144,7 +140,7 @@ def test_a_tier_whose_place_nothing_may_come_to_has_not_drifted_wherever_it_is(s
         assert moves(REPAIR, cluster) == ()
 
 
-def test_workers_that_sit_together_at_their_place_stay_there_while_it_is_cordoned():
+def test_workers_packed_on_their_cordoned_place_stay_there():
     place = host_of("h1", labels=("fast",), state=HostState.CORDONED)
     cluster = cluster_of("h1", "h1", "h1", hosts=(place,), layers=Layers(), locality={"t": "label:fast"})
     assert moves(REPAIR, cluster) == ()

@@ -91,7 +91,7 @@ def test_the_workers_of_a_burst_go_though_the_tier_has_its_place_there_too():
     assert left(cluster_of("h1", "h1", "e2", entries=(burst,), locality={"t": "label:fast"}))[0] == [["h1"]]
 
 
-def test_a_tier_that_was_given_up_stands_in_the_way_only_where_it_has_to_go():
+def test_a_given_up_tier_blocks_a_leave_only_where_it_has_to_move():
     stays = cluster_of("e1", "e1", locality={"t": "zone:ec2"})
     goes = cluster_of("e1", "e1")
     stays, goes = (

@@ -48,7 +48,7 @@ def lent_to(rooms, tiers, *, least=0, shifts=None):
 DRAIN = ChangeSpec(kind="drain", host="h0")
 
 
-def test_batch_gives_back_the_one_slot_that_one_of_two_short_tiers_can_use_and_that_tier_gets_it():
+def test_batch_returns_the_one_slot_that_one_of_two_short_tiers_can_use():
     cluster = lent_to([(6, 0), (3, 3), (3, 3)], [("big", BIG, 2, 1), ("small", SMALL, 2, 1)])
     planned = plan(DRAIN, cluster)
     assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [
@@ -101,7 +101,7 @@ def changes(draw):
 
 @settings(max_examples=200)
 @given(changes())
-def test_batch_yields_all_that_a_short_tier_can_use_above_its_minimum_and_no_slot_that_none_uses(drawn):
+def test_batch_yields_all_usable_slots_above_its_minimum_and_no_others(drawn):
     spec, cluster = drawn
     planned = made(spec, cluster)
     if planned is None:
@@ -124,7 +124,7 @@ def test_batch_yields_all_that_a_short_tier_can_use_above_its_minimum_and_no_slo
         assert not hosts[name].takes(SMALL), "what batch gives back is in the way of something"
 
 
-def test_batch_gives_way_for_the_time_that_a_lowered_tier_takes_and_has_its_slots_again():
+def test_batch_lends_slots_while_a_lowered_tier_shrinks_and_gets_them_back():
     cluster = lent_to([(7.5, 3)], [("t", SMALL, 3, 1)])
     there = Placement(driver="h1", slots=("h1",) * 4)
     hosts = {"h1": holding({"h1": cluster.hosts["h1"]}, cluster.tiers["t"].spec, there)["h1"]}

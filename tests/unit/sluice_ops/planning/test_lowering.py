@@ -52,9 +52,7 @@ NIGHT = ChangeSpec(kind="shift", shift="night")
 
 
 @pytest.mark.parametrize(("cpu", "slots"), [(8, 3), (7, 2), (6, 1)])
-def test_a_shift_that_lowers_a_tier_takes_more_only_where_no_more_stand_beside_what_it_has_and_says_so(
-    cpu, slots
-):
+def test_a_lowering_shift_restarts_a_tier_only_without_room_and_says_so(cpu, slots):
     planned = plan(NIGHT, beside(cpu, {"t": (4, 3)}))
     assert [(len(move.after.slots), move.short) for move in planned.moves] == [(slots, 3 - slots)]
     said = f"t gets {slots} slots, {3 - slots} fewer than its share, until the 4 that it has are gone: beside these there is room for no more"
@@ -71,7 +69,7 @@ def test_a_shift_that_lowers_a_tier_takes_more_only_where_no_more_stand_beside_w
         (5, ""),
     ],
 )
-def test_a_number_that_cannot_be_lowered_for_want_of_room_is_refused_with_the_ways_to_it(cpu, first):
+def test_a_lower_number_without_room_is_refused_with_the_alternatives(cpu, first):
     with pytest.raises(RefusedError) as refused:
         plan(ChangeSpec(kind="scale", tier="t", k=3), beside(cpu, {"t": (4, 3)}))
     assert str(refused.value).endswith(
@@ -80,12 +78,12 @@ def test_a_number_that_cannot_be_lowered_for_want_of_room_is_refused_with_the_wa
     )
 
 
-def test_a_number_that_cannot_be_raised_for_want_of_room_is_refused_without_these_ways():
+def test_a_higher_number_without_room_is_refused_without_alternatives():
     with pytest.raises(RefusedError, match=r"or lower a share$"):
         plan(ChangeSpec(kind="scale", tier="t", k=5), beside(7, {"t": (4, 3)}))
 
 
-def test_a_tier_that_is_lowered_gives_up_what_was_asked_though_room_is_short_for_another_that_is_raised():
+def test_a_lowered_tier_gives_up_its_workers_though_another_lacks_room():
     cluster = beside(12, {"down": (4, 3), "up": (1, 8)})
     planned = plan(NIGHT, cluster)
     assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [
@@ -95,7 +93,7 @@ def test_a_tier_that_is_lowered_gives_up_what_was_asked_though_room_is_short_for
     assert violations(planned, NIGHT, aftermath(NIGHT, cluster)) == []
 
 
-def test_of_two_tiers_that_are_lowered_the_one_for_which_there_is_room_gives_up_no_more_for_the_other():
+def test_a_lowered_tier_with_room_gives_up_no_more_for_another_lowered_one():
     cluster = beside(8, {"near": (4, 3), "far": (5, 4)}, near="h1", far="h2")
     planned = plan(NIGHT, cluster)
     assert [(move.tier, len(move.after.slots), move.short) for move in planned.moves] == [
@@ -114,7 +112,7 @@ def lowered(k, cluster, name="t"):
 
 @settings(max_examples=200)
 @given(clusters(), st.data())
-def test_a_tier_in_micro_batches_pauses_the_fewest_workers_and_nothing_moves(cluster, data):
+def test_a_micro_batch_tier_pauses_the_fewest_workers_and_nothing_moves(cluster, data):
     several = [
         name
         for name, tier in cluster.tiers.items()
@@ -136,7 +134,7 @@ def test_it_needs_no_room_beside():
     assert (move.after.driver, move.after.slots, move.in_place) == ("h1", ("h1",) * 3, True)
 
 
-def test_a_realtime_tier_is_handed_over_where_there_is_room_for_that_and_else_begins_again_on_fewer_workers():
+def test_a_realtime_tier_restarts_on_fewer_workers_only_without_room():
     realtime = {"mode": Mode.REALTIME}
     with_room, without = (lowered(2, beside(cpu, {"t": (4, 2)}, kind=realtime)) for cpu in (16, 5))
     assert [move.in_place for move in (*with_room.moves, *without.moves)] == [False, True]
@@ -170,7 +168,7 @@ def test_a_realtime_tier_keeps_a_thread_for_each_partition(k):
         assert k == len(lowered(k, cluster).moves[0].after.slots) == 2
 
 
-def test_only_the_realtime_tier_for_which_there_is_no_room_lets_workers_go_where_it_runs():
+def test_only_the_realtime_tier_without_room_shrinks_in_place():
     realtime = {"mode": Mode.REALTIME}
     cluster = beside(16, {"roomy": (3, 2), "tight": (3, 2)}, kind=realtime, roomy="h1", tight="h2")
     small = replace(cluster.hosts["h2"], capacity=Capacity(cpu=4, memory=65536))
@@ -180,7 +178,7 @@ def test_only_the_realtime_tier_for_which_there_is_no_room_lets_workers_go_where
     assert violations(planned, NIGHT, aftermath(NIGHT, cluster)) == []
 
 
-def test_the_room_of_workers_that_one_tier_lets_go_is_had_by_one_that_is_raised_in_the_same_change():
+def test_a_raised_tier_uses_the_room_a_lowered_tier_gives_up():
     cluster = beside(6, {"near": (3, 1), "far": (1, 2)}, kind={})
     planned = plan(NIGHT, cluster)
     assert [(move.tier, len(move.after.slots), move.in_place) for move in planned.moves] == [
@@ -205,7 +203,7 @@ def test_the_room_of_workers_that_one_tier_lets_go_is_had_by_one_that_is_raised_
         ({"before": None}, "elsewhere than on the first of its workers"),
     ],
 )
-def test_a_plan_that_has_a_tier_elsewhere_without_a_hand_over_does_not_pass(wrong, said):
+def test_a_plan_that_moves_a_tier_without_a_handover_is_rejected(wrong, said):
     cluster = beside(16, {"t": (4, 3)}, kind={})
     cluster = cluster.with_hosts({**cluster.hosts, "h2": host_of("h2", cpu=16, memory=65536)})
     spec = ChangeSpec(kind="scale", tier="t", k=3)
@@ -214,7 +212,7 @@ def test_a_plan_that_has_a_tier_elsewhere_without_a_hand_over_does_not_pass(wron
     assert any(said in problem for problem in violations(bad, spec, aftermath(spec, cluster)))
 
 
-def test_a_plan_that_takes_workers_from_a_tier_with_state_where_it_runs_does_not_pass():
+def test_a_plan_that_shrinks_a_stateful_tier_in_place_is_rejected():
     cluster = beside(16, {"t": (4, 3)})
     spec = ChangeSpec(kind="scale", tier="t", k=3)
     planned = plan(spec, cluster)
@@ -254,7 +252,7 @@ def without_a_reason():
 
 
 @pytest.mark.parametrize("reason", AGAINST)
-def test_a_plan_that_takes_workers_from_a_tier_where_it_runs_does_not_pass_where_something_is_against_it(
+def test_a_plan_that_shrinks_in_place_against_a_rule_is_rejected(
     reason,
 ):
     cluster, spec, planned = without_a_reason()
@@ -290,7 +288,7 @@ def test_who_has_a_burst_is_handed_over():
         {"locality": {"t": "h2"}},
     ],
 )
-def test_one_of_which_a_worker_that_would_stay_breaks_a_rule_is_handed_over(rule):
+def test_a_tier_with_a_remaining_worker_against_a_rule_is_handed_over(rule):
     cluster = beside(16, {"t": (4, 3)}, kind={})
     hosts = {**cluster.hosts, "h2": host_of("h2", cpu=16, memory=65536)}
     cluster = replace(cluster, rules=replace(cluster.rules, **rule))

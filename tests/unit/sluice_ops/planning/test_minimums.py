@@ -72,7 +72,7 @@ def has_room(kept, cluster):
 
 @settings(max_examples=300)
 @given(without_room())
-def test_as_few_workers_are_given_up_as_make_room_and_none_of_a_minimum_and_each_plan_stands_up_to_its_check(
+def test_the_fewest_workers_above_a_minimum_are_given_up_for_another_tier(
     cluster,
 ):
     able = may_give(cluster)
@@ -122,7 +122,7 @@ def gives(k, cluster):
     return spec, aftermath(spec, cluster)
 
 
-def test_the_check_refuses_a_plan_by_which_workers_are_given_up_for_nobody_or_beyond_what_is_to_be():
+def test_the_check_rejects_giving_up_workers_without_or_beyond_need():
     cluster = giver()
     assert giving("down", ["t"], cluster) == {"t": 2}
     spec, after = gives(2, cluster)
@@ -158,9 +158,7 @@ def test_the_check_refuses_a_plan_by_which_workers_are_given_up_for_nobody_or_be
 @pytest.mark.parametrize(
     ("near", "far", "given"), [(1, 2, {"far": 1}), (2, 1, {"near": 1}), (1, 1, {"far": 1})]
 )
-def test_of_tiers_of_which_one_is_enough_it_is_the_one_that_gives_up_the_fewest_or_else_the_one_further_from_the_end(
-    near, far, given
-):
+def test_the_tier_that_gives_up_the_fewest_is_chosen_then_the_furthest_one(near, far, given):
     hosts, tiers, shares = (
         {"h1": host_of("h1", cpu=3 * (near + far) + 1)},
         {},

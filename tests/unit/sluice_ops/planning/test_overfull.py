@@ -73,7 +73,7 @@ def test_a_change_that_has_nothing_to_do_with_it_goes_through(drawn, data):
 
 @SETTINGS
 @given(overfull_clusters())
-def test_a_repair_moves_off_it_what_finds_room_elsewhere_and_no_more_than_has_to_go(drawn):
+def test_a_repair_moves_the_fewest_units_off_an_overfull_host(drawn):
     _, cluster, full = drawn
     planned = plan(ChangeSpec(kind="repair"), cluster)
     hosts = cluster.hosts

@@ -45,7 +45,7 @@ def test_placing_what_is_there_once_more_keeps_everything(cluster):
 
 @SETTINGS
 @given(clusters(), st.data())
-def test_hosts_hold_after_a_move_what_they_would_if_all_was_taken_away_and_put_there(cluster, data):
+def test_room_after_a_move_equals_room_computed_from_empty_hosts(cluster, data):
     names = st.sampled_from([*cluster.hosts, "gone"])
     for tier in cluster.tiers.values():
         after = Placement(driver=data.draw(names), slots=tuple(data.draw(st.lists(names, max_size=5))))
@@ -137,7 +137,7 @@ def test_nothing_goes_to_burst_hosts_unless_it_asks_for_them():
     assert burst == Placement(driver="h1", slots=("h1", "h1", "e1"))
 
 
-def test_a_place_that_is_cordoned_is_left_with_a_note_and_one_that_does_not_exist_is_refused():
+def test_a_cordoned_place_gets_a_note_and_an_unknown_place_is_refused():
     hosts = {"h1": host_of("h1", labels=("fast",), state=HostState.CORDONED), "h2": host_of("h2")}
     placement, placed = place_tier(spec_of("enrich"), Target(1, to="label:fast"), None, hosts)
     assert placement.hosts == {"h2"}
@@ -225,7 +225,7 @@ def test_a_refusal_names_the_thing_and_what_to_do(spec, reason):
     assert reason in str(refused.value)
 
 
-def test_a_tier_without_a_share_is_refused_no_workers_at_all_and_more_than_there_are_by_default():
+def test_a_tier_without_a_share_is_refused_zero_workers_and_too_many():
     cluster = running()
     shares = {"batch": cluster.rules.shares["batch"]}
     cluster = replace(cluster, rules=replace(cluster.rules, shares=shares, partitions=32))
@@ -241,7 +241,7 @@ def test_a_tier_without_a_share_is_refused_no_workers_at_all_and_more_than_there
         plan(ChangeSpec(kind="scale", tier="counts", k=17), cluster)
 
 
-def test_a_maximum_below_the_minimum_of_another_layer_is_refused_and_names_both():
+def test_a_maximum_below_another_layers_minimum_is_refused_naming_both():
     cluster = running()
     shares = {"counts": Share(minimum=2, target=2, maximum=4), "batch": Share(minimum=1, target=1, maximum=2)}
     cluster = replace(cluster, rules=replace(cluster.rules, shares=shares))
@@ -252,7 +252,7 @@ def test_a_maximum_below_the_minimum_of_another_layer_is_refused_and_names_both(
         plan(ChangeSpec(kind="scale", tier="batch", k=1, maximum=0), cluster)
 
 
-def test_where_the_site_file_bounds_a_shift_the_note_names_it_and_nobody_who_only_plans():
+def test_a_bounded_shift_is_named_in_the_note_of_a_person_only():
     cluster = running()
     shifts = {
         "night": {"counts": Numbers(target=9)},
@@ -298,7 +298,7 @@ def reading(partitions, k, **more):
     return replace(now, tiers={"counts": replace(tier, spec=spec)})
 
 
-def test_how_many_workers_a_tier_has_to_have_goes_by_the_partitions_of_its_streams():
+def test_the_partitions_of_its_streams_set_a_tiers_least_workers():
     wide = reading(5, 3, mode=Mode.REALTIME, quantum=Quantum(cpu=1, memory=512, threads=2))
     with pytest.raises(
         RefusedError, match="holds one thread for each of its 5 partitions, 2 workers of 2 threads have 4"
@@ -308,7 +308,7 @@ def test_how_many_workers_a_tier_has_to_have_goes_by_the_partitions_of_its_strea
     assert plan(ChangeSpec(kind="scale", tier="counts", k=4), wide).moves
 
 
-def test_how_many_workers_a_tier_may_have_goes_by_the_partitions_of_its_streams():
+def test_the_partitions_of_its_streams_set_a_tiers_most_workers():
     with pytest.raises(
         RefusedError, match="its input has 2 partitions, so 1 of 3 workers would read nothing"
     ):
@@ -330,7 +330,7 @@ def test_scaling_back_to_the_usual_number_takes_the_persons_word_back():
     assert down == Layers()
 
 
-def test_when_room_is_too_short_to_double_all_the_rest_is_prepared_after_a_release():
+def test_without_room_to_double_all_tiers_the_rest_follows_a_release():
     hosts = {"h1": host_of("h1", cpu=5), "h2": host_of("h2", cpu=5)}
     tiers = {}
     for name, placement in (

@@ -52,7 +52,7 @@ deaths = st.builds(
         st.sampled_from(HOSTS), st.lists(deaths, max_size=25).map(lambda drawn: Evidence(tuple(drawn)))
     )
 )
-def test_a_host_that_fails_has_several_tenants_that_die_again_and_again_and_each_does_well_elsewhere(seen):
+def test_a_failing_host_has_repeated_deaths_of_tenants_that_live_elsewhere(seen):
     again = {}
     for name, evidence in seen.items():
         places = Counter(

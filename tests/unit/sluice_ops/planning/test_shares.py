@@ -45,7 +45,7 @@ def divided(draw):
 
 
 @given(capacities, divided())
-def test_parts_of_100_per_cent_in_all_ask_no_more_of_any_resource_than_the_hosts_have(hosts, tenants):
+def test_shares_of_100_per_cent_ask_for_no_more_than_the_hosts_have(hosts, tenants):
     rules = Rules(
         shares={
             name: Share(minimum=0, target=amount, maximum="100%") for name, (amount, _) in tenants.items()
@@ -59,7 +59,7 @@ def test_parts_of_100_per_cent_in_all_ask_no_more_of_any_resource_than_the_hosts
 
 
 @given(capacities, quanta)
-def test_the_whole_is_as_many_quanta_as_fit_on_empty_hosts_and_not_one_more(hosts, quantum):
+def test_the_whole_is_exactly_the_quanta_that_fit_on_empty_hosts(hosts, quantum):
     found = wholes(rooms(hosts), {"t": quantum})["t"]
     most = 0
     for host in hosts:
@@ -226,7 +226,7 @@ def test_a_number_that_a_bound_decides_is_the_word_of_who_set_the_bound():
     assert target("t", replace(rules, layers=Layers())).bound is None
 
 
-def test_an_autoscaler_speaks_above_shifts_and_below_a_person_and_takes_its_word_back_with_the_usual_number():
+def test_the_autoscaler_layer_stands_above_shifts_and_below_a_person():
     night = LayerEntry(tenant="t", layer=Layer.SCHEDULE, target=2, owner="shift night", at=0.0)
     rules = Rules(shares={"t": Share(minimum=1, target=1, maximum=8)}, layers=Layers(entries=(night,)))
 
@@ -245,7 +245,7 @@ def test_an_autoscaler_speaks_above_shifts_and_below_a_person_and_takes_its_word
     assert rules.layers.entries == (night,)
 
 
-def test_a_person_says_a_minimum_and_a_maximum_with_the_number_until_the_next_number():
+def test_a_persons_minimum_and_maximum_hold_until_the_next_number():
     rules = Rules(shares={"t": Share(minimum=1, target=2, maximum=4)})
     said = replace(
         rules,

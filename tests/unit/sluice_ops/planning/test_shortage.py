@@ -56,7 +56,7 @@ def crowded_with_a_change(draw):
 
 @SETTINGS
 @given(crowded_with_a_change())
-def test_every_tier_that_moves_has_its_minimum_and_none_is_short_of_what_batch_has_above_its_own(drawn):
+def test_moving_tiers_have_their_minimum_and_batch_gives_up_its_surplus(drawn):
     spec, cluster = drawn
     planned = made(spec, cluster)
     if planned is None:
@@ -106,7 +106,7 @@ def test_at_no_moment_and_not_at_the_end_is_a_host_over_full(drawn):
 
 @SETTINGS
 @given(crowded_with_a_change())
-def test_a_change_that_is_refused_for_want_of_room_does_not_fit_at_the_minimums_and_names_a_tenant_and_numbers(
+def test_a_refusal_for_want_of_room_is_right_and_names_tenant_and_numbers(
     drawn,
 ):
     spec, cluster = drawn
@@ -145,7 +145,7 @@ def test_who_is_to_have_more_never_has_less_for_want_of_room(drawn):
 
 @SETTINGS
 @given(crowded(), st.data())
-def test_a_raised_share_takes_free_room_first_and_then_no_more_of_batch_than_it_must(cluster, data):
+def test_a_raised_share_takes_free_room_first_and_then_the_least_of_batch(cluster, data):
     running = sorted(name for name, tier in cluster.tiers.items() if tier.placement)
     spec = ChangeSpec(kind="scale", tier=data.draw(st.sampled_from(running)), k=data.draw(st.integers(1, 8)))
     try:
@@ -163,7 +163,7 @@ def test_a_raised_share_takes_free_room_first_and_then_no_more_of_batch_than_it_
 
 @SETTINGS
 @given(crowded(), st.data())
-def test_a_lowered_share_takes_away_as_many_workers_as_it_is_lowered_by_and_moves_no_other(cluster, data):
+def test_a_lowered_share_removes_exactly_its_workers_and_moves_no_others(cluster, data):
     running = sorted(name for name, tier in cluster.tiers.items() if tier.placement)
     name = data.draw(st.sampled_from(running))
     before = cluster.tiers[name].placement
@@ -197,7 +197,7 @@ def test_batchs_lowered_share_takes_away_as_many_slots_as_it_is_lowered_by(clust
 
 @SETTINGS
 @given(crowded())
-def test_a_tier_that_starts_gets_its_minimum_first_and_beyond_it_nothing_that_another_lacks_of_its_own(
+def test_a_starting_tier_gets_its_minimum_first_and_starves_no_other_tier(
     cluster,
 ):
     for name, tier in cluster.tiers.items():
@@ -267,7 +267,7 @@ def test_a_realtime_tier_is_not_made_smaller_than_its_partitions_need():
     assert least(spec, Rules(shares={"t": Share(minimum=1)}, partitions=12)) == 3
 
 
-def test_the_checker_finds_a_tier_below_its_minimum_and_one_that_is_short_while_batch_is_not():
+def test_the_checker_finds_tiers_below_minimum_or_short_beside_batch():
     spec = spec_of("t")
     placement = Placement(driver="h1", slots=("h1", "h1", "h1"))
     hosts = holding({"h1": host_of("h1", cpu=16, memory=32768)}, spec, placement)
@@ -330,7 +330,7 @@ def test_batch_gives_back_nothing_where_the_tier_that_is_short_may_not_be(more):
     assert violations(planned, spec, aftermath(spec, cluster)) == []
 
 
-def test_batch_gives_back_no_more_than_makes_a_slot_for_the_tier_that_is_short():
+def test_batch_returns_just_enough_for_a_slot_of_the_short_tier():
     spec, cluster = short_beside_batch()
     tiers = {
         "t": replace(cluster.tiers["t"], spec=spec_of("t", quantum=Quantum(cpu=2, memory=2048, threads=4)))

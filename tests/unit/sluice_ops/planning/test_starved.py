@@ -25,9 +25,7 @@ def starving(cluster, starved):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters(), st.data())
-def test_a_repair_leaves_no_tier_that_it_moves_where_it_is_starved_and_moves_nothing_to_where_anything_is(
-    cluster, data
-):
+def test_a_repair_moves_starved_tiers_and_never_onto_starved_hosts(cluster, data):
     there = {name: sorted(set(host.tiers)) for name, host in cluster.hosts.items()}
     starved = {
         name: data.draw(st.frozensets(st.sampled_from(tiers))) for name, tiers in there.items() if tiers
