@@ -94,7 +94,7 @@ def make_postgres(source: str, *, as_json: bool) -> None:
         f"PostgreSQL: {'; '.join(changed) or 'the roles and databases are as they have to be'}. The passwords are in {folder}."
     )
     typer.echo(
-        f"Copy {file} and its password files to every machine (docs/hosts.md), then run `python -m sluice.commands.publish`."
+        f"Copy {file} and its password files to every machine (docs/access.md), then run `python -m sluice.commands.publish`."
     )
 
 

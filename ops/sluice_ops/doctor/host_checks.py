@@ -247,7 +247,7 @@ def _groups(host: Host) -> Iterator[Finding]:
 
 def _cores(host: Host) -> Iterator[Finding]:
     if cores_of(host.facts.name, host.site) == "shared":
-        advice = "docs/hosts.md, Control groups, if one that takes all it can is to cost the others nothing"
+        advice = "docs/limits.md, Cores, if one that takes all it can is to cost the others nothing"
         yield Finding("cores", Verdict.NOTE, cpusets.NOT_ASKED, advice)
     elif (why := cpusets.amiss(trees())) is not None:
         yield Finding(
@@ -278,7 +278,7 @@ def _network(host: Host) -> Iterator[Finding]:
             "network",
             Verdict.NOTE,
             network.NOT_ASKED,
-            "docs/hosts.md, Control groups, if what runs here should differ in it",
+            "docs/limits.md, Network, if what runs here should differ in it",
         )
     elif (why := network.amiss(link)) is not None:
         yield Finding(
@@ -338,14 +338,14 @@ def _access(host: Host) -> Iterator[Finding]:
     """Look at the credentials of this host: it needs two, and should not have the one that may do everything."""
     if host.where.access is None:
         sentence = "the endpoints file names no roles: whoever reaches ZooKeeper can change everything"
-        yield Finding("access", Verdict.NOTE, sentence, "docs/hosts.md, Access")
+        yield Finding("access", Verdict.NOTE, sentence, "docs/access.md, ZooKeeper")
         return
     try:
         for role in (Role.AGENT, Role.DRIVER):
             host.where.needed(role)
         admins = host.where.credential(Role.ADMIN)
     except endpoints.EndpointsError as error:
-        yield Finding("access", Verdict.BAD, str(error), "docs/hosts.md, Access")
+        yield Finding("access", Verdict.BAD, str(error), "docs/access.md, ZooKeeper")
         return
     if admins is not None and admins.password is not None:
         yield Finding(
@@ -364,7 +364,7 @@ def _access(host: Host) -> Iterator[Finding]:
 
 def _kafka(host: Host) -> Iterator[Finding]:
     """Look for the password that drivers and executors of this host prove with, where Kafka asks for a user."""
-    address, advice = brokers(host.where.kafka), "docs/hosts.md, Kafka's users"
+    address, advice = brokers(host.where.kafka), "docs/access.md, Kafka"
     if address.users is None:
         yield Finding(
             "kafka's users",
@@ -401,7 +401,7 @@ def _services(host: Host) -> Iterator[Finding]:
 
 def _database(host: Host) -> Iterator[Finding]:
     """Look whether drivers of this host can work in PostgreSQL, as their own role."""
-    advice = "docs/hosts.md, PostgreSQL's roles"
+    advice = "docs/access.md, PostgreSQL"
     try:
         yield reach.database(host.where.postgres_as(Role.DRIVER))
     except endpoints.EndpointsError as error:

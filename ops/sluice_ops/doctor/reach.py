@@ -49,7 +49,7 @@ def _agent(link: Channel, host: HostName) -> Finding:
             "agent",
             Verdict.NOTE,
             f"its slots have no limits: {seen.value.limits}",
-            "docs/hosts.md, Control groups",
+            "docs/limits.md, Control groups",
         )
     return Finding("agent", Verdict.OK, f"it serves this host; its slots are limited by {seen.value.limits}")
 

@@ -244,7 +244,7 @@ def _claim(channel: Channel, host: str, public: str) -> None:
     if claim.value.public != public:
         message = (
             f"the token for {host} was used at {shown(claimed_at)} by another machine, which calls itself {claim.value.machine}. Where "
-            f"that was not {host}, somebody has a copy: change the credentials of agent and driver (docs/hosts.md). {another(host)}; the "
+            f"that was not {host}, somebody has a copy: change the credentials of agent and driver (docs/access.md). {another(host)}; the "
             "one that was used is void then"
         )
         raise JoinError(message)

@@ -102,7 +102,7 @@ def read(admin: AdminClient, metadata: ClusterMetadata, names: Iterable[str]) ->
             )
             message = (
                 f"Kafka does not tell {user} the stream's settings, so nobody knows whether it would lose records with one broker's disk: "
-                "grant it DescribeConfigs on the topic (docs/hosts.md, Kafka's users)"
+                "grant it DescribeConfigs on the topic (docs/access.md, Kafka)"
             )
             raise WeakStreamError(message) from error
         replicas = [

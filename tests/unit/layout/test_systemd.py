@@ -19,7 +19,7 @@ from sluice_ops.main import app
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "systemd"
 FILES = ("sluice-agent@.service", "sluice-audit.service", "sluice-controller@.service")
 BEFORE_254 = "Unknown key 'DelegateSubgroup'"
-"""What an older one says; it then starts agents where they take no limits: docs/hosts.md."""
+"""What an older one says; it then starts agents where they take no limits: docs/limits.md."""
 
 
 def unit(name: str) -> ConfigParser:

@@ -357,7 +357,7 @@ def open_containers(
         groups.close()
         why = f"control groups cannot be written by user {os.geteuid()} ({error.strerror})"
         return _without(
-            f"{why}; run the agent as root, or have systemd delegate it a group: docs/hosts.md", home, host
+            f"{why}; run the agent as root, or have systemd delegate it a group: docs/limits.md", home, host
         )
     with unless_full("which control group the units are in"):
         HostFolder(home, host).keep_group(group)
