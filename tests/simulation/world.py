@@ -225,12 +225,12 @@ class World:
             now=self.wall(),
             lost=lost,
             rules=self.rules,
-            coming=self.absences.coming(),
-            ages=self.ages.known(),
-            settled=self.settled,
+            braked_return=self.absences.coming(),
+            known_seconds=self.ages.known(),
+            baseline=self.settled,
         )
         decision = decide(view, moment)
-        assert not self.doubts or decision == decide(view, replace(moment, settled=None)), (
+        assert not self.doubts or decision == decide(view, replace(moment, baseline=None)), (
             "what has not changed since all was right is right"
         )
         if not decision.writes:

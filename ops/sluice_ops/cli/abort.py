@@ -74,7 +74,10 @@ def undoes(change: ChangeRecord, view: View, now: float) -> tuple[list[str], flo
     draft = Draft(
         view,
         Moment(
-            now=now, lost=frozenset(), rules=Rules(), ages={at: max(0.0, now - at) for at in stamps(view)}
+            now=now,
+            lost=frozenset(),
+            rules=Rules(),
+            known_seconds={at: max(0.0, now - at) for at in stamps(view)},
         ),
     )
     undo(draft, change.id, me())

@@ -304,9 +304,9 @@ class Controller:
                 now=time.time(),
                 lost=self._absences.lost(view),
                 rules=self._rules(),
-                coming=self._absences.coming(),
-                ages=self._ages.known(),
-                settled=self._settled,
+                braked_return=self._absences.coming(),
+                known_seconds=self._ages.known(),
+                baseline=self._settled,
             )
             held = self._held(view)
             decision = held or decide(view, moment)

@@ -48,7 +48,7 @@ ABANDONED_SECONDS = 3600.0
 out for ever."""
 
 
-def carry_out(draft: Draft) -> list[str]:
+def advance(draft: Draft) -> list[str]:
     """Take every open operation one step further, aborts first; return what they wait for."""
     waits: list[str] = []
     _refuse_strange(draft)
@@ -76,7 +76,7 @@ def carry_out(draft: Draft) -> list[str]:
         )
         if operation.change in draft.changes:
             took = {**draft.changes[operation.change].took, operation.step: draft.age(operation.posted_at)}
-            draft.change_of(operation.change, stepped_at=draft.now, took=took)
+            draft.update_change(operation.change, stepped_at=draft.now, took=took)
     return [*waits, *settling.follow(draft), *_idle(draft)]
 
 
@@ -104,7 +104,7 @@ def _idle(draft: Draft) -> list[str]:
             said.append(f"{change.id} waits for its next step")
         else:
             undo(draft, change.id, CONTROLLER)
-            draft.tell(f"change {change.id} is aborted: {lost}, and it held the lock")
+            draft.log(f"change {change.id} is aborted: {lost}, and it held the lock")
     return said
 
 

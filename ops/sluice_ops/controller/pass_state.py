@@ -1,4 +1,4 @@
-"""The working copy of one pass: decisions change it, and what differs from the snapshot becomes one atomic set of writes."""
+"""The draft of one pass: policies and steps change it, and `writes` returns what then differs from the snapshot."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,50 +10,67 @@ from sluice_ops.channel import Write
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostRecord, HostState, slot_ids
 from sluice_ops.model.backpressure import Holds
-from sluice_ops.model.change import ChangeRecord, JournalEntry, MaintenanceLock, Operation, Result
+from sluice_ops.model.change import (
+    ChangeRecord,
+    ChangeState,
+    JournalEntry,
+    MaintenanceLock,
+    Operation,
+    Result,
+)
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName, UnitId
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, TierWanted
 from sluice_ops.model.resources import Quantum
-from sluice_ops.model.share import Layers
 from sluice_ops.model.status import TierStatus
-from sluice_ops.model.trail import Entry
+from sluice_ops.model.trail import SiteSaid
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Hosts, Rules, holding, moved
 from sluice_ops.planning.placement.pace import Pace, pace
 from sluice_ops.snapshot import site_settings
-from sluice_ops.snapshot.capacity_totals import Wholes
+from sluice_ops.snapshot.rules import CapacityTotals
 from sluice_ops.snapshot.view import HostView, TierView, View
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What a pass is given besides the snapshot: the time, which hosts count as lost, and the site's rules (without layers)."""
+    """The inputs of a pass besides the snapshot."""
 
     now: float
-    """Wall clock: for stamps, and for the times that people set. How long something has lasted, only `ages` tell."""
+    """Wall clock, for stamps and for times that people set. `known_seconds` measures durations."""
     lost: frozenset[HostName]
     rules: Rules
-    coming: bool = False
-    """Whether a host that the brake held was back a moment ago: others may follow."""
-    ages: Mapping[float, float] = field(default_factory=dict)
-    """For how long each stamp of the snapshot is known. Unit: seconds."""
-    settled: View | None = None
-    """An earlier snapshot on which nothing was decided, so every assignment in it was right: only what differs is looked into anew."""
+    """The rules of the site file, without layers."""
+    braked_return: bool = False
+    """A braked host came back a moment ago, so other braked hosts may follow."""
+    known_seconds: Mapping[float, float] = field(default_factory=dict)
+    """Stamp of the snapshot → how long this controller has known the stamp."""
+    baseline: View | None = None
+    """An earlier snapshot in which every assignment was right, so only differences matter."""
+
+
+@dataclass
+class Shortage:
+    """The tiers that found too little free room in this pass: to start, or for lost slots."""
+
+    promised: dict[TierName, tuple[tuple[HostName, Quantum], ...]] = field(default_factory=dict)
+    """Tier → the units that it gets, and where, once `batch` has given slots back."""
+    needy: list[TierName] = field(default_factory=list)
+    """Tiers that lack room even if `batch` gives slots back."""
+
+    def __bool__(self) -> bool:
+        """Tell whether a tier is short of room. `batch` is then lent nothing."""
+        return bool(self.promised or self.needy)
 
 
 class Draft:
-    """What will be, as far as this pass has decided."""
+    """The decisions of one pass so far. Policies read it, and `decide` applies their results."""
 
     def __init__(self, view: View, moment: Moment) -> None:
-        """Start from what is."""
+        """Start from the snapshot."""
         self.view = view
-        self.now = moment.now
-        self._ages = moment.ages
-        self.settled = moment.settled
-        self.lost = moment.lost
-        self.coming = moment.coming
-        self.rules = moment.rules
-        self.site = site_settings.said(moment.rules)
-        self._wholes = Wholes(view, moment.rules)
+        self.moment = moment
+        totals = CapacityTotals(view, moment.rules)
+        self.rules = replace(moment.rules, layers=view.layers, wholes=totals)
+        """The rules of the site file under the layers."""
         self.owners: dict[TierName, OwnerRecord] = {name: tier.owner for name, tier in view.tiers.items()}
         self.incarnations: dict[TierName, dict[Incarnation, IncarnationSpec]] = {
             name: dict(tier.incarnations) for name, tier in view.tiers.items()
@@ -65,45 +82,43 @@ class Draft:
         }
         self.changes: dict[ChangeId, ChangeRecord] = dict(view.changes)
         self.lock: MaintenanceLock | None = view.lock
-        self.layers: Layers = view.layers
         self.holds: Holds = view.holds
         self.batch: dict[int, HostName] = {}
-        """The batch tenant's slots, by number."""
+        """Number of each slot of `batch` → its host."""
         self.braked: frozenset[HostName] = frozenset()
         """Lost hosts from which nothing is moved."""
-        self.short = False
-        """A tier has found too little room in this pass: batch is lent nothing."""
-        self.needy: list[TierName] = []
-        """Tiers for which neither free room nor batch's was enough in this pass: to start, or for slots that were lost."""
-        self.promised: dict[TierName, tuple[tuple[HostName, Quantum], ...]] = {}
-        """What the tiers hold, and where, once batch has given back what they wait for."""
-        self.by_itself: list[Entry] = []
-        """What this pass has done to hosts that nobody asked for, for the trail."""
-        self.suspects: list[str] = []
-        """Sentences on hosts that fail and are not quarantined."""
+        self.shortage = Shortage()
         self.deaths: dict[tuple[TierName, Incarnation], str] = {}
-        """Incarnations that this pass has found dead before they took over, and why."""
+        """Incarnations that died before they took over → the reason."""
         self.statuses: dict[TierName, TierStatus] = {}
         self.events: list[str] = []
-        """What this pass has decided, for the log and for the journals of what is open."""
+        """Decisions of this pass as sentences, for the log and for the journals of open operations."""
         self.results: dict[OperationId, Result] = {}
         self.posted: dict[OperationId, Operation] = {}
-        """Steps of the controller's own changes that this pass posts; the next one carries them out."""
+        """Steps of the controller's own changes, which the next pass carries out."""
         self.room: Hosts | None = None
-        """What the hosts hold by now, once `capacity` has counted it; kept true by what this draft decides."""
-        self._ruled: Rules | None = None
-        self._sound: frozenset[HostName] | None = None
-        self._lines: dict[OperationId, list[str]] = {}
+        """What the hosts hold, once `capacity` has counted it. Changes of the draft keep it true."""
+        self._usable: frozenset[HostName] | None = None
+        self._journals: dict[OperationId, list[str]] = {}
 
-    def rules_now(self) -> Rules:
-        """Return the site's rules under the layers as they are now."""
-        if self._ruled is None or self._ruled.layers is not self.layers:
-            self._ruled = replace(self.rules, layers=self.layers, wholes=self._wholes)
-        return self._ruled
+    @property
+    def now(self) -> float:
+        """The wall clock at the begin of the pass."""
+        return self.moment.now
+
+    @property
+    def lost(self) -> frozenset[HostName]:
+        """The hosts whose agents have been silent for too long."""
+        return self.moment.lost
+
+    @cached_property
+    def site(self) -> SiteSaid:
+        """The settings of the site file, which the trail compares."""
+        return site_settings.settings_of(self.rules)
 
     def age(self, stamp: float) -> float:
-        """Return for how long a stamp is known to this controller: what decides how long something has lasted. Unit: seconds."""
-        return self._ages.get(stamp, 0.0)
+        """Return how long this controller has known a stamp. Unit: seconds."""
+        return self.moment.known_seconds.get(stamp, 0.0)
 
     # -- tiers
 
@@ -111,35 +126,31 @@ class Draft:
         """Return the tiers, nearest the pipeline's end first."""
         return sorted(self.view.tiers.values(), key=lambda tier: (tier.spec.distance, tier.spec.name))
 
-    def host(self, name: HostName) -> HostView | None:
-        """Return what was seen of a host."""
-        return self.view.hosts.get(name)
-
-    def held(self, tier: TierName) -> list[IncarnationSpec]:
+    def unretired(self, tier: TierName) -> list[IncarnationSpec]:
         """Return the incarnations of a tier that hold units."""
         return [spec for spec in self.incarnations[tier].values() if not spec.retired]
 
-    def owning(self, tier: TierName) -> IncarnationSpec | None:
-        """Return the owner's spec, while it holds units and the tier is not stopped."""
+    def owner_spec(self, tier: TierName) -> IncarnationSpec | None:
+        """Return the owner's spec; None if the owner is retired, or the tier is stopped."""
         record = self.owners[tier]
         spec = None if record.owner is None or record.stopped else self.incarnations[tier].get(record.owner)
         return None if spec is None or spec.retired else spec
 
     def workers(self, tier: TierName) -> tuple[UnitId, ...]:
         """Name the slots of the owner."""
-        spec = self.owning(tier)
+        spec = self.owner_spec(tier)
         return () if spec is None else slot_ids(tier, spec.incarnation, len(spec.placement.slots))
 
-    def living(self, tier: TierName) -> frozenset[UnitId]:
-        """Name those of them whose hosts are not lost."""
-        spec = self.owning(tier)
+    def living_workers(self, tier: TierName) -> frozenset[UnitId]:
+        """Name the slots of the owner whose hosts are not lost."""
+        spec = self.owner_spec(tier)
         slots = () if spec is None else spec.placement.slots
         return frozenset(
             worker for worker, host in zip(self.workers(tier), slots, strict=True) if not self.is_lost(host)
         )
 
     def release_of(self, tier: TierName) -> str | None:
-        """Return the release that a tier's next incarnation is begun from."""
+        """Return the release from which a tier's next incarnation starts."""
         return self.wanted[tier].release or self.view.tiers[tier].spec.release
 
     def begin(  # noqa: PLR0913, PLR0917 - what an incarnation is
@@ -152,9 +163,10 @@ class Draft:
         partitions: int | None = None,
         room: Hosts | None = None,
     ) -> Incarnation:
-        """Write a new incarnation under a number that was never used; release and partitions are the tier's, unless others are named.
+        """Add an incarnation under a number that was never used, and return the number.
 
-        `room` is what the hosts then hold, where whoever placed it has counted that.
+        Release and partitions default to those of the tier. `room` is what the hosts then hold, if
+        the caller has counted it.
         """
         if release is None and (release := self.release_of(tier)) != self.wanted[tier].release:
             self.wanted[tier] = self.wanted[tier].model_copy(update={"release": release})
@@ -172,60 +184,69 @@ class Draft:
             attempt=self.wanted[tier].attempt,
         )
         if room is None:
-            self._hold(tier, placement, 1)
+            self._count(tier, placement, 1)
         else:
             self.room = room
         return number
 
+    def update_incarnation(self, tier: TierName, number: Incarnation, **fields: object) -> None:
+        """Change fields of an incarnation's spec."""
+        self.incarnations[tier][number] = self.incarnations[tier][number].model_copy(update=fields)
+
     def retire(self, tier: TierName, number: Incarnation) -> None:
-        """Take an incarnation's units away."""
+        """Take the units of an incarnation away."""
         spec = self.incarnations[tier].get(number)
         if spec is not None and not spec.retired:
-            self.incarnations[tier][number] = spec.model_copy(update={"retired": True})
-            self._hold(tier, spec.placement, -1)
+            self.update_incarnation(tier, number, retired=True)
+            self._count(tier, spec.placement, -1)
 
-    def place(self, tier: TierName, number: Incarnation, placement: Placement) -> None:
-        """Move slots of a living incarnation: those that were lost with their host."""
-        before = self.incarnations[tier][number]
-        self.incarnations[tier][number] = before.model_copy(update={"placement": placement})
+    def move_slots(self, tier: TierName, number: Incarnation, slots: tuple[HostName, ...]) -> None:
+        """Give a living incarnation other slots."""
+        before = self.incarnations[tier][number].placement
+        after = before.model_copy(update={"slots": slots})
+        self.update_incarnation(tier, number, placement=after)
         if self.room is not None:
-            self.room = moved(self.room, self.view.tiers[tier].spec, before.placement, placement)
+            self.room = moved(self.room, self.view.tiers[tier].spec, before, after)
 
-    def _hold(self, tier: TierName, placement: Placement, count: int) -> None:
+    def _count(self, tier: TierName, placement: Placement, count: int) -> None:
         if self.room is not None:
             self.room = holding(self.room, self.view.tiers[tier].spec, placement, count)
 
-    def own(self, tier: TierName, **changes: object) -> None:
-        """Change a tier's fence."""
-        self.owners[tier] = self.owners[tier].model_copy(update=changes)
+    def update_owner(self, tier: TierName, **fields: object) -> None:
+        """Change fields of a tier's owner record."""
+        self.owners[tier] = self.owners[tier].model_copy(update=fields)
 
-    def hand_to(self, tier: TierName, number: Incarnation) -> None:
-        """Make `number` the owner, with nothing under way and nothing beside it."""
-        self.own(tier, owner=number, next=None, standby=None, phase=Phase.STEADY, paused_workers=())
+    def make_owner(self, tier: TierName, number: Incarnation) -> None:
+        """Make an incarnation the only owner: no handover is under way, and no standby is beside it."""
+        self.update_owner(tier, owner=number, next=None, standby=None, phase=Phase.STEADY, paused_workers=())
 
-    # -- hosts and changes
+    # -- hosts, batch and changes
+
+    def host(self, name: HostName) -> HostView | None:
+        """Return the snapshot of a host; None if no node of it is left."""
+        return self.view.hosts.get(name)
 
     def is_lost(self, name: HostName) -> bool:
-        """Tell whether a host is gone for good, as far as one can know: its agent is, or it was taken off the channel."""
+        """Tell whether a host's agent has been silent for too long, or the host is off the channel."""
         return name in self.lost or name not in self.view.hosts
 
-    def state_of(self, name: HostName) -> HostState:
-        """Return a host's state: lost when its agent is gone, else what was written."""
+    def host_state(self, name: HostName) -> HostState:
+        """Return the state of a host: lost, or what its record says."""
         return HostState.LOST if self.is_lost(name) else self.records[name].state
 
-    def sound(self) -> frozenset[HostName]:
+    def usable_hosts(self) -> frozenset[HostName]:
         """Return the hosts that are up and not lost."""
-        if self._sound is None:
-            self._sound = frozenset(
+        if self._usable is None:
+            self._usable = frozenset(
                 name
                 for name in self.view.hosts
                 if name not in self.lost and self.records[name].state is HostState.UP
             )
-        return self._sound
+        return self._usable
 
     @cached_property
-    def away(self) -> frozenset[HostName]:
-        """The site's own hosts whose agent is away, and not for so long that they are lost."""
+    def silent_hosts(self) -> frozenset[HostName]:
+        """The site's own hosts whose agents are silent, but not for so long that they are lost."""
         return frozenset(
             name
             for name, host in self.view.hosts.items()
@@ -236,63 +257,79 @@ class Draft:
 
     @cached_property
     def pace(self) -> Pace:
-        """How long changes take here."""
+        """How long changes take at this site."""
         return pace(
             self.view.changes.values(),
             (spec for tier in self.view.tiers.values() for spec in tier.incarnations.values()),
         )
 
     @cached_property
-    def seen_batch(self) -> list[tuple[HostName, UnitId]]:
-        """The batch slots that agents see; those of a host whose agent is away are of no use to anybody."""
-        hosts = self.view.hosts.items()
+    def observed_batch(self) -> list[tuple[HostName, UnitId]]:
+        """The slots of `batch` that living agents report, each with its host."""
         return [
             (name, unit)
-            for name, host in hosts
+            for name, host in self.view.hosts.items()
             if host.live and host.observed is not None
             for unit in host.observed.batch
         ]
 
     @cached_property
     def starved(self) -> dict[TierName, dict[HostName, float]]:
-        """Where agents see a tier's owner starved of processor time, and since when."""
-        found: dict[TierName, dict[HostName, float]] = {}
+        """Tiers whose owner is starved of processor time → host → since when."""
+        starved: dict[TierName, dict[HostName, float]] = {}
         for name, host in self.view.hosts.items():
             since = host.observed.starved if host.live and host.observed is not None else {}
             for unit in host.assignment.units if since else ():
                 tier = self.view.tiers.get(TierName(unit.tenant))
                 if unit.id in since and tier is not None and tier.owner.owner == unit.incarnation:
-                    there = found.setdefault(tier.spec.name, {})
-                    there[name] = min(since[unit.id], there.get(name, since[unit.id]))
-        return found
+                    hosts = starved.setdefault(tier.spec.name, {})
+                    hosts[name] = min(since[unit.id], hosts.get(name, since[unit.id]))
+        return starved
 
-    def set_state(self, name: HostName, state: HostState, by: str) -> None:
-        """Write a host's state."""
+    def set_host_state(self, name: HostName, state: HostState, by: str) -> None:
+        """Write the state of a host. The quarantine stays if `by` is unchanged."""
         before = self.records.get(name, HostRecord())
         if before.state is not state:
             after = HostRecord(state=state, by=by, since=self.now)
             if before.by == by:
                 after = after.model_copy(update={"reason": before.reason, "until": before.until})
-            self.write_record(name, after)
+            self.write_records({name: after})
 
-    def write_record(self, name: HostName, record: HostRecord) -> None:
-        """Write the word on a host."""
-        self.records[name] = record
-        self.room = self._sound = None
+    def write_records(self, records: Mapping[HostName, HostRecord]) -> None:
+        """Write the records of some hosts."""
+        if records:
+            self.records |= records
+            self.room = self._usable = None
 
-    def change_of(self, identity: ChangeId, **changes: object) -> None:
-        """Change a change's record."""
-        self.changes[identity] = self.changes[identity].model_copy(update=changes)
+    def lend(self, slots: Mapping[int, HostName]) -> None:
+        """Give `batch` exactly these slots."""
+        if self.batch != slots:
+            self.batch = dict(slots)
+            self.room = None
 
-    # -- words
+    def update_change(self, identity: ChangeId, **fields: object) -> None:
+        """Change fields of a change's record."""
+        self.changes[identity] = self.changes[identity].model_copy(update=fields)
 
-    def tell(self, sentence: str) -> None:
-        """Say what was decided."""
-        self.events.append(sentence)
+    def active_changes(self) -> list[ChangeRecord]:
+        """Return the changes that have begun and not ended."""
+        return [change for change in self.changes.values() if change.state is ChangeState.ACTIVE]
+
+    def end_change(self, identity: ChangeId, state: ChangeState) -> None:
+        """Close a change's record, and give the maintenance lock back."""
+        self.update_change(identity, state=state, ended_at=self.now)
+        if self.lock is not None and self.lock.change == identity:
+            self.lock = None
+
+    # -- sentences
+
+    def log(self, *sentences: str) -> None:
+        """Report decisions."""
+        self.events.extend(sentences)
 
     def journal(self, identity: OperationId, sentence: str) -> None:
-        """Add a line to an operation's journal, unless it is the last one already."""
-        lines = self._lines.setdefault(identity, [])
+        """Add a line to an operation's journal, unless it is the last line already."""
+        lines = self._journals.setdefault(identity, [])
         if sentence != (lines[-1] if lines else self.view.operations[identity].last):
             lines.append(sentence)
 
@@ -301,12 +338,12 @@ class Draft:
     def writes(self) -> list[Write]:
         """Return what differs from the snapshot, each guarded by the version that was read."""
         changed = [
-            (path, _raised(before, after))
+            (path, _with_next_epoch(before, after))
             for path, before, after in self._compared()
             if before is not after and before != after
         ]
         return [
-            Write(path, value, self.view.versions.get(path)) for path, value in (*changed, *self._words())
+            Write(path, value, self.view.versions.get(path)) for path, value in (*changed, *self._added())
         ]
 
     def _compared(self) -> Iterable[tuple[str, BaseModel | None, BaseModel | None]]:
@@ -317,20 +354,20 @@ class Draft:
                 yield paths.incarnation(name, number), tier.incarnations.get(number), spec
             yield paths.owner(name), tier.owner, self.owners[name]
             yield paths.wanted(name), tier.wanted, self.wanted[name]
-        for host, seen in view.hosts.items():  # thousands, of which few have anything new
+        for host, seen in view.hosts.items():  # thousands, of which few have changed
             if (record := self.records[host]) is not seen.record:
                 yield paths.host_record(host), seen.record, record
             if (assignment := self.assignments[host]) is not seen.assignment:
                 yield paths.assignment(host), seen.assignment, assignment
         for identity, change in self.changes.items():
             yield paths.change(identity), view.changes.get(identity), change
-        yield paths.LAYERS, view.layers, self.layers
+        yield paths.LAYERS, view.layers, self.rules.layers
         yield paths.HOLDS, view.holds, self.holds
         yield paths.SITE, view.site, self.site
         yield paths.LOCK, view.lock, self.lock
 
-    def _words(self) -> Iterable[tuple[str, BaseModel]]:
-        for identity, lines in self._lines.items():
+    def _added(self) -> Iterable[tuple[str, BaseModel]]:
+        for identity, lines in self._journals.items():
             for number, sentence in enumerate(lines, self.view.operations[identity].lines):
                 yield f"{paths.journal(identity)}/{number:010d}", JournalEntry(at=self.now, sentence=sentence)
         for identity, operation in self.posted.items():
@@ -339,8 +376,8 @@ class Draft:
             yield paths.result(identity), result
 
 
-def _raised(before: BaseModel | None, after: BaseModel | None) -> BaseModel | None:
-    """Raise the epoch of what carries one: receivers refuse older ones."""
+def _with_next_epoch(before: BaseModel | None, after: BaseModel | None) -> BaseModel | None:
+    """Raise the epoch of an owner record or an assignment: receivers refuse older epochs."""
     if isinstance(before, OwnerRecord | Assignment) and after is not None:
         return after.model_copy(update={"epoch": before.epoch + 1})
     return after

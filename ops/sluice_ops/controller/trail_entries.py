@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from sluice_ops.channel import Write
 from sluice_ops.controller.pass_state import Draft
+from sluice_ops.controller.policies.quarantine import QUARANTINE
 from sluice_ops.model import paths
 from sluice_ops.model.access import Role
-from sluice_ops.model.change import ChangeSpec, ChangeState, Operation, Result, Step
-from sluice_ops.model.ids import ChangeId
+from sluice_ops.model.assignment import HostRecord
+from sluice_ops.model.change import CONTROLLER, ChangeSpec, ChangeState, Operation, Result, Step
+from sluice_ops.model.ids import ChangeId, HostName
 from sluice_ops.model.share import Layer
 from sluice_ops.model.trail import SITE_FILE, Entry, Outcome, layer_of, what_of
 from sluice_ops.planning.changes.kinds import KINDS
@@ -33,12 +35,10 @@ def writes(draft: Draft) -> Iterator[Write]:
         before = draft.view.changes.get(change.id)
         if change.state in _ENDED and (before is None or before.state is not change.state):
             yield _write(draft, change.id, change.spec, change.by, _ENDED[change.state])
-    for entry in draft.by_itself:
-        yield Write(
-            paths.trail(Role.CONTROLLER, f"{entry.what.replace(' ', '-')}.{draft.now * 1000:.0f}"),
-            entry,
-            None,
-        )
+    for name, host in draft.view.hosts.items():
+        record = draft.records[name]
+        if record is not host.record and record.by == QUARANTINE and record.until != host.record.until:
+            yield _of_quarantine(draft, name, record)
     if draft.view.site is not None and (differs := site_settings.differences(draft.view.site, draft.site)):
         layer = Layer.BASE.name.lower()
         entry = Entry(
@@ -50,6 +50,20 @@ def writes(draft: Draft) -> Iterator[Write]:
             sentence="it holds from now on",
         )
         yield Write(paths.trail(Role.CONTROLLER, f"site.{draft.now * 1000:.0f}"), entry, None)
+
+
+def _of_quarantine(draft: Draft, host: HostName, record: HostRecord) -> Write:
+    """Tell that a quarantine has begun or is over. No change tells it, as nobody asked for it."""
+    begun = bool(record.reason)
+    entry = Entry(
+        at=draft.now,
+        by=CONTROLLER,
+        what=f"{'quarantine' if begun else 'return'} {host}",
+        outcome=Outcome.DONE,
+        sentence=record.reason if begun else "its quarantine is over",
+    )
+    name = f"{entry.what.replace(' ', '-')}.{draft.now * 1000:.0f}"
+    return Write(paths.trail(Role.CONTROLLER, name), entry, None)
 
 
 def _outcome(operation: Operation, result: Result) -> Outcome | None:

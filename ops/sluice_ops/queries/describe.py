@@ -11,7 +11,7 @@ from sluice_ops.planning.placement.cluster import Rules
 from sluice_ops.planning.placement.shares import Target, limits, target
 from sluice_ops.queries.figures import Figures
 from sluice_ops.queries.lines import DriverLine, HoldLine, HostLine, ShareLine, SlotLine, TierLine, WorkerLine
-from sluice_ops.snapshot.capacity_totals import Wholes
+from sluice_ops.snapshot.rules import CapacityTotals
 from sluice_ops.snapshot.view import HostView, TierView, View
 
 _NOT_READ = HostFacts.model_construct(name=HostName("?"), address="?", zone="?", cpu=0, memory=0)
@@ -86,7 +86,7 @@ def slots(view: View, figures: Figures) -> list[SlotLine]:
 
 def shares(view: View, rules: Rules) -> list[ShareLine]:
     """Describe what every tenant is entitled to, who says so, and what it has."""
-    rules = replace(rules, wholes=Wholes(view, rules))
+    rules = replace(rules, wholes=CapacityTotals(view, rules))
     lines = []
     for tenant in sorted({*rules.shares, *view.tiers}):
         holds, share = target(tenant, rules), limits(tenant, rules)

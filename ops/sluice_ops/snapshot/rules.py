@@ -1,12 +1,19 @@
-"""What planning goes by: the site file's word, and the layers above it. Used by the controller and by commands that look."""
+"""The rules that planning follows: the site file under the layers, and what a per cent is of."""
 
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from sluice_ops.model.ids import BATCH
+from sluice_ops.model.resources import Quantum
 from sluice_ops.model.share import Layers
-from sluice_ops.planning.placement.cluster import Rules
+from sluice_ops.planning.placement.cluster import BURST_ZONE, Rules
+from sluice_ops.planning.placement.shares import wholes
 from sluice_ops.site.site_file import Site
+from sluice_ops.snapshot.view import View
 
 
 def rules_of(site: Site, layers: Layers) -> Rules:
-    """Put both together."""
+    """Return the rules of a site file under these layers, without capacity totals."""
     return Rules(
         shares=site.shares,
         locality=site.locality,
@@ -22,3 +29,35 @@ def rules_of(site: Site, layers: Layers) -> Rules:
         repair_seconds=site.repair_seconds,
         instance=site.ec2.capacity,
     )
+
+
+class CapacityTotals(Mapping[str, int]):
+    """Tenant → the slots that are 100 %: what the site's own registered hosts hold when empty.
+
+    A drained or lost host counts, so that a fault does not change shares. A burst host does not.
+    The hosts are counted at the first question: without a per cent nothing asks.
+    """
+
+    def __init__(self, view: View, rules: Rules) -> None:
+        """Prepare to count the hosts of this view."""
+        self._view = view
+        self._rules = rules
+
+    def __getitem__(self, tenant: str) -> int:
+        """Return the slots that are 100 % for a tenant."""
+        return self._totals[tenant]
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the tenants."""
+        return iter(self._totals)
+
+    def __len__(self) -> int:
+        """Return how many tenants there are."""
+        return len(self._totals)
+
+    @cached_property
+    def _totals(self) -> dict[str, int]:
+        facts = [host.facts for host in self._view.hosts.values() if host.facts is not None]
+        rooms = ((host.cpu, host.memory) for host in facts if host.zone != BURST_ZONE)
+        quanta: dict[str, Quantum] = {name: tier.spec.quantum for name, tier in self._view.tiers.items()}
+        return wholes(rooms, {**quanta, BATCH: self._rules.batch_quantum})

@@ -12,7 +12,7 @@ NAMED = 20
 """So many differences are named at most."""
 
 
-def said(rules: Rules) -> SiteSaid:
+def settings_of(rules: Rules) -> SiteSaid:
     """Return what the site file says of all that the controller goes by."""
     return SiteSaid(said=dict(_lines(rules)))
 

@@ -1,9 +1,10 @@
-"""Assignments are a projection: the units of every incarnation that is not retired, and the batch slots, host by host.
+"""The assignments of hosts follow from incarnations that are not retired, and from the slots of `batch`.
 
-What runs of tiers that cannot be read stays as it is.
+Units of tiers that cannot be read stay as they are.
 """
 
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sluice_ops.controller.pass_state import Draft
@@ -12,23 +13,44 @@ from sluice_ops.model.ids import BATCH, HostName, Incarnation, Tenant, UnitId
 from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase
 from sluice_ops.snapshot.view import TierView
 
+_NO_INCARNATION = Incarnation(0)
+_Part = tuple[UnitId, Unit]
+"""A unit's id, and a unit that equals it in all other fields.
 
-def project(draft: Draft) -> None:
-    """Write the assignment of every host of which it may differ anew from what holds now."""
-    held: dict[HostName, list[_Part]] = {
-        name: [(unit.id, unit) for unit in draft.view.left_on(name)] for name in _in_question(draft)
+On ten thousand hosts few units change in a pass, and only these are made.
+"""
+
+
+@dataclass(frozen=True)
+class AssignmentRuling:
+    """The assignments that change."""
+
+    assignments: Mapping[HostName, Assignment]
+
+    def apply(self, draft: Draft) -> None:
+        """Write these assignments."""
+        draft.assignments |= self.assignments
+
+
+def changed_assignments(draft: Draft) -> AssignmentRuling:
+    """Derive the assignment of every host whose assignment may differ from the present one."""
+    parts: dict[HostName, list[_Part]] = {
+        name: [(unit.id, unit) for unit in draft.view.left_on(name)] for name in _hosts_to_check(draft)
     }
-    for host, part in _parts(draft, held) if held else ():
-        held[host].append(part)
-    for name, parts in held.items():
-        before = draft.assignments[name]
-        if before.parts != [(identity, like.quiet) for identity, like in parts]:
-            draft.assignments[name] = before.holding(tuple(_units(parts, before)))
+    for host, part in _parts(draft, parts) if parts else ():
+        parts[host].append(part)
+    return AssignmentRuling(
+        {
+            name: before.holding(tuple(_units(after, before)))
+            for name, after in parts.items()
+            if (before := draft.assignments[name]).parts != [(unit, like.quiet) for unit, like in after]
+        }
+    )
 
 
-def _in_question(draft: Draft) -> Iterable[HostName]:
-    """Name the hosts whose assignment may not be right: all, or those of what has changed since all were."""
-    was, now = draft.settled, draft.view
+def _hosts_to_check(draft: Draft) -> Iterable[HostName]:
+    """Name the hosts whose assignment may be wrong: all, or those that differ from the baseline."""
+    was, now = draft.moment.baseline, draft.view
     if was is None or was.unread or now.unread:
         return now.hosts
     changed = {
@@ -37,19 +59,19 @@ def _in_question(draft: Draft) -> Iterable[HostName]:
         if name not in was.hosts or was.hosts[name].assignment is not host.assignment
     }
     for name in now.tiers.keys() | was.tiers.keys():
-        changed |= _differ(was.tiers.get(name), draft.incarnations.get(name, {}), draft.owners.get(name))
-    there = {(unit, name) for name, assignment in draft.assignments.items() for unit in assignment.batch}
-    changed |= {
-        name
-        for _, name in there ^ {(slot_id(BATCH, 0, number), name) for number, name in draft.batch.items()}
-    }
+        changed |= _changed_hosts(
+            was.tiers.get(name), draft.incarnations.get(name, {}), draft.owners.get(name)
+        )
+    assigned = {(unit, name) for name, assignment in draft.assignments.items() for unit in assignment.batch}
+    lent = {(slot_id(BATCH, 0, number), name) for number, name in draft.batch.items()}
+    changed |= {name for _, name in assigned ^ lent}
     return changed & now.hosts.keys()
 
 
-def _differ(
+def _changed_hosts(
     was: TierView | None, incarnations: Mapping[Incarnation, IncarnationSpec], owner: OwnerRecord | None
 ) -> set[HostName]:
-    """Name the hosts of a tier's incarnations that have changed, or that are quiet and were not, or the other way round."""
+    """Name the hosts of a tier's incarnations that have changed, or have begun or ceased to be quiet."""
     before = {} if was is None else was.incarnations
     quiet = {_quiet(record) for record in (owner, None if was is None else was.owner)}
     numbers = {
@@ -64,20 +86,17 @@ def _differ(
 
 
 def _quiet(owner: OwnerRecord | None) -> Incarnation:
-    """Return the incarnation that is prepared quietly; 0 is none."""
-    return owner.next or _NONE if owner is not None and owner.phase is Phase.PREPARE else _NONE
-
-
-_NONE = Incarnation(0)
-_Part = tuple[UnitId, Unit]
-"""A unit's name, and one that is like it in everything else: of ten thousand hosts few change in a pass, and only those get units made."""
+    """Return the incarnation that is prepared quietly, or `_NO_INCARNATION`."""
+    if owner is None or owner.phase is not Phase.PREPARE:
+        return _NO_INCARNATION
+    return owner.next or _NO_INCARNATION
 
 
 def _units(parts: Iterable[_Part], before: Assignment) -> Iterable[Unit | dict[str, Any]]:
-    """Tell a host's units; one that runs keeps what it was started with, whatever is declared by now."""
-    there = {unit.id: unit for unit in before.units}
+    """Yield a host's units. A unit that is assigned already keeps its fields, except `quiet`."""
+    assigned = {unit.id: unit for unit in before.units}
     for identity, like in parts:
-        unit = there.get(identity)
+        unit = assigned.get(identity)
         if unit is None:
             yield {**vars(like), "id": identity}
         else:
@@ -85,10 +104,11 @@ def _units(parts: Iterable[_Part], before: Assignment) -> Iterable[Unit | dict[s
 
 
 def _parts(draft: Draft, hosts: Container[HostName]) -> Iterable[tuple[HostName, _Part]]:
+    """Yield the units on these hosts, each with its host."""
     for tier in draft.end_first():
         quiet = _quiet(draft.owners[tier.spec.name])
-        for spec in sorted(draft.held(tier.spec.name), key=lambda held: held.incarnation):
-            yield from _incarnation(tier, spec, hosts, quiet=spec.incarnation == quiet)
+        for spec in sorted(draft.unretired(tier.spec.name), key=lambda spec: spec.incarnation):
+            yield from _parts_of(tier, spec, hosts, quiet=spec.incarnation == quiet)
     lent = Unit(
         id=slot_id(BATCH, 0, 0),
         kind=UnitKind.SLOT,
@@ -102,7 +122,7 @@ def _parts(draft: Draft, hosts: Container[HostName]) -> Iterable[tuple[HostName,
             yield host, (slot_id(BATCH, 0, number), lent)
 
 
-def _incarnation(
+def _parts_of(
     tier: TierView, spec: IncarnationSpec, hosts: Container[HostName], *, quiet: bool
 ) -> Iterable[tuple[HostName, _Part]]:
     name, number = spec.tier, spec.incarnation

@@ -1,14 +1,13 @@
-"""The slots of the tenant `batch`: lent as its share says, taken back when a tier needs the room or their host is drained."""
+"""The slots of the tenant `batch`: lent by its share, and taken back for a tier or when their host is drained."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count, islice
 
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies.capacity import cluster
 from sluice_ops.model.assignment import HostState
-from sluice_ops.model.change import ChangeRecord, ChangeState
 from sluice_ops.model.ids import BATCH, HostName, TierName
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.wording import listed
@@ -19,73 +18,51 @@ from sluice_ops.planning.placement.solver import place
 from sluice_ops.planning.shortage.fitting import lacking, most
 from sluice_ops.planning.shortage.lending import make_room
 
-STAYS = frozenset({HostState.UP, HostState.CORDONED})
-
-
-def keep(draft: Draft) -> None:
-    """Begin the pass with the batch slots that stay; the others are taken back before any tier looks for room."""
-    now = {_number(unit): host for host, held in draft.assignments.items() for unit in held.batch}
-    fit = {
-        number: host
-        for number, host in sorted(now.items())
-        if draft.state_of(host) in STAYS or host in draft.braked
-    }
-    for change in _active(draft):
-        if change.plan.moves:
-            sound = {number: host for number, host in fit.items() if host in draft.sound()}
-            kept = _on(change.plan.batch_kept, sound)
-            fit = {number: host for number, host in fit.items() if number in kept or number not in sound}
-    known = not draft.view.unread_hosts  # else a share in per cent would be too small
-    draft.batch = dict(list(fit.items())[: _limit(draft)]) if known else fit
-    _tell_gone(draft, now)
-
+KEEPS_SLOTS = frozenset({HostState.UP, HostState.CORDONED})
+"""States of a host in which `batch` keeps its slots."""
 
 Attempt = Callable[[Cluster], tuple[Iterable[tuple[HostName, Quantum]], Hosts]]
-"""Place something: return what goes where, and what the hosts then hold."""
+"""Place units in a cluster: return what goes where, and what the hosts then hold."""
 
 
-def give_way(draft: Draft, tier: TierName, to: str | None, attempt: Attempt) -> str | None:
-    """Have batch give back as few slots as make room for what a tier attempts there; say what is waited for, None when it would not help.
+@dataclass(frozen=True)
+class BatchRuling:
+    """The slots that `batch` has from now on."""
 
-    What it gives back is free when its tasks are done, or ended by their agent; until then there is nothing to do but wait. Who asks later
-    in the same pass does not count on that room.
-    """
-    draft.short = True
-    now = _promised(draft, cluster(draft))
-    try:
-        units, gives = make_room(now, to, attempt)
-    except RefusedError:
-        return None
-    draft.promised[tier] = tuple(units)
-    before = dict(draft.batch)
-    given = _on(gives, draft.batch)
-    draft.batch = {number: host for number, host in draft.batch.items() if number not in given}
-    draft.room = None
-    _tell_gone(draft, before)
-    return awaited(cluster(draft))
+    slots: Mapping[int, HostName]
+    events: tuple[str, ...] = ()
+
+    def apply(self, draft: Draft) -> None:
+        """Give `batch` these slots."""
+        draft.lend(self.slots)
+        draft.log(*self.events)
 
 
-def _promised(draft: Draft, now: Cluster) -> Cluster:
-    """Return the cluster as it is when the tiers that wait for room since earlier in this pass have it: they lack nothing then."""
-    hosts, tiers = dict(now.hosts), dict(now.tiers)
-    for name, units in draft.promised.items():
-        tiers[name] = replace(tiers[name], wanted=False)
-        for host, quantum in units:
-            hosts[host] = hosts[host].holding(quantum, 1, name)
-    return replace(now, hosts=hosts, tiers=tiers)
+def slots_to_keep(draft: Draft) -> BatchRuling:
+    """Decide which slots stay. The others are taken back before any tier looks for room."""
+    now = {_number(unit): host for host, held in draft.assignments.items() for unit in held.batch}
+    kept = {
+        number: host
+        for number, host in sorted(now.items())
+        if draft.host_state(host) in KEEPS_SLOTS or host in draft.braked
+    }
+    for change in draft.active_changes():
+        if change.plan.moves:
+            usable = {number: host for number, host in kept.items() if host in draft.usable_hosts()}
+            planned = _slots_on(change.plan.batch_kept, usable)
+            kept = {
+                number: host for number, host in kept.items() if number in planned or number not in usable
+            }
+    if not draft.view.unread_hosts:  # otherwise a share in per cent would be too small
+        kept = dict(list(kept.items())[: _share(draft)])
+    return BatchRuling(kept, _given_back(now, kept))
 
 
-def awaited(now: Cluster) -> str:
-    """Say what batch is still to give back."""
-    where = listed(sorted(set(now.returning)))
-    return f"{len(now.returning)} slot(s) of batch on {where}, whose tasks may go on for {now.rules.reclaim_seconds:g} s"
-
-
-def grow(draft: Draft) -> None:
-    """Lend what the share says, as far as there is room that no tier is short of; while tiers move, the room is theirs."""
-    missing = _limit(draft) - len(draft.batch)
-    if missing <= 0 or draft.short or draft.posted or _moving(draft):
-        return
+def slots_to_lend(draft: Draft) -> BatchRuling:
+    """Lend what the share says, if no tier is short of room and no change moves tiers."""
+    missing = _share(draft) - len(draft.batch)
+    if missing <= 0 or draft.shortage or draft.posted or any(c.plan.moves for c in draft.active_changes()):
+        return BatchRuling(draft.batch)
     now = cluster(draft)
     quantum, to = now.rules.batch_quantum, target(BATCH, now.rules).to
     room = sum(host.fits(quantum) for host in now.hosts.values() if host.usable and host.matches(to))
@@ -96,48 +73,69 @@ def grow(draft: Draft) -> None:
             lambda more: place([Ask(BATCH, 1 + more, quantum, to), *others], now.hosts),
         )
     except RefusedError:
-        return
+        return BatchRuling(draft.batch)
     lent = placed.where[BATCH, "slots"]
-    free = (number for number in count() if number not in draft.batch)
-    draft.batch |= dict(zip(islice(free, len(lent)), lent, strict=True))
-    draft.room = None
-    draft.tell(f"batch is lent {len(lent)} slot(s) on {listed(sorted(set(lent)))}")
+    free_numbers = (number for number in count() if number not in draft.batch)
+    slots = {**draft.batch, **dict(zip(islice(free_numbers, len(lent)), lent, strict=True))}
+    return BatchRuling(slots, (f"batch is lent {len(lent)} slot(s) on {listed(sorted(set(lent)))}",))
 
 
-def _limit(draft: Draft) -> int:
+def make_room_for(draft: Draft, tier: TierName, to: str | None, attempt: Attempt) -> str | None:
+    """Have batch give back as few slots as let `attempt` place units of a tier.
+
+    Return what the tier waits for; None if slots of batch would not help. The tier waits until the
+    tasks in these slots are done, or the agent ends them. Later tiers of the pass do not count on
+    this room.
+    """
+    now = _with_promised(draft, cluster(draft))
+    try:
+        units, hosts = make_room(now, to, attempt)
+    except RefusedError:
+        return None
+    draft.shortage.promised[tier] = tuple(units)
+    before, gives = dict(draft.batch), _slots_on(hosts, draft.batch)
+    draft.lend({number: host for number, host in before.items() if number not in gives})
+    draft.log(*_given_back(before, draft.batch))
+    return awaited(cluster(draft))
+
+
+def _with_promised(draft: Draft, now: Cluster) -> Cluster:
+    """Return the cluster as if tiers that wait for promised room had it: they lack nothing then."""
+    hosts, tiers = dict(now.hosts), dict(now.tiers)
+    for name, units in draft.shortage.promised.items():
+        tiers[name] = replace(tiers[name], wanted=False)
+        for host, quantum in units:
+            hosts[host] = hosts[host].holding(quantum, 1, name)
+    return replace(now, hosts=hosts, tiers=tiers)
+
+
+def awaited(now: Cluster) -> str:
+    """Say which slots batch is still to give back."""
+    where = listed(sorted(set(now.returning)))
+    seconds = f"{now.rules.reclaim_seconds:g} s"
+    return f"{len(now.returning)} slot(s) of batch on {where}, whose tasks may go on for {seconds}"
+
+
+def _share(draft: Draft) -> int:
     """Return how many slots batch may hold now."""
-    return target(BATCH, draft.rules_now()).slots if BATCH in draft.rules.shares else 0
+    return target(BATCH, draft.rules).slots if BATCH in draft.rules.shares else 0
 
 
-def _on(hosts: tuple[HostName, ...], slots: Mapping[int, HostName]) -> dict[int, HostName]:
-    """Return those of the slots that are on these hosts, one for each time that a host is named."""
+def _slots_on(hosts: tuple[HostName, ...], slots: Mapping[int, HostName]) -> dict[int, HostName]:
+    """Return the slots that are on these hosts: as many on a host as the host is named."""
     left = Counter(hosts)
-    found: dict[int, HostName] = {}
+    chosen: dict[int, HostName] = {}
     for number, host in slots.items():
         if left[host] > 0:
             left[host] -= 1
-            found[number] = host
-    return found
+            chosen[number] = host
+    return chosen
 
 
-def _tell_gone(draft: Draft, before: Mapping[int, HostName]) -> None:
-    gone = {number: host for number, host in before.items() if number not in draft.batch}
-    if gone:
-        draft.tell(f"batch gives back {len(gone)} slot(s) on {listed(sorted(set(gone.values())))}")
-
-
-def _moving(draft: Draft) -> bool:
-    return any(change.plan.moves for change in _active(draft))
-
-
-def _active(draft: Draft) -> list[ChangeRecord]:
-    return [change for change in draft.changes.values() if change.state is ChangeState.ACTIVE]
+def _given_back(before: Mapping[int, HostName], after: Mapping[int, HostName]) -> tuple[str, ...]:
+    gone = [host for number, host in before.items() if number not in after]
+    return (f"batch gives back {len(gone)} slot(s) on {listed(sorted(set(gone)))}",) if gone else ()
 
 
 def _number(unit: str) -> int:
     return int(unit.rsplit("-", 1)[1])
-
-
-def hosts(draft: Draft) -> tuple[HostName, ...]:
-    """Return where the batch slots are."""
-    return tuple(draft.batch[number] for number in sorted(draft.batch))

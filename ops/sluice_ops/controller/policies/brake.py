@@ -1,58 +1,79 @@
-"""The brake: when many hosts are lost at once, what is on them stays theirs until they are back, or a person writes them off.
+"""The brake: if many hosts are lost at once, nothing on them is moved until they are back or written off.
 
-So many do not die together: a network or a power supply is to blame, and what seems lost often runs on. Moving half a pipeline onto the
-other half would then do the damage.
+So many hosts rarely die together. A network or a power supply is the likely cause, and the hosts
+may still run. Moving half a pipeline to the other half would do the damage (decision record 0020).
 """
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
 from sluice_ops.controller.pass_state import Draft
+from sluice_ops.model.assignment import HostRecord
 from sluice_ops.model.ids import HostName
 from sluice_ops.model.wording import listed
 
 MOST_HOSTS = 10
 MOST_PART = 0.4
-"""More lost hosts than either engage the brake; one alone never does."""
+"""More lost hosts than either number engage the brake. A single lost host never does."""
 
 
-def engage(draft: Draft) -> None:
-    """Begin the pass with what may not be moved, and say so when that changes."""
-    _forget_returned(draft)
-    draft.braked = _braked(draft)
-    before = _before(draft)
-    if draft.braked and not before:
-        draft.tell(sentence(draft))
-    elif before and not draft.braked:
-        left = sorted(name for name in before & draft.lost if not draft.records[name].written_off)
-        back = f"{listed(sorted(before))} came back, or were written off"
-        draft.tell(
-            f"the brake is off: {f'few are lost now, and what is on {listed(left)} goes on elsewhere' if left else back}"
+@dataclass(frozen=True)
+class BrakeRuling:
+    """The lost hosts from which nothing is moved in this pass."""
+
+    braked: frozenset[HostName]
+    returned: dict[HostName, HostRecord]
+    """Records of hosts that were written off and are back: the write-off is void."""
+    events: tuple[str, ...]
+
+    def apply(self, draft: Draft) -> None:
+        """Brake these hosts."""
+        draft.records |= self.returned
+        draft.braked = self.braked
+        draft.log(*self.events)
+
+
+def hosts_to_brake(draft: Draft) -> BrakeRuling:
+    """Decide from which lost hosts nothing is moved."""
+    returned = {
+        name: host.record.model_copy(update={"written_off": False})
+        for name, host in draft.view.hosts.items()
+        if host.live and host.record.written_off
+    }
+    braked, before = _braked(draft), _braked_before(draft)
+    events: tuple[str, ...] = ()
+    if braked and not before:
+        events = (sentence(braked),)
+    elif before and not braked:
+        lost = sorted(name for name in before & draft.lost if not draft.view.hosts[name].record.written_off)
+        why = (
+            f"few are lost now, and what is on {listed(lost)} goes on elsewhere"
+            if lost
+            else f"{listed(sorted(before))} came back, or were written off"
         )
+        events = (f"the brake is off: {why}",)
+    return BrakeRuling(braked, returned, events)
 
 
-def sentence(draft: Draft) -> str:
-    """Say what is held, and what a person can do about it."""
-    their, they = ("its agent is", "it") if len(draft.braked) == 1 else ("their agents are", "they")
+def sentence(braked: Collection[HostName]) -> str:
+    """Say which hosts are braked, and what a person can do."""
+    their, they = ("its agent is", "it") if len(braked) == 1 else ("their agents are", "they")
     return (
-        f"BRAKE: many hosts were lost at once; what is on {listed(sorted(draft.braked))} is moved nowhere until {their} back, or "
-        f"`sluice write-off` says that {they} will not be"
+        f"BRAKE: many hosts were lost at once; what is on {listed(sorted(braked))} is moved nowhere until "
+        f"{their} back, or `sluice write-off` says that {they} will not be"
     )
 
 
-def unknown(draft: Draft) -> list[HostName]:
-    """Name the hosts that are away and not lost yet: a controller that has just taken office counts anew, and holds nothing until then."""
-    away = (name for name, host in draft.view.hosts.items() if not host.live and name not in draft.lost)
-    return sorted(name for name in away if not draft.records[name].written_off)
-
-
-def _forget_returned(draft: Draft) -> None:
-    for name, host in draft.view.hosts.items():
-        if host.live and host.record.written_off:
-            draft.records[name] = host.record.model_copy(update={"written_off": False})
+def undecided(draft: Draft) -> list[HostName]:
+    """Name the silent hosts that do not count as lost yet: a new leader counts their time anew."""
+    silent = (name for name, host in draft.view.hosts.items() if not host.live and name not in draft.lost)
+    return sorted(name for name in silent if not draft.records[name].written_off)
 
 
 def _braked(draft: Draft) -> frozenset[HostName]:
-    """Return the lost hosts that hold something, when they and those that are just going are too many.
+    """Return the lost hosts that hold units, if too many hosts are lost or silent.
 
-    Those that were held stay so while they come back one after the other, and while it is not known whether they are lost.
+    A braked host stays braked while other braked hosts come back, and while it is not known to be lost.
     """
     gone = [
         name
@@ -61,21 +82,24 @@ def _braked(draft: Draft) -> frozenset[HostName]:
     ]
     if not gone:
         return frozenset()
-    holding = _holding(draft)
-    gone = [name for name in gone if name in holding]
+    used = _hosts_with_units(draft)
+    gone = [name for name in gone if name in used]
     alive = sum(host.live for host in draft.view.hosts.values())
+    before = _braked_before(draft)
     if len(gone) > 1 and (len(gone) > MOST_HOSTS or len(gone) > MOST_PART * (len(gone) + alive)):
-        return (draft.lost | _before(draft)).intersection(gone)
-    return _before(draft).intersection(gone if draft.coming else unknown(draft))
+        return (draft.lost | before).intersection(gone)
+    return before.intersection(gone if draft.moment.braked_return else undecided(draft))
 
 
-def _before(draft: Draft) -> frozenset[HostName]:
-    """Return those that were held after the last pass."""
+def _braked_before(draft: Draft) -> frozenset[HostName]:
+    """Return the hosts that were braked after the last pass."""
     return frozenset() if draft.view.status is None else frozenset(draft.view.status.braked)
 
 
-def _holding(draft: Draft) -> set[HostName]:
-    held = {host for tier in draft.view.tiers for spec in draft.held(tier) for host in spec.placement.hosts}
-    return held | {
+def _hosts_with_units(draft: Draft) -> set[HostName]:
+    used = {
+        host for tier in draft.view.tiers for spec in draft.unretired(tier) for host in spec.placement.hosts
+    }
+    return used | {
         name for name, host in draft.view.hosts.items() if host.assignment.batch or draft.view.left_on(name)
     }

@@ -19,7 +19,7 @@ def cluster(draft: Draft) -> Cluster:
         draft.room = _count(draft)
     tiers: dict[TierName, TierNow] = {}
     for name, tier in draft.view.tiers.items():
-        owning, owner = draft.owning(name), draft.owners[name].owner
+        owning, owner = draft.owner_spec(name), draft.owners[name].owner
         last = None if owner is None else draft.incarnations[name].get(owner)
         status = draft.statuses.get(name)
         workers, wanted = draft.workers(name), draft.wanted[name]
@@ -41,7 +41,7 @@ def cluster(draft: Draft) -> Cluster:
         draft.room,
         tiers,
         batch,
-        draft.rules_now(),
+        draft.rules,
         draft.pace,
         tuple(returning(draft)),
         view.releases,
@@ -52,7 +52,7 @@ def cluster(draft: Draft) -> Cluster:
 def returning(draft: Draft) -> list[HostName]:
     """Name the hosts where a slot that batch gives back is still seen, once for each."""
     kept = {(host, slot_id(BATCH, 0, number)) for number, host in draft.batch.items()}
-    return [host for host, unit in draft.seen_batch if (host, unit) not in kept]
+    return [host for host, unit in draft.observed_batch if (host, unit) not in kept]
 
 
 def _count(draft: Draft) -> Hosts:
@@ -71,7 +71,7 @@ def _count(draft: Draft) -> Hosts:
 
     add((*draft.batch.values(), *returning(draft)), draft.rules.batch_quantum)
     for name, tier in draft.view.tiers.items():
-        for spec in draft.held(name):
+        for spec in draft.unretired(name):
             add((spec.placement.driver,), tier.spec.driver, name)
             add(spec.placement.slots, tier.spec.quantum, name)
     if draft.view.unread:
@@ -95,7 +95,7 @@ def _host(draft: Draft, name: HostName, cpu: float, memory: int, tiers: tuple[Ti
     seen = draft.view.hosts[name]
     if seen.facts is None:
         return None
-    state = draft.state_of(name) if seen.live else HostState.LOST
+    state = draft.host_state(name) if seen.live else HostState.LOST
     capacity = _capacity(seen.facts.cpu, seen.facts.memory)
     starves = (
         frozenset(tier for tier, there in draft.starved.items() if name in there)

@@ -124,7 +124,7 @@ def _ran(draft: Draft, tier: TierName, number: Incarnation) -> float:
 def confirmed(draft: Draft, tier: TierName) -> bool:
     """Tell whether the owner does what the fence says: runs, or is paused; and then a standby that runs beside it too."""
     record = draft.owners[tier]
-    if record.owner is None or draft.owning(tier) is None:
+    if record.owner is None or draft.owner_spec(tier) is None:
         return False
     beside = record.standby if record.standby_runs else None
     if record.paused and beside is not None and state(draft, tier, beside) is not State.PAUSED:

@@ -1,106 +1,122 @@
-"""Hosts that fail repeatedly are cordoned, and tried again when their time is over. Called at the begin of every pass.
+"""Hosts on which units die repeatedly are cordoned for an hour, and then used again.
 
-What has died is noted in the host's record, so that whoever leads next knows it. The policy is `sluice_ops.planning.failing_hosts`.
+Deaths are noted in the host's record, so that the next leader knows them. Which hosts fail,
+`sluice_ops.planning.failing_hosts` decides (decision record 0024).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import partial
 
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies.capacity import cluster
 from sluice_ops.model.assignment import Death, HostRecord, HostState, UnitKind, UnitState
-from sluice_ops.model.change import CONTROLLER
 from sluice_ops.model.ids import BATCH, HostName, Tenant, TierName
-from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.planning.failing_hosts import WINDOW_SECONDS, Evidence, allowed, failing, room_without
 from sluice_ops.snapshot.view import HostView
 
 QUARANTINE = "quarantine"
-"""Who has set the state of such a host."""
+"""`HostRecord.by` of a host in quarantine, and of a host whose quarantine is over."""
 QUARANTINE_SECONDS = 3600.0
-"""After that a host is used again: long enough for a person to look, and a fault that has passed does not cost a host for ever."""
+"""Long enough for a person to look. A fault that has passed does not cost a host for ever."""
 MOST_DEATHS = 50
-"""How many of a host are remembered."""
+"""How many deaths the record of a host keeps."""
 ON_PURPOSE = "exit code 0"
-"""How a driver ends that was told to."""
+"""How a driver exits that was asked to stop."""
 
 
-def keep(draft: Draft) -> None:
-    """Note what has died, quarantine the hosts that fail, and let those go whose time is over."""
+@dataclass(frozen=True)
+class QuarantineRuling:
+    """New records of hosts."""
+
+    records: Mapping[HostName, HostRecord]
+    events: tuple[str, ...] = ()
+    suspects: tuple[str, ...] = ()
+    """Sentences on hosts that fail and have to stay in use."""
+
+    def apply(self, draft: Draft) -> None:
+        """Write the records."""
+        draft.write_records(self.records)
+        draft.log(*self.events)
+
+
+def ended_and_deaths(draft: Draft) -> QuarantineRuling:
+    """End the quarantines whose time is over, and note the new deaths on hosts that are up."""
+    records: dict[HostName, HostRecord] = {}
+    events: list[str] = []
     for name, host in draft.view.hosts.items():
-        if host.record.until is not None:
-            _release(draft, name)
-        if (
-            host.live
-            and host.observed is not None
-            and host.observed.hurt
-            and draft.records[name].state is HostState.UP
-        ):
-            _note(draft, host)
-    seen = {name: _evidence(draft, name) for name in draft.sound() if draft.records[name].deaths}
-    if not seen or draft.braked:
-        return
-    for name, reason in failing(seen, partial(_hosts_of, draft), draft.age).items():
-        why = kept(draft, {name})
-        if why is not None:
-            draft.suspects.append(f"{name} fails ({reason}) and stays in use: {why}")
-            continue
-        impose(draft, name, reason)
-    draft.room = None  # batch's slots are not counted yet
+        if host.record.until is not None and _is_over(draft, draft.records[name]):
+            records[name] = HostRecord(by=QUARANTINE, since=draft.now)
+            events.append(f"the quarantine of {name} is over: it is used again")
+        if host.live and host.observed is not None and host.observed.hurt:
+            record = records.get(name, draft.records[name])
+            if record.state is HostState.UP and (noted := _with_deaths(draft, host, record)) is not None:
+                records[name] = noted
+    return QuarantineRuling(records, tuple(events))
 
 
-def impose(draft: Draft, name: HostName, reason: str) -> None:
-    """Put a host in quarantine."""
+def failing_hosts(draft: Draft) -> QuarantineRuling:
+    """Decide which hosts are put in quarantine. Used after `ended_and_deaths`."""
+    evidence = {name: _evidence(draft, name) for name in draft.usable_hosts() if draft.records[name].deaths}
+    if not evidence or draft.braked:
+        return QuarantineRuling({})
+    reasons: dict[HostName, str] = {}
+    suspects: list[str] = []
+    for name, reason in failing(evidence, partial(_hosts_of, draft), draft.age).items():
+        why_not = needed(draft, {*reasons, name})
+        if why_not is None:
+            reasons[name] = reason
+        else:
+            suspects.append(f"{name} fails ({reason}) and stays in use: {why_not}")
+    return quarantined(draft, reasons, tuple(suspects))
+
+
+def quarantined(
+    draft: Draft, reasons: Mapping[HostName, str], suspects: tuple[str, ...] = ()
+) -> QuarantineRuling:
+    """Return the ruling that puts hosts in quarantine, each for its reason."""
     until = draft.now + QUARANTINE_SECONDS
-    record = HostRecord(state=HostState.CORDONED, by=QUARANTINE, since=draft.now, reason=reason, until=until)
-    draft.write_record(name, record)
-    _enter(draft, name, "quarantine", reason)
-    draft.tell(
+    records = {
+        name: HostRecord(state=HostState.CORDONED, by=QUARANTINE, since=draft.now, reason=reason, until=until)
+        for name, reason in reasons.items()
+    }
+    events = tuple(
         f"{record.quarantine(name)}; what dies there goes on elsewhere, `sluice drain {name}` moves the rest"
+        for name, record in records.items()
     )
+    return QuarantineRuling(records, events, suspects)
 
 
-def kept(draft: Draft, names: AbstractSet[HostName]) -> str | None:
-    """Say why hosts that are to be in quarantine have to stay in use."""
+def needed(draft: Draft, names: AbstractSet[HostName]) -> str | None:
+    """Say why these hosts cannot all be put in quarantine; None if they can."""
     most = allowed(len(draft.view.hosts))
     if sum(bool(record.reason) for record in draft.records.values()) + len(names) > most:
         return f"no more than {most} of {len(draft.view.hosts)} hosts are in quarantine at once"
     return room_without(names, cluster(draft))
 
 
-def _release(draft: Draft, name: HostName) -> None:
-    record = draft.records[name]
-    # `until` is for people; its age counts from when it was set
-    if (
+def _is_over(draft: Draft, record: HostRecord) -> bool:
+    # `until` is for people. Its age counts from when it was set.
+    return (
         record.until is not None
         and draft.age(record.until) >= QUARANTINE_SECONDS
         and record.state is HostState.CORDONED
-    ):
-        draft.write_record(name, HostRecord(by=QUARANTINE, since=draft.now))
-        _enter(draft, name, "return", "its quarantine is over")
-        draft.tell(f"the quarantine of {name} is over: it is used again")
-
-
-def _enter(draft: Draft, name: HostName, what: str, why: str) -> None:
-    """Leave an entry for the trail: nobody has asked for it, so no change tells of it."""
-    draft.by_itself.append(
-        Entry(at=draft.now, by=CONTROLLER, what=f"{what} {name}", outcome=Outcome.DONE, sentence=why)
     )
 
 
-def _note(draft: Draft, host: HostView) -> None:
-    """Add what has died since to the host's record."""
-    record = draft.records[host.name]
+def _with_deaths(draft: Draft, host: HostView, record: HostRecord) -> HostRecord | None:
+    """Return the record with the new deaths; None if there are none."""
     known = {(death.unit, death.count) for death in record.deaths}
     new = [death for death in _deaths(draft, host, record) if (death.unit, death.count) not in known]
-    if new:
-        old = [death for death in record.deaths if draft.age(death.at) <= WINDOW_SECONDS]
-        draft.records[host.name] = record.model_copy(update={"deaths": tuple([*old, *new][-MOST_DEATHS:])})
+    if not new:
+        return None
+    recent = [death for death in record.deaths if draft.age(death.at) <= WINDOW_SECONDS]
+    return record.model_copy(update={"deaths": tuple([*recent, *new][-MOST_DEATHS:])})
 
 
 def _deaths(draft: Draft, host: HostView, record: HostRecord) -> Iterable[Death]:
-    """Yield the last death of every unit that is assigned, if it is a recent one."""
+    """Yield the last death of every assigned unit, if it is recent."""
     tenants = {unit.id: unit.tenant for unit in host.assignment.units}
     for unit in host.observed.hurt if host.observed is not None else ():
         if unit.id not in tenants or (
@@ -131,5 +147,5 @@ def _hosts_of(draft: Draft, tenant: Tenant) -> set[HostName]:
     if tenant == BATCH:
         return {name for name, host in draft.view.hosts.items() if host.assignment.batch}
     tier = TierName(tenant)
-    specs = draft.held(tier) if tier in draft.incarnations else ()
+    specs = draft.unretired(tier) if tier in draft.incarnations else ()
     return {host for spec in specs for host in spec.placement.hosts}

@@ -20,7 +20,7 @@ AGAIN_SECONDS = 30.0
 
 def due(draft: Draft, tier: TierName) -> str | None:
     """Say what a tier has to go back to; None when it runs as it is to run, or a change is working on it."""
-    owning, wanted = draft.owning(tier), draft.wanted[tier]
+    owning, wanted = draft.owner_spec(tier), draft.wanted[tier]
     if owning is None or any(
         change.state is ChangeState.ACTIVE and tier in change.incarnations
         for change in draft.changes.values()
@@ -41,9 +41,9 @@ def is_under_way(draft: Draft, tier: TierName) -> bool:
     )
 
 
-def keep(draft: Draft, tier: TierName) -> str | None:
+def advance(draft: Draft, tier: TierName) -> str | None:
     """Take a tier a step further on its way back, if it has one to go; say how far it is."""
-    back, owning, record = due(draft, tier), draft.owning(tier), draft.owners[tier]
+    back, owning, record = due(draft, tier), draft.owner_spec(tier), draft.owners[tier]
     if back is None or owning is None:
         return None
     sentence = f"goes back to {back}"
@@ -52,7 +52,7 @@ def keep(draft: Draft, tier: TierName) -> str | None:
     if record.phase is Phase.CUT:
         return f"{sentence}: {record.owner} hands over to {record.next}"
     if health.state(draft, tier, record.next) is State.READY and health.confirmed(draft, tier):
-        draft.own(tier, phase=Phase.CUT)
+        draft.update_owner(tier, phase=Phase.CUT)
     return f"{sentence}: incarnation {record.next} is {health.state(draft, tier, record.next)}"
 
 
@@ -63,7 +63,7 @@ def _begin(draft: Draft, tier: TierName, back: str, sentence: str) -> str:
     ]
     if before and min(before) < AGAIN_SECONDS:
         return f"{sentence}: it is tried again {AGAIN_SECONDS:.0f} s after the time before"
-    owning = draft.owning(tier)
+    owning = draft.owner_spec(tier)
     if owning is None or not health.confirmed(draft, tier):
         return f"{sentence} once it runs"
     now = cluster(draft)
@@ -74,8 +74,8 @@ def _begin(draft: Draft, tier: TierName, back: str, sentence: str) -> str:
     except RefusedError as refused:
         return f"{sentence} once there is room: {refused}"
     number = draft.begin(tier, placement, reason)
-    draft.own(tier, next=number, phase=Phase.PREPARE)
-    draft.tell(
+    draft.update_owner(tier, next=number, phase=Phase.PREPARE)
+    draft.log(
         f"{tier} {sentence}: incarnation {number} is prepared, driver on {placement.driver}, workers on {listed(placement.slots)}"
     )
     return f"{sentence}: incarnation {number} is prepared"

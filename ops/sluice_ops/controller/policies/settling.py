@@ -42,10 +42,10 @@ def follow(draft: Draft) -> list[str]:
     ):
         if active:
             return [f"{reason}; that is done after {active[0]}"]
-        draft.tell(f"{reason}: change {identity} sees to it")
+        draft.log(f"{reason}: change {identity} sees to it")
         _post(draft, identity, Step.PREFLIGHT, spec)
         if KINDS[spec.kind].repairs and spec.tier in draft.starved:
-            starvation.leave(draft, spec.tier)
+            starvation.hosts_to_quarantine(draft, spec.tier).apply(draft)
         break
     return []
 
@@ -56,7 +56,7 @@ _Reason = tuple[ChangeId, ChangeSpec, str]
 def _ended(draft: Draft) -> Iterable[_Reason]:
     """Yield the tenants of whose numbers one is over; each attempt to take it back has a name of its own, whoever makes it."""
     for tenant, until in {
-        entry.tenant: entry.until for entry in over(draft.layers, draft.now) if entry.until is not None
+        entry.tenant: entry.until for entry in over(draft.rules.layers, draft.now) if entry.until is not None
     }.items():
         at = datetime.fromtimestamp(until, UTC).strftime("%Y%m%d-%H%M%S")
         identity = _attempt(draft, f"settle-{tenant}-{at}-")
@@ -66,7 +66,7 @@ def _ended(draft: Draft) -> Iterable[_Reason]:
 
 def _needy(draft: Draft) -> Iterable[_Reason]:
     """Yield the tiers that give up workers for one that lacks some of its minimum, and finds room neither free nor with batch."""
-    for needy in draft.needy:
+    for needy in draft.shortage.needy:
         able = {
             name: identity
             for name in draft.view.tiers
@@ -96,7 +96,11 @@ def _has_given(draft: Draft, tier: TierName) -> bool:
         and change.incarnations.get(tier) == owner
     ]
     waiting = (
-        {*draft.needy, *draft.promised, *(TierName(ask.tenant) for ask in lacking(cluster(draft)))}
+        {
+            *draft.shortage.needy,
+            *draft.shortage.promised,
+            *(TierName(ask.tenant) for ask in lacking(cluster(draft))),
+        }
         if gifts
         else set[TierName]()
     )
@@ -106,10 +110,10 @@ def _has_given(draft: Draft, tier: TierName) -> bool:
 def _short(draft: Draft) -> Iterable[_Reason]:
     """Yield the tiers that run with less than their share and would get more now."""
     for tier in draft.end_first():
-        name, owning = tier.spec.name, draft.owning(tier.spec.name)
+        name, owning = tier.spec.name, draft.owner_spec(tier.spec.name)
         if owning is None or not health.undisturbed(draft, name) or _has_given(draft, name):
             continue
-        has, share = len(owning.placement.slots), target(name, draft.rules_now()).k
+        has, share = len(owning.placement.slots), target(name, draft.rules).k
         identity = _attempt(draft, f"settle-{name}-from-{owning.incarnation}-")
         if has >= share or identity is None:
             continue

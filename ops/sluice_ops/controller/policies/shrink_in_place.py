@@ -36,7 +36,7 @@ def at_rest(draft: Draft, tier: TierName) -> frozenset[UnitId]:
 
 def let_go(draft: Draft, identity: ChangeId, move: Move) -> Outcome | None:
     """Take a tier one step further towards fewer workers; None when it has no more than it is to keep, or does not run."""
-    change, tier, owning = draft.changes[identity], move.tier, draft.owning(move.tier)
+    change, tier, owning = draft.changes[identity], move.tier, draft.owner_spec(move.tier)
     told, failed = change.receipts.get(tier), draft.statuses[tier].state is TierState.FAILED
     if failed and told is not None:
         return Failed(f"{tier} {draft.statuses[tier].sentence}")
@@ -67,9 +67,9 @@ def _tell(
     change, tier = draft.changes[identity], owning.tier
     told = {"old": owning.incarnation, "new": owning.incarnation, LETS_GO: list(going)}
     if change.receipts.get(tier) != told:
-        draft.change_of(identity, receipts={**change.receipts, tier: told})
+        draft.update_change(identity, receipts={**change.receipts, tier: told})
     rested = at_rest(draft, tier).intersection(draft.owners[tier].paused_workers)
-    waits = [worker for worker in going if worker in draft.living(tier) and worker not in rested]
+    waits = [worker for worker in going if worker in draft.living_workers(tier) and worker not in rested]
     return (
         Waiting(
             f"waiting until {listed(waits)} of {tier} {'has' if len(waits) == 1 else 'have'} no task any more"
@@ -83,11 +83,13 @@ def _take_away(draft: Draft, identity: ChangeId, owning: IncarnationSpec, going:
     tier, slots = owning.tier, owning.placement.slots
     if going:
         kept = slots[: len(slots) - len(going)]
-        draft.place(tier, owning.incarnation, owning.placement.model_copy(update={"slots": kept}))
-        draft.tell(
+        draft.move_slots(tier, owning.incarnation, kept)
+        draft.log(
             f"{tier}: incarnation {owning.incarnation} goes on with {workers(len(kept))}, and without {listed(going)}"
         )
-    draft.change_of(identity, incarnations={**draft.changes[identity].incarnations, tier: owning.incarnation})
+    draft.update_change(
+        identity, incarnations={**draft.changes[identity].incarnations, tier: owning.incarnation}
+    )
 
 
 def _held_up(draft: Draft, owning: IncarnationSpec, keeps: int) -> Outcome | None:
@@ -118,7 +120,7 @@ def receipt(draft: Draft, tier: TierName, workers: list[UnitId]) -> dict[str, An
 
     The others of a tier in micro-batches have gone on, without a gap; nobody measures the one of a realtime tier that begins again.
     """
-    if draft.owning(tier) is None:
+    if draft.owner_spec(tier) is None:
         return {"sentence": "was stopped meanwhile"}
     said = health.report(draft, tier, draft.owners[tier].owner or Incarnation(0))
     receipts = (

@@ -27,8 +27,8 @@ def replace_lost_slots(draft: Draft, tier: TierView) -> str | None:
     """Move the lost slots of the owner and of the next incarnation; return why some could not be moved."""
     name = tier.spec.name
     record = draft.owners[name]
-    for spec in draft.held(name):
-        lost = {} if draft.sound().issuperset(spec.placement.slots) else dict(_lost(draft, spec))
+    for spec in draft.unretired(name):
+        lost = {} if draft.usable_hosts().issuperset(spec.placement.slots) else dict(_lost(draft, spec))
         if not lost or spec.incarnation not in {record.owner, record.next}:
             continue
         held = draft.braked.intersection(lost.values())
@@ -51,29 +51,29 @@ def _replace(draft: Draft, tier: TierView, spec: IncarnationSpec, lost: Mapping[
     moved = dict(zip(lost, found, strict=False))
     if moved:
         went = [f"slot {number} from {slots[number]} to {host}" for number, host in moved.items()]
-        draft.tell(f"{name}: of incarnation {spec.incarnation} goes {listed(went)}")
+        draft.log(f"{name}: of incarnation {spec.incarnation} goes {listed(went)}")
         for number, host in moved.items():
             slots[number] = host
-        draft.place(name, spec.incarnation, spec.placement.model_copy(update={"slots": tuple(slots)}))
+        draft.move_slots(name, spec.incarnation, tuple(slots))
     left = [host for number, host in lost.items() if number not in moved]
     if not left:
         return None
 
     here = [host for number, host in enumerate(slots) if number in moved or number not in lost]
-    aim = target(name, draft.rules_now())
+    aim = target(name, draft.rules)
     asked = more_slots(tier.spec, aim, len(left), here)
-    fewest = replace(asked, count=min(len(left), least(tier.spec, draft.rules_now()) - len(here)))
+    fewest = replace(asked, count=min(len(left), least(tier.spec, draft.rules) - len(here)))
 
     def attempt(ask: Ask, after: Cluster) -> tuple[list[tuple[HostName, Quantum]], Hosts]:
         others = lacking(after, name) if ask is asked else ()
         placed = place([ask, *others], after.hosts)
         return [(host, ask.quantum) for host in placed.where[ask.tenant, ask.part]], placed.hosts
 
-    waits = batch.give_way(draft, name, aim.to, partial(attempt, asked))
+    waits = batch.make_room_for(draft, name, aim.to, partial(attempt, asked))
     if waits is None and fewest.count > 0:  # of its minimum it takes what it lacks, whatever the others lack
-        waits = batch.give_way(draft, name, aim.to, partial(attempt, fewest))
+        waits = batch.make_room_for(draft, name, aim.to, partial(attempt, fewest))
     if waits is None:
-        draft.needy.append(name)
+        draft.shortage.needy.append(name)
     why = f"waits for {waits}" if waits is not None else why_not([asked], cluster(draft).hosts)
     return f"runs without its slots on {listed(sorted(set(left)))}: {why or 'the room is kept for what others lack of their minimum'}"
 
@@ -86,7 +86,7 @@ def _lost(draft: Draft, spec: IncarnationSpec) -> Iterable[tuple[int, HostName]]
             continue
         if draft.is_lost(host):
             yield number, host
-        elif draft.state_of(host) is not HostState.UP:
+        elif draft.host_state(host) is not HostState.UP:
             seen = health.seen(draft, host, slot_id(spec.tier, spec.incarnation, number))
             # An agent shows a slot that has died as starting again, with how it ended.
             if (

@@ -24,15 +24,15 @@ AGAIN_SECONDS = 30.0
 REASON = "standby"
 
 
-def keep(draft: Draft, tier: TierView) -> str | None:
+def maintain(draft: Draft, tier: TierView) -> str | None:
     """See to it that a tier has the standby that it is declared with; say how it is."""
     name = tier.spec.name
     number = draft.owners[name].standby
     unfit = None if number is None else _unfit(draft, tier, number)
     if number is not None and unfit is not None:
-        draft.tell(f"{name}: standby {number} is taken away: {unfit}")
+        draft.log(f"{name}: standby {number} is taken away: {unfit}")
         draft.retire(name, number)
-        draft.own(name, standby=None)
+        draft.update_owner(name, standby=None)
         number = None
     if tier.spec.standby is Standby.NONE:
         return None
@@ -49,8 +49,8 @@ def take_over(draft: Draft, tier: TierName, owner: Incarnation, why: str) -> Tie
     if number is None or health.gone(draft, tier, number) or health.state(draft, tier, number) not in fit:
         return None
     draft.retire(tier, owner)
-    draft.own(tier, owner=number, standby=None, paused_workers=())
-    draft.tell(
+    draft.update_owner(tier, owner=number, standby=None, paused_workers=())
+    draft.log(
         f"{tier}: {why}; incarnation {number}, its {Standby.HOT if hot else Standby.WARM} standby, owns the tier"
     )
     sentence = f"incarnation {number}, which stood by, has taken over: {why}"
@@ -70,13 +70,17 @@ def _unfit(draft: Draft, tier: TierView, number: Incarnation) -> str | None:
         return f"it {end.reason}"
     placement, aim = (
         draft.incarnations[tier.spec.name][number].placement,
-        target(tier.spec.name, draft.rules_now()),
+        target(tier.spec.name, draft.rules),
     )
     if len(placement.slots) != aim.k:
         return f"it has {len(placement.slots)} slots, and the tier is to have {aim.k}"
     hosts = sorted(placement.hosts)
     return next(
-        (f"{host} is {draft.state_of(host)}" for host in hosts if draft.state_of(host) is not HostState.UP),
+        (
+            f"{host} is {draft.host_state(host)}"
+            for host in hosts
+            if draft.host_state(host) is not HostState.UP
+        ),
         None,
     )
 
@@ -84,7 +88,7 @@ def _unfit(draft: Draft, tier: TierView, number: Incarnation) -> str | None:
 def _begin(draft: Draft, tier: TierView) -> str:
     name = tier.spec.name
     record = draft.owners[name]
-    owning = draft.owning(name)
+    owning = draft.owner_spec(name)
     changing = record.next is not None or any(
         change.state is ChangeState.ACTIVE for change in draft.changes.values()
     )
@@ -104,9 +108,9 @@ def _begin(draft: Draft, tier: TierView) -> str:
     except RefusedError as refused:
         return f"runs without its standby: {refused}"
     number = draft.begin(name, placement, REASON, owning.failures)
-    draft.own(name, standby=number, standby_runs=tier.spec.standby is Standby.HOT)
+    draft.update_owner(name, standby=number, standby_runs=tier.spec.standby is Standby.HOT)
     workers = listed(placement.slots)
-    draft.tell(
+    draft.log(
         f"{name}: incarnation {number} starts as {tier.spec.standby} standby, driver on {placement.driver}, workers on {workers}"
     )
     return f"{tier.spec.standby} standby {number} starts on {placement.driver}"

@@ -24,9 +24,9 @@ def turn(draft: Draft, tier: TierName) -> TierName | None:
 def _is_changing(draft: Draft, tier: TierName) -> bool:
     """Tell whether a tier is between what it was and what is wanted of it: paused, resumed or stopped, and not confirmed."""
     wanted, record = draft.wanted[tier], draft.owners[tier]
-    if draft.owning(tier) is None:
+    if draft.owner_spec(tier) is None:
         # A stop counts until its last incarnation has ended; a tier that is not running at all holds nobody up.
-        return record.stopped and bool(draft.held(tier))
+        return record.stopped and bool(draft.unretired(tier))
     if not wanted.running:
         return True
     if record.owner is None or health.gone(draft, tier, record.owner):
@@ -48,8 +48,8 @@ def pause_or_resume(draft: Draft, tier: TierName) -> str | None:
     before = turn(draft, tier)
     if before is not None:
         return f"{tier} is {word} after {before}, which is nearer to the pipeline's end"
-    draft.own(tier, paused=wanted.paused)
-    draft.tell(f"{tier}: {'stop where nothing is half done, keep the slots' if wanted.paused else 'go on'}")
+    draft.update_owner(tier, paused=wanted.paused)
+    draft.log(f"{tier}: {'stop where nothing is half done, keep the slots' if wanted.paused else 'go on'}")
     return None
 
 
@@ -66,13 +66,15 @@ def pause_workers(draft: Draft, tier: TierName) -> str | None:
     if before is not None:
         return f"workers of {tier} are paused or woken after {before}, which is nearer to the pipeline's end"
     if waking:
-        draft.own(tier, paused_workers=tuple(worker for worker in record.paused_workers if worker in wants))
-        draft.tell(f"{tier}: {', '.join(waking)} {'works' if len(waking) == 1 else 'work'} again")
+        draft.update_owner(
+            tier, paused_workers=tuple(worker for worker in record.paused_workers if worker in wants)
+        )
+        draft.log(f"{tier}: {', '.join(waking)} {'works' if len(waking) == 1 else 'work'} again")
     elif _is_kept(draft, tier):
         going = [worker for worker in shrink_in_place.leaving(draft, tier) if worker in pausing]
         told = going or pausing[:1]
-        draft.own(tier, paused_workers=(*record.paused_workers, *told))
-        draft.tell(f"{tier}: {listed(told)} to do the last task, and {'go' if going else 'be kept'}")
+        draft.update_owner(tier, paused_workers=(*record.paused_workers, *told))
+        draft.log(f"{tier}: {listed(told)} to do the last task, and {'go' if going else 'be kept'}")
     return None
 
 
@@ -95,7 +97,7 @@ def _wanted_workers(draft: Draft, tier: TierName) -> list[UnitId]:
 
 def _is_kept(draft: Draft, tier: TierName) -> bool:
     """Tell whether the owner says that the workers are as its fence has it; of those that are lost, or have no slot, it knows nothing."""
-    living = draft.living(tier)
+    living = draft.living_workers(tier)
     return shrink_in_place.at_rest(draft, tier) & living == living.intersection(
         draft.owners[tier].paused_workers
     )

@@ -44,10 +44,10 @@ def step(draft: Draft, tier: TierView) -> None:
     name = tier.spec.name
     if not draft.wanted[name].running:
         status = _stop(draft, name)
-    elif draft.owning(name) is None:
+    elif draft.owner_spec(name) is None:
         status = _start(draft, tier, "cold start", *_so_far(draft, name))
     else:
-        status = _keep(draft, tier)
+        status = _look_after(draft, tier)
     _clear(draft, name)
     draft.statuses[name] = status
 
@@ -68,7 +68,7 @@ def _so_far(draft: Draft, tier: TierName) -> tuple[int, str | None]:
 
 def _stop(draft: Draft, tier: TierName) -> TierStatus:
     record, wanted = draft.owners[tier], draft.wanted[tier]
-    held = draft.held(tier)
+    held = draft.unretired(tier)
     if not record.stopped and (record.owner is not None or held):
         before = stop_order.turn(draft, tier)
         if before is not None:
@@ -76,16 +76,16 @@ def _stop(draft: Draft, tier: TierName) -> TierStatus:
                 state=TierState.RUNNING,
                 sentence=f"is stopped after {before}, which is nearer to the pipeline's end",
             )
-        draft.own(tier, stopped=True, next=None, standby=None, phase=Phase.STEADY)
+        draft.update_owner(tier, stopped=True, next=None, standby=None, phase=Phase.STEADY)
         wanted = draft.wanted[tier] = wanted.model_copy(
             update={"at": draft.now}
         )  # its time to end begins with its turn
         timing.stop_begins(draft, tier)
-        draft.tell(f"{tier} is not wanted any more ({wanted.by}): it stops after its last commit")
+        draft.log(f"{tier} is not wanted any more ({wanted.by}): it stops after its last commit")
     for spec in held:
         if health.gone(draft, tier, spec.incarnation) or draft.age(wanted.at) > STOP_SECONDS:
             draft.retire(tier, spec.incarnation)
-    if draft.held(tier):
+    if draft.unretired(tier):
         return TierStatus(state=TierState.STOPPING, sentence="stops after its last commit")
     timing.note_stop(draft, tier)
     return TierStatus(state=TierState.STOPPED, sentence="is not wanted")
@@ -106,17 +106,17 @@ def _start(
     if away:
         sentence = f"is started when it is clear whether {listed(away)} will come back: {'its' if len(away) == 1 else 'their'} agent is away"
         return TierStatus(state=TierState.WAITING, sentence=sentence, failures=failures, error=error)
-    for spec in draft.held(name):
+    for spec in draft.unretired(name):
         draft.retire(name, spec.incarnation)
     now, place = cluster(draft), None if old is None else old.placement
     aim = target(name, now.rules)
     try:
         placement, placed = place_most(tier.spec, aim, place, now)
     except RefusedError as refused:
-        tried = (_give_way(draft, tier.spec, aim.to, attempt) for attempt in attempts(tier.spec, aim, place))
+        tried = (_make_room(draft, tier.spec, aim.to, attempt) for attempt in attempts(tier.spec, aim, place))
         waits = next((found for found in tried if found is not None), None)
         if waits is None:
-            draft.needy.append(name)
+            draft.shortage.needy.append(name)
         sentence = (
             f"cannot be started: {refused}"
             if waits is None
@@ -128,15 +128,15 @@ def _start(
         timing.start_begins(draft, name, number)
     elif old is not None:
         timing.start_goes_on(draft, name, old.incarnation, number)
-    draft.hand_to(name, number)
-    draft.own(name, stopped=False, paused=draft.wanted[name].paused)
+    draft.make_owner(name, number)
+    draft.update_owner(name, stopped=False, paused=draft.wanted[name].paused)
     short = (
         [f"it has {len(placement.slots)} of its {aim.k} slots: room is short"]
         if len(placement.slots) < aim.k
         else []
     )
     notes = "".join(f"; {note}" for note in (*placed.notes, *short))
-    draft.tell(
+    draft.log(
         f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on {listed(placement.slots)} ({reason}){notes}"
     )
     return TierStatus(
@@ -154,7 +154,7 @@ def _is_asked(draft: Draft, tier: TierName, old: IncarnationSpec | None) -> bool
     return old.failures >= GIVE_UP - 1 and old.attempt < draft.wanted[tier].attempt
 
 
-def _give_way(
+def _make_room(
     draft: Draft, spec: TierSpec, to: str | None, attempt: Callable[[Cluster], tuple[Placement, Placed]]
 ) -> str | None:
     """Have batch make room for a tier that is to start; say what is waited for, None when it would not help."""
@@ -163,7 +163,7 @@ def _give_way(
         placement, found = attempt(after)
         return units(spec, placement), found.hosts
 
-    return batch.give_way(draft, spec.name, to, placed)
+    return batch.make_room_for(draft, spec.name, to, placed)
 
 
 def _away(draft: Draft, old: IncarnationSpec | None) -> list[HostName]:
@@ -173,11 +173,11 @@ def _away(draft: Draft, old: IncarnationSpec | None) -> list[HostName]:
     always away, the others are enough.
     """
     hosts = draft.view.hosts.keys() if old is None else old.placement.hosts
-    away = [name for name in draft.away if name in hosts]
+    away = [name for name in draft.silent_hosts if name in hosts]
     return sorted(away) if len(away) > FEW_AWAY * len(hosts) else []
 
 
-def _keep(draft: Draft, tier: TierView) -> TierStatus:
+def _look_after(draft: Draft, tier: TierView) -> TierStatus:
     """Look after a tier that has an owner."""
     name = tier.spec.name
     record = draft.owners[name]
@@ -189,11 +189,11 @@ def _keep(draft: Draft, tier: TierView) -> TierStatus:
     health.note_health(draft, name, owner)
     timing.note_start(draft, name, owner)
     short = slot_repair.replace_lost_slots(draft, tier)
-    back = rollback.keep(draft, name)
+    back = rollback.advance(draft, name)
     if draft.owners[name].phase is Phase.CUT:
         _flip(draft, tier)
     waiting = stop_order.pause_or_resume(draft, name) or stop_order.pause_workers(draft, name)
-    beside = standby.keep(draft, tier)
+    beside = standby.maintain(draft, tier)
     return _status(draft, name, short or back or waiting, beside)
 
 
@@ -253,9 +253,9 @@ def _drop_dead_next(draft: Draft, tier: TierName) -> None:
         return
     reason = "the change that it was for has ended" if end is None else end.reason
     draft.deaths[tier, record.next] = reason
-    draft.tell(f"{tier}: incarnation {record.next} is dropped, {record.owner} goes on ({reason})")
+    draft.log(f"{tier}: incarnation {record.next} is dropped, {record.owner} goes on ({reason})")
     draft.retire(tier, record.next)
-    draft.own(tier, next=None, phase=Phase.STEADY)
+    draft.update_owner(tier, next=None, phase=Phase.STEADY)
 
 
 def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: health.Death) -> TierStatus:
@@ -269,8 +269,8 @@ def _recover(draft: Draft, tier: TierView, owner: Incarnation, end: health.Death
         return taken
     if record.next is not None:
         draft.retire(name, owner)
-        draft.hand_to(name, record.next)
-        draft.tell(f"{name}: {why}; incarnation {record.next}, which was being prepared, takes over at once")
+        draft.make_owner(name, record.next)
+        draft.log(f"{name}: {why}; incarnation {record.next}, which was being prepared, takes over at once")
         return TierStatus(
             state=TierState.STARTING,
             sentence=f"incarnation {record.next} takes over: {why}",
@@ -295,8 +295,8 @@ def _flip(draft: Draft, tier: TierView) -> None:
     record = draft.owners[name]
     if record.owner is None or record.next is None or not _may_flip(draft, tier, record):
         return
-    draft.hand_to(name, record.next)
-    draft.tell(f"{name}: incarnation {record.next} owns the tier, {record.owner} stops")
+    draft.make_owner(name, record.next)
+    draft.log(f"{name}: incarnation {record.next} owns the tier, {record.owner} stops")
 
 
 def _may_flip(draft: Draft, tier: TierView, record: OwnerRecord) -> bool:
@@ -319,7 +319,7 @@ def _clear(draft: Draft, tier: TierName) -> None:
         change.state is ChangeState.ACTIVE and tier in change.incarnations
         for change in draft.changes.values()
     )
-    for spec in draft.held(tier):
+    for spec in draft.unretired(tier):
         stale = spec.incarnation not in {record.owner, record.next, record.standby}
         if stale and (not held_by_change or spec.incarnation > record.owner):
             draft.retire(tier, spec.incarnation)

@@ -1,6 +1,5 @@
 """Abort: what is not handed over goes back to its owner, and the change ends; the pipeline runs whatever had been reached."""
 
-from sluice_ops.controller.ending import end
 from sluice_ops.controller.outcome import Done, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health, rollback, stop_order
@@ -47,7 +46,7 @@ def abort(draft: Draft, operation: Operation) -> Outcome:
         return Done(f"nothing to undo: change {change.id} had ended as {change.state}")
     if change.state is ChangeState.ACTIVE:
         undo(draft, change.id, operation.by)
-        draft.change_of(change.id, abort_predicted_seconds=predicted(draft, change))
+        draft.update_change(change.id, abort_predicted_seconds=predicted(draft, change))
         _end_others(draft, operation)
     waits = [
         tier for tier in draft.view.tiers if _is_about(draft, change, tier) and not _is_well(draft, tier)
@@ -65,10 +64,10 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
             continue  # it cannot be read
         record = draft.owners[tier]
         if record.next == number:
-            draft.own(tier, next=None, phase=Phase.STEADY)
+            draft.update_owner(tier, next=None, phase=Phase.STEADY)
             draft.retire(tier, record.next)
-            draft.tell(f"{tier}: incarnation {number} is dropped, {record.owner} goes on (aborted)")
-        for spec in draft.held(tier):
+            draft.log(f"{tier}: incarnation {number} is dropped, {record.owner} goes on (aborted)")
+        for spec in draft.unretired(tier):
             if spec.incarnation < (draft.owners[tier].owner or 0):
                 draft.retire(tier, spec.incarnation)
     host = change.spec.host
@@ -77,17 +76,17 @@ def undo(draft: Draft, identity: ChangeId, by: str) -> None:
         and draft.records[host].by == change.id
         and draft.records[host].state is not HostState.UP
     ):
-        draft.set_state(host, HostState.UP, change.id)
-        draft.tell(f"{host} may be used again (aborted)")
+        draft.set_host_state(host, HostState.UP, change.id)
+        draft.log(f"{host} may be used again (aborted)")
     elif host in draft.records and draft.records[host].state in {HostState.DRAINING, HostState.REBOOTING}:
-        draft.set_state(host, HostState.CORDONED, draft.records[host].by)
-        draft.tell(f"{host} stays cordoned, since it was out of use before (aborted)")
+        draft.set_host_state(host, HostState.CORDONED, draft.records[host].by)
+        draft.log(f"{host} stays cordoned, since it was out of use before (aborted)")
     if host in draft.assignments and draft.assignments[host].reboot == operation_id(change.id, Step.REBOOT):
         # its agent may be away, and would do it when the host is long in use again
         draft.assignments[host] = draft.assignments[host].model_copy(update={"reboot": None})
     if Step.PAUSE in KINDS[change.spec.kind].steps:
         _want_again(draft, change, by)
-    end(draft, identity, ChangeState.ABORTED)
+    draft.end_change(identity, ChangeState.ABORTED)
 
 
 def predicted(draft: Draft, change: ChangeRecord) -> float | None:

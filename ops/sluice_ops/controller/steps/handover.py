@@ -85,7 +85,7 @@ def cut(draft: Draft, operation: Operation) -> Outcome:
         if move.in_place:
             fewer += (
                 [f"{tier} goes on with {workers(len(move.after.slots))}"]
-                if draft.owning(tier) is not None
+                if draft.owner_spec(tier) is not None
                 else []
             )
             continue
@@ -133,7 +133,7 @@ def _set_draining(draft: Draft, change: ChangeRecord) -> None:
     if KINDS[change.spec.kind].empties_host and host in draft.records:
         record = draft.records[host]
         if record.state in {HostState.UP, HostState.CORDONED}:
-            draft.set_state(host, HostState.DRAINING, record.by or change.id)
+            draft.set_host_state(host, HostState.DRAINING, record.by or change.id)
 
 
 def _plan_again(draft: Draft, change: ChangeRecord) -> Failed | None:
@@ -147,8 +147,8 @@ def _plan_again(draft: Draft, change: ChangeRecord) -> Failed | None:
     if wrong:
         return Failed(f"the plan does not stand up to its check: {'; '.join(wrong)}")
     if planned.moves != change.plan.moves:
-        draft.tell(f"planned anew: {describe(planned)}")
-        draft.change_of(change.id, plan=planned)
+        draft.log(f"planned anew: {describe(planned)}")
+        draft.update_change(change.id, plan=planned)
     return None
 
 
@@ -164,7 +164,7 @@ def _start(draft: Draft, identity: ChangeId, move: Move) -> Incarnation | Waitin
         and (dropped := _why_dropped(draft, tier, Incarnation(number), once=once)) is not None
     ):
         return Failed(dropped)
-    owning = draft.owning(tier)
+    owning = draft.owner_spec(tier)
     return Incarnation(0) if owning is None else _start_beside(draft, identity, move, owning)
 
 
@@ -177,7 +177,7 @@ def _start_beside(
     if not has_to_move(*as_asked):
         if KINDS[change.spec.kind].forced and differs(*as_asked):
             return Failed(given_up(change.spec, now.tiers[tier]))
-        draft.change_of(identity, incarnations={**change.incarnations, tier: owning.incarnation})
+        draft.update_change(identity, incarnations={**change.incarnations, tier: owning.incarnation})
         return owning.incarnation
     if not health.confirmed(draft, tier) or record.phase is not Phase.STEADY or record.next is not None:
         return Waiting(
@@ -201,13 +201,13 @@ def _begin(draft: Draft, identity: ChangeId, tier: TierName, placement: Placemen
         release=change.spec.release,
         partitions=change.spec.partitions,
     )
-    draft.own(tier, next=number, phase=Phase.PREPARE)
-    draft.change_of(
+    draft.update_owner(tier, next=number, phase=Phase.PREPARE)
+    draft.update_change(
         identity,
         incarnations={**change.incarnations, tier: number},
         receipts={**change.receipts, tier: {"old": old, "new": number}},
     )
-    draft.tell(
+    draft.log(
         f"{tier}: incarnation {number} is prepared, driver on {placement.driver}, workers on {listed(placement.slots)}"
     )
     return number
@@ -271,13 +271,13 @@ def _hand_over(draft: Draft, identity: ChangeId, tier: TierName, number: Incarna
     missing = _beyond_budget(draft, identity, tier, number)
     if missing is not None:
         return missing
-    draft.own(tier, phase=Phase.CUT)
+    draft.update_owner(tier, phase=Phase.CUT)
     return f"{tier}: {record.owner} hands over to {number}"
 
 
 def _beyond_budget(draft: Draft, identity: ChangeId, tier: TierName, number: Incarnation) -> str | None:
     """Say which slots hold a hand-over up: lost since they were placed, so many that the tier would have fewer than its budget allows."""
-    allowed, owning = draft.rules.budget.get(tier), draft.owning(tier)
+    allowed, owning = draft.rules.budget.get(tier), draft.owner_spec(tier)
     if allowed is None or owning is None:
         return None
     aim = target(tier, aftermath(draft.changes[identity].spec, cluster(draft)).rules)
@@ -299,12 +299,14 @@ def _beyond_budget(draft: Draft, identity: ChangeId, tier: TierName, number: Inc
 def _make_room(draft: Draft, through: list[TierName], short: _NoRoom) -> Outcome:
     """Release what has been handed over already, so that the next tier finds room."""
     freed = [
-        tier for tier in through if any(_is_old(draft, tier, spec.incarnation) for spec in draft.held(tier))
+        tier
+        for tier in through
+        if any(_is_old(draft, tier, spec.incarnation) for spec in draft.unretired(tier))
     ]
     if not freed:
         return Failed(short.verdict)
     for tier in freed:
-        for spec in draft.held(tier):
+        for spec in draft.unretired(tier):
             if _is_old(draft, tier, spec.incarnation):
                 draft.retire(tier, spec.incarnation)
     return Waiting(f"room is short: the old incarnations of {', '.join(freed)} are released first")

@@ -1,6 +1,5 @@
 """The steps that concern hosts: cordon, reboot, health, return and write-off."""
 
-from sluice_ops.controller.ending import end
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import brake
@@ -25,15 +24,14 @@ def cordon(draft: Draft, operation: Operation) -> Outcome:
         return seen
     record = draft.records[seen.name]
     if KINDS[operation.spec.kind].steps[-1] is Step.CORDON:
-        end(draft, operation.change, ChangeState.DONE)
+        draft.end_change(operation.change, ChangeState.DONE)
         if record.quarantine(seen.name) is not None and record.state is HostState.CORDONED:
-            draft.write_record(
-                seen.name, HostRecord(state=HostState.CORDONED, by=operation.change, since=draft.now)
-            )
+            cordoned = HostRecord(state=HostState.CORDONED, by=operation.change, since=draft.now)
+            draft.write_records({seen.name: cordoned})
             return Done(f"{seen.name} was in quarantine, and stays cordoned until a person returns it")
     if record.state is not HostState.UP:
         return Done(f"{seen.name} is {draft.records[seen.name].state} already: nothing new goes there")
-    draft.set_state(seen.name, HostState.CORDONED, operation.change)
+    draft.set_host_state(seen.name, HostState.CORDONED, operation.change)
     return Done(f"{seen.name} is cordoned: nothing new goes there")
 
 
@@ -46,11 +44,11 @@ def reboot(draft: Draft, operation: Operation) -> Outcome:
     if draft.records[name].state not in {HostState.DRAINED, HostState.REBOOTING}:
         return Failed(f"{name} is {draft.records[name].state}: it is rebooted only when it has been drained")
     if seen.live and seen.observed is not None and seen.observed.rebooted == operation.id:
-        draft.set_state(name, HostState.DRAINED, draft.records[name].by)
+        draft.set_host_state(name, HostState.DRAINED, draft.records[name].by)
         # an agent that begins with an empty disk must not find it, months later
         draft.assignments[name] = draft.assignments[name].model_copy(update={"reboot": None})
         return Done(f"{name} has rebooted and its agent is back")
-    draft.set_state(name, HostState.REBOOTING, draft.records[name].by)
+    draft.set_host_state(name, HostState.REBOOTING, draft.records[name].by)
     draft.assignments[name] = draft.assignments[name].model_copy(update={"reboot": operation.id})
     return Waiting(
         f"{name} is asked to reboot; if it does not, its agent's log tells why"
@@ -88,21 +86,21 @@ def give_back(draft: Draft, operation: Operation) -> Outcome:
     seen = _host(draft, operation)
     if isinstance(seen, Failed):
         return seen
-    draft.set_state(HostName(seen.name), HostState.UP, operation.change)
-    end(draft, operation.change, ChangeState.DONE)
+    draft.set_host_state(HostName(seen.name), HostState.UP, operation.change)
+    draft.end_change(operation.change, ChangeState.DONE)
     return Done(f"{seen.name} is up: it may be used again")
 
 
 def write_off(draft: Draft, operation: Operation) -> Outcome:
     """Hold a lost host to be gone, or all that the brake holds; the next pass has what was on them go on elsewhere."""
     names = sorted(draft.braked) if operation.spec.host is None else [operation.spec.host]
-    if not names and (away := brake.unknown(draft)):
+    if not names and (away := brake.undecided(draft)):
         return Waiting(
             f"waiting until it is known whether the brake holds {listed(away)}, whose {'agent is' if len(away) == 1 else 'agents are'} away"
         )
     living = [name for name in names if (seen := draft.host(name)) is not None and seen.live]
     if living or not names:
-        end(draft, operation.change, ChangeState.DONE)
+        draft.end_change(operation.change, ChangeState.DONE)
         return Done(
             f"{listed(living)} came back meanwhile"
             if living
@@ -112,7 +110,7 @@ def write_off(draft: Draft, operation: Operation) -> Outcome:
         draft.records.keys() & names
     ):  # what was taken off the channel meanwhile is as good as lost anyway
         draft.records[name] = draft.records[name].model_copy(update={"written_off": True})
-    end(draft, operation.change, ChangeState.DONE)
+    draft.end_change(operation.change, ChangeState.DONE)
     left = sorted(
         {unit.tenant for name in draft.view.hosts.keys() & names for unit in draft.view.left_on(name)}
     )

@@ -1,6 +1,5 @@
 """Pause and resume: say what is wanted of tiers and single workers; their lives follow one at a time, nearest the end first."""
 
-from sluice_ops.controller.ending import end
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies import health, stop_order
@@ -40,7 +39,7 @@ def pause_or_resume(draft: Draft, operation: Operation) -> Outcome:
     ]
     left = [name for name in names if not so[name]]
     if not left:
-        end(draft, operation.change, ChangeState.DONE)
+        draft.end_change(operation.change, ChangeState.DONE)
         receipts = {
             worker: found
             for worker, tier in workers.items()

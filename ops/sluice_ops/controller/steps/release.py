@@ -1,6 +1,7 @@
 """Release: the old incarnations' slots are taken away, what the change has set holds from now on, and the lock is given back."""
 
-from sluice_ops.controller.ending import end
+from dataclasses import replace
+
 from sluice_ops.controller.outcome import Done, Failed, Outcome, Waiting
 from sluice_ops.controller.pass_state import Draft
 from sluice_ops.controller.policies.capacity import cluster
@@ -18,11 +19,11 @@ def release(draft: Draft, operation: Operation) -> Outcome:
     kind = KINDS[change.spec.kind]
     for move in change.plan.moves:
         tier = move.tier
-        if draft.owning(tier) is not None and draft.owners[tier].owner != change.incarnations.get(tier):
+        if draft.owner_spec(tier) is not None and draft.owners[tier].owner != change.incarnations.get(tier):
             return Failed(
                 f"{tier} has not been handed over: {draft.owners[tier].owner} still owns it; its cut comes first"
             )
-        for spec in draft.held(tier):
+        for spec in draft.unretired(tier):
             if spec.incarnation < (draft.owners[tier].owner or 0):
                 draft.retire(tier, spec.incarnation)
     if kind.sets_tier:
@@ -30,12 +31,13 @@ def release(draft: Draft, operation: Operation) -> Outcome:
         if refused is not None:
             return refused
     hosts = cluster(draft).hosts.values() if kind.empties_burst_hosts else ()
-    draft.layers = layers_after(change.spec, draft.rules_now(), change.by, change.started_at, hosts)
+    layers = layers_after(change.spec, draft.rules, change.by, change.started_at, hosts)
+    draft.rules = replace(draft.rules, layers=layers)
     host = change.spec.host
     if kind.empties_host and host is not None and (waiting := _drained(draft, host)) is not None:
         return waiting
     if kind.steps[-1] is Step.RELEASE:
-        end(draft, change.id, ChangeState.DONE)
+        draft.end_change(change.id, ChangeState.DONE)
     moved = ", ".join(move.tier for move in change.plan.moves)
     empty = f"; {host} is drained, nothing is left on it" if kind.empties_host else ""
     new = f"; {change.spec.tier} {_kept(change.spec)} from now on" if kind.sets_tier else ""
@@ -47,7 +49,7 @@ def _accept(draft: Draft, change: ChangeRecord) -> Failed | None:
     spec, tier = change.spec, change.spec.tier
     if tier is None or tier not in draft.wanted:
         return Failed(f"{tier} is not declared any more")
-    owning, failed = draft.owning(tier), draft.statuses[tier].state is TierState.FAILED
+    owning, failed = draft.owner_spec(tier), draft.statuses[tier].state is TierState.FAILED
     if (
         owning is not None
         and not failed
@@ -77,7 +79,7 @@ def _drained(draft: Draft, host: HostName) -> Waiting | None:
     if left:
         return Waiting(f"waiting until {host} is empty: {left}")
     if host in draft.records:  # else it was taken off the channel meanwhile
-        draft.set_state(host, HostState.DRAINED, draft.records[host].by)
+        draft.set_host_state(host, HostState.DRAINED, draft.records[host].by)
     return None
 
 

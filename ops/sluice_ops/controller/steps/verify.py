@@ -38,7 +38,7 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
                 draft, tier, old
             ):
                 draft.retire(tier, old)
-                draft.tell(
+                draft.log(
                     f"{tier}: incarnation {old} has not ended since it was handed over, and is taken away; {numbers['new']} runs on"
                 )
             return found
@@ -51,7 +51,7 @@ def verify(draft: Draft, operation: Operation) -> Outcome:
         return Waiting(
             f"the receipts are there; waiting {bound:g} s at most for {listed(untold)} to tell the gap in the output"
         )
-    draft.change_of(operation.change, receipts=checked)
+    draft.update_change(operation.change, receipts=checked)
     if wrong:
         return Failed(
             f"the receipts do not balance: {'; '.join(wrong)}; the tiers run on, look at the ledger",

@@ -183,7 +183,7 @@ def test_a_new_leader_does_not_report_that_the_brake_is_off():
         (view.hosts, ["the brake is off: h1, h2 came back, or were written off"]),
     ):
         draft = Draft(replace(view, hosts=hosts), Moment(now=0.0, lost=frozenset(), rules=RULES))
-        brake.engage(draft)
+        brake.hosts_to_brake(draft).apply(draft)
         assert draft.events == told
 
 

@@ -21,7 +21,7 @@ def begun(size=SIZE):
     draft = Draft(*unplanned(size))
     for tier in draft.end_first():
         tier_lifecycle.step(draft, tier)
-    assert all(draft.held(tier.spec.name) for tier in draft.end_first())
+    assert all(draft.unretired(tier.spec.name) for tier in draft.end_first())
     return draft
 
 
@@ -57,7 +57,7 @@ def test_slots_that_go_elsewhere_are_held_there_and_nowhere_else():
     placement = draft.incarnations[name][Incarnation(1)].placement
     away, to = placement.slots[0], min(draft.view.hosts.keys() - {placement.slots[0]})
     slots = tuple(to if slot == away else slot for slot in placement.slots)
-    draft.place(name, Incarnation(1), placement.model_copy(update={"slots": slots}))
+    draft.move_slots(name, Incarnation(1), slots)
     assert draft.room[away].used_cpu < _count(anew(begun()))[away].used_cpu
     agree(draft)
 

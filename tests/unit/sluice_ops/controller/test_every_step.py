@@ -203,7 +203,7 @@ def is_legal(world):
     """Have the independent checker look at where everything is, as at a plan that puts it there."""
     world.check_settled()
     draft = Draft(look(world.channel), Moment(now=world.wall(), lost=frozenset(), rules=world.rules))
-    batch.keep(draft)
+    batch.slots_to_keep(draft).apply(draft)
     now = cluster(draft)
     stay = {
         name: replace(each, state=HostState.UP)

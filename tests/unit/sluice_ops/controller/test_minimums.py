@@ -183,7 +183,7 @@ def test_a_gift_of_long_ago_keeps_nobody_from_what_it_lacks():
     assert slots(world) == {"counts": 4, "enrich": 1}
     view = look(world.channel)
     draft = Draft(view, Moment(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
-    draft.needy.append("enrich")
+    draft.shortage.needy.append("enrich")
     assert not settling._has_given(draft, "counts"), "it has had it back"
 
 
@@ -328,7 +328,7 @@ def wronged(world):
     """Name the tiers that lack some of their minimum, and had room for it if each that can let workers go where it runs had its own."""
     view = look(world.channel)
     draft = Draft(view, Moment(now=world.wall(), lost=world.absences.lost(view), rules=world.rules))
-    batch.keep(draft)
+    batch.slots_to_keep(draft).apply(draft)
     now = cluster(draft)
     found = []
     for name in world.specs:
