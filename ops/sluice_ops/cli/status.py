@@ -5,7 +5,6 @@ from typing import Any
 
 import typer
 
-from sluice_ops.agent.host.store import HostFolder, host_names
 from sluice_ops.channel import ChannelAwayError
 from sluice_ops.cli.exit_codes import AWAY
 from sluice_ops.cli.output import print_json, print_table, text
@@ -17,6 +16,7 @@ from sluice_ops.queries.formats import ago, clock
 from sluice_ops.queries.history import subject
 from sluice_ops.queries.lines import HostLine, ShareLine, TierLine
 from sluice_ops.queries.progress import progress
+from sluice_ops.queries.remembered_units import remembered_units
 from sluice_ops.site import endpoints, installation
 from sluice_ops.site.site_file import SiteError
 from sluice_ops.snapshot.rules import rules_of
@@ -288,19 +288,10 @@ def _tier_cells(tier: TierLine) -> tuple[object, ...]:
 
 def _print_remembered(figures: Figures) -> None:
     """Without ZooKeeper: what the agents of this machine were told last, and what the drivers say to PostgreSQL."""
-    home = endpoints.home()
-    rows = []
-    for name in host_names(home):
-        folder = HostFolder(home, name)
-        for unit in folder.assignment().units:
-            main = folder.unit(unit.id).main()
-            rows.append(
-                (
-                    name,
-                    unit.id,
-                    f"runs, pid {main.pid}" if main is not None and main.alive else "does not run",
-                )
-            )
+    rows = (
+        (unit.host, unit.unit, "does not run" if unit.pid is None else f"runs, pid {unit.pid}")
+        for unit in remembered_units(endpoints.home())
+    )
     print_table(
         ("host", "unit", "on this machine"), rows, "No agent of this machine remembers an assignment."
     )
