@@ -89,13 +89,19 @@ class Three:
         self.destroy(node)
         self.start(node)
         until(f"broker {node} is back", lambda: self.count() == len(NODES), seconds=120)
+        self.force_leader(node, stream)
+
+    def force_leader(self, node: int, stream: str) -> None:
+        """Have a broker lead a stream that has no leader, whatever the broker lacks of it."""
         until(f"{stream} has no leader", lambda: self.leader(stream) not in NODES, seconds=60)
-        lost = [
-            TopicPartition(stream, number)
-            for number in self.admin.list_topics(stream, timeout=10).topics[stream].partitions
-        ]
-        self.admin.elect_leaders(ElectionType.UNCLEAN, lost).result(30)
-        until(f"broker {node} leads again", lambda: self.leader(stream) == node, seconds=60)
+
+        def elected() -> bool:
+            partitions = self.admin.list_topics(stream, timeout=10).topics[stream].partitions
+            lost = [TopicPartition(stream, number) for number in partitions]
+            self.admin.elect_leaders(ElectionType.UNCLEAN, lost).result(30)
+            return self.leader(stream) == node
+
+        until(f"broker {node} leads {stream}", elected, seconds=90)
 
     def leader(self, stream: str, partition: int = 0) -> int:
         """Return which broker leads a partition of a stream; no broker's number where none does."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 from confluent_kafka import ElectionType, Producer, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import NewTopic
 
 from sluice.api import declarations
 from sluice.audit.__main__ import Auditor
@@ -212,11 +212,7 @@ def test_a_tier_survives_a_clean_election_and_stops_after_an_unclean_one(three: 
 
         three.kill(3)
         three.start(2)
-        until("two brokers are up", lambda: three.count() == 2, seconds=90)
-        unclean = ConfigEntry(UNCLEAN, "true", incremental_operation=AlterConfigOpType.SET)
-        changed = [ConfigResource(ResourceType.TOPIC, "live", incremental_configs=[unclean])]
-        for altered in three.admin.incremental_alter_configs(changed).values():
-            altered.result(30)
+        three.force_leader(2, "live")
         leader(2)
         put(three, "live", 1000, 60)
         end, third = leader(2)
