@@ -1,14 +1,17 @@
-"""Give a tier k more workers on EC2: launch instances, wait for their agents, and hand the tier over to the larger placement.
+"""Give a tier k more workers on EC2.
 
-| step | what happens |
+The runbook launches instances, waits for their agents, and hands the tier over to the larger
+placement.
+
+| task | what happens |
 |---|---|
-| quota | how many instances k workers need, and whether the site's limit allows them; in a dry run also the plan, as if they were there |
-| launch | the instances are launched, with a token of this run: once, however often the task is tried |
-| wait_for_host | each instance's agent has registered its host |
+| quota | computes how many instances k workers need, and checks the site file's limit |
+| launch | launches the instances, once for the run, however often Airflow tries the task |
+| wait_for_host | waits until the agent of each instance has registered its host |
 | preflight … release | as in every runbook: plan, warm, hand over, verify, release |
-| abort, terminate | only when a task failed or a person ended the run: back to what runs, and no instance of this run is left |
+| abort, terminate | if a task failed or a person ended the run: undo, terminate the instances |
 
-`leave_ec2` goes back.
+The runbook `leave_ec2` takes the workers back.
 """
 
 from airflow.sdk import chain

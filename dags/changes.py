@@ -1,6 +1,7 @@
-"""The runbooks that are a change and nothing else: a DAG in Airflow for each kind of change that names one.
+"""A DAG for each kind of change that names a runbook.
 
-`sluice_ops.planning.changes.kinds` has a module for each kind: its form, its steps and its page come from there.
+The modules of `sluice_ops.planning.changes.kinds` define the kinds: the form, the steps and the
+page of each.
 """
 
 from sluice_airflow.runbooks import of_kind

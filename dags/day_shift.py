@@ -1,7 +1,8 @@
-"""Take the slots back that batch jobs were lent, as the site file's shift `day` says; at its hour, or by hand.
+"""Take slots back from batch jobs, as the shift `day` of the site file says.
 
-Batch tasks may end first, within the time that the site file gives them (`reclaim_seconds`); then the tiers have their slots again.
-Where another change is at work at its hour, the shift waits for it to end, up to the run's deadline.
+It runs at the shift's hour, or when a person triggers it. Running batch tasks may first end, within
+`reclaim_seconds` of the site file. If another change is active, the shift waits for its end, up to
+the run's deadline.
 """
 
 from sluice_airflow import forms

@@ -1,8 +1,9 @@
-"""Tell that an hour is complete: everything that arrived before its end has gone through every tier, as the audit knows it.
+"""Announce complete hours: by the audit, all records that arrived before the hour's end have left
+every tier.
 
-A job that needs whole hours has `schedule=[HOUR_COMPLETE]` (from `sluice_airflow.assets`) and finds in the event which they are, most
-often one: `extra["from"]` and `extra["until"]`, in UTC. An hour that is late fails its run and alerts; a later event begins with it, so
-that no hour is left out.
+A DAG that needs whole hours has `schedule=[HOUR_COMPLETE]` (from `sluice_airflow.assets`). The
+event names its hours, most often one, in UTC: `extra["from"]` and `extra["until"]`. A late hour
+fails its run and alerts. The next event begins with the late hour, so that no hour is left out.
 """
 
 from datetime import timedelta

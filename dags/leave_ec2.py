@@ -1,4 +1,7 @@
-"""Leave EC2: hand every tier over to the site's own hosts, then terminate the instances. Drained first, so nothing is lost."""
+"""Leave EC2: hand every tier over to the site's own hosts, then terminate the instances.
+
+No record is lost.
+"""
 
 from airflow.sdk import chain
 

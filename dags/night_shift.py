@@ -1,7 +1,8 @@
-"""Lend slots to batch jobs for the night, as the site file's shift `night` says; at its hour, or by hand.
+"""Lend slots to batch jobs for the night, as the shift `night` of the site file says.
 
-Tiers are handed over to fewer workers with nothing lost; their slots then belong to the tenant `batch`. When that is done,
-`nightly_report` is started. `day_shift` takes the slots back.
+It runs at the shift's hour, or when a person triggers it. Tiers shrink to fewer workers, without
+loss. The free slots then belong to the tenant `batch`, and `nightly_report` starts. `day_shift`
+takes the slots back.
 """
 
 from sluice_airflow import forms

@@ -1,7 +1,7 @@
-"""The night's batch job: reads the archive and writes `campaign_daily` to PostgreSQL, on the slots that were lent to `batch`.
+"""The nightly batch job: reads the archive, and writes the table `campaign_daily` to PostgreSQL.
 
-Started by `night_shift` when its slots are lent, or by hand. When no slot is lent it fails at once and says so; records keep flowing
-in every case, because it only ever runs on slots that no tier has.
+`night_shift` starts it when slots are lent, or a person triggers it. It fails at once if no slot is
+lent. It never disturbs the tiers: it runs only on slots that are lent to the tenant `batch`.
 """
 
 from sluice_airflow.assets import SLOTS_LENT

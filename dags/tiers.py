@@ -1,7 +1,8 @@
-"""A DAG for each tier of the pipeline, `tier_<name>`: launch says that it is wanted, supervise watches it for as long as it is.
+"""A DAG `tier_<name>` for each tier: `launch` requests that the tier runs, and `supervise` watches
+it.
 
-`make up` has a run of each going; trigger it again to start a tier that was stopped. The tier is kept running by the controller and the
-agents, also while Airflow is away.
+`make up` starts a run of each. Trigger the DAG again to start a stopped tier. Controller and agents
+keep the tier running, also while Airflow is away.
 """
 
 from datetime import timedelta
@@ -12,12 +13,13 @@ from sluice_airflow import forms
 from sluice_airflow.operators.tiers import LaunchTierOperator, SuperviseTierOperator
 from sluice_airflow.runbooks import LAUNCH_FAILED, TIER_FAILED
 
-DOC = """Tier `{tier}`: launched when this DAG runs, and supervised from then on.
+DOC = """Launch and supervise tier `{tier}`.
 
-When one of its incarnations fails, `supervise` fails with the driver's last error in its log, alerts, and is retried; a tier that the
-controller has given up is started again by that. It fails and alerts likewise when the audit misses records of the tier, and when the tier
-is too far behind. A driver that was killed and replaced is a note in the log. Failing, clearing or deleting this run leaves the tier
-running: `sluice` stops tiers. A run ends when its tier is not wanted any more.
+`supervise` fails and alerts in three cases: an incarnation of the tier fails, the audit misses
+records of the tier, or the tier lags too far. The driver's last error is in the log. Airflow then
+retries `supervise`; the retry also starts the tier again if the controller has given it up. A
+driver that was killed and replaced is only a line in the log. The tier runs on if this run is
+failed, cleared or deleted: `sluice stop {tier}` stops it. The run ends when the tier is stopped.
 """
 
 for tier in forms.tiers():

@@ -1,4 +1,6 @@
-"""The plugin's entry: everything else is in the installed package `sluice_airflow`, which Airflow must not load file by file."""
+"""The plugin's entry: everything else is in the installed package `sluice_airflow`, which Airflow
+must not load file by file.
+"""
 
 from airflow.sdk.plugins_manager import AirflowPlugin
 

@@ -1,1 +1,4 @@
-"""Sluice in Airflow: operators, triggers, hook and notifier, and the pages of its UI."""
+"""The Airflow provider: operators, triggers, hook, notifier, and a page in Airflow's UI.
+
+Start with `runbooks`.
+"""

@@ -1,8 +1,12 @@
-"""Events between the DAGs."""
+"""Assets: events by which one DAG starts another."""
 
 from airflow.sdk import Asset
 
 SLOTS_LENT = Asset(name="slots_lent_to_batch", uri="sluice://shares/batch")
-"""Slots have been lent to the tenant `batch`: its jobs may start."""
+"""The night shift has lent slots to the tenant `batch`, so batch jobs may start."""
 HOUR_COMPLETE = Asset(name="hour_complete", uri="sluice://pipeline/hours")
-"""Everything that arrived between `extra["from"]` and `extra["until"]` of the event, whole hours in UTC, has gone through all tiers."""
+"""All records that arrived between the event's `extra["from"]` and `extra["until"]` have left all
+tiers.
+
+Both are whole hours in UTC.
+"""

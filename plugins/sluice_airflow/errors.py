@@ -1,4 +1,7 @@
-"""What an error means for a task: permanent ones fail it at once, temporary ones have it retried. Used by every operator."""
+"""Errors of tasks.
+
+A permanent error fails its task at once; a temporary error has Airflow retry it.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,48 +17,65 @@ from sluice_ops.site.validation_errors import explain
 
 
 class StepFailedError(AirflowFailException):
-    """The controller ended the step as failed. Permanent: a step of a run is carried out once."""
+    """The controller reported the step as failed. Permanent: a run executes each step once."""
 
 
 class UnusableFormError(AirflowFailException):
-    """What the form says is not a change. Permanent; nothing was posted."""
+    """The form's values are not a valid change. Permanent; no operation was posted."""
 
 
 class NothingLentError(AirflowFailException):
-    """No slot is lent to batch jobs. Permanent for this run."""
+    """The tenant `batch` has no slot. Permanent for this run."""
 
 
 class EndedByPersonError(AirflowFailException):
-    """A person has ended the run, and what it left is cleared away. It only makes the run a failed one: nobody has to be told."""
+    """A person ended the run, and this task has cleaned up.
+
+    The run counts as failed, without an alert.
+    """
 
 
 class AwayError(AirflowException):
-    """Something that the task needs cannot be reached now. Temporary: the task is retried, and finds what it posted before."""
+    """A service that the task needs does not answer.
+
+    Temporary: the next try finds the operation that this try posted.
+    """
 
 
 class TierFailedError(AirflowException):
-    """A tier's incarnation failed, or records of it are lost.
+    """A tier's incarnation failed, or the tier has lost records or lags too far.
 
-    The task shows it and is retried, which has the tier watched (and, if given up, started) again.
+    Airflow retries the task: the retry watches the tier again, and starts it if the controller has
+    given it up.
     """
 
 
 @contextmanager
-def kinds() -> Iterator[None]:
-    """Turn the errors of the channel, the site file and the form into what Airflow should do about them."""
+def translated_errors() -> Iterator[None]:
+    """Raise errors of the channel, the site file and the form as permanent or temporary task
+    errors.
+    """
     try:
         yield
     except NotAllowedError as error:
         raise AirflowFailException(str(error)) from error
     except (ChannelAwayError, ConflictError, ConnectionError) as error:
-        message = f"{error}. Nothing is lost: this task is tried again by itself, and goes on from what it had posted"
+        message = (
+            f"{error}. Nothing is lost: Airflow retries this task, and it continues from the posted operation"
+        )
         raise AwayError(message) from error
     except (FileNotFoundError, SiteError) as error:
         raise AirflowFailException(str(error)) from error
     except UntilError as error:
-        message = f"the form cannot be used: until: {error}. Nothing was posted; trigger the runbook again with this field put right"
+        message = (
+            f"the form cannot be used: until: {error}. No operation was posted; "
+            "correct this field and trigger the runbook again"
+        )
         raise UnusableFormError(message) from error
     except ValidationError as error:
-        wrong = "; ".join(explain(error, ChangeSpec))
-        message = f"the form cannot be used: {wrong}. Nothing was posted; trigger the runbook again with these fields put right"
+        mistakes = "; ".join(explain(error, ChangeSpec))
+        message = (
+            f"the form cannot be used: {mistakes}. No operation was posted; "
+            "correct these fields and trigger the runbook again"
+        )
         raise UnusableFormError(message) from error

@@ -1,6 +1,7 @@
-"""The fields of the runbooks' forms, from the site file. Read whenever Airflow parses the DAGs, so: files only, and the same every time.
+"""The fields of the runbooks' forms, made from the kinds of change and the site file.
 
-A default that changed from one parse to the next would make a new version of the DAG each time.
+Airflow calls this module at every parse of the DAGs. So it reads files only, and returns the same
+values each time: a default that changed between two parses would make a new version of the DAG.
 """
 
 import json
@@ -24,12 +25,14 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @cache
 def the_site() -> site_file.Site:
-    """Return the site file's content: `SLUICE_SITE`, or `site.yaml` in the checkout."""
+    """Return the content of the site file: `SLUICE_SITE`, or else `site.yaml` of this checkout."""
     return site_file.load(Path(os.environ.get("SLUICE_SITE", _ROOT / "site.yaml")))
 
 
 def tiers() -> tuple[str, ...]:
-    """Return the tiers' names: as they were published, else those that the site file gives shares to."""
+    """Return the names of the published tiers, or else of the tiers with a share in the site
+    file.
+    """
     try:
         published = json.loads((endpoints.home() / "tiers.json").read_text())
         return tuple(tier["name"] for tier in published)
@@ -38,12 +41,12 @@ def tiers() -> tuple[str, ...]:
 
 
 def fields(kind: Kind, **defaults: str | int) -> dict[str, Param]:
-    """Return the form of a kind of change."""
+    """Return the form fields of a kind of change."""
     return {field.name: _param(field, defaults.get(field.name, field.default)) for field in kind.fields}
 
 
 def templates(kind: Kind) -> dict[str, str]:
-    """Return the change's fields as templates of the form's values."""
+    """Return the fields of a change as templates that Airflow fills with the form's values."""
     return {
         field.name: f"{{{{ params.{field.name} }}}}"
         if field.required
@@ -61,12 +64,14 @@ def _param(field: Field, default: str | int | None) -> Param:
 
 
 def _host(_field: Field) -> dict[str, Any]:
-    """A host of the site file, one that was burst to, or one that has joined; preflight refuses unknown names.
+    """Describe a host: one of the site file, a burst host, or a host that joined.
 
-    A form always names its host, also where the command line may leave it out for all of them.
+    Preflight refuses others.
+
+    A form always names a host, although the CLI lets a person leave the host out to mean all hosts.
     """
     names = [host.name for host in the_site().hosts]
-    examples = f"One of {', '.join(names)}, a burst host such as ec2-0a1b2c3d, or one that has joined"
+    examples = f"One of {', '.join(names)}, a burst host such as ec2-0a1b2c3d, or a host that joined"
     return {
         "type": "string",
         "pattern": site_file.HOST_NAME,
@@ -78,7 +83,7 @@ def _host(_field: Field) -> dict[str, Any]:
 def _tier(field: Field) -> dict[str, Any]:
     if field.required:
         return {"type": "string", "enum": [*tiers()], "description": "The tier to change."}
-    text = "One tier alone; if not given, all of them."
+    text = "One tier. Empty: all tiers."
     return {"type": ["null", "string"], "enum": [*tiers(), None], "default": None, "description": text}
 
 
@@ -88,7 +93,10 @@ def _tenant(_field: Field) -> dict[str, Any]:
 
 
 def _workers(_field: Field) -> dict[str, Any]:
-    text = "Single workers by their slots, as `sluice slots` lists them; then no tier is paused but one that is named."
+    text = (
+        "Single workers by the slot names that `sluice slots` lists. "
+        "Then only tiers named above are paused whole."
+    )
     return {
         "default": "",
         "type": "string",
@@ -109,7 +117,7 @@ def _place(_field: Field) -> dict[str, Any]:
 
 
 def _release(_field: Field) -> dict[str, Any]:
-    text = "Its name, such as r7-3f9a2c1b; empty: the one that was published last."
+    text = "The release's name, such as r7-3f9a2c1b. Empty: the newest published release."
     return {"default": "", "type": "string", "pattern": r"^(r[0-9]+-[0-9a-f]+)?$", "description": text}
 
 
@@ -125,7 +133,7 @@ def _amount(field: Field) -> dict[str, Any]:
         "minimum": 0,
         "maximum": 1000,
         "examples": ["3", "50%"],
-        "description": field.help if field.required else f"{field.help} Empty: as it is.",
+        "description": field.help if field.required else f"{field.help} Empty: unchanged.",
     }
 
 
@@ -144,8 +152,8 @@ def _time(_field: Field) -> dict[str, Any]:
         "type": "string",
         "pattern": r"^$|^[0-9]",
         "examples": ["2h", "06:00", "2026-11-22T06:00"],
-        "description": "How long, or until when in UTC: 30m, 2h, 1d, 06:00, 2026-11-22T06:00. "
-        "Empty: until somebody changes it.",
+        "description": "How long, or until when in UTC: 30m, 2h, 1d, 06:00, 2026-11-22T06:00. Empty: "
+        "until a person changes it.",
     }
 
 
@@ -166,7 +174,9 @@ _SCHEMAS: dict[Input, Callable[[Field], dict[str, Any]]] = {
 
 
 def schedule(shift: str) -> CronTriggerTimetable | None:
-    """Return when a shift begins; None when the site file has no such shift, which leaves the runbook to people."""
+    """Return the schedule of a shift; None if the site file has no such shift: then only people
+    trigger it.
+    """
     configured = the_site().shifts.get(shift)
     return (
         None
@@ -176,14 +186,16 @@ def schedule(shift: str) -> CronTriggerTimetable | None:
 
 
 def shift_since(shift: str, due: datetime, now: datetime) -> str | None:
-    """Name another shift whose hour has come since this one's, which was due then; None when there is none."""
+    """Name another shift that has begun since this shift was due; None if no other shift has
+    begun.
+    """
     return next(
         (name for name, other in the_site().shifts.items() if name != shift and other.last(now) > due), None
     )
 
 
-def everywhere() -> dict[str, Param]:
-    """Return the fields that every runbook has."""
+def common_fields() -> dict[str, Param]:
+    """Return the form fields of every runbook."""
     return {
         "deadline": Param(
             DEADLINE_SECONDS,
@@ -191,7 +203,10 @@ def everywhere() -> dict[str, Param]:
             title="Deadline",
             minimum=5,
             maximum=86400,
-            description="Seconds that the whole run may take. What is not done by then is aborted, to a running pipeline.",
+            description=(
+                "Seconds that the whole run may take. After that the change is aborted: "
+                "the tiers run on as before."
+            ),
         ),
         "dry_run": Param(
             False,

@@ -1,4 +1,4 @@
-"""The former place of `CompleteTrigger`, for tasks that were deferred by the former version. This module goes with the next one."""
+"""The former module of `CompleteTrigger`: tasks that an older version deferred still name it."""
 
 from sluice_airflow.operators.hours import CompleteTrigger
 

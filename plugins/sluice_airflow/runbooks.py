@@ -1,6 +1,8 @@
-"""How a runbook becomes a DAG: the steps of its kind of change, in order, then an abort that runs when any of them has failed.
+"""Makes DAGs of runbooks: one task for each step of a kind of change, then an abort for the case of
+a failure.
 
-`of_kind` makes the whole DAG of a kind. A runbook with tasks of its own, such as a burst's, puts `step_tasks` among them.
+`of_kind` makes the whole DAG of a kind. A runbook with further tasks, such as a burst, uses
+`step_tasks`.
 """
 
 from collections.abc import Sequence
@@ -18,80 +20,93 @@ from sluice_ops.planning.changes.kind import Kind
 from sluice_ops.planning.changes.kinds import KINDS
 
 RETRIES = 12
-"""For temporary errors only (ZooKeeper away): two to five minutes together; what is permanent fails at once."""
+"""Retries after temporary errors, such as ZooKeeper being away: two to five minutes in all."""
 RETRY_SECONDS = 5
 ACTIVE_SECONDS = 300
-"""How long a task may be at work itself; waiting is the triggerer's, up to the run's deadline."""
+"""How long a task may occupy a worker.
+
+The triggerer waits for the rest, up to the run's deadline.
+"""
 
 STEP_FAILED = SluiceNotifier(
-    did="The change is being aborted, by the task `abort` of the same run: every tier goes on with the incarnation that runs.",
-    do="Read why in the task's log. When the cause is gone, trigger the runbook again: a run's steps are carried out once.",
+    did="The run's task `abort` is aborting the change: every tier continues with its running incarnation.",
+    do="Read the reason in the task's log. Remove the cause, then trigger the runbook again: "
+    "a run executes each step only once.",
 )
 ABORT_FAILED = SluiceNotifier(
-    did="Tiers go on as they are. Either no controller has answered, and the change keeps the maintenance lock; or it is undone, and a "
-    "tier that should run then did not for two minutes: this task's log says which, and which tier.",
-    do="See that a controller runs (`sluice status`). Where the change is still at work there, `sluice abort` ends it; "
-    "else look at the tier: `sluice describe` and `sluice logs` of it.",
+    did="The tiers run on as they are. This task's log says which of two cases it is. "
+    "(1) No controller answered, and the change still holds the maintenance lock. "
+    "(2) The change is undone, but a tier did not run within two minutes after that.",
+    do="Check that a controller runs: `sluice status`. If the change is still active, end it: "
+    "`sluice abort`. Otherwise find the reason at the named tier: "
+    "`sluice tiers` shows its error, and `sluice logs` lists the logs of its driver and workers.",
 )
 REPORT_FAILED = SluiceNotifier(
-    did="Nothing else: the pipeline is not concerned, because batch jobs only run on slots that no tier has.",
-    do="Read why in the task's log; when no slot is lent, run night_shift first. Then trigger nightly_report again: it writes anew.",
+    did="Nothing. The tiers are unaffected: batch jobs run only on slots that no tier holds.",
+    do="Read the reason in the task's log. If no slot is lent, run night_shift first. "
+    "Then trigger nightly_report again: it rewrites its results.",
 )
 HOUR_LATE = SluiceNotifier(
-    did="Records flow on. The next run tells of the hour, with its own, when it is complete.",
-    do="`sluice tiers` shows which tier is behind and by how much, `sluice audit` up to when each is complete.",
+    did="Records flow on. A later run announces this hour together with its own, once both are complete.",
+    do="Find the tier that lags: `sluice tiers` shows each tier's lag, and `sluice audit` shows up to when "
+    "each tier is complete.",
 )
 TERMINATE_FAILED = SluiceNotifier(
-    did="Tiers are not concerned. No instance that a tier runs on is ever terminated: such a one is kept.",
-    do="Where the reason says `kept`: run leave_ec2, which hands over first, and terminate nothing by hand. Else instances may be left and "
-    "cost money: look at them in EC2, and clear this task, or terminate them there.",
+    did="The tiers are unaffected: an instance that runs a tier is never terminated.",
+    do="If the reason says `kept`, run leave_ec2: it hands the tier over before it terminates the "
+    "instance. Do not terminate that instance by hand. "
+    "In all other cases instances may still run and cost money: "
+    "check EC2, then clear this task, or terminate the instances in EC2.",
 )
 LAUNCH_FAILED = SluiceNotifier(
-    did="Nothing was posted, so the tier is as it was.",
-    do="Look whether ZooKeeper answers (`sluice doctor`), then clear this task.",
+    did="Nothing. No start was requested, so the tier is unchanged.",
+    do="Check that ZooKeeper answers: `sluice doctor`. Then clear this task.",
 )
 TIER_FAILED = SluiceNotifier(
-    did="A tier that failed is started again by the controller, waiting longer each time, and by this DAG when the controller gives up. "
-    "A tier that lost records goes on. For one that is too far behind, the pipeline's entry is held back, and records wait in Kafka.",
-    do="A driver's error: it is in this task's log and in `sluice logs`; correct the transform, its data or its "
-    "resources; new code is published, and run after `sluice upgrade`. "
-    "Lost records: `sluice audit` names them, and they are still in their stream: `sluice replay` of the tier takes them in again; then "
-    "settle the loss. "
-    "Too far behind: mend what it writes to, or give it more slots; `sluice pause` of it alone lets the other tiers go on.",
+    did="The action depends on the event. Failed tier: "
+    "the controller starts the tier again, with growing delays; "
+    "if the controller gives the tier up, this DAG requests a new start. Lost records: "
+    "the tier runs on. Lagging tier: the pipeline's entry is throttled, and records wait in Kafka.",
+    do="Failed tier: read the driver's error in this task's log or in `sluice tiers`. "
+    "Correct the transform, its data or its resources; "
+    "new code is published with `python -m sluice.commands.publish` and taken by `sluice upgrade TIER`. "
+    "Lost records: `sluice audit` names them. They are still in their stream: "
+    "reprocess them with `sluice replay TIER`, then settle the loss. Lagging tier: "
+    "repair the system that the tier writes to, or give the tier more slots (`sluice scale`); "
+    "`sluice pause TIER` lets all other tiers run on.",
 )
 
 
 _TASKS = {
-    Step.PREFLIGHT: "checks what is asked, makes the plan, takes the maintenance lock",
-    Step.CORDON: "nothing new is placed on the host",
-    Step.PREPARE: "the next incarnations are started and warmed beside those that run, one tier after the other",
-    Step.CUT: "each tier is handed over, nearest the pipeline's end first, one at a time",
-    Step.VERIFY: "the receipts balance: where the old incarnations stopped is where the new ones went on",
-    Step.TRIAL: "the new code is compared with the old for a while",
-    Step.RELEASE: "the slots of the old incarnations are taken away",
-    Step.REBOOT: "the host's agent runs the reboot command, and is waited for",
-    Step.HEALTH: "the host's agent answers, and its capacity is there",
-    Step.RETURN: "the host may be given work again",
-    Step.PAUSE: "each tier stops after a commit, and keeps its slots",
-    Step.RESUME: "each tier goes on from where it stopped",
-    Step.WRITE_OFF: "what was on the host is started elsewhere",
-    Step.ABORT: "only when a step failed: back to the incarnations that run",
+    Step.PREFLIGHT: "checks the request, makes the plan, takes the maintenance lock",
+    Step.CORDON: "closes the host to new work",
+    Step.PREPARE: "starts and warms the next incarnations beside the running ones, one tier after the other",
+    Step.CUT: "hands each tier over, one at a time, the tier nearest the pipeline's end first",
+    Step.VERIFY: "checks the receipts: each new incarnation began where the old one stopped",
+    Step.TRIAL: "compares the new code with the old code for a while",
+    Step.RELEASE: "frees the slots of the old incarnations",
+    Step.REBOOT: "has the host's agent run the reboot command, and waits for the agent",
+    Step.HEALTH: "checks that the host's agent answers, with the full capacity",
+    Step.RETURN: "opens the host to work again",
+    Step.PAUSE: "stops each tier after a commit; the tier keeps its slots",
+    Step.RESUME: "has each tier continue from its last commit",
+    Step.WRITE_OFF: "starts the host's units on other hosts",
+    Step.ABORT: "only after a failed step: returns every tier to its running incarnation",
 }
-"""What the task of each step does, for the page of a runbook."""
+"""What each step's task does, for the page of a runbook."""
 
 
 def task_id(step: Step) -> str:
-    """Name the task of a step."""
     return "cut_over" if step is Step.CUT else step.value
 
 
 def runbook(name: str, *, doc: str | None, params: dict[str, Param] | None = None, **settings: Any) -> DAG:
-    """Make the DAG of a runbook: its form, one run at a time, never catching up."""
+    """Make the DAG of a runbook, with one run at a time and no catch-up of missed runs."""
     return DAG(
         name,
         description=(doc or "").strip().splitlines()[0],
         doc_md=doc,
-        params={**(params or {}), **forms.everywhere()},
+        params={**(params or {}), **forms.common_fields()},
         schedule=settings.pop("schedule", None),
         catchup=False,
         max_active_runs=1,
@@ -109,21 +124,24 @@ def runbook(name: str, *, doc: str | None, params: dict[str, Param] | None = Non
 
 
 def of_kind(kind: Kind) -> DAG:
-    """Make the runbook of a kind of change: its form, its page and its steps."""
+    """Make the DAG of a kind of change: its form, its page and its steps."""
     with runbook(kind.runbook, doc=page(kind), params=forms.fields(kind)) as dag:
         carry_out(kind.name, None, **forms.templates(kind))
     return dag
 
 
 def page(kind: Kind) -> str:
-    """Describe a runbook: what it does, and what each of its tasks does."""
+    """Return a runbook's page in Markdown: what the runbook does, and what each task does."""
     rows = "\n".join(f"| {task_id(step)} | {_TASKS[step]} |" for step in (*kind.steps, Step.ABORT))
-    dry = "A dry run shows the plan (log and XCom of `preflight`) and changes nothing."
+    dry = "A dry run shows the plan (in the log and the XCom of `preflight`) and changes nothing."
     return f"{kind.summary}\n\n{kind.details}\n\n| task | what happens |\n|---|---|\n{rows}\n\n{dry}\n"
 
 
 def step_tasks(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: str) -> list[StepOperator]:
-    """Make a task for each step of `kind`; `fields` are templates of the change's fields, `last` are settings of the last task."""
+    """Make a task for each step of `kind`.
+
+    `fields` are templates of the change's fields; `last` are settings of the last task.
+    """
     change = {"kind": kind, **fields}
     steps = KINDS[kind].steps
     begins = BeginShiftOperator if "shift" in fields else StepOperator
@@ -136,7 +154,7 @@ def step_tasks(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: s
 
 
 def carry_out(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: str) -> None:
-    """Fill a runbook with the steps of its change, one after the other, and its abort."""
+    """Add the tasks of a change to a runbook: its steps one after the other, and the abort."""
     tasks = step_tasks(kind, last, **fields)
     chain(*tasks)
     finish(tasks, {"kind": kind, **fields})
@@ -145,7 +163,9 @@ def carry_out(kind: ChangeKind, last: dict[str, Any] | None = None, **fields: st
 def finish(
     tasks: Sequence[BaseOperator], change: dict[str, str], aborts: Sequence[BaseOperator] | None = None
 ) -> None:
-    """Add the end, and the abort of `aborts` (all tasks, if not said)."""
+    """Add the task `end`, and the task `abort`, which runs if a task of `aborts` (default: any
+    task) failed.
+    """
     abort = AbortOperator(
         task_id="abort", change=change, trigger_rule=TriggerRule.ONE_FAILED, on_failure_callback=ABORT_FAILED
     )
@@ -154,18 +174,20 @@ def finish(
 
 
 def finish_in_any_case(tasks: Sequence[BaseOperator], change: dict[str, str], last: BaseOperator) -> None:
-    """Add the end, then an abort and `last` as teardowns: Airflow runs these also when a person has ended the whole run.
+    """Add the task `end`, then the abort and `last` as teardowns.
 
-    It runs them after a success, too: they have to see for themselves that there is nothing to do.
+    Airflow runs teardowns also after a person ended the run, and after a success. So both tasks
+    check by themselves whether they have work.
     """
     abort = AbortOperator(task_id="abort", change=change, on_failure_callback=ABORT_FAILED)
     chain(_end(tasks), abort.as_teardown(), last.as_teardown(on_failure_fail_dagrun=True))
 
 
 def _end(tasks: Sequence[BaseOperator]) -> EmptyOperator:
-    """Add the end that makes a run with a failed task a failed run: without it, the run would succeed when its abort does.
+    """Add the task `end`, which makes a run with a failed task a failed run.
 
-    It costs nothing: Airflow ends an empty task without starting it.
+    Without it, the run would count as a success when its abort succeeds. Airflow ends an empty task
+    without starting it.
     """
     end = EmptyOperator(task_id=END, trigger_rule=TriggerRule.NONE_FAILED, on_failure_callback=None)
     tasks[-1] >> end

@@ -1,4 +1,6 @@
-"""The way from Airflow to the control channel: opens it, keeps one open for long-lived processes, and decides nothing."""
+"""Connections from Airflow to the control channel: one per task, and one shared by each long-lived
+process.
+"""
 
 import asyncio
 import logging
@@ -13,27 +15,28 @@ from sluice_ops.model.access import Role
 from sluice_ops.site import endpoints
 
 CONNECT_SECONDS = 10.0
-"""How long a task waits for ZooKeeper before it is retried."""
+"""How long a task waits for ZooKeeper before Airflow retries the task."""
 SHARED_CONNECT_SECONDS = 3.0
-"""The same for the triggerer and the page, which ask again soon."""
+"""How long the triggerer and the page wait for ZooKeeper; both ask again soon."""
 
-logging.getLogger("kazoo").setLevel(
-    logging.WARNING
-)  # a task's log is an operator's: that a connection was opened is no news
+# operators read the task's log: an opened connection is no news to them
+logging.getLogger("kazoo").setLevel(logging.WARNING)
 
 
 def connection() -> Channel:
-    """Prepare a connection to the channel that the endpoints file names, with the rights of runbooks."""
+    """Return an unconnected channel to the endpoints file's ZooKeeper, with the operator's
+    credential.
+    """
     where = endpoints.load()
     return Channel(where.zookeeper, where.credential(Role.OPERATOR))
 
 
 class ChannelHook(BaseHook):
-    """A connection of a task's own, for as long as it needs it."""
+    """A task's own connection to the control channel."""
 
     @contextmanager
     def open(self) -> Iterator[Channel]:
-        """Connect to the channel that the endpoints file names, and disconnect at the end."""
+        """Connect to the endpoints file's ZooKeeper, and disconnect at the end."""
         channel = connection().start(seconds=CONNECT_SECONDS)
         try:
             yield channel
@@ -42,23 +45,27 @@ class ChannelHook(BaseHook):
 
 
 class SharedChannel:
-    """The one connection of a long-lived process (the triggerer, the API server): made when first asked for, and kept.
+    """The one connection of a long-lived process: the triggerer or the API server.
 
-    kazoo reconnects by itself; a first connection that fails is tried again by the next caller.
+    The first caller connects, and later callers share the connection. kazoo reconnects by itself.
+    If the first connection fails, the next caller tries again.
     """
 
     def __init__(self) -> None:
-        """Do nothing yet: the process that imports this is not always the one that asks."""
+        """Connect later: many processes import this module, and few of them need the channel."""
         self._lock = threading.Lock()
         self._channel: Channel | None = None
         self._bells: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
 
     def get(self) -> Channel:
-        """Return the connected channel, from any thread; ChannelAwayError when it is not there, or being connected by another."""
+        """Return the connected channel; any thread may call this.
+
+        Raise ChannelAwayError if ZooKeeper does not answer, or while another thread connects.
+        """
         if self._channel is not None:
             return self._channel
         if not self._lock.acquire(blocking=False):
-            message = "ZooKeeper is being connected to"
+            message = "another thread is connecting to ZooKeeper"
             raise ChannelAwayError(message)
         try:
             if self._channel is None:
@@ -70,7 +77,7 @@ class SharedChannel:
             self._lock.release()
 
     def close(self) -> None:
-        """Disconnect; the next caller connects anew."""
+        """Disconnect; the next caller connects again."""
         with self._lock:
             if self._channel is not None:
                 self._channel.stop()
@@ -83,7 +90,9 @@ class SharedChannel:
 
     @contextmanager
     def bell(self) -> Iterator[asyncio.Event]:
-        """Give an event of the running loop that is set whenever something watched, or the connection, has changed."""
+        """Yield an event of the running loop; it is set when a watched node or the connection
+        changes.
+        """
         bell = asyncio.Event()
         self._bells[bell] = asyncio.get_running_loop()
         try:
@@ -93,4 +102,4 @@ class SharedChannel:
 
 
 shared = SharedChannel()
-"""This process's own."""
+"""This process's connection."""

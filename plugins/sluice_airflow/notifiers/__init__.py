@@ -1,1 +1,1 @@
-"""Notifiers: alerts of runbooks."""
+"""Notifiers: e-mails and webhooks that tell people about a failed task."""

@@ -1,7 +1,8 @@
-"""Alerts: by e-mail and webhook, as the site file says, once for each try of a task. Callback of every runbook's tasks.
+"""Alerts by e-mail and webhook: the failure callback of every runbook's tasks, once for each try.
 
-It may run in a worker, in the DAG processor or in the triggerer, so it needs nothing but the site file and what the callback's
-context has. Without any address an alert is still written below `alerts/` in SLUICE_HOME, to the log, and shown by Airflow.
+The site file's `alerts` names the addresses. The callback runs in a worker, in the DAG processor or
+in the triggerer, so it uses only the site file and the callback's context. Without any address, the
+alert is still written to the log and to a file below `alerts/` in SLUICE_HOME.
 """
 
 import asyncio
@@ -32,15 +33,18 @@ from sluice_ops.site.site_file import Alerts
 log = logging.getLogger(__name__)
 
 SEND_SECONDS = 5.0
-"""How long a mail server or a webhook may take to answer: a failed task ends, and its abort begins, only when its callback is through."""
-AGAIN_SECONDS = 1.0
-"""Between the two tries of a way."""
+"""How long a mail server or a webhook may take to answer.
+
+The run's abort waits for this: it begins only after the failed task's callback has returned.
+"""
+RETRY_DELAY_SECONDS = 1.0
+"""The pause before an address gets its second try."""
 BY_CONNECTION = "conn:"
-"""An address in the site file that starts so names an Airflow connection, which can hold a login."""
+"""The prefix of an address that names an Airflow connection, which can hold a login."""
 
 
 class Alert(Frozen):
-    """What a person is told."""
+    """The content of one alert."""
 
     dag: str
     run: str
@@ -53,17 +57,15 @@ class Alert(Frozen):
 
     @property
     def key(self) -> str:
-        """The same for the same try of the same task, wherever the callback runs."""
+        """The identity of one try of one task, equal in every process that runs the callback."""
         return re.sub(r"[^A-Za-z0-9_.+-]", "_", f"{self.dag}.{self.run}.{self.task}.{self.attempt}")
 
     @property
     def subject(self) -> str:
-        """One line."""
         return f"[sluice] {self.dag}: {self.task} failed"
 
     @property
     def text(self) -> str:
-        """The whole message."""
         lines = [
             f"What happened: {self.happened}",
             f"What the platform did: {self.did}",
@@ -74,32 +76,36 @@ class Alert(Frozen):
 
 
 class SluiceNotifier(BaseNotifier):
-    """Sends one alert: what happened, what the platform did, what to do."""
+    """Send one alert: what happened, what the platform did, what to do."""
 
     def __init__(self, *, did: str, do: str) -> None:
-        """Say what the platform does by itself about a failure here, and what is left for a person."""
+        """Take the alert's two fixed parts: what the platform does by itself, and what a person has
+        to do.
+        """
         super().__init__()
         self.did = did
         self.do = do
 
     def notify(self, context: Context) -> None:
-        """Send, from a worker or the DAG processor; not to tell people what one of them has done."""
+        """Send from a worker or the DAG processor, unless a person ended the run."""
         if not isinstance(context.get("exception"), EndedByPersonError):
             self.send(self.alert(context))
 
     async def async_notify(self, context: Context) -> None:
-        """Send, from the triggerer, without holding up its loop."""
+        """Send from the triggerer, in a thread, so that its event loop is not blocked."""
         alert = self.alert(context)
         await asyncio.to_thread(self.send, alert)
 
     def alert(self, context: Context) -> Alert:
-        """Make the message of what the callback knows, which is not the same everywhere."""
+        """Build the alert; the context holds different keys in worker, DAG processor and
+        triggerer.
+        """
         task = context.get("ti") or context.get("task_instance")
         error = context.get("exception")
         reason = (
             str(error).strip()
             if error
-            else str(context.get("reason") or "it ended without a message; its log tells more")
+            else str(context.get("reason") or "the task ended without a message; read its log")
         )
         dag = getattr(task, "dag_id", None) or getattr(context.get("dag"), "dag_id", "unknown")
         name = getattr(task, "task_id", "the run")
@@ -115,61 +121,79 @@ class SluiceNotifier(BaseNotifier):
         )
 
     def send(self, alert: Alert) -> None:
-        """Send to every address, unless this try's alert was sent there before; what fails is tried once more, and by another callback."""
+        """Send to every address that has not received this try's alert.
+
+        An address that fails is tried a second time. If that fails too, raise ConnectionError;
+        another callback of the same try sends to that address again.
+        """
         self.log.error("ALERT %s\n%s", alert.subject, alert.text)
         file = endpoints.home() / "alerts" / f"{alert.key}.json"
-        ways = _claim(file, alert)
-        if not ways:
-            self.log.info("This alert was sent before: %s", file)
+        channels = _claim(file, alert)
+        if not channels:
+            self.log.info("Another callback has sent this alert: %s", file)
             return
         addresses = forms.the_site().alerts
-        with ThreadPoolExecutor() as both:
-            sent = {way: both.submit(_twice, WAYS[way], alert, addresses) for way in ways}
-        failures = {way: str(error) for way, done in sent.items() if (error := done.exception()) is not None}
+        with ThreadPoolExecutor() as pool:
+            sent = {name: pool.submit(_send_twice, CHANNELS[name], alert, addresses) for name in channels}
+        failures = {
+            name: str(error) for name, sending in sent.items() if (error := sending.exception()) is not None
+        }
         if failures:
-            said = "; ".join(f"{way}: {error}" for way, error in failures.items())
+            reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
             with suppress(OSError):
-                file.write_text(_kept(alert, list(failures), said))
-            message = f"the alert could not be sent ({said}), and is kept in {file}; look at `alerts:` in the site file"
+                file.write_text(_serialized(alert, list(failures), reasons))
+            message = (
+                f"the alert could not be sent ({reasons}), and is kept in {file}; "
+                "check `alerts:` in the site file"
+            )
             raise ConnectionError(message)
 
 
-def _twice(send: Callable[[Alert, Alerts], None], alert: Alert, addresses: Alerts) -> None:
-    """Send; a mail server or a webhook that fails once may be only starting again."""
+def _send_twice(send: Callable[[Alert, Alerts], None], alert: Alert, addresses: Alerts) -> None:
+    """Send, with one retry: a mail server or a webhook may just be restarting."""
     try:
         send(alert, addresses)
     except OSError:
-        time.sleep(AGAIN_SECONDS)
+        time.sleep(RETRY_DELAY_SECONDS)
         send(alert, addresses)
 
 
 def _claim(file: Path, alert: Alert) -> list[str]:
-    """Keep the alert, and return the ways in which it is to be sent now: none when another callback did, or is at it."""
+    """Write the alert's file, and return the channels to send to now.
+
+    The list is empty if another callback has sent the alert or is sending it.
+    """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             with file.open("x") as new:
-                new.write(_kept(alert))
+                new.write(_serialized(alert))
         except FileExistsError:
-            ways = _unsent(file)
-            if ways:
-                file.write_text(_kept(alert))
-            return ways
-    except OSError as error:  # a disk that is full is just what a person has to be told of
-        log.warning("the alert is not kept in %s: %s", file.parent, error)
-    return list(WAYS)
+            unsent = _unsent(file)
+            if unsent:
+                file.write_text(_serialized(alert))
+            return unsent
+    except OSError as error:  # send all the same: a full disk may be what the alert is about
+        log.warning("the alert cannot be written to %s: %s", file.parent, error)
+    return list(CHANNELS)
 
 
 def _unsent(file: Path) -> list[str]:
-    """Return the ways in which a kept alert could not be sent; one that cannot be read is just being written by another callback."""
+    """Return the channels that have not received a written alert.
+
+    A file that cannot be parsed is being written by another callback: that callback sends the
+    alert.
+    """
     try:
-        return [way for way in WAYS if way in json.loads(file.read_text())["unsent"]]
+        return [name for name in CHANNELS if name in json.loads(file.read_text())["unsent"]]
     except (ValueError, KeyError):
         return []
 
 
-def _kept(alert: Alert, unsent: Sequence[str] = (), why: str = "") -> str:
-    """Write an alert down, with the ways in which it could not be sent; `sluice doctor` reads that."""
+def _serialized(alert: Alert, unsent: Sequence[str] = (), why: str = "") -> str:
+    """Return the content of an alert's file, with the channels that failed; `sluice doctor` reads
+    it.
+    """
     return json.dumps(
         {**alert.model_dump(), "subject": alert.subject, "text": alert.text, "unsent": unsent, "why": why},
         indent=1,
@@ -184,10 +208,13 @@ def _connection(address: str) -> Connection | None:
     )
 
 
-def _trusting(connection: Connection | None) -> ssl.SSLContext:
-    """Return how a server proves its name: by a certificate of an authority that the machine trusts, or that the connection names."""
-    named = None if connection is None else connection.extra_dejson.get("ca")
-    return ssl.create_default_context(cafile=named)
+def _tls_context(connection: Connection | None) -> ssl.SSLContext:
+    """Return a context that verifies the server.
+
+    The authority is the connection's `ca`, or one that the machine trusts.
+    """
+    authority_file = None if connection is None else connection.extra_dejson.get("ca")
+    return ssl.create_default_context(cafile=authority_file)
 
 
 def _mail(alert: Alert, addresses: Alerts) -> None:
@@ -209,9 +236,9 @@ def _mail(alert: Alert, addresses: Alerts) -> None:
         return
     host, number = connection.host or "localhost", connection.port or 587
     with smtplib.SMTP(host, number, local_hostname=socket.gethostname(), timeout=SEND_SECONDS) as server:
-        server.starttls(
-            context=_trusting(connection)
-        )  # smtplib by itself would take any certificate, and say the password to its owner
+        # without a context, smtplib accepts any certificate, and the password goes to whoever holds
+        # it
+        server.starttls(context=_tls_context(connection))
         if connection.login:
             server.login(connection.login, connection.password or "")
         server.send_message(message)
@@ -223,15 +250,16 @@ def _post(alert: Alert, addresses: Alerts) -> None:
     connection = _connection(addresses.webhook)
     url = addresses.webhook if connection is None else str(connection.host)
     if not url.startswith(("http://", "https://")):
-        message = f"webhook {url!r} is no http(s) address"
+        message = f"alerts.webhook is {url!r}: an http:// or https:// address is needed"
         raise ValueError(message)
     headers = {"Content-Type": "application/json"}
     if connection is not None and connection.password:
         headers["Authorization"] = f"Bearer {connection.password}"
     body: dict[str, Any] = {**alert.model_dump(), "subject": alert.subject, "text": alert.text}
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310 - the scheme is checked
-    with urllib.request.urlopen(request, timeout=SEND_SECONDS, context=_trusting(connection)):  # noqa: S310
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310
+    tls = _tls_context(connection)
+    with urllib.request.urlopen(request, timeout=SEND_SECONDS, context=tls):  # noqa: S310
         pass
 
 
-WAYS = {"e-mail": _mail, "webhook": _post}
+CHANNELS = {"e-mail": _mail, "webhook": _post}

@@ -1,1 +1,1 @@
-"""Operators that runbooks are made of. Start with `steps`."""
+"""Operators: the tasks of runbooks and of tiers. Start with `steps`."""

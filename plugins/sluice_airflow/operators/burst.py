@@ -1,4 +1,6 @@
-"""Burst hosts as tasks: quota, launch, wait for the agents, terminate. `sluice_ops.cloud.ec2` is imported when a task runs."""
+"""The tasks of a burst: check the quota, launch instances, wait for their agents, terminate
+instances.
+"""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -10,7 +12,7 @@ from airflow.sdk import BaseOperator, Context, TaskInstanceState
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
 from sluice_airflow import forms
-from sluice_airflow.errors import EndedByPersonError, StepFailedError, UnusableFormError, kinds
+from sluice_airflow.errors import EndedByPersonError, StepFailedError, UnusableFormError, translated_errors
 from sluice_airflow.hooks.channel import ChannelHook
 from sluice_airflow.operators.steps import END, asked_by, change_of, seconds_left, states_of
 from sluice_airflow.triggers.operations import HostsTrigger
@@ -23,19 +25,24 @@ from sluice_ops.operations import requests
 from sluice_ops.planning.changes.burst import BurstError
 
 PLAN_SECONDS = 60.0
-"""How long a controller has to plan in a dry run, which waits by itself."""
+"""How long a dry run waits for the controller's plan."""
 TRIGGERER_SECONDS = 120.0
-"""The triggerer may be away for this long after the trigger's own end before Airflow gives the task up."""
+"""Airflow fails the task if the triggerer is away for longer than this after the trigger's
+own end.
+"""
 LAUNCHING_SECONDS = 20.0
-"""The process of a task that a person has failed goes on for some seconds, and EC2 may be about to answer it."""
+"""A task that a person failed may run on for some seconds and still launch an instance."""
 
 
 @contextmanager
 def cloud() -> Iterator[ModuleType]:
-    """Give `sluice_ops.cloud.ec2`; what EC2 refuses fails the task, and when it does not answer the task is tried again."""
-    from sluice_ops.cloud import ec2  # noqa: PLC0415 - boto3 is not for the DAG processor
+    """Yield `sluice_ops.cloud.ec2`.
 
-    with kinds():
+    A refusal by EC2 fails the task; if EC2 does not answer, the task is retried.
+    """
+    from sluice_ops.cloud import ec2  # noqa: PLC0415 - the DAG processor must not load boto3
+
+    with translated_errors():
         try:
             yield ec2
         except ec2.CloudAwayError:
@@ -45,7 +52,9 @@ def cloud() -> Iterator[ModuleType]:
 
 
 class QuotaOperator(BaseOperator):
-    """Works out how many instances a burst needs, and refuses it when the site's limit does not allow them."""
+    """Computes how many instances a burst needs, and refuses the burst above the site file's
+    limit.
+    """
 
     template_fields: Sequence[str] = ("tier", "k")
     ui_color = "#f2e6cf"
@@ -57,7 +66,7 @@ class QuotaOperator(BaseOperator):
         self.k = k
 
     def execute(self, context: Context) -> int:
-        """Return the number of instances; nothing has been launched or posted so far."""
+        """Return the number of instances; no instance is launched and no operation is posted."""
         config = forms.the_site().ec2
         try:
             with cloud() as ec2, ChannelHook().open() as channel:
@@ -65,61 +74,73 @@ class QuotaOperator(BaseOperator):
                 count = needed(channel, self.tier, int(self.k), running, config)
         except BurstError as error:
             raise UnusableFormError(str(error)) from error
-        self.log.info("%s workers of %s need %d x %s; %d run, %d are allowed", self.k, self.tier, count, config.instance_type,
-                      running, config.max_instances)  # fmt: skip
+        self.log.info(
+            "%s workers of %s need %d instances of %s; %d run now, and the site file allows %d",
+            self.k,
+            self.tier,
+            count,
+            config.instance_type,
+            running,
+            config.max_instances,
+        )
         if context["params"]["dry_run"]:
-            told = {
+            need = {
                 "instances": count,
                 "instance_type": config.instance_type,
                 "tier": self.tier,
                 "k": int(self.k),
             }
-            context["ti"].xcom_push("plan", {**told, **self.plan(context)})
+            context["ti"].xcom_push("plan", {**need, **self.plan(context)})
             raise DownstreamTasksSkipped(tasks=sorted(self.downstream_task_ids))
         return count
 
     def plan(self, context: Context) -> dict[str, Any]:
-        """Have the controller plan the hand-over with these instances, as if they were there."""
+        """Return the controller's plan of the handover, as if the instances had joined."""
         spec = ChangeSpec(kind="burst", tier=TierName(self.tier), k=int(self.k))
-        with kinds(), ChannelHook().open() as channel:
+        with translated_errors(), ChannelHook().open() as channel:
             ((_, result),) = requests.run(
                 channel, change_of(context), spec, asked_by(context), PLAN_SECONDS, dry_run=True
             )
         if not result.ok:
             raise StepFailedError(f"preflight failed: {result.sentence}")  # noqa: TRY003, EM102
         self.log.info(
-            "Dry run: these would be launched, then %s. Nothing is moved. %s", result.sentence, result.details
+            "Dry run: the instances would be launched, then %s. No tier moves. %s",
+            result.sentence,
+            result.details,
         )
         return {"sentence": result.sentence, **result.details}
 
 
 class LaunchOperator(BaseOperator):
-    """Launches what `quota` has worked out, with a token of this run: a second try finds the instances of the first."""
+    """Launches the instances that `quota` computed.
+
+    The run's token makes a retry find the first try's instances.
+    """
 
     ui_color = "#f2e6cf"
 
     def execute(self, context: Context) -> list[str]:
-        """Return the names of the hosts that the instances will be; EC2 gives all of them or none."""
+        """Return the host names of the instances; EC2 launches all of them or none."""
         count = int(context["ti"].xcom_pull(task_ids="quota"))
         with cloud() as ec2:
             ids: list[str] = ec2.launch(change_of(context), count)
             hosts = [str(ec2.host_of(each)) for each in ids]
-        self.log.info("Launched %s; their hosts will be %s", ", ".join(ids), ", ".join(hosts))
+        self.log.info("Launched %s; they join as hosts %s", ", ".join(ids), ", ".join(hosts))
         return hosts
 
 
 class WaitForHostOperator(BaseOperator):
-    """Waits until the agent of each launched instance has registered its host."""
+    """Waits until the agents of all launched instances have registered."""
 
     ui_color = "#f2e6cf"
 
     def execute(self, context: Context) -> None:
-        """Look once, then leave the waiting to the triggerer."""
+        """Check once, then defer to the triggerer."""
         hosts: list[str] = context["ti"].xcom_pull(task_ids="launch")
-        with kinds(), ChannelHook().open() as channel:
+        with translated_errors(), ChannelHook().open() as channel:
             missing = [host for host in hosts if not channel.exists(paths.live(host))]
         if not missing:
-            self.log.info("%s answer", ", ".join(hosts))
+            self.log.info("The agents of %s have registered", ", ".join(hosts))
             return
         self.log.info("Waiting for the agents of %s", ", ".join(missing))
         until = time.time() + seconds_left(context)
@@ -130,37 +151,44 @@ class WaitForHostOperator(BaseOperator):
         )
 
     def resume(self, context: Context, event: dict[str, Any]) -> None:  # noqa: ARG002
-        """Fail when the deadline came first."""
+        """Fail: the deadline passed before all agents registered."""
         missing = ", ".join(event["missing"])
         message = (
-            f"no agent has registered {missing} within the run's deadline; look at the instance's console log. "
-            "What was launched is terminated again; trigger the runbook again with a longer deadline if it only was slow"
+            f"the agents of {missing} did not register within the run's deadline. "
+            "The launched instances are being terminated. Read the instance's console log; "
+            "if the start was only slow, trigger the runbook again with a longer deadline"
         )
         raise AirflowFailException(message)
 
 
 class TerminateOperator(BaseOperator):
-    """Terminates all the site's instances, when their tiers have left them.
+    """Terminates all instances of the site that run no tier.
 
-    Never one that a tier runs on: records would wait until the tier is started elsewhere. Such a one is kept, and the task says so.
+    An instance that runs a tier is kept, and the task fails and names the instance: without the
+    instance, records would wait until the tier runs elsewhere.
     """
 
     ui_color = "#f2e6cf"
 
     def execute(self, context: Context) -> list[str]:  # noqa: ARG002
-        """Return the ids of what was terminated; terminating twice is the same as once."""
+        """Return the ids of the terminated instances.
+
+        A second call has nothing left to terminate.
+        """
         return self.terminate()
 
     def terminate(self, token: str | None = None) -> list[str]:
-        """Terminate the instances that were launched with the token, or all."""
-        with kinds(), ChannelHook().open() as channel:
+        """Terminate the instances that were launched with `token`; without a token, all of the
+        site.
+        """
+        with translated_errors(), ChannelHook().open() as channel:
             users = tiers_by_host(channel)
         with cloud() as ec2:
             ours = [each for each in ec2.instances() if token in {None, each.token}]
             free = [each.id for each in ours if each.host not in users]
             if free:
                 ec2.terminate(free)
-        self.log.info("Terminated %s", ", ".join(free) or "nothing: no instance was there without a tier")
+        self.log.info("Terminated %s", ", ".join(free) or "no instance: there is none without a tier")
         kept = [
             f"{each.id} (tier {', '.join(users[each.host])} runs on {each.host})"
             for each in ours
@@ -168,27 +196,30 @@ class TerminateOperator(BaseOperator):
         ]
         if kept:
             message = (
-                f"kept {'; '.join(kept)}, because to terminate it would interrupt the tier; run leave_ec2, which hands over first what has "
-                f"no place there"
+                f"kept {'; '.join(kept)}: terminating an instance interrupts its tier. Run leave_ec2: "
+                "it hands tiers over before it terminates instances"
             )
             raise AirflowFailException(message)
         return free
 
 
 class TakeBackOperator(TerminateOperator):
-    """Terminates what this run has launched, unless the run came to its end."""
+    """Terminates the instances that this run launched, unless the run was completed."""
 
     def execute(self, context: Context) -> list[str]:
-        """Return the ids of what was terminated; fail when a person has ended the run, which would else end as a success."""
+        """Return the ids of the terminated instances; fail if a person ended the run.
+
+        Without that failure, Airflow would show a run that a person ended as a success.
+        """
         end, launch = states_of(context, END, "launch")
         if end == TaskInstanceState.SUCCESS:
-            message = "the run came to its end: leave_ec2 terminates what it has launched"
+            message = "the run was completed: leave_ec2 terminates its instances later"
             raise AirflowSkipException(message)
         by_person = end == TaskInstanceState.SKIPPED
         if by_person and launch == TaskInstanceState.FAILED:
             time.sleep(LAUNCHING_SECONDS)
         free = self.terminate(change_of(context))
         if by_person:
-            message = f"a person has ended the run; what it had launched is terminated: {', '.join(free) or 'nothing'}"
+            message = f"a person ended the run; terminated instances of this run: {', '.join(free) or 'none'}"
             raise EndedByPersonError(message)
         return free

@@ -1,4 +1,7 @@
-"""Which hours are complete: all that arrived before their end has gone through every tier. Told as an asset event, to start jobs."""
+"""Announces complete hours as asset events, so that jobs can start.
+
+An hour is complete when all records that arrived before its end have left every tier.
+"""
 
 import asyncio
 import time
@@ -11,27 +14,31 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from sluice_airflow.assets import HOUR_COMPLETE
-from sluice_airflow.errors import AwayError, kinds
+from sluice_airflow.errors import AwayError, translated_errors
 from sluice_airflow.hooks.channel import ChannelHook
 from sluice_airflow.triggers.tier_watch import read_stopped
 from sluice_ops.queries.figures import Figures, read_figures
 
 HOUR = timedelta(hours=1)
 LATE_SECONDS = 3000.0
-"""A person is told when an hour is not complete for so long after its end; the next run tells of it when it is."""
+"""An hour that is not complete this long after its end alerts. A later run announces it."""
 LOOK_BACK = 20
-"""Events that are looked at for what was told last: a person may have made some by hand."""
+"""How many past events are searched for the last announced hour: a person may have made events by
+hand.
+"""
 POLL_SECONDS = 10.0
 MOST_HOURS = 24 * 31
-"""Told of in one event, after a long time without any."""
+"""The most hours that one event announces."""
 
 
 class HourLateError(AirflowFailException):
-    """An hour is not complete. Permanent for this run."""
+    """The hour is not complete. Permanent for this run."""
 
 
-def furthest_behind(figures: Figures) -> tuple[str, float | None]:
-    """Return the tier that is complete up to the earliest moment, with that moment; None while it is not known."""
+def least_complete(figures: Figures) -> tuple[str, float | None]:
+    """Return the tier that is complete up to the earliest time, with that time; None if the time is
+    unknown.
+    """
     return min(
         ((tier.tier, tier.complete) for tier in figures.audit),
         key=lambda each: each[1] or 0.0,
@@ -39,84 +46,98 @@ def furthest_behind(figures: Figures) -> tuple[str, float | None]:
     )
 
 
-def beginning(until: datetime, told: datetime | None) -> datetime:
-    """Return from when on the hours before `until` were not told of yet; the first time it is the last hour alone."""
-    return until - HOUR if told is None else max(told, until - MOST_HOURS * HOUR)
+def beginning(until: datetime, announced: datetime | None) -> datetime:
+    """Return the begin of the first hour before `until` that was not announced; at first, only the
+    last hour.
+    """
+    return until - HOUR if announced is None else max(announced, until - MOST_HOURS * HOUR)
 
 
 class CompleteTrigger(BaseTrigger):
-    """Waits until everything that arrived before a moment has gone through every tier."""
+    """Wait until all records that arrived before a given time have left every tier."""
 
     def __init__(self, until: float, late: float) -> None:
-        """Wait for the moment `until`, as long as the clock is before `late`."""
+        """Wait until all tiers are complete up to `until`; give up at the wall-clock time
+        `late`.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.until = until
         self.late = late
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Tell the triggerer how to make this again."""
+        """Return the class path and the arguments from which Airflow makes this trigger again."""
         return f"{type(self).__module__}.{type(self).__qualname__}", {"until": self.until, "late": self.late}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Ask now and then; PostgreSQL may be away meanwhile."""
+        """Poll the audit's figures, also while PostgreSQL is away."""
         end = time.monotonic() + self.late - time.time()
         while True:
             figures = await asyncio.to_thread(read_figures)
-            tier, complete = furthest_behind(figures)
+            tier, complete = least_complete(figures)
             if complete is not None and complete >= self.until:
                 yield TriggerEvent({"why": None})
                 return
             if time.monotonic() >= end:
-                yield TriggerEvent({"why": figures.missing or _how_far(tier, complete)})
+                yield TriggerEvent({"why": figures.missing or _completeness(tier, complete)})
                 return
             await asyncio.sleep(POLL_SECONDS)
 
 
 class HourOperator(BaseOperator):
-    """Waits for the last full hour, and tells of each hour that is complete and was not told of."""
+    """Waits for the last full hour, and announces each complete hour that was not announced
+    before.
+    """
 
     ui_color = "#e6dcf2"
 
     def __init__(self, **kwargs: Any) -> None:
-        """Its asset is both what it tells and where it looks up what it told."""
+        """Use the asset as outlet for new events, and as inlet for reading past events."""
         super().__init__(inlets=[HOUR_COMPLETE], outlets=[HOUR_COMPLETE], **kwargs)
 
     def execute(self, context: Context) -> None:
-        """Tell at once when it is complete, else leave the waiting to the triggerer."""
+        """Announce the hour at once if it is complete, or else defer to the triggerer."""
         figures, until = read_figures(), last_full_hour(context)
         if figures.missing is not None:
-            message = f"{figures.missing}. This task is tried again by itself"
+            message = f"{figures.missing}. Airflow retries this task"
             raise AwayError(message)
-        _, complete = furthest_behind(figures)
+        _, complete = least_complete(figures)
         if complete is None or complete < until.timestamp():
             late = time.time() + LATE_SECONDS
-            self.log.info("Not complete up to %s yet; waiting", _clock(until.timestamp()))
+            self.log.info("Not all tiers are complete up to %s yet; waiting", _clock(until.timestamp()))
             trigger = CompleteTrigger(until.timestamp(), late)
             self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=LATE_SECONDS + 600))
-        self._tell(context, until)
+        self._announce(context, until)
 
     def resume(self, context: Context, event: dict[str, Any]) -> None:
-        """Tell, or fail with who is behind; while a tier is stopped on purpose, the next run tells of the hour with its own."""
+        """Announce the hour, or fail and name the tier that lags.
+
+        If a tier is stopped or paused on purpose, skip: a later run announces this hour together
+        with its own.
+        """
         until = last_full_hour(context)
         if event["why"] is not None:
-            with kinds(), ChannelHook().open() as channel:
+            with translated_errors(), ChannelHook().open() as channel:
                 stopped = read_stopped(channel)
             if stopped:
                 named = ", ".join(f"{tier} (by {by})" for tier, by in stopped.items())
-                message = f"not complete up to {_clock(until.timestamp())}, for these are stopped or paused: {named}"
+                message = (
+                    f"not complete up to {_clock(until.timestamp())}: "
+                    f"these tiers are stopped or paused: {named}"
+                )
                 raise AirflowSkipException(message)
             message = (
-                f"what arrived before {_clock(until.timestamp())} has not all gone through: {event['why']}"
+                f"not all records that arrived before {_clock(until.timestamp())} have left every tier: "
+                f"{event['why']}"
             )
             raise HourLateError(message)
-        self._tell(context, until)
+        self._announce(context, until)
 
-    def _tell(self, context: Context, until: datetime) -> None:
+    def _announce(self, context: Context, until: datetime) -> None:
         events = context["inlet_events"][HOUR_COMPLETE].ascending(False).limit(LOOK_BACK)
-        told = [moment for event in events if (moment := told_until(event.extra)) is not None]
-        begin = beginning(until, max(told, default=None))
+        announced = [end for event in events if (end := announced_until(event.extra)) is not None]
+        begin = beginning(until, max(announced, default=None))
         if begin >= until:
-            message = f"all up to {_clock(until.timestamp())} was told of before"
+            message = f"all hours up to {_clock(until.timestamp())} were announced before"
             raise AirflowSkipException(message)
         context["outlet_events"][HOUR_COMPLETE].extra = {
             "from": begin.isoformat(),
@@ -125,25 +146,30 @@ class HourOperator(BaseOperator):
         self.log.info("Complete from %s until %s", _clock(begin.timestamp()), _clock(until.timestamp()))
 
 
-def told_until(extra: dict[str, Any] | None) -> datetime | None:
-    """Return up to when an event told; None where it does not say so: a person may write anything."""
+def announced_until(extra: dict[str, Any] | None) -> datetime | None:
+    """Return the end of an event's hours; None if the event has none: a person may have written
+    anything.
+    """
     try:
-        found = datetime.fromisoformat(str((extra or {}).get("until")))
+        end = datetime.fromisoformat(str((extra or {}).get("until")))
     except ValueError:
         return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return end if end.tzinfo is not None else end.replace(tzinfo=UTC)
 
 
 def last_full_hour(context: Context) -> datetime:
-    """Return the end of the last hour that was over when the run was due."""
+    """Return the end of the last full hour before the run was due."""
     due = context["dag_run"].run_after
     return due.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def _how_far(tier: str, complete: float | None) -> str:
+def _completeness(tier: str, complete: float | None) -> str:
     if complete is not None:
         return f"{tier} is complete up to {_clock(complete)}"
-    return f"up to when {tier} is complete nobody knows yet; behind a stream that leads back, nobody ever does: pause this DAG there"
+    return (
+        f"the audit does not know yet up to when {tier} is complete. "
+        "A tier behind a feedback stream never has such a time: pause this DAG for such a pipeline"
+    )
 
 
 def _clock(moment: float) -> str:

@@ -1,4 +1,6 @@
-"""The night's batch job, submitted with the Spark provider's operator to the slots that the tenant `batch` was lent."""
+"""The nightly batch job: submits a Spark application to the slots that are lent to the tenant
+`batch`.
+"""
 
 import importlib.util
 import json
@@ -15,7 +17,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sluice_airflow import forms
-from sluice_airflow.errors import NothingLentError, kinds
+from sluice_airflow.errors import NothingLentError, translated_errors
 from sluice_airflow.hooks.channel import ChannelHook
 from sluice_airflow.operators.steps import seconds_left
 from sluice_ops.channel import Channel
@@ -27,38 +29,40 @@ from sluice_ops.site import endpoints
 CONNECTION = "sluice_spark"
 LOOPBACK = "127.0.0.1"
 SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Options of JVMs that end before better code pays."""
+"""Options of JVMs that end before the optimizing compiler pays off."""
 LENT_SECONDS = 30.0
-"""A shift has ended a moment before its slots are lent: the report waits for so long for the first one to be assigned."""
+"""How long the report waits for the first assigned slot: the night shift ends a moment before slots
+are assigned.
+"""
 START_SECONDS = 60.0
-"""How long an assigned slot may take to run."""
+"""How long an assigned slot may take to start."""
 POLL_SECONDS = 0.5
 
 
 def assigned_slots(channel: Channel) -> int:
     """Return how many slots the controller has assigned to the tenant `batch`."""
-    found = (channel.read(paths.assignment(name), Assignment) for name in channel.children("/assignments"))
+    hosts = (channel.read(paths.assignment(name), Assignment) for name in channel.children("/assignments"))
     return sum(
         unit.kind is UnitKind.SLOT and unit.tenant == BATCH
-        for host in found
+        for host in hosts
         if host is not None
         for unit in host.value.units
     )
 
 
 def running_slots(channel: Channel) -> int:
-    """Return how many slots run for the tenant `batch` now."""
-    found = (channel.read(paths.observed(name), Observed) for name in channel.children("/observed"))
+    """Return how many slots of the tenant `batch` run now."""
+    hosts = (channel.read(paths.observed(name), Observed) for name in channel.children("/observed"))
     return sum(
         unit.state is UnitState.RUNNING and unit.id.startswith(f"{UnitKind.SLOT}-{BATCH}-")
-        for host in found
+        for host in hosts
         if host is not None
         for unit in host.value.units
     )
 
 
 def lent_slots(channel: Channel) -> int:
-    """Wait until all the slots that are lent to `batch` run, and return how many do; none where none is lent."""
+    """Wait until all slots that are lent to `batch` run; return how many run, 0 if none is lent."""
     began = time.monotonic()
     while True:
         assigned, running = assigned_slots(channel), running_slots(channel)
@@ -69,21 +73,27 @@ def lent_slots(channel: Channel) -> int:
 
 
 def application() -> str:
-    """Return the job's file, wherever the package is installed, without importing it (or Spark)."""
+    """Return the path of the job's file in the installed package, without importing the package or
+    Spark.
+    """
     spec = importlib.util.find_spec("hits")
     if spec is None or not spec.submodule_search_locations:
-        message = "the package `hits` is not installed beside Airflow: install the project into Airflow's environment"
+        message = (
+            "Airflow's environment has no package `hits`: install the project into Airflow's environment"
+        )
         raise FileNotFoundError(message)
     return str(Path(next(iter(spec.submodule_search_locations))) / "nightly_report.py")
 
 
 class ReportOperator(SparkSubmitOperator):
-    """Submits `pipeline/hits/nightly_report.py` with the resources of the lent slots; refuses when none is lent."""
+    """Submits `pipeline/hits/nightly_report.py` with the resources of the lent slots; fails if none
+    is lent.
+    """
 
     ui_color = "#e6dcf2"
 
     def __init__(self, **kwargs: Any) -> None:
-        """Prepare the job; where and how large is found out when it runs, and how long it may take is the run's deadline."""
+        """Prepare the job. `execute` sets its size; the run's deadline limits its time."""
         super().__init__(
             conn_id=CONNECTION,
             name="nightly_report",
@@ -93,21 +103,24 @@ class ReportOperator(SparkSubmitOperator):
         )
 
     def execute(self, context: Context) -> None:
-        """Look at what is lent, and submit for exactly that."""
-        with kinds():
-            found = endpoints.load()
+        """Count the lent slots, and submit the job with exactly their resources."""
+        with translated_errors():
+            site_endpoints = endpoints.load()
             with ChannelHook().open() as channel:
                 slots = lent_slots(channel)
             self.application = application()
         if context["params"]["dry_run"]:
             self.log.info(
-                "Dry run: the report would run on %d slots that are lent to batch. Nothing is submitted",
+                "Dry run: the report would run on %d slots that are lent to batch. No job is submitted",
                 slots,
             )
             context["ti"].xcom_push("plan", {"slots": slots})
             return
         if slots == 0:
-            message = "no slot is lent to batch, so the report was not started; run night_shift first (it lends what shifts.night says)"
+            message = (
+                "the report was not started: no slot is lent to batch. Run night_shift first; "
+                "it lends the slots of `shifts.night` in the site file"
+            )
             raise NothingLentError(message)
         quantum = forms.the_site().batch_quantum
         label = label_of(BATCH, 0)
@@ -129,25 +142,24 @@ class ReportOperator(SparkSubmitOperator):
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
-        if LOOPBACK in found.spark:
+        if LOOPBACK in site_endpoints.spark:
             self.conf["spark.driver.host"] = LOOPBACK
             self.conf["spark.driver.bindAddress"] = LOOPBACK
             self.env_vars["SPARK_LOCAL_IP"] = LOOPBACK
-        host, _, port = found.spark.rpartition(":")
+        host, _, port = site_endpoints.spark.rpartition(":")
         os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps(
             {"conn_type": "spark", "host": host, "port": int(port)}
         )
         self.log.info("%d slots are lent to batch; the report runs on them", slots)
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="spark-", suffix=".conf"
-        ) as kept:  # its owner's alone; a command line is everybody's
-            kept.writelines(f"{key} {value}\n" for key, value in found.spark_settings.items())
-            kept.flush()
-            self.properties_file = kept.name if found.spark_settings else None
+        # secrets go into a file that only its owner can read: all users can read a command line
+        with tempfile.NamedTemporaryFile("w", prefix="spark-", suffix=".conf") as properties:
+            properties.writelines(f"{key} {value}\n" for key, value in site_endpoints.spark_settings.items())
+            properties.flush()
+            self.properties_file = properties.name if site_endpoints.spark_settings else None
             self._submit(context)
 
     def _submit(self, context: Context) -> None:
-        """Run the job, and end it at the run's deadline."""
+        """Run the job; kill it at the run's deadline."""
         late = threading.Event()
 
         def end() -> None:
@@ -161,7 +173,10 @@ class ReportOperator(SparkSubmitOperator):
         except AirflowException as error:
             if not late.is_set():
                 raise
-            message = "the report was not done at the run's deadline and was ended; trigger nightly_report with a later one, or lend more slots"
+            message = (
+                "the report was killed at the run's deadline. "
+                "Trigger nightly_report again with a longer deadline, or lend more slots"
+            )
             raise AirflowFailException(message) from error
         finally:
             timer.cancel()

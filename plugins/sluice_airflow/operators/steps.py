@@ -1,7 +1,9 @@
-"""One step of a runbook as a task: post one operation, look whether it ends at once, else leave the waiting to the triggerer.
+"""One step of a runbook as a task: posts one operation, waits for its result briefly, then defers
+to the triggerer.
 
-The tasks hold no logic of the change itself: that is the controller's. An operation's id follows from the run and the step alone, so
-a task that is retried, cleared or started twice finds what it has posted before.
+The controller carries the change out; these tasks only post and wait. The operation's id follows
+from the run and the step. So a task that is retried, cleared or started twice finds the operation
+that it posted before.
 """
 
 import time
@@ -13,7 +15,7 @@ from airflow.sdk import BaseOperator, Context, TaskInstanceState
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from sluice_airflow import forms
-from sluice_airflow.errors import StepFailedError, UnusableFormError, kinds
+from sluice_airflow.errors import StepFailedError, UnusableFormError, translated_errors
 from sluice_airflow.hooks.channel import ChannelHook
 from sluice_airflow.triggers.operations import OperationTrigger
 from sluice_ops.channel import Channel
@@ -23,41 +25,51 @@ from sluice_ops.operations import requests
 from sluice_ops.operations.expiry import ending
 
 LOOK_SECONDS = 2.0
-"""How long a task waits by itself: most steps end sooner, and to resume a task costs about 2 s of processor."""
+"""How long a task waits in a worker.
+
+Most steps end sooner, and resuming a task costs 2 s of processor time.
+"""
 END = "end"
-"""The task after the last step: a success when all went well, or in a dry run."""
+"""The id of the task after the last step; it succeeds if every step succeeded, or in a dry run."""
 SCHEDULED = "scheduled"
-"""A run that Airflow has begun, at its hour or later."""
+"""The type of a run that Airflow's scheduler has started."""
 TRIGGERER_SECONDS = 120.0
-"""The triggerer may be away for this long after the trigger's own end before Airflow gives the task up."""
+"""Airflow fails the task if the triggerer is away for longer than this after the trigger's
+own end.
+"""
 
 
 def change_of(context: Context) -> ChangeId:
-    """Name the change that a run carries out."""
+    """Return the id of the run's change."""
     return requests.change_id(f"{context['dag'].dag_id}.{context['run_id']}")
 
 
 def asked_by(context: Context) -> str:
-    """Name the run, for the channel's records."""
+    """Return the run's name as the author of a change."""
     return f"airflow:{context['dag'].dag_id}/{context['run_id']}"
 
 
 def seconds_left(context: Context) -> float:
-    """Return what is left of the run's deadline, counted from the run's start, so that every try finds the same end."""
+    """Return the seconds until the run's deadline, which counts from the run's start, so equally
+    for every try.
+    """
     return max(1.0, began(context).timestamp() + float(context["params"]["deadline"]) - time.time())
 
 
 def began(context: Context) -> datetime:
-    """Return when the run began: what its form says of times counts from there, in every task and every try."""
+    """Return the run's start. The form's durations count from it, in every task and every try."""
     started: datetime | None = context["dag_run"].start_date
     return datetime.now(UTC) if started is None else started
 
 
 def states_of(context: Context, *tasks: str) -> list[str]:
-    """Return how these tasks of the run are; `end` is skipped when a person has ended the run, for Airflow then skips what is left."""
+    """Return the states of these tasks.
+
+    `end` is skipped if a person ended the run: Airflow skips the rest.
+    """
     run = context["run_id"]
-    found = context["ti"].get_task_states(dag_id=context["dag"].dag_id, task_ids=list(tasks), run_ids=[run])
-    return [str(found[run][task]) for task in tasks]
+    states = context["ti"].get_task_states(dag_id=context["dag"].dag_id, task_ids=list(tasks), run_ids=[run])
+    return [str(states[run][task]) for task in tasks]
 
 
 class StepOperator(BaseOperator):
@@ -67,24 +79,26 @@ class StepOperator(BaseOperator):
     ui_color = "#d7e8f5"
 
     def __init__(self, *, step: Step, change: dict[str, Any], **kwargs: Any) -> None:
-        """Carry out `step` of the change that `change` describes: the fields of a `ChangeSpec`, as templates of the form."""
+        """Carry out `step` of a change; `change` holds the fields of a `ChangeSpec`, as templates
+        of the form.
+        """
         super().__init__(**kwargs)
         self.step = step
         self.change = change
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Post the step, and wait for its result here for a moment, then in the triggerer."""
-        with kinds():
+        """Post the step; wait for its result here for a moment, then in the triggerer."""
+        with translated_errors():
             operation = self.operation(context)
             with ChannelHook().open() as channel:
                 result = self.post(channel, operation)
         if result is None:
-            self.leave_waiting(context, operation)
+            self.wait_in_triggerer(context, operation)
         return self.end(context, result)
 
-    def leave_waiting(self, context: Context, operation: Operation) -> NoReturn:
+    def wait_in_triggerer(self, context: Context, operation: Operation) -> NoReturn:
         """Free the worker until the operation has ended."""
-        self.log.info("It takes a while; its journal goes on in this log as it is written")
+        self.log.info("The step takes longer; the lines of its journal follow in this log")
         until = time.time() + operation.deadline_seconds + requests.GRACE_SECONDS
         self.defer(
             trigger=OperationTrigger(operation.id, until, finish=not self.resumes(context)),
@@ -93,13 +107,15 @@ class StepOperator(BaseOperator):
         )
 
     def operation(self, context: Context) -> Operation:
-        """Say what is to be posted; a form that is no change is refused here."""
-        said = {key: value for key, value in self.change.items() if value not in ("", None)}
-        if "until" in said:
-            said["until"] = ending(said["until"], began(context), UTC).timestamp()
-        if "workers" in said:
-            said["workers"] = said["workers"].replace(",", " ").split()
-        spec = ChangeSpec.model_validate(said)
+        """Return the operation to post; raise an error if the form's values are not a valid
+        change.
+        """
+        values = {key: value for key, value in self.change.items() if value not in ("", None)}
+        if "until" in values:
+            values["until"] = ending(values["until"], began(context), UTC).timestamp()
+        if "workers" in values:
+            values["workers"] = values["workers"].replace(",", " ").split()
+        spec = ChangeSpec.model_validate(values)
         change = change_of(context)
         return Operation(
             id=requests.operation_id(change, self.step),
@@ -113,24 +129,26 @@ class StepOperator(BaseOperator):
         )
 
     def seconds(self, context: Context) -> float:
-        """Return how long the controller may take for this step."""
+        """Return how many seconds the controller may take for this step."""
         return seconds_left(context)
 
     def resumes(self, context: Context) -> bool:
-        """Tell whether a success has to come back to this task, rather than end it in the triggerer."""
+        """Tell whether a success has to resume this task in a worker, rather than end in the
+        triggerer.
+        """
         return bool(self.outlets) or bool(context["params"]["dry_run"])
 
     def post(self, channel: Channel, operation: Operation) -> Result | None:
-        """Post the operation, unless an earlier try did, and return its result if there is one soon."""
+        """Post the operation, unless an earlier try did; return its result if it comes soon."""
         if requests.post(channel, operation):
             self.log.info(
-                "Posted %s of change %s, to be done within %.0f s",
+                "Posted step %s of change %s, with a deadline of %.0f s",
                 self.step,
                 operation.change,
                 operation.deadline_seconds,
             )
         else:
-            self.log.info("An earlier try posted %s; going on from there", operation.id)
+            self.log.info("An earlier try posted operation %s; waiting for its result", operation.id)
         end = time.monotonic() + LOOK_SECONDS
         while True:
             result = requests.read_result(channel, operation.id)
@@ -143,44 +161,54 @@ class StepOperator(BaseOperator):
         return result
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Go on after the trigger has fired."""
+        """Continue after the trigger has fired."""
         if event["result"] is None:
             message = (
-                f"{self.step} has no result, {requests.GRACE_SECONDS:.0f} s after its deadline: {event['heard']}. "
-                "Is a controller running? `sluice status` tells"
+                f"step {self.step} has no result {requests.GRACE_SECONDS:.0f} s after its deadline; "
+                f"{event['heard']}. Check with `sluice status` that a controller runs"
             )
             raise StepFailedError(message)
         return self.end(context, Result.model_validate(event["result"], extra="ignore"))
 
     def end(self, context: Context, result: Result) -> dict[str, Any]:
-        """Turn the result into the task's end: a success, a failure, or, in a dry run, a plan and nothing after it."""
+        """End the task by the result: success, failure, or in a dry run the plan, with all later
+        tasks skipped.
+        """
         if not result.ok:
             raise StepFailedError(f"{self.step} failed: {result.sentence}")  # noqa: TRY003, EM102
         self.log.info("Done: %s", result.sentence)
-        told = {"sentence": result.sentence, **result.details}
+        summary = {"sentence": result.sentence, **result.details}
         if context["params"]["dry_run"]:
-            self.log.info("Dry run: this is the plan, nothing is moved. %s", result.details or "")
-            context["ti"].xcom_push("plan", told)
+            self.log.info("Dry run: this is the plan, and nothing moves. %s", result.details or "")
+            context["ti"].xcom_push("plan", summary)
             raise DownstreamTasksSkipped(tasks=sorted(self.downstream_task_ids - {"abort"}))
-        return told
+        return summary
 
 
 class BeginShiftOperator(StepOperator):
-    """Begins a shift; one that is late, because nothing ran at its hour, is left out when another shift's hour has come since."""
+    """Begins a shift.
+
+    A scheduled shift that is late is skipped if another shift has begun since.
+    """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Begin it, unless it is only made up for and over."""
+        """Begin the shift, unless it was due in the past and another shift has begun since."""
         run = context["dag_run"]
         if run.run_type == SCHEDULED:
             since = forms.shift_since(self.change["shift"], run.run_after, datetime.now(UTC))
             if since is not None:
-                message = f"it was due {run.run_after:%Y-%m-%d %H:%M} UTC, and the shift {since} has begun since: nothing is changed"
+                message = (
+                    f"skipped: this shift was due at {run.run_after:%Y-%m-%d %H:%M} UTC, and the shift "
+                    f"{since} has begun since. No share changes"
+                )
                 raise AirflowSkipException(message)
         return super().execute(context)
 
 
 class AbortOperator(StepOperator):
-    """Undoes what a run has not finished, when one of its tasks has failed; as a teardown, when a person has ended the run, too."""
+    """Undoes an unfinished change after a task failed; as a teardown, also after a person ended the
+    run.
+    """
 
     ui_color = "#f5d7d7"
 
@@ -189,19 +217,24 @@ class AbortOperator(StepOperator):
         super().__init__(step=Step.ABORT, change=change, **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Undo it; what the form says is posted by no step when it is no change, so then there is nothing to undo."""
+        """Undo the change.
+
+        If the form's values are not a change, no step was posted: nothing is left to undo.
+        """
         if context["params"]["dry_run"]:
-            message = "a dry run has changed nothing, so there is nothing to undo"
+            message = "nothing to undo: a dry run changes nothing"
             raise AirflowSkipException(message)
         if self.is_teardown and states_of(context, END) == [TaskInstanceState.SUCCESS]:
-            message = "the run came to its end, so there is nothing to undo"
+            message = "nothing to undo: the run was completed"
             raise AirflowSkipException(message)
         try:
             return super().execute(context)
         except UnusableFormError as error:
-            self.log.info("Nothing was begun, so there is nothing to undo: %s", error)
-            return {"sentence": "nothing was begun"}
+            self.log.info("Nothing to undo, because no step was posted: %s", error)
+            return {"sentence": "no step was posted"}
 
     def seconds(self, context: Context) -> float:  # noqa: ARG002
-        """Return a time of its own: the run's may be over, which may be why it is aborted."""
+        """Return the abort's own time limit: the run's deadline may be over, which may be why it is
+        aborted.
+        """
         return requests.ABORT_SECONDS

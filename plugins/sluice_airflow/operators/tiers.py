@@ -1,7 +1,9 @@
-"""A tier in Airflow: launch says that it is wanted, supervise watches it for as long as it is.
+"""A tier's tasks: `launch` requests that the tier runs, and `supervise` watches it as long as that
+request holds.
 
-Agents and the controller keep drivers running, within seconds and without Airflow. These tasks are where a person sees it, reads a
-driver's last error, is alerted, and where a tier that was given up is started again.
+Agents and controller keep drivers running, also without Airflow. In these tasks a person sees a
+failure and the driver's last error, alerts are sent, and a tier that the controller gave up is
+started again.
 """
 
 import time
@@ -12,7 +14,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-from sluice_airflow.errors import TierFailedError, kinds
+from sluice_airflow.errors import TierFailedError, translated_errors
 from sluice_airflow.hooks.channel import ChannelHook
 from sluice_airflow.operators.steps import asked_by
 from sluice_airflow.triggers.operations import TierTrigger
@@ -22,19 +24,22 @@ from sluice_ops.model.status import TierState
 from sluice_ops.operations import requests
 
 WATCH_SECONDS = 7 * 24 * 3600.0
-"""The trigger is made anew after a week: nothing is deferred for ever."""
+"""The trigger is replaced after a week, so that no task is deferred for ever."""
 REPORTED = "reported"
-"""The newest incarnation whose failure has been told."""
+"""Key of the newest incarnation whose failure was reported."""
 RESTARTED = "restarted"
-"""The newest incarnation that there was when the tier was last started again."""
+"""Key of the incarnation that was the newest when the tier was last started again."""
 LOSS = "loss"
-"""The number of the newest loss that has been told."""
+"""Key of the newest loss that was reported."""
 BEHIND = "behind"
-"""Since when the tier was behind too far when that was told last."""
+"""Key of the time at which the last reported lag began."""
 
 
 def start_again(channel: Channel, tier: str, by: str, restarted: int) -> int | None:
-    """Have a tier that was given up started again, once for each time; return the newest incarnation that had been tried, if it was."""
+    """Request a new start of a tier that the controller gave up, once for each time that it did.
+
+    Return the newest incarnation before that start, or None if no start was needed.
+    """
     status = read_status(channel, tier)
     if status is None or status.state is not TierState.FAILED:
         return None
@@ -46,7 +51,7 @@ def start_again(channel: Channel, tier: str, by: str, restarted: int) -> int | N
 
 
 class LaunchTierOperator(BaseOperator):
-    """Says in the channel that the tier is wanted; a tier that was given up gets a new attempt."""
+    """Requests that the tier runs; a tier that the controller gave up is started again."""
 
     template_fields: Sequence[str] = ("tier",)
     ui_color = "#d9efd9"
@@ -57,26 +62,30 @@ class LaunchTierOperator(BaseOperator):
         self.tier = tier
 
     def execute(self, context: Context) -> None:
-        """Post what is wanted; posting it twice is the same as once."""
-        with kinds(), ChannelHook().open() as channel:
+        """Write the request to the control channel; writing it twice has no further effect."""
+        with translated_errors(), ChannelHook().open() as channel:
             if (tried := start_again(channel, self.tier, asked_by(context), restarted=-1)) is not None:
-                self.log.info("%s was given up after incarnation %s; it is started again", self.tier, tried)
+                self.log.info(
+                    "The controller gave %s up after incarnation %s; a new start is requested",
+                    self.tier,
+                    tried,
+                )
                 return
             before = read_wanted(channel, self.tier)
             requests.want(channel, self.tier, by=asked_by(context), running=True)
-            self.log.info(
-                "%s is wanted, as before (by %s); it goes on"
-                if before.running
-                else "%s is wanted now, which nobody did before%s",
-                self.tier,
-                before.by if before.running else "",
-            )
+            if before.running:
+                self.log.info(
+                    "Start of %s was requested before, by %s; the tier runs on", self.tier, before.by
+                )
+            else:
+                self.log.info("Start of %s is requested", self.tier)
 
 
 class SuperviseTierOperator(BaseOperator):
-    """Shows a tier's failure as its own, with the driver's last error, and is retried to watch on.
+    """Fails when its tier fails, with the driver's last error in the log; the retry watches on.
 
-    Ending this task, its run or the triggerer leaves the tier running: what stops it is what is wanted of it.
+    The tier runs on when this task, its run or the triggerer is ended. Only `sluice stop` stops the
+    tier.
     """
 
     template_fields: Sequence[str] = ("tier",)
@@ -88,21 +97,26 @@ class SuperviseTierOperator(BaseOperator):
         self.tier = tier
 
     def execute(self, context: Context) -> None:
-        """Go on from the failures that were told by earlier tries; the first try takes those before it as known."""
+        """Continue after the failures that earlier tries reported; the first try skips all failures
+        before it.
+        """
         store = context["task_state_store"]
-        with kinds(), ChannelHook().open() as channel:
+        with translated_errors(), ChannelHook().open() as channel:
             newest = max(read_incarnations(channel, self.tier), default=0)
             reported = _number(store.get(REPORTED))
             if reported is None:
                 reported = newest - 1 if newest else 0
                 store.set(REPORTED, reported, retention=NEVER_EXPIRE)
             restarted = _number(store.get(RESTARTED)) or 0
-            wanted = read_wanted(
-                channel, self.tier
-            ).running  # who has stopped it since the last try keeps the say
+            # a person who stopped the tier since the last try has the last word
+            wanted = read_wanted(channel, self.tier).running
             tried = start_again(channel, self.tier, asked_by(context), restarted) if wanted else None
             if tried is not None:
-                self.log.info("%s was given up after incarnation %s; it is started again", self.tier, tried)
+                self.log.info(
+                    "The controller gave %s up after incarnation %s; a new start is requested",
+                    self.tier,
+                    tried,
+                )
                 restarted = tried
                 store.set(RESTARTED, restarted, retention=NEVER_EXPIRE)
         self._watch(
@@ -110,29 +124,33 @@ class SuperviseTierOperator(BaseOperator):
         )
 
     def resume(self, context: Context, event: dict[str, Any]) -> None:
-        """End, watch on, or fail with what the driver said."""
-        told = TierEvent.model_validate(event)
+        """End if the tier was stopped, watch on after a week, or fail with the event's sentence."""
+        fired = TierEvent.model_validate(event)
         store = context["task_state_store"]
-        if told.kind == "unwanted":
-            self.log.info(
-                "%s is not wanted any more: %s. Nothing is left to supervise", self.tier, told.sentence
-            )
+        if fired.kind == "unwanted":
+            self.log.info("%s: %s. Supervision ends", self.tier, fired.sentence)
             return
-        if told.kind == "again":
-            self._watch(told.incarnation, _number(store.get(RESTARTED)) or 0, told.loss, told.behind)
-        if told.kind == "lost":
-            store.set(LOSS, told.loss, retention=NEVER_EXPIRE)
-            message = f"records are lost, and the tier goes on: {told.sentence}; `sluice audit` shows all, `--settle {told.loss}` ends it"
+        if fired.kind == "again":
+            self._watch(fired.incarnation, _number(store.get(RESTARTED)) or 0, fired.loss, fired.behind)
+        if fired.kind == "lost":
+            store.set(LOSS, fired.loss, retention=NEVER_EXPIRE)
+            message = (
+                f"records are lost, and the tier runs on: {fired.sentence}. List all losses: "
+                f"`sluice audit`. After reprocessing, settle this loss: `sluice audit --settle {fired.loss}`"
+            )
             self.log.error("%s", message)
             raise TierFailedError(message)
-        if told.kind == "behind":
-            store.set(BEHIND, int(told.behind) + 1, retention=NEVER_EXPIRE)
-            message = f"it cannot keep up, and the tier goes on: {told.sentence}; `sluice status` shows what is held back for it"
+        if fired.kind == "behind":
+            store.set(BEHIND, int(fired.behind) + 1, retention=NEVER_EXPIRE)
+            message = (
+                f"the tier cannot keep up, and runs on: {fired.sentence}. "
+                "`sluice status` shows which intake is throttled"
+            )
             self.log.error("%s", message)
             raise TierFailedError(message)
-        store.set(REPORTED, told.incarnation, retention=NEVER_EXPIRE)
-        self.log.error("%s. The driver's last error:\n%s", told.sentence, told.error)
-        raise TierFailedError(f"{told.sentence}: {told.error}")  # noqa: TRY003, EM102
+        store.set(REPORTED, fired.incarnation, retention=NEVER_EXPIRE)
+        self.log.error("%s. The driver's last error:\n%s", fired.sentence, fired.error)
+        raise TierFailedError(f"{fired.sentence}: {fired.error}")  # noqa: TRY003, EM102
 
     def _watch(self, reported: int, restarted: int, loss: int, behind: float) -> None:
         until = time.time() + WATCH_SECONDS

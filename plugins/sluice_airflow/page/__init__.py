@@ -1,1 +1,1 @@
-"""Sluice's page in Airflow's interface. Start with `app`."""
+"""Sluice's page in Airflow's user interface. Start with `app`."""

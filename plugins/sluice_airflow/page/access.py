@@ -1,6 +1,7 @@
-"""Who may see the page: Airflow's own users, by Airflow's own checks. The only module that knows how Airflow does that.
+"""Access to the page: Airflow's users, checked by Airflow.
 
-Airflow mounts a plugin's app without any authentication of its own; every route of ours depends on this.
+Airflow mounts a plugin's app without authentication, so every route of the page depends on
+`READER`.
 """
 
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
@@ -8,4 +9,6 @@ from airflow.api_fastapi.core_api.security import requires_access_view
 from fastapi import Depends
 
 READER = Depends(requires_access_view(AccessView.PLUGINS))
-"""401 without Airflow's token (a bearer's, or its cookie); 403 for a user who may not see plugins."""
+"""Answers 401 without Airflow's token (header or cookie), and 403 for a user without the right to
+see plugins.
+"""

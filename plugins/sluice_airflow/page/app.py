@@ -1,4 +1,7 @@
-"""The page `Sluice` in Airflow's menu: hosts, tiers and the change under way, read from the channel. Mounted by the plugin."""
+"""The page `Sluice` in Airflow's menu.
+
+The plugin mounts this app; `overview` reads the page's content.
+"""
 
 from importlib.resources import files
 from typing import Any
@@ -16,13 +19,13 @@ app = FastAPI(title="Sluice", docs_url=None, redoc_url=None, openapi_url=None, d
 
 @app.get("/")
 def page() -> HTMLResponse:
-    """Return the page; it asks for the state itself, every few seconds."""
+    """Return the HTML page, which polls `/state` every few seconds."""
     return HTMLResponse(files("sluice_airflow.page").joinpath("page.html").read_text())
 
 
 @app.get("/state")
 def state() -> JSONResponse:
-    """Return everything that the page shows; 503 while ZooKeeper is away."""
+    """Return the page's content as JSON; 503 while ZooKeeper is away."""
     try:
         content: dict[str, Any] = overview(shared.get())
     except (ChannelAwayError, ConflictError, FileNotFoundError) as error:

@@ -1,4 +1,6 @@
-"""The channel's state in the shape of the page: hosts, tiers, the change under way. Reads only."""
+"""The page's content, read from the control channel: controller, hosts, tiers, and the last
+changes.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,20 +8,20 @@ from typing import Any
 from sluice_ops.channel import Channel
 from sluice_ops.model import paths
 from sluice_ops.model.assignment import HostFacts, HostRecord, Observed
-from sluice_ops.model.change import ChangeRecord
+from sluice_ops.model.change import ChangeRecord, ChangeSpec
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.tier import TierSpec
 
 SHOWN = 10
-"""Changes that the page lists."""
+"""The number of changes that the page lists."""
 
 
 def overview(channel: Channel) -> dict[str, Any]:
-    """Return all of it."""
-    found = channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
-    status = None if found is None else found.value
+    """Return the page's content as JSON values."""
+    read = channel.read(paths.CONTROLLER_STATUS, ControllerStatus)
+    status = None if read is None else read.value
     return {
         "controller": None if status is None else {"leader": status.leader, "sentence": status.sentence},
         "hosts": list(_hosts(channel)),
@@ -35,18 +37,18 @@ def _entry_first(tier: dict[str, Any]) -> tuple[int, str]:
 
 
 def _hosts(channel: Channel) -> Iterator[dict[str, Any]]:
-    """Yield all hosts; each question is put for all of them together."""
+    """Yield all hosts. Each kind of node is read for all hosts in one request."""
     names = channel.children("/hosts")
     below = channel.children_many([paths.host(name) for name in names])
     facts = channel.read_many([paths.host(name) for name in names], HostFacts)
     records = channel.read_many([paths.host_record(name) for name in names], HostRecord)
     observed = channel.read_many([paths.observed(name) for name in names], Observed)
-    for name, nodes, said, written, seen in zip(names, below, facts, records, observed, strict=True):
+    for name, nodes, fact, written, seen in zip(names, below, facts, records, observed, strict=True):
         record = HostRecord() if written is None else written.value
         yield {
             "name": name,
-            "zone": "" if said is None else said.value.zone,
-            "labels": [] if said is None else list(said.value.labels),
+            "zone": "" if fact is None else fact.value.zone,
+            "labels": [] if fact is None else list(fact.value.labels),
             "state": record.seen(live=paths.LIVE in nodes).value,
             "by": record.by,
             "units": []
@@ -81,31 +83,32 @@ def _tier(channel: Channel, name: str, status: ControllerStatus | None) -> dict[
 
 
 def _changes(channel: Channel) -> list[dict[str, Any]]:
-    """Return the last changes, the newest first, with what the journal of each one's operations says."""
-    found = []
+    """Return the last changes, the newest first."""
+    changes = []
     for name in channel.children("/changes"):
         record = channel.read(paths.change(name), ChangeRecord) if paths.change(name) != paths.LOCK else None
         if record is not None:
-            found.append(record.value)
-    found.sort(key=lambda change: change.started_at, reverse=True)
+            changes.append(record.value)
+    changes.sort(key=lambda change: change.started_at, reverse=True)
     return [
         {
             "id": change.id,
-            "what": " ".join(
-                str(part)
-                for part in (
-                    change.spec.kind, change.spec.host, change.spec.tier, *change.spec.workers, change.spec.to, change.spec.k,
-                    change.spec.shift, change.spec.release, change.spec.partitions,
-                )
-                if part is not None
-            ),
+            "what": _words_of(change.spec),
             "state": change.state.value,
             "by": change.by,
             "started_at": change.started_at,
             "ended_at": change.ended_at,
             "moves": [
-                {"tier": move.tier, "driver": move.after.driver, "workers": list(move.after.slots)} for move in change.plan.moves
+                {"tier": move.tier, "driver": move.after.driver, "workers": list(move.after.slots)}
+                for move in change.plan.moves
             ],
         }
-        for change in found[:SHOWN]
-    ]  # fmt: skip
+        for change in changes[:SHOWN]
+    ]
+
+
+def _words_of(spec: ChangeSpec) -> str:
+    """Return a change in the words of its command, such as `scale enrich 3`."""
+    words = (spec.kind, spec.host, spec.tier, *spec.workers, spec.to, spec.k)
+    more = (spec.shift, spec.release, spec.partitions)
+    return " ".join(str(word) for word in (*words, *more) if word is not None)

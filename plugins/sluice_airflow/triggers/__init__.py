@@ -1,6 +1,7 @@
-"""Triggers: what deferred tasks wait for. Start with `operations`.
+"""Triggers: the conditions that deferred tasks wait for. Start with `operations`.
 
-Airflow's database has the class paths of deferred tasks, so the paths of the former module `triggers` stay.
+Airflow's database stores the class paths of deferred tasks, so this package keeps the paths that
+older versions used.
 """
 
 from sluice_airflow.triggers.operations import HostsTrigger, OperationTrigger, TierTrigger

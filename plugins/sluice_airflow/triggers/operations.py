@@ -1,6 +1,7 @@
-"""What the triggerer waits for: the result of a step, and a tier's failure. Triggers wait and tell, and change nothing.
+"""Triggers that wait for a step's result, for an event of a tier, and for new hosts.
 
-They run again from the start whenever the triggerer restarts, so they hold nothing that is not in their arguments or in the channel.
+A trigger starts from the beginning when the triggerer restarts. So its state is in its arguments
+and in the control channel alone. `tier_watch` decides which event of a tier matters.
 """
 
 import asyncio
@@ -21,12 +22,14 @@ from sluice_ops.model.change import Operation, Result, Step
 from sluice_ops.operations import requests
 
 RECHECK_SECONDS = 10.0
-"""Watches tell when to look; this heals one that was missed."""
+"""A ZooKeeper watch tells when to read again. This interval covers a watch that was missed."""
 SETTLE_SECONDS = 0.1
-"""Changes come in bursts: after the first, wait this long and look once."""
+"""Changes come in bursts: after the first change, wait for this long and read once."""
 
 _AFTER_KILL: set[asyncio.Task[None]] = set()
-"""What goes on when Airflow's patience with a killed trigger is over: its first question about a run may take the triggerer a while."""
+"""Tasks that outlive their killed trigger: asking Airflow for a run's state may take longer than
+Airflow waits.
+"""
 
 
 async def _rest(bell: asyncio.Event, seconds: float) -> None:
@@ -36,8 +39,10 @@ async def _rest(bell: asyncio.Event, seconds: float) -> None:
     bell.clear()
 
 
-def _steady(until: float) -> float:
-    """Return when it is `until` on the monotonic clock: a wall clock that jumps while a trigger waits ends nothing."""
+def _monotonic(until: float) -> float:
+    """Convert a wall-clock time to the monotonic clock, so that a jump of the wall clock ends no
+    wait.
+    """
     return time.monotonic() + until - time.time()
 
 
@@ -54,27 +59,33 @@ def _abort_of(operation: Operation, by: str) -> Operation:
 
 
 class OperationTrigger(BaseTrigger):
-    """Waits for `operations/<id>/result`, and passes the journal on to the task's log line by line."""
+    """Wait for an operation's result, and copy the operation's journal to the task's log line by
+    line.
+    """
 
     def __init__(self, operation: str, until: float, *, finish: bool = True) -> None:
-        """Wait for `operation` until the wall clock says `until`; with `finish`, a success ends the task without another start of it."""
+        """Wait for `operation` until the wall-clock time `until`.
+
+        With `finish`, a success ends the task in the triggerer; otherwise the task resumes in a
+        worker.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.operation = operation
         self.until = until
         self.finish = finish
         self._heard = 0
-        self._last = "its journal is empty"
+        self._last = "the journal is empty"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Tell the triggerer how to make this again."""
+        """Return the class path and the arguments from which Airflow makes this trigger again."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {"operation": self.operation, "until": self.until, "finish": self.finish},
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait, whatever happens to ZooKeeper meanwhile."""
-        away, end = "", _steady(self.until)
+        """Wait for the result, also while ZooKeeper is away."""
+        away, end = "", _monotonic(self.until)
         with shared.bell() as bell:
             while True:
                 try:
@@ -86,7 +97,8 @@ class OperationTrigger(BaseTrigger):
                     result = None
                     if not away:
                         self.log.warning(
-                            "%s. Waiting for it; the controller decides nothing meanwhile, and records keep flowing",
+                            "%s. Waiting for ZooKeeper; until then the controller changes nothing, and "
+                            "records flow",
                             error,
                         )
                     away = f" ({error})"
@@ -100,9 +112,11 @@ class OperationTrigger(BaseTrigger):
                 await _rest(bell, min(RECHECK_SECONDS if not away else 1.0, left))
 
     async def on_kill(self) -> None:
-        """Abort the change when a person has ended the whole run: no task of it is left to do so.
+        """Abort the change if a person ended the whole run: Airflow starts no further task of that
+        run.
 
-        When only this task was failed, the run's own abort follows; when it was cleared, it finds its operation again.
+        If a person failed only this task, the run's `abort` task follows. If a person cleared this
+        task, the next try finds the posted operation.
         """
         task = self.task_instance
         if task is not None:
@@ -123,7 +137,7 @@ class OperationTrigger(BaseTrigger):
             return
         requests.post(channel, _abort_of(posted.value, by))
         self.log.warning(
-            "The run was ended by a person; the change %s is aborted, to a running pipeline",
+            "A person ended the run: change %s is aborted, and the tiers continue as before the change",
             posted.value.change,
         )
 
@@ -134,7 +148,7 @@ class OperationTrigger(BaseTrigger):
         channel.children(paths.journal(self.operation), watch=True)
         for entry in requests.read_journal(channel, self.operation, self._heard):
             self._heard += 1
-            self._last = f"it said last: {entry.sentence}"
+            self._last = f"the journal's last line: {entry.sentence}"
             self.log.info("%s", entry.sentence)
         return result
 
@@ -146,19 +160,23 @@ class OperationTrigger(BaseTrigger):
 
 
 class TierTrigger(BaseTrigger):
-    """Watches one tier: fires when an incarnation failed or it was given up, when records are lost, or it is behind too far or not wanted.
+    """Watch one tier.
 
-    A driver that was killed and replaced is only a note in the log. Neither the triggerer's restart nor a person who ends the
-    supervising task stops the tier: what is wanted of it is in the channel.
+    It fires when an incarnation failed, the controller gave the tier up, records are lost, the tier
+    lags too far, or a person stopped the tier. A driver that was killed and replaced is only a line
+    in the log. The tier runs on when the triggerer restarts or a person ends the supervising task:
+    the control channel holds the request that the tier runs.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917
         self, tier: str, reported: int, restarted: int, until: float, loss: int = 0, behind: float = 0.0
     ) -> None:
-        """Watch `tier`; failures up to incarnation `reported`, losses up to number `loss` and that it was `behind` then were told before.
+        """Watch `tier` for events that were not reported before.
 
-        Giving it up was answered until incarnation `restarted`. A trigger that was deferred before an upgrade has no `loss` or `behind`.
-        Fires `again` when the clock says `until`: no trigger waits for ever.
+        Reported are failures up to incarnation `reported`, losses up to number `loss`, and the lag
+        that began at `behind`. `restarted` is the newest incarnation after which the tier was
+        started again. The trigger fires `again` at the wall-clock time `until`, so that no trigger
+        waits for ever. A trigger that an older version deferred has no `loss` and no `behind`.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.tier = tier
@@ -169,7 +187,7 @@ class TierTrigger(BaseTrigger):
         self.until = until
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Tell the triggerer how to make this again."""
+        """Return the class path and the arguments from which Airflow makes this trigger again."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -183,9 +201,9 @@ class TierTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Watch until there is something to tell."""
+        """Watch until an event has to be reported."""
         watch = TierWatch(self.tier, self.reported, self.restarted, self.loss, self.behind)
-        away, end = False, _steady(self.until)
+        away, end = False, _monotonic(self.until)
         with shared.bell() as bell:
             while True:
                 event: TierEvent | None = None
@@ -194,7 +212,9 @@ class TierTrigger(BaseTrigger):
                     away = False
                 except ChannelAwayError as error:
                     if not away:
-                        self.log.warning("%s. The tier goes on; watching again when it is back", error)
+                        self.log.warning(
+                            "%s. The tier runs on; watching resumes when ZooKeeper answers", error
+                        )
                     away = True
                 if event is None and time.monotonic() >= end:
                     event = TierEvent(
@@ -214,30 +234,32 @@ class TierTrigger(BaseTrigger):
 
 
 class HostsTrigger(BaseTrigger):
-    """Waits until the agents of all `hosts` have registered; tells which have not when the time is over."""
+    """Wait until the agents of all `hosts` have registered; at the end of the time, name the
+    missing hosts.
+    """
 
     def __init__(self, hosts: list[str], until: float) -> None:
-        """Wait for `hosts` until the wall clock says `until`."""
+        """Wait for `hosts` until the wall-clock time `until`."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.hosts = hosts
         self.until = until
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Tell the triggerer how to make this again."""
+        """Return the class path and the arguments from which Airflow makes this trigger again."""
         return f"{type(self).__module__}.{type(self).__qualname__}", {
             "hosts": self.hosts,
             "until": self.until,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait, whatever happens to ZooKeeper meanwhile."""
-        missing, end = self.hosts, _steady(self.until)
+        """Wait for the agents, also while ZooKeeper is away."""
+        missing, end = self.hosts, _monotonic(self.until)
         with shared.bell() as bell:
             while True:
                 with contextlib.suppress(ChannelAwayError):
                     missing = await asyncio.to_thread(self._missing)
                 if not missing:
-                    self.log.info("%s answer", ", ".join(self.hosts))
+                    self.log.info("The agents of %s have registered", ", ".join(self.hosts))
                     yield TaskSuccessEvent()
                     return
                 left = end - time.monotonic()

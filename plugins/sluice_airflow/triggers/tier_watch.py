@@ -1,4 +1,7 @@
-"""What there is to tell of a tier, from the channel: used by the tier's trigger, and by its task for one look before deferring."""
+"""Events of a tier that its Airflow task reports, read from the control channel.
+
+Used by `TierTrigger`.
+"""
 
 import time
 from collections.abc import Callable
@@ -13,57 +16,66 @@ from sluice_ops.model.resources import Frozen
 from sluice_ops.model.status import ControllerStatus, Loss, TierState, TierStatus
 
 AGAIN_SECONDS = 1800.0
-"""A tier that goes above its high watermark again and again is told of so often."""
+"""The shortest time between two reports of a tier that exceeds its high watermark again and
+again.
+"""
 CATCH_UP_SECONDS = 1800.0
-"""A tier that is behind from its start on works off what came while it was stopped: it is told of when that takes longer."""
+"""How long a tier may work off the backlog of a stop before its lag is reported."""
 FIRST_SECONDS = 60.0
-"""So soon after a start a tier has looked how far behind it is."""
-
+"""A tier has measured its lag within this time after its start."""
 
 Kind = Literal["failed", "given_up", "unwanted", "again", "lost", "behind"]
 
 
 class TierEvent(Frozen):
-    """Why the supervising task has to do something."""
+    """An event that the supervising task reports."""
 
     kind: Kind
     incarnation: int
-    """The newest incarnation whose failure has been told, this one included."""
+    """The newest incarnation whose failure was reported, this event included."""
     loss: int
-    """The number of the newest loss that has been told, this one included."""
+    """The number of the newest loss that was reported, this event included."""
     behind: float = 0.0
-    """Since when it was behind too far when that was told last, this time included. Wall clock."""
+    """When the lag began that was reported last, this event included. Wall clock."""
     sentence: str = ""
     error: str = ""
 
 
 def read_status(channel: Channel, tier: str, *, watch: bool = False) -> TierStatus | None:
-    """Return what the controller says of a tier; None while it has said nothing."""
+    """Return the controller's status of a tier; None before the controller has written one."""
     status = channel.read(paths.CONTROLLER_STATUS, ControllerStatus, watch=watch)
     return None if status is None else status.value.tiers.get(TierName(tier))
 
 
 def read_wanted(channel: Channel, tier: str, *, watch: bool = False) -> TierWanted:
-    """Return what is wanted of a tier."""
-    found = channel.read(paths.wanted(tier), TierWanted, watch=watch)
-    return TierWanted() if found is None else found.value
+    """Return the requested state of a tier."""
+    wanted = channel.read(paths.wanted(tier), TierWanted, watch=watch)
+    return TierWanted() if wanted is None else wanted.value
 
 
 def read_stopped(channel: Channel) -> dict[str, str]:
-    """Return the tiers that are stopped or paused on purpose, with who wants that."""
-    wanted = {tier: read_wanted(channel, tier) for tier in channel.children("/tiers")}
-    return {tier: said.by or "nobody" for tier, said in wanted.items() if said.paused or not said.running}
+    """Return the tiers that are stopped or paused on purpose, each with the author of that
+    request.
+    """
+    requested = {tier: read_wanted(channel, tier) for tier in channel.children("/tiers")}
+    return {
+        tier: wanted.by or "nobody"
+        for tier, wanted in requested.items()
+        if wanted.paused or not wanted.running
+    }
 
 
 def read_incarnations(channel: Channel, tier: str, *, watch: bool = False) -> list[int]:
-    """Return the numbers of all incarnations of a tier that the channel still has."""
+    """Return the numbers of a tier's incarnations that the channel still holds, in ascending
+    order.
+    """
     return sorted(
         int(name) for name in channel.children(paths.incarnations(tier), watch=watch) if name.isdigit()
     )
 
 
 class TierWatch:
-    """Looks at one tier again and again, remembering what was noted and told."""
+    """Reads one tier again and again, and remembers what was reported and logged."""
 
     def __init__(  # noqa: PLR0913, PLR0917
         self,
@@ -74,10 +86,11 @@ class TierWatch:
         behind: float = 0.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Tell failures of incarnations after `reported` and losses after number `loss` only.
+        """Report only what is new.
 
-        That it is behind is told when it was not so at `behind`, nor soon after; that it was given up, only when an incarnation after
-        `restarted` was tried.
+        New are failures of incarnations after `reported`, losses after number `loss`, a lag that
+        began at another time than `behind`, and giving the tier up after an incarnation newer than
+        `restarted`.
         """
         self._tier = tier
         self._reported = reported
@@ -90,12 +103,12 @@ class TierWatch:
         self._notes: list[str] = []
 
     def notes(self) -> list[str]:
-        """Return what happened since the last call that a person may want to read, and forget it."""
+        """Return the log lines since the last call."""
         notes, self._notes = self._notes, []
         return notes
 
     def look(self, channel: Channel) -> TierEvent | None:
-        """Read the tier's state and return what has to be told of it, if anything; everything read is watched."""
+        """Read the tier's state with watches; return the event to report, or None."""
         wanted = read_wanted(channel, self._tier, watch=True)
         owner = channel.read(paths.owner(self._tier), OwnerRecord, watch=True)
         self._note_owner(channel, None if owner is None else owner.value)
@@ -104,20 +117,20 @@ class TierWatch:
         if loss is not None and loss.value.number > self._loss:
             self._loss = loss.value.number
             return self._event("lost", loss.value.sentence)
-        if (
-            not wanted.running
-        ):  # before its failures: what ends on purpose may well end badly, and that is no news
-            return self._event("unwanted", f"{wanted.by or 'nobody'} wants it stopped")
+        # before failures: an incarnation that is stopped on purpose may fail at its end, which is
+        # no news
+        if not wanted.running:
+            return self._event("unwanted", f"stop requested by {wanted.by or 'nobody'}")
         failed = self._first_failure(channel, numbers)
         newest = max(numbers, default=0)
         status = read_status(channel, self._tier, watch=True)
         if status is not None and status.state is TierState.FAILED and newest > self._restarted:
-            last = status.error or (failed.error if failed else "") or "its drivers left no message"
+            last = status.error or (failed.error if failed else "") or "the drivers left no message"
             return self._event("given_up", status.sentence, last, newest)
         if failed is not None:
             return failed
         pressure = None if status is None else status.pressure
-        # another time, whichever way a clock has jumped in between
+        # compare absolute differences: the wall clock may have jumped in either direction
         if (
             pressure is not None
             and abs(pressure.since - self._behind) > AGAIN_SECONDS
@@ -139,14 +152,16 @@ class TierWatch:
         )
 
     def _catches_up(self, channel: Channel, owner: Read[OwnerRecord] | None, pressure: Pressure) -> bool:
-        """Tell whether a tier that is behind has been so since it began to run, which is not long ago."""
+        """Tell whether the tier lags since its start, and started only recently."""
         if owner is None or owner.value.owner is None or pressure.lag is None:
             return False
-        said = channel.read(paths.report(self._tier, owner.value.owner), IncarnationReport)
-        if said is None or said.value.state is not State.RUNNING:
+        report = channel.read(paths.report(self._tier, owner.value.owner), IncarnationReport)
+        if report is None or report.value.state is not State.RUNNING:
             return False
-        began = said.value.since
-        return abs(pressure.since - began) < FIRST_SECONDS and abs(self._clock() - began) < CATCH_UP_SECONDS
+        started = report.value.since
+        return (
+            abs(pressure.since - started) < FIRST_SECONDS and abs(self._clock() - started) < CATCH_UP_SECONDS
+        )
 
     def _note_owner(self, channel: Channel, record: OwnerRecord | None) -> None:
         number = None if record is None else record.owner
@@ -171,6 +186,6 @@ class TierWatch:
                 return self._event(
                     "failed",
                     f"incarnation {number} of tier {self._tier} failed",
-                    report.value.error or "it left no message",
+                    report.value.error or "the driver left no message",
                 )
         return None

@@ -214,7 +214,7 @@ def test_an_unsent_alert_names_its_file_and_the_next_callback_sends_it(web, mail
 
 def test_a_server_that_is_just_starting_is_tried_again(mailbox, alerts_to, monkeypatch):
     alerts_to(email_to=["ops@example.org"], smtp=mailbox.address)
-    send, tries = notifier.WAYS["e-mail"], []
+    send, tries = notifier.CHANNELS["e-mail"], []
 
     def refused_once(*told):
         tries.append(told)
@@ -222,7 +222,7 @@ def test_a_server_that_is_just_starting_is_tried_again(mailbox, alerts_to, monke
             raise ConnectionRefusedError
         send(*told)
 
-    monkeypatch.setitem(notifier.WAYS, "e-mail", refused_once)
+    monkeypatch.setitem(notifier.CHANNELS, "e-mail", refused_once)
     NOTIFIER.notify(failed())
     assert (len(tries), len(mailbox.mails)) == (2, 1)
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sluice_airflow.errors import UnusableFormError, kinds
+from sluice_airflow.errors import UnusableFormError, translated_errors
 from sluice_airflow.operators.steps import StepOperator
 from sluice_ops.model.change import Step
 
@@ -57,8 +57,9 @@ def test_workers_are_named_one_after_the_other():
 def test_a_time_that_cannot_be_meant_is_refused_before_anything_is_posted():
     with (
         pytest.raises(
-            UnusableFormError, match=r"until: .2x.: .x. is no unit: write 30m, 2h or 1d\. Nothing was posted"
+            UnusableFormError,
+            match=r"until: .2x.: .x. is no unit: write 30m, 2h or 1d\. No operation was posted",
         ),
-        kinds(),
+        translated_errors(),
     ):
         spec_of(k="3", until="2x")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_airflow.operators import hours
-from sluice_airflow.operators.hours import HOUR, CompleteTrigger, beginning, furthest_behind, told_until
+from sluice_airflow.operators.hours import HOUR, CompleteTrigger, announced_until, beginning, least_complete
 from sluice_ops.queries.figures import Audited, Figures
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -17,16 +17,16 @@ def audited(tier, complete):
     return Audited(tier=tier, once=1, again=0, judges=True, at=0.0, complete=complete)
 
 
-def test_the_tier_furthest_behind_decides():
-    assert furthest_behind(Figures(audit=(audited("a", 20.0), audited("b", 10.0), audited("c", 30.0)))) == (
+def test_the_tier_least_complete_decides():
+    assert least_complete(Figures(audit=(audited("a", 20.0), audited("b", 10.0), audited("c", 30.0)))) == (
         "b",
         10.0,
     )
 
 
 def test_a_tier_of_which_nobody_knows_holds_all_back():
-    assert furthest_behind(Figures(audit=(audited("a", 20.0), audited("b", None)))) == ("b", None)
-    assert furthest_behind(Figures())[1] is None
+    assert least_complete(Figures(audit=(audited("a", 20.0), audited("b", None)))) == ("b", None)
+    assert least_complete(Figures())[1] is None
 
 
 def test_where_a_stream_leads_back_nobody_knows_and_it_is_said_what_to_do(monkeypatch):
@@ -38,7 +38,7 @@ def test_where_a_stream_leads_back_nobody_knows_and_it_is_said_what_to_do(monkey
         return [event async for event in CompleteTrigger(until=10.0, late=0.0).run()]
 
     (event,) = asyncio.run(first())
-    assert event.payload["why"].startswith("up to when b is complete nobody knows yet")
+    assert event.payload["why"].startswith("the audit does not know yet up to when b is complete")
     assert "pause this DAG" in event.payload["why"]
 
 
@@ -61,5 +61,9 @@ def test_each_event_begins_where_the_last_one_ended_whatever_was_missed(steps):
 
 
 def test_what_a_person_has_written_into_an_event_does_not_stop_it():
-    assert [told_until(extra) for extra in (None, {}, {"until": "noon"}, {"until": 12})] == [None] * 4
-    assert told_until({"until": "2026-03-01T12:00:00"}) == told_until({"until": NOON.isoformat()}) == NOON
+    assert [announced_until(extra) for extra in (None, {}, {"until": "noon"}, {"until": 12})] == [None] * 4
+    assert (
+        announced_until({"until": "2026-03-01T12:00:00"})
+        == announced_until({"until": NOON.isoformat()})
+        == NOON
+    )

@@ -62,7 +62,8 @@ def test_a_dry_run_says_on_how_many_slots_and_submits_nothing(job):
 def test_at_the_deadline_the_job_is_ended_and_the_way_out_said(job, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_SLUICE_SPARK", "")
     with pytest.raises(
-        AirflowFailException, match=r"not done at the run's deadline.*trigger nightly_report with a later one"
+        AirflowFailException,
+        match=r"killed at the run's deadline. Trigger nightly_report again with a longer deadline",
     ):
         ReportOperator(task_id="report").execute(context()[0])
     assert job.killed.is_set()

@@ -54,7 +54,7 @@ def test_missed_scheduled_shifts_are_skipped_and_manual_ones_run(monkeypatch, by
     context = {"dag_run": SimpleNamespace(run_type=by, run_after=at(1, 22))}
     if left_out:
         with pytest.raises(
-            AirflowSkipException, match="due 2026-01-01 22:00 UTC, and the shift day has begun since"
+            AirflowSkipException, match="due at 2026-01-01 22:00 UTC, and the shift day has begun since"
         ):
             begin.execute(context)
     else:

@@ -40,7 +40,7 @@ def test_what_was_launched_is_taken_back_unless_the_run_came_to_its_end(
 def test_a_dry_run_that_was_refused_has_nothing_to_undo(monkeypatch):
     monkeypatch.setattr(steps.StepOperator, "execute", lambda *_: pytest.fail("a step was posted"))
     abort = AbortOperator(task_id="abort", change={"kind": "drain", "host": "h1"})
-    with pytest.raises(AirflowSkipException, match="a dry run has changed nothing"):
+    with pytest.raises(AirflowSkipException, match="nothing to undo: a dry run changes nothing"):
         abort.execute({"params": {"dry_run": True}})
 
 

@@ -36,7 +36,7 @@ def test_a_loss_fails_the_task_with_what_to_do_and_is_told_once(supervise):
     store = Store()
     with pytest.raises(
         TierFailedError,
-        match=r"the tier goes on: 2 records are nowhere; `sluice audit` shows all, `--settle 4` ends it",
+        match=r"the tier runs on: 2 records are nowhere. .*settle this loss: `sluice audit --settle 4`",
     ):
         supervise.resume({"task_state_store": store}, told("lost", loss=4, sentence="2 records are nowhere"))
     assert store == {LOSS: 4}
@@ -46,7 +46,7 @@ def test_a_tier_that_cannot_keep_up_fails_the_task_and_is_told_once(supervise):
     store = Store()
     with pytest.raises(
         TierFailedError,
-        match=r"it cannot keep up, and the tier goes on: counts is behind; `sluice status` shows what is held",
+        match=r"the tier cannot keep up, and runs on: counts is behind. `sluice status` shows which intake",
     ):
         supervise.resume(
             {"task_state_store": store}, told("behind", behind=1000.5, sentence="counts is behind")

@@ -105,7 +105,7 @@ def test_a_tier_that_was_given_up_is_told_until_it_was_started_again(channel):
 def test_a_tier_that_nobody_wants_any_more_is_told(channel):
     channel.put(paths.wanted(TIER), TierWanted(running=False, by="cli:anna"))
     told = TierWatch(TIER, 0, 0, 0).look(channel)
-    assert (told.kind, told.sentence) == ("unwanted", "cli:anna wants it stopped")
+    assert (told.kind, told.sentence) == ("unwanted", "stop requested by cli:anna")
 
 
 def test_what_goes_wrong_while_a_tier_is_stopped_on_purpose_is_no_news(channel):
