@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sluice_ops.cli.output import AsJson, print_json, print_table
-from sluice_ops.queries.formats import ago, clock
+from sluice_ops.queries.formats import ago, clock, moment
 
 if TYPE_CHECKING:
     from sluice_ops.queries.lines import ChangeLine
@@ -222,9 +222,19 @@ def trail(
     as_json: AsJson = False,
 ) -> None:
     """List who asked for what, when, from which layer, and what became of it, newest last. Nothing of it is ever changed."""
-    from sluice_ops.cli.trail import show  # noqa: PLC0415
+    from sluice_ops.queries.trail_history import trail_history  # noqa: PLC0415
 
-    show(last, by, change, as_json=as_json)
+    lines, missing = trail_history(last, by, change)
+    if missing is not None:
+        typer.echo(f"{missing}.", err=True)
+    if as_json:
+        print_json(lines)
+        return
+    print_table(
+        ("when", "who", "layer", "what", "outcome", "change", "why"),
+        ((moment(x.at), x.by, x.layer, x.what, x.outcome, x.change, x.sentence) for x in lines),
+        "No change has been requested yet." if by is None and change is None else "No entry matches.",
+    )
 
 
 @app.command(epilog="Example: sluice changes --last 5")

@@ -1,7 +1,7 @@
 """The drivers' figures and the audit's, out of PostgreSQL: rates, lag, latency, records by slot, losses. Without it there are none."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -11,6 +11,9 @@ from sluice_ops.model.resources import Frozen
 from sluice_ops.model.status import Check
 from sluice_ops.site import endpoints
 from sluice_ops.site.installation import PlatformAwayError
+
+if TYPE_CHECKING:
+    import psycopg
 
 CONNECT_SECONDS = 2
 QUERY = (
@@ -129,23 +132,22 @@ class Figures:
 
 
 def read_figures() -> Figures:
-    """Ask PostgreSQL."""
-    import psycopg2  # type: ignore[import-untyped]  # noqa: PLC0415
+    """Read all figures from PostgreSQL."""
+    import psycopg  # noqa: PLC0415
 
     try:
-        with psycopg2.connect(
-            endpoints.load().postgres_as(Role.OPERATOR), connect_timeout=CONNECT_SECONDS
-        ) as connection:
-            tiers = [TierProgress.model_validate(row) for row in _rows(connection, QUERY)]
-            audit = tuple(Audited.model_validate(row) for row in _rows(connection, AUDIT))
-            looked_at = frozenset(str(row["tier"]) for row in _rows(connection, LOOKED_AT))
-            losses = tuple(Found.model_validate(row) for row in _rows(connection, LOSSES))
-            replays = tuple(Replaying.model_validate(row) for row in _rows(connection, REPLAYS))
-    except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn):
+        with _connect() as connection:
+            tiers = [TierProgress.model_validate(row) for row in connection.execute(QUERY)]
+            audit = tuple(Audited.model_validate(row) for row in connection.execute(AUDIT))
+            looked_at = frozenset(str(row["tier"]) for row in connection.execute(LOOKED_AT))
+            losses = tuple(Found.model_validate(row) for row in connection.execute(LOSSES))
+            replays = tuple(Replaying.model_validate(row) for row in connection.execute(REPLAYS))
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         return Figures(
-            missing="the pipeline's tables are not made yet; `make up` makes them, or `python -m sluice.commands.publish`"
+            missing="the pipeline's tables do not exist yet; `make up` makes them, or "
+            "`python -m sluice.commands.publish`"
         )
-    except psycopg2.Error as error:
+    except psycopg.Error as error:
         return Figures(missing=away(error))
     except endpoints.EndpointsError as error:
         return Figures(missing=str(error))
@@ -153,31 +155,25 @@ def read_figures() -> Figures:
 
 
 def settle(number: int, by: str) -> int:
-    """Mark the losses up to `number` as settled; return how many they were."""
-    import psycopg2  # noqa: PLC0415
+    """Mark the losses up to `number` as settled; return how many losses were settled."""
+    import psycopg  # noqa: PLC0415
 
     try:
-        with (
-            psycopg2.connect(
-                endpoints.load().postgres_as(Role.OPERATOR), connect_timeout=CONNECT_SECONDS
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
-            cursor.execute(SETTLE, (by, number))
-            return int(cursor.rowcount)
-    except psycopg2.Error as error:
-        message = f"{away(error)}; nothing is settled"
+        with _connect() as connection:
+            return connection.execute(SETTLE, (by, number)).rowcount
+    except psycopg.Error as error:
+        message = f"{away(error)}; no loss is settled"
         raise PlatformAwayError(message) from error
 
 
 def away(error: Exception) -> str:
-    """Say why PostgreSQL cannot be asked, in one line."""
+    """Return one line: PostgreSQL is away, and why."""
     return f"PostgreSQL is away: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
 
 
-def _rows(connection: Any, query: str) -> list[dict[str, Any]]:
-    from psycopg2.extras import RealDictCursor  # type: ignore[import-untyped]  # noqa: PLC0415
+def _connect() -> "psycopg.Connection[dict[str, Any]]":
+    import psycopg  # noqa: PLC0415
+    from psycopg.rows import dict_row  # noqa: PLC0415
 
-    with connection.cursor(cursor_factory=RealDictCursor) as cursor:
-        cursor.execute(query)
-        return [dict(row) for row in cursor.fetchall()]
+    url = endpoints.load().postgres_as(Role.OPERATOR)
+    return psycopg.connect(url, connect_timeout=CONNECT_SECONDS, row_factory=dict_row)

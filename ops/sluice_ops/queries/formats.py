@@ -26,3 +26,8 @@ def clock(at: float | None) -> str:
     if at is None:
         return "-"
     return time.strftime("%H:%M" if abs(at - time.time()) < DAY else "%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def moment(at: float) -> str:
+    """Write a date and time on this machine's clock, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -26,11 +26,10 @@ from sluice.sinks.archive import Archive
 from sluice.sinks.ledger import Batch, Counts, Ledger
 from sluice.sinks.send_intents import Intent, Intents
 from sluice.sinks.table import Latest, Once, Totals
-from sluice_ops.cli import trail
 from sluice_ops.local.layout import Layout, Ports
 from sluice_ops.local.services.postgres import superuser
 from sluice_ops.model.access import Role
-from sluice_ops.queries import figures
+from sluice_ops.queries import figures, trail_history
 from sluice_ops.site import database_roles
 from sluice_ops.site.endpoints import Endpoints
 from sluice_ops.site.installation import CHECKOUT
@@ -229,7 +228,7 @@ def test_the_audit_and_the_operator_do_theirs(where: Endpoints) -> None:
     assert figures.read_figures().missing is None
     assert len(figures.read_figures().losses) == 2
     assert figures.settle(2, "me") == 2
-    assert [line.what for line in trail._kept(5, None, None)] == ["x"]
+    assert [line.what for line in trail_history._stored(5, None, None)] == ["x"]
     nightly_report.write(where.postgres_as(Role.OPERATOR), [("2026-01-01", "a", 1, 0, 0)])
     book_of_replays = replays.Book(where.postgres_as(Role.OPERATOR))
     replay = book_of_replays.take(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-import psycopg2
 import pytest
 
 from sluice.api import declarations
@@ -79,11 +78,6 @@ def test_tables_are_made_and_read_over_tls_and_with_the_right_server_only(
     encrypted = "select ssl, version from pg_stat_ssl where pid = pg_backend_pid()"
     with psycopg.connect(url) as link:
         assert link.execute(encrypted).fetchone() == (True, "TLSv1.3")
-    other = psycopg2.connect(url)  # the command line's
-    with other.cursor() as cursor:
-        cursor.execute(encrypted)
-        assert cursor.fetchone() == (True, "TLSv1.3")
-    other.close()
     assert reach.database(url).verdict is Verdict.OK
 
     stranger = Authority(tmp_path, "stranger")

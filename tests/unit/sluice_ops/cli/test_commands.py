@@ -40,7 +40,7 @@ HEAVY = {
     "boto3",
     "confluent_kafka",
     "kazoo",
-    "psycopg2",
+    "psycopg",
     "ortools",
     "pyspark",
     "rich",
