@@ -230,7 +230,10 @@ def test_a_table_goes_on_by_skip_where_its_stream_was_cut_back(three: Three, lab
     with closing(Streams(three.address)) as streams, closing(Auditor(PIPELINE.tiers, lab.where)) as auditor:
 
         def copied() -> int:
-            return sum(streams.bounds(["copied"]).ends.values())
+            try:
+                return sum(streams.bounds(["copied"]).ends.values())
+            except StreamError:
+                return -1  # the client does not know the new leader yet
 
         lab.cold("copy", 1, "h1")
         lab.cold("load", 1, "h2")
