@@ -101,7 +101,7 @@ def python() -> str:
 
 LOCK_HEADER = """\
 # Everything that Sluice runs and is developed with, at exact versions and with checksums. Written by `make lock`; do not edit.
-# It names no registry on purpose: docs/decisions/0004-a-lock-without-addresses.md.
+# It names no registry on purpose: docs/decisions/0004-dependency-lock-without-urls.md.
 """
 
 
