@@ -1,1 +1,3 @@
-"""Declarations of pipelines: tiers, streams, groupings, hooks, and the protocol of a sink. Start with `declarations`."""
+"""The vocabulary of a pipeline's author: tiers, streams, groupings, hooks, and the base class of
+sinks. Start with `declarations`; authors import these names from `sluice`.
+"""

@@ -1,15 +1,20 @@
-"""How a pipeline is declared: streams, tiers, and the sinks at its end. Pure, so that who reads it needs no Spark session.
+"""Declarations of a pipeline: streams, tiers and sinks. Pure: a reader needs no Spark session.
 
-A tier's transform gets plain business columns and one struct column `lineage`, and returns the same: the platform reads, parses, stamps
-and writes around it. Four columns have a meaning of their own when a transform returns them:
+A tier's transform gets business columns and one struct column `lineage`, and returns both. Sluice
+reads and parses the records before the transform, and adds headers and writes after it. Four
+columns that a transform returns have a special meaning:
 
-- `reason`: text, null for good records; a record with a reason goes to the quarantine stream of the tier's input, with its lineage;
-- `index`: a number that tells records apart that were made of the same one (after an explode), and grows from one to the next;
-- `to`: where a tier has several outputs, the name of the stream that the record goes to;
-- `lineage`: has to be kept, as it came. In a tier that reads a stream with `rounds`, `lineage.round` says how often it has come back.
+- `reason`: a text, null for good records. A record with a reason goes, with its lineage, to the
+  quarantine stream of the tier's input.
+- `index`: a number that grows from record to record. It distinguishes the records that a
+  transform makes of one record, such as after an explode.
+- `to`: the name of the stream that the record goes to, in a tier with several outputs.
+- `lineage`: must be returned unchanged. In a tier that reads a stream with `rounds`,
+  `lineage.round` is the number of times that the record has come back.
 
-The transform of a tier with state (decision record 0016) gets one DataFrame for each input, with a column `time` and without `lineage`, and
-returns the rows of its table, each made of many records. Where it joins its inputs (`sluice.joined`), it keeps the column `unmatched`.
+The transform of a tier with state (decision record 0016) gets one DataFrame for each input, with a
+column `time` and without `lineage`. It returns the rows of its table; each row is made of many
+records. A transform that joins its inputs with `sluice.joined` keeps the column `unmatched`.
 """
 
 import importlib
@@ -33,116 +38,146 @@ if TYPE_CHECKING:
 Transform = Callable[..., "DataFrame"]
 
 QUARANTINE = ".quarantine"
-"""What is added to a stream's name for the records of it that no tier could use."""
-AT_RISK = 1000
-"""The largest batch of a tier that delivers at most once: all of one may be lost. Unit: records."""
+"""The suffix of a stream's quarantine stream, which keeps the stream's bad records."""
+MAX_AT_MOST_ONCE_BATCH = 1000
+"""The largest batch of a tier that delivers at most once: a crash may lose a whole batch.
+Unit: records.
+"""
 
-SOONEST = 60.0
-"""No task counts as hung sooner. Unit: seconds."""
+MIN_HANGS_AFTER = 60.0
+"""The smallest `hangs_after` of a tier. Unit: seconds."""
 
 
 class DeclarationError(Exception):
-    """The pipeline cannot be run as it is declared; the message names the tier and what to change."""
+    """The pipeline cannot run as declared; the message names the tier and the correction."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A Kafka topic between tiers."""
+    """A Kafka topic with one writer: a tier, or senders outside."""
 
     name: str
     columns: str | None = None
-    """What its JSON records hold, as SQL: `id string, at bigint`. None: records from outside, as they are, in one column `value`."""
+    """The columns of the JSON records, as SQL: `id string, at bigint`.
+
+    None: records from outside, unparsed, in one column `value`.
+    """
     grouping: Grouping = field(default_factory=Local)
-    """How its records are spread over its partitions."""
+    """The rule that chooses the partition of each record."""
     rounds: int = 0
-    """It leads back to an earlier tier, and a record may take it so often; one more time, and the record goes to quarantine."""
+    """How often a record may take this stream, if the stream leads back to an earlier tier.
+
+    A record that would take the stream once more goes to quarantine. 0: the stream leads onwards.
+    """
     watermarks: Watermarks = field(default_factory=Watermarks)
-    """How far its readers may be behind before the pipeline's entry is held back, and when it goes on."""
+    """The lag at which Sluice holds the entry back, and the lag at which the entry resumes."""
 
     @property
     def quarantine(self) -> str:
-        """The stream that takes the bad records of this one."""
+        """The name of the stream that keeps this stream's bad records."""
         return self.name + QUARANTINE
 
 
 @dataclass(frozen=True)
 class State:
-    """What a tier says that holds state in Spark."""
+    """The declaration of a tier that keeps state in Spark: windows, joins, own state."""
 
     lateness: int
-    """A record that arrives longer than this after its time is left out, and counted as late. Unit: seconds."""
+    """How long after its time a record may arrive. A later record is left out and counted as late.
+    Unit: seconds.
+    """
     time: str | None = None
-    """The inputs' column that says when a record happened, in epoch ms: the column `time` is made of it. None: when it arrived."""
+    """The inputs' column with the time of a record, in epoch ms; the column `time` is made of it.
+
+    None: the time of arrival.
+    """
 
 
 @dataclass(frozen=True)
 class Tier:
-    """One stage of the pipeline: what it reads, what it makes of it, where that goes."""
+    """One stage of the pipeline: it reads streams, and writes streams or one sink."""
 
     name: str
     kind: Kind
     inputs: tuple[Stream, ...]
-    """New ones are added at the end: from the second on, their names are a part of their records' names."""
+    """The streams that the tier reads.
+
+    Add a new input at the end: origins of records from the second and later inputs contain the
+    input's name.
+    """
     transform: Transform
     outputs: tuple[Stream, ...] = ()
-    """The streams that it writes; or give `sink`."""
+    """The streams that the tier writes. A tier has outputs or a sink."""
     sink: "Sink | None" = None
-    """Where it ends, in mode `batch`: a table (`sluice.sinks.table`) or a service (`sluice.sinks.http`)."""
+    """The table (`Once`, `Totals`, `Latest`) or the service (`Post`) that a batch tier writes."""
     state: State | None = None
-    """Its transform aggregates by window, joins its inputs or keeps a state of its own; its sink is a table `Latest`."""
+    """Set if the transform aggregates by window, joins inputs or keeps own state.
+
+    The sink is then a table `Latest`.
+    """
     mode: Mode = Mode.BATCH
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     filters: bool = False
-    """Its transform leaves records out on purpose (`where`, an inner join): the audit then does not take them for lost."""
+    """True if the transform leaves records out on purpose (`where`, an inner join).
+
+    The audit then does not report these records as lost.
+    """
     standby: Standby = Standby.NONE
-    """What is on other hosts in case its driver dies: `WARM` is ready to begin; `HOT`, for realtime tiers, runs too, and leaves no gap."""
+    """A second incarnation on other hosts, in case the tier's driver dies.
+
+    `WARM` waits, ready to start. `HOT`, for realtime tiers, runs beside the owner, without a gap.
+    """
     hooks: Hooks = field(default_factory=Hooks)
-    """What it does itself where it is held and where it goes on."""
+    """The tier's own functions at a pause, a stop and a start."""
     max_offsets: int = 20_000
-    """The most records of one micro-batch, so that a backlog does not become one huge batch. Unit: records."""
+    """The largest micro-batch; a backlog is processed in several batches. Unit: records."""
     hangs_after: float | None = 600.0
-    """The executor of a task is ended when the task has processed nothing for so long though input waits; the query then begins again. The
-    limit doubles with each executor ended on one day. Choose more than one record takes in realtime, and, where a batch calls slow Python
-    functions, more than a task of the batch takes: their progress shows only at the end. None: `sluice status` and the alert report the
-    task, and its executor is kept. Unit: seconds."""
+    """How long a task may process nothing, though input waits. Unit: seconds.
+
+    Then Sluice ends the task's executor, and the query restarts. The limit doubles with each
+    executor that Sluice ended on the same day. Choose more than the time of one record in realtime.
+    In a batch with slow Python functions, choose more than the time of one task: the progress of
+    Python functions shows only at the end of the task. None: `sluice status` and the alert report
+    the task, and its executor is kept.
+    """
     quantum: Quantum = field(default_factory=Quantum)
     driver: Quantum = field(default_factory=lambda: Quantum(cpu=0.5, memory=1200, threads=1))
 
     @property
     def written(self) -> list[str]:
-        """Name the streams that it writes, those of the quarantine included."""
+        """The names of the streams that the tier writes, including the quarantine streams."""
         return [stream.name for stream in self.outputs] + [stream.quarantine for stream in self.inputs]
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """All tiers; their streams tie them together."""
+    """All tiers of a site, joined by their streams."""
 
     tiers: tuple[Tier, ...]
 
     def __post_init__(self) -> None:
-        """Refuse what cannot run."""
+        """Raise DeclarationError with one line for each problem of the declaration."""
         problems = [problem for tier in self.tiers for problem in _problems(tier)] + _wiring(self.tiers)
         if problems:
             raise DeclarationError("\n".join(problems))
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        """Every stream that a tier reads or writes, each once, in the order of the flow."""
-        found: dict[str, Stream] = {}
+        """Every stream that a tier reads or writes, without duplicates, in the order of tiers."""
+        streams: dict[str, Stream] = {}
         for tier in self.tiers:
             for stream in (*tier.inputs, *tier.outputs):
-                found.setdefault(stream.name, stream)
-        return tuple(found.values())
+                streams.setdefault(stream.name, stream)
+        return tuple(streams.values())
 
     @property
     def sources(self) -> tuple[Stream, ...]:
-        """The streams that no tier writes: records come in there."""
+        """The streams that senders outside write, because no tier does."""
         written = {stream.name for tier in self.tiers for stream in tier.outputs}
         return tuple(stream for stream in self.streams if stream.name not in written)
 
     def tier(self, name: str) -> Tier:
-        """Return the tier of that name, or say which there are."""
+        """Return a tier by name; DeclarationError lists the known tiers."""
         for tier in self.tiers:
             if tier.name == name:
                 return tier
@@ -151,39 +186,48 @@ class Pipeline:
         raise DeclarationError(message)
 
     def spec(self, name: str) -> TierSpec:
-        """Return what the control plane has to know of one tier."""
+        """Return the description of one tier for the control plane."""
         tier = self.tier(name)
         return _spec(tier, self._distance(tier))
 
     def specs(self) -> tuple[TierSpec, ...]:
-        """Return what the control plane has to know of each tier."""
+        """Return the descriptions of all tiers for the control plane."""
         return tuple(self.spec(tier.name) for tier in self.tiers)
 
     def _distance(self, tier: Tier) -> int:
         if not tier.outputs:
             return 0
-        return 1 + max((self._distance(other) for other in _followers(tier, self.tiers)), default=0)
+        return 1 + max((self._distance(reader) for reader in _readers(tier, self.tiers)), default=0)
 
 
 def load(module: str) -> Pipeline:
-    """Import the module that the site file names and return its `PIPELINE`."""
+    """Import the module that the site file names, and return its `PIPELINE`.
+
+    Raise DeclarationError if the module is missing or has no pipeline.
+    """
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        message = f"pipeline {module!r}: cannot import it: {error}; check `pipeline:` in the site file and PYTHONPATH"
+        message = (
+            f"pipeline {module!r}: the module cannot be imported: {error}; "
+            "check `pipeline:` in the site file and PYTHONPATH"
+        )
         if module == "pipeline.hits":
-            message += "; the example pipeline is called `hits` now"
+            message += "; the example pipeline is now called `hits`"
         raise DeclarationError(message) from error
-    return pipeline_of(found, module)
+    return pipeline_of(imported, module)
 
 
 def pipeline_of(imported: object, module: str) -> Pipeline:
-    """Return the `PIPELINE` of a module that was imported, or say that it has none."""
-    found = getattr(imported, "PIPELINE", None)
-    if not isinstance(found, Pipeline):
-        message = f"pipeline {module!r}: the module has no PIPELINE = Pipeline(tiers=(…)); add it at its end"
+    """Return the `PIPELINE` of an imported module; DeclarationError if the module has none."""
+    pipeline = getattr(imported, "PIPELINE", None)
+    if not isinstance(pipeline, Pipeline):
+        message = (
+            f"pipeline {module!r}: the module has no PIPELINE; "
+            "add PIPELINE = Pipeline(tiers=(…)) at the module's end"
+        )
         raise DeclarationError(message)
-    return found
+    return pipeline
 
 
 def _spec(tier: Tier, distance: int) -> TierSpec:
@@ -204,37 +248,42 @@ def _spec(tier: Tier, distance: int) -> TierSpec:
 
 
 def _problems(tier: Tier) -> list[str]:
-    name = f'tier "{tier.name}": '
     checks = {
-        "its name must be lower case letters, digits and -, starting with a letter": not re.fullmatch(
+        "the name must be lower case letters, digits and -, and start with a letter": not re.fullmatch(
             r"[a-z][a-z0-9-]*", tier.name
         ),
-        "it reads nothing; name at least one stream in inputs": not tier.inputs,
-        "it needs either output streams or a sink, one of them": bool(tier.outputs)
+        "the tier reads nothing; name at least one stream in inputs": not tier.inputs,
+        "a tier needs either output streams or a sink; give one of them": bool(tier.outputs)
         == (tier.sink is not None),
-        "a sink is written in transactions, batch by batch; set mode=Mode.BATCH": tier.sink is not None
+        "a sink is written in micro-batches; set mode=Mode.BATCH": tier.sink is not None
         and tier.mode is Mode.REALTIME,
-        "exactly-once needs a sink that is a table; a stream or a service is at-least-once (replays can be told by their names)": (
+        (
+            "exactly-once needs a sink that is a table; a stream or a service gets records at least once "
+            "(their origins identify duplicates)"
+        ): (
             tier.delivery is Delivery.EXACTLY_ONCE and not (tier.sink is not None and tier.sink.transactional)
         ),
-        "at-most-once is for a sink that is a service; a table takes each record once, and a stream at least once": (
-            tier.delivery is Delivery.AT_MOST_ONCE and (tier.sink is None or tier.sink.transactional)
-        ),
-        f"at-most-once may lose a batch when it is killed; say how many records that may be: max_offsets of {AT_RISK} at most": (
-            tier.delivery is Delivery.AT_MOST_ONCE and tier.max_offsets > AT_RISK
-        ),
-        "its inputs have different columns; read them in tiers of their own, or give it state": (
+        (
+            "at-most-once is for a sink that is a service; "
+            "a table takes each record exactly once, and a stream at least once"
+        ): (tier.delivery is Delivery.AT_MOST_ONCE and (tier.sink is None or tier.sink.transactional)),
+        (
+            "at-most-once may lose one batch when the driver is killed; "
+            f"limit the batch: set max_offsets to at most {MAX_AT_MOST_ONCE_BATCH}"
+        ): (tier.delivery is Delivery.AT_MOST_ONCE and tier.max_offsets > MAX_AT_MOST_ONCE_BATCH),
+        "the inputs have different columns; read each input in its own tier, or give the tier state": (
             tier.state is None and len({stream.columns for stream in tier.inputs}) > 1
         ),
-        "state goes together with a table that keeps the newest row of each key: give it both state and a sink `Latest`, or neither": (
-            (tier.state is not None) != (tier.sink is not None and tier.sink.replaces)
-        ),
-        'its table has a column "unmatched", which is what a join calls its mark; call it otherwise': (
+        (
+            "state needs a table that keeps the newest row of each key, and such a table needs state; "
+            "give the tier both state and a sink `Latest`, or neither"
+        ): ((tier.state is not None) != (tier.sink is not None and tier.sink.replaces)),
+        'the table has a column "unmatched", the name of the column that joins add; rename the column': (
             tier.state is not None and tier.sink is not None and "unmatched" in tier.sink.columns
         ),
         "state.lateness is a number of seconds, at least 0": tier.state is not None
         and tier.state.lateness < 0,
-        f"state.time is {tier.state and tier.state.time!r}, which is no column of every input": (
+        f"state.time is {tier.state and tier.state.time!r}, which is not a column of every input": (
             tier.state is not None
             and tier.state.time is not None
             and not all(_has(stream, tier.state.time) for stream in tier.inputs)
@@ -243,26 +292,27 @@ def _problems(tier: Tier) -> list[str]:
             tier.standby is Standby.HOT and tier.mode is not Mode.REALTIME
         ),
         "max_offsets must be at least 1": tier.max_offsets < 1,
-        f"hangs_after must be at least {SOONEST:.0f} s, or None: a task that is slow must not be ended for it": (
-            tier.hangs_after is not None and tier.hangs_after < SOONEST
-        ),
-        "a stream that leads back must not be its first input: name the one first where records come from": (
+        (
+            f"hangs_after must be at least {MIN_HANGS_AFTER:.0f} s, or None; "
+            "otherwise Sluice would end tasks that are only slow"
+        ): (tier.hangs_after is not None and tier.hangs_after < MIN_HANGS_AFTER),
+        "the first input must not be a stream that leads back; name the stream of new records first": (
             bool(tier.inputs) and tier.inputs[0].rounds > 0
         ),
     }
-    return [name + problem for problem, wrong in checks.items() if wrong]
+    return [f'tier "{tier.name}": {problem}' for problem, fails in checks.items() if fails]
 
 
 def _has(stream: Stream, column: str) -> bool:
-    """Tell whether a stream's records have a column, as far as its declaration says; those from outside have none."""
+    """Tell whether the declaration of a stream names a column; a stream from outside names none."""
     return (
         stream.columns is not None
         and re.search(rf"(^|,)\s*`?{re.escape(column)}`?[\s:]", stream.columns) is not None
     )
 
 
-def _followers(tier: Tier, tiers: tuple[Tier, ...]) -> list[Tier]:
-    """Return the tiers that go on with what a tier puts out; streams that lead back do not count."""
+def _readers(tier: Tier, tiers: tuple[Tier, ...]) -> list[Tier]:
+    """Return the tiers that read a tier's outputs; streams that lead back do not count."""
     onwards = {stream.name for stream in tier.outputs if not stream.rounds}
     return [other for other in tiers if onwards & {stream.name for stream in other.inputs}]
 
@@ -270,32 +320,39 @@ def _followers(tier: Tier, tiers: tuple[Tier, ...]) -> list[Tier]:
 def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
     names = [tier.name for tier in tiers]
     problems = [
-        f'tier "{name}": declared more than once; give each tier a name of its own'
+        f'tier "{name}": declared more than once; give each tier its own name'
         for name in sorted(set(names))
         if names.count(name) > 1
     ]
     writers: dict[str, str] = {}
     declared: dict[str, Stream] = {}
-    filled: dict[str, str] = {}
+    sink_writers: dict[str, str] = {}
     for tier in tiers:
         problems += [
-            f'tier "{tier.name}": stream "{stream.name}" is declared twice and differently; declare it once, for all tiers'
+            (
+                f'tier "{tier.name}": stream "{stream.name}" has two different declarations; '
+                "declare the stream once, for all tiers"
+            )
             for stream in (*tier.inputs, *tier.outputs)
             if declared.setdefault(stream.name, stream) != stream
         ]
-        if tier.sink is not None and (first := filled.setdefault(tier.sink.name, tier.name)) != tier.name:
+        if (
+            tier.sink is not None
+            and (first := sink_writers.setdefault(tier.sink.name, tier.name)) != tier.name
+        ):
             problems.append(
-                f'tier "{tier.name}": sink "{tier.sink.name}" is filled by "{first}" already; fill one of your own'
+                f'tier "{tier.name}": tier "{first}" already writes the sink "{tier.sink.name}"; '
+                "give each tier its own sink"
             )
         for stream in tier.outputs:
             if stream.name in writers:
-                first = writers[stream.name]
                 problems.append(
-                    f'tier "{tier.name}": stream "{stream.name}" is written by "{first}" already; write one of your own'
+                    f'tier "{tier.name}": tier "{writers[stream.name]}" already writes the stream '
+                    f'"{stream.name}"; give each tier its own output streams'
                 )
             writers[stream.name] = tier.name
     problems += [
-        f'stream "{stream.name}": who writes it from outside chooses its partitions; give it no grouping'
+        f'stream "{stream.name}": its senders outside choose the partitions; remove the grouping'
         for stream in declared.values()
         if stream.grouping != Local() and stream.name not in writers
     ]
@@ -304,31 +361,32 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
             if stream.columns is not None and stream.name not in writers:
                 known = ", ".join(sorted(writers)) or "none"
                 problems.append(
-                    f'tier "{tier.name}": no tier writes its input "{stream.name}"; streams that are written: {known}'
+                    f'tier "{tier.name}": no tier writes the input "{stream.name}"; '
+                    f"streams that tiers write: {known}"
                 )
     return problems + _cycles(tiers)
 
 
 def _cycles(tiers: tuple[Tier, ...]) -> list[str]:
-    after = {tier.name: [other.name for other in _followers(tier, tiers)] for tier in tiers}
+    readers = {tier.name: [other.name for other in _readers(tier, tiers)] for tier in tiers}
     done: set[str] = set()
 
-    def visit(name: str, trail: tuple[str, ...]) -> str | None:
+    def cycle_from(name: str, trail: tuple[str, ...]) -> str | None:
         if name in trail:
             return " → ".join((*trail[trail.index(name) :], name))
         if name in done:
             return None
-        for following in after[name]:
-            found = visit(following, (*trail, name))
-            if found:
-                return found
+        for reader in readers[name]:
+            if cycle := cycle_from(reader, (*trail, name)):
+                return cycle
         done.add(name)
         return None
 
     for tier in tiers:
-        found = visit(tier.name, ())
-        if found:
-            return [
-                f"the tiers {found} go in a circle; give the stream that leads back `rounds`, the most times that a record may take it"
-            ]
+        if cycle := cycle_from(tier.name, ()):
+            problem = (
+                f"the tiers {cycle} form a circle; set `rounds` on the stream that leads back: "
+                "the number of times that a record may take the stream"
+            )
+            return [problem]
     return []

@@ -1,6 +1,8 @@
-"""How the records of a stream are spread over its partitions, and so over the workers of the tiers that read it. Pure.
+"""Groupings: the rules that spread a stream's records over its partitions, and so over the
+workers of the tiers that read the stream. Pure.
 
-Whatever the grouping, the partition is a function of the record: a replay takes the way that the record took (decision record 0002).
+With every grouping, the partition is a function of the record, so a replay takes the same path as
+the original (decision record 0002).
 """
 
 from dataclasses import dataclass
@@ -8,38 +10,40 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Local:
-    """Each record stays in the partition it came from: no shuffle, and the order of the input is kept."""
+    """Each record keeps its input's partition: no shuffle, and the order of the input is kept."""
 
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Evenly, whatever the records are."""
+    """Records are spread evenly, whatever their content."""
 
 
 @dataclass(frozen=True, init=False)
 class Fields:
-    """Equal values of these columns stay together, in order."""
+    """Records with equal values of these columns share a partition and keep their order."""
 
     columns: tuple[str, ...]
 
     def __init__(self, *columns: str) -> None:
-        """Name the columns."""
         object.__setattr__(self, "columns", columns)
 
 
 @dataclass(frozen=True)
 class All:
-    """Every partition gets a copy of each record, so that every worker sees it. Copies are records of their own further on."""
+    """Every partition gets a copy of each record, so every worker gets the record.
+
+    In later tiers, each copy is a record with its own origin.
+    """
 
 
 @dataclass(frozen=True)
 class Global:
-    """All records in one partition, so that one worker sees them all, in order."""
+    """All records go to one partition, so one worker gets all records, in order."""
 
 
 @dataclass(frozen=True)
 class Direct:
-    """The transform says where: a column holds the number of the partition."""
+    """The transform chooses: this column holds the number of the partition."""
 
     column: str
 
@@ -48,7 +52,7 @@ Grouping = Local | Shuffle | Fields | All | Global | Direct
 
 
 def columns(grouping: Grouping) -> tuple[str, ...]:
-    """Return the columns that a transform has to return for this grouping."""
+    """Return the columns that a transform must return for this grouping."""
     match grouping:
         case Fields(names):
             return names

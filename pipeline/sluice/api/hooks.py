@@ -1,19 +1,27 @@
-"""What a tier may do itself where it is held and where it goes on: a subclass in its declaration overrides what it needs. Pure.
+"""Hooks: functions of a tier that Sluice calls at a pause, a stop, a handover and a start. Pure.
 
-They are called in the tier's driver: when it is paused, told to stop, or handed over. After a kill nothing was called. A hook that raises
-fails the incarnation, which says so.
+A tier declares a subclass of `Hooks` that overrides the methods it needs. Sluice calls the hooks in
+the tier's driver. Sluice cannot call a hook before a kill. If a hook raises an exception, the
+incarnation fails and reports the exception.
 """
 
 
 class Hooks:
-    """Each does nothing unless it is overridden."""
+    """The base class; its methods do nothing."""
 
     def pause(self) -> None:
-        """Prepare to be held; records still flow, until this returns."""
+        """Prepare for a pause or a stop; records flow until this method returns."""
 
     def get_internal_state(self) -> bytes | None:
-        """Return what whoever goes on has to be told, once nothing flows. None: the platform's own description of where it stopped."""
+        """Return the state for the next incarnation; Sluice calls this when no records flow.
+
+        None: Sluice hands over its own description of where the incarnation stopped.
+        """
         return None
 
     def resume_execution(self, state: bytes) -> None:
-        """Take what was left last: before the query begins; at a hand-over, when the owner beside which it began has stopped."""
+        """Load the state that the previous incarnation left.
+
+        Sluice calls this before the query starts. In a handover, Sluice calls this when the
+        previous owner, beside which the query started, has stopped.
+        """

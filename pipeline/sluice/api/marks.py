@@ -1,8 +1,14 @@
-"""High-water marks: which records were seen before, exactly and in a few bytes. Pure.
+"""High-water marks: they tell replays from new records, exactly and in a few bytes. Pure.
 
-Along one path (the partitions that a record came through) origins only grow, whoever writes them, because every tier in between keeps the
-order, every writer starts before what is missing, and none sends a record another way than those before it did (decision record 0040). So
-one number for each path tells replays from new records, however late either is; a watermark in time could not do that after a long pause.
+A path is the list of partitions that a record came through. Along one path, origins only grow,
+whichever incarnation writes, for three reasons (decision record 0040):
+
+- every tier keeps the order of records;
+- every writer starts at or before the first missing record;
+- no writer sends a record along another path than earlier writers did.
+
+So one number for each path tells replays from new records, however late they arrive. After a long
+pause, a watermark in time could not tell them apart.
 """
 
 from collections.abc import Sequence
@@ -10,11 +16,11 @@ from collections.abc import Sequence
 from sluice.api.origins import position
 
 Marks = dict[str, tuple[int, ...]]
-"""Path → the position of the last origin that was seen on it."""
+"""Path → the position of the last origin that came along the path."""
 
 
 def first_seen(marks: Marks, paths: Sequence[str], origins: Sequence[str]) -> list[int]:
-    """Return the rows that are new, in order, and raise the marks (of the caller's copy)."""
+    """Return the numbers of the new rows, in order; raise the caller's marks in place."""
     new: list[int] = []
     for row, (path, origin) in enumerate(zip(paths, origins, strict=True)):
         at = position(origin)

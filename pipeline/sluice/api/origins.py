@@ -1,33 +1,45 @@
-"""How a record is called over its whole way. Pure; `sluice.records.lineage` writes these names, with Spark's words.
+"""Origins: the name of a record in the whole pipeline. Pure; `sluice.records.lineage` builds the
+same names as Spark columns.
 
-`partition:offset` of the raw record; `:index` for each tier that made several records of one; `&stream` for each tier that read it from
-another than its first input, `stream/` before it all where that was a stream from outside. So no two records have the same name, and a
-replay has the name that the record had.
+An origin consists of:
+
+- `partition:offset` of the raw record;
+- `:index` for each tier that made several records of one;
+- `&stream` for each tier that read the record from its second or a later input;
+- `stream/` in front, if the raw record came from the second or a later input of its tier.
+
+So no two records have the same origin, and a replay has the origin of the original.
 """
 
 from collections.abc import Sequence
 
 AGAIN = "again"
-"""A part of the path of a record that was bad and is taken up from quarantine, with its origin after it."""
+"""Marks the path of a record that was reprocessed from quarantine: `…/again:ORIGIN`."""
 REPLAY = ".replay-"
-"""Between a tier's name and a number, it names a replay of the tier as the writer of records; no tier is called so."""
+"""Stands between a tier's name and a number in the writer's name of a replay: `counts.replay-3`.
+
+No tier's name contains it.
+"""
 
 
-def is_again(path: str) -> bool:
-    """Tell whether a record that came this way was taken up from quarantine."""
+def is_reprocessed(path: str) -> bool:
+    """Tell whether a record with this path was reprocessed from quarantine."""
     return f"/{AGAIN}:" in path
 
 
-def first(inputs: Sequence[str], stream: str, partition: int, offset: int) -> str:
-    """Name a record from outside that a tier with these inputs reads."""
+def raw_origin(inputs: Sequence[str], stream: str, partition: int, offset: int) -> str:
+    """Return the origin of a record from outside, for a tier with these inputs."""
     return f"{partition}:{offset}" if stream == inputs[0] else f"{stream}/{partition}:{offset}"
 
 
-def later(inputs: Sequence[str], stream: str, origin: str) -> str:
-    """Name a record of another tier as one with these inputs does."""
+def origin_in_tier(inputs: Sequence[str], stream: str, origin: str) -> str:
+    """Return the origin of another tier's record, for a tier with these inputs."""
     return origin if stream == inputs[0] else f"{origin}&{stream}"
 
 
 def position(origin: str) -> tuple[int, ...]:
-    """Return the offset of the raw record and each index: they grow along a path, which has the names of the streams too."""
+    """Return the offset of the raw record and each index; this tuple only grows along a path.
+
+    The names of streams in the origin are left out: the path contains them, too.
+    """
     return tuple(int(part.partition("&")[0]) for part in origin.split(":")[1:])

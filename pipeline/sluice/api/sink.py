@@ -1,4 +1,8 @@
-"""What a tier at the end of the pipeline writes into, batch by batch, within the transaction of the batch's ledger row (`ledger`)."""
+"""The base class of sinks, and the types that pass between a sink and the driver.
+
+A driver calls a sink once for each batch, in the transaction that also writes the batch's ledger
+row (`sluice.sinks.ledger`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,75 +16,77 @@ from sluice.api.marks import Marks
 
 
 class SinkAwayError(Exception):
-    """The sink takes nothing now; the batch is tried again."""
+    """The sink accepts nothing now; the driver retries the batch."""
 
     def __init__(self, message: str, wait: float = 0.0) -> None:
-        """Say why, and for how long it asks to be left alone (seconds)."""
+        """Keep how long the sink asks the driver to wait before the retry (seconds)."""
         super().__init__(message)
         self.wait = wait
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a batch brings to a sink: one list for each column, and the lineage of each row."""
+    """The rows of a batch: one list for each column, and the origin and path of each row."""
 
     columns: dict[str, Sequence[Any]]
     origins: Sequence[str]
     paths: Sequence[str]
 
     def only(self, rows: Sequence[int]) -> "Rows":
-        """Return some of the rows."""
-        columns, *names = self.columns.items(), self.origins, self.paths
+        """Return the rows with these numbers."""
         return Rows(
-            {name: [column[row] for row in rows] for name, column in columns},
-            *([each[row] for row in rows] for each in names),
+            {name: [column[row] for row in rows] for name, column in self.columns.items()},
+            [self.origins[row] for row in rows],
+            [self.paths[row] for row in rows],
         )
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.origins)
 
 
 @dataclass(frozen=True)
 class Unfit:
-    """In the place of a value that Python has no word for: a time of the year 10000, a text that is not UTF-8."""
+    """Stands for a value that Python cannot represent: a time of the year 10000, a text that is
+    not UTF-8.
+    """
 
     why: str
 
     def __str__(self) -> str:
-        """Say so where the row is kept."""
+        """Return the reason; the table of refused rows keeps it."""
         return self.why
 
 
 @dataclass(frozen=True)
 class Written:
-    """What came of a batch's rows; all others were replays."""
+    """The results of a batch's rows, as numbers of rows; all other rows were replays."""
 
     new: int
     refused: int = 0
-    """The sink will never take them; it keeps them aside, as it says."""
+    """Rows that the sink will never accept; the sink keeps them in its table `<name>_refused`."""
     lost: int = 0
-    """At most once: it may have taken them or not, and they are not sent again."""
+    """With at-most-once: rows that the sink may or may not have taken; they are not sent again."""
 
 
 @dataclass(frozen=True)
 class Absorbed:
-    """What became of the records that a tier with state was given; all others were late."""
+    """The results of the input records of a tier with state, as numbers of records.
+
+    All other input records were late.
+    """
 
     taken: int = 0
-    """The state has them."""
+    """Records that the state contains."""
     replays: int = 0
     unmatched: int = 0
-    """Of those that it took, so many have found no partner, and their join leaves them out."""
+    """Records of `taken` that found no partner, so their join leaves them out."""
 
     def __add__(self, other: "Absorbed") -> "Absorbed":
-        """Add up."""
         return Absorbed(
             self.taken + other.taken, self.replays + other.replays, self.unmatched + other.unmatched
         )
 
     def __sub__(self, other: "Absorbed") -> "Absorbed":
-        """Take away what is counted already."""
         return Absorbed(
             self.taken - other.taken, self.replays - other.replays, self.unmatched - other.unmatched
         )
@@ -88,12 +94,12 @@ class Absorbed:
 
 @dataclass(frozen=True)
 class Sink:
-    """Takes the rows of a tier."""
+    """The base class of what a tier writes its rows into: a table or a service."""
 
     transactional: ClassVar[bool] = False
-    """Whether its rows are a part of the transaction, so that a batch is written wholly or not at all."""
+    """Whether the transaction contains the rows: a batch is then written wholly or not at all."""
     replaces: ClassVar[bool] = False
-    """Whether a row takes the place of the one before it with its key: what a tier with state fills."""
+    """Whether a row replaces the earlier row with the same key; a tier with state needs this."""
 
     name: str
     columns: dict[str, str]
@@ -101,27 +107,29 @@ class Sink:
 
     @property
     def keys(self) -> Sequence[str]:
-        """Return the columns by which it finds rows again; they are never null."""
+        """The columns that identify a row; their values are never null."""
         return ()
 
     def statements(self) -> list[sql.Composed]:
-        """Return the statements that create or migrate what it needs in PostgreSQL; running them again is harmless."""
+        """Return the SQL that creates or migrates the sink's tables; a second run is harmless."""
         raise NotImplementedError
 
     def write(
         self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
     ) -> Written:
-        """Write within the caller's transaction, raising the marks (of the caller's copy) when it tells replays by them.
+        """Write the rows in the caller's transaction, and return how many were new or refused.
 
-        What takes long gives up with SinkAwayError when `halt` is set: somebody waits for the tier to hold.
+        A sink that recognises replays by the marks raises the marks in place. A slow sink raises
+        SinkAwayError when `halt` is set: an operation waits for the tier to pause or stop.
         """
         raise NotImplementedError
 
     def write_at_most_once(
         self, cursor: psycopg.Cursor[Any], rows: Rows, batch: int, marks: Marks, halt: Event
     ) -> Written:
-        """Do the same, and send nothing again that may have been taken; SinkAwayError says that nothing was sent at all.
+        """Write like `write`, but never send a row again that the sink may have taken.
 
-        What was not sent when `halt` is set is lost.
+        SinkAwayError means that no row was sent. Rows that are not sent when `halt` is set are
+        lost.
         """
         raise NotImplementedError

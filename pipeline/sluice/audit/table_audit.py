@@ -298,14 +298,14 @@ class TableAudit:
         ]
         if self._tier.inputs[0].columns is None:
             return {
-                origins.first(inputs, *split(partition), offset): f"{partition}:{offset}"
+                origins.raw_origin(inputs, *split(partition), offset): f"{partition}:{offset}"
                 for partition, begin, end in spans
                 for offset in range(begin, end)
             }
         places = {split(partition): begin for partition, begin, _ in reversed(spans)}
         records = self._streams.read(places, {partition: end for partition, _, end in spans})
         return {
-            origins.later(inputs, split(seen.place.rpartition(":")[0])[0], seen.origin): seen.place
+            origins.origin_in_tier(inputs, split(seen.place.rpartition(":")[0])[0], seen.origin): seen.place
             for seen in records
         }
 

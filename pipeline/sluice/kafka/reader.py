@@ -270,9 +270,9 @@ def origin(message: Message, inputs: Sequence[str], *, outside: bool) -> str:
     """Return how a tier with these inputs names a record, likewise."""
     stream, partition, offset = str(message.topic()), message.partition() or 0, message.offset() or 0
     if outside:
-        return origins.first(inputs, stream, partition, offset)
+        return origins.raw_origin(inputs, stream, partition, offset)
     header = next((value for key, value in message.headers() or () if key == "origin"), None)
-    return origins.later(
+    return origins.origin_in_tier(
         inputs, stream, f"{partition}:{offset}" if header is None else header.decode(errors="replace")
     )
 

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 
 from sluice.api.marks import Marks, first_seen
-from sluice.api.origins import AGAIN, is_again
+from sluice.api.origins import AGAIN, is_reprocessed
 from sluice.api.sink import Absorbed, Rows, Sink, SinkAwayError, Written
 from sluice.postgres import Connected, index
 from sluice.sinks.batches import Batch, Last, MovedError
@@ -216,7 +216,7 @@ class Ledger(Connected):
         if given_up is not None:
             raise given_up
         self._marks, self.number = (
-            {path: mark for path, mark in marks.items() if not is_again(path)},
+            {path: mark for path, mark in marks.items() if not is_reprocessed(path)},
             before + 1,
         )
         return counts
@@ -440,7 +440,7 @@ class Ledger(Connected):
 
     def _read_again(self, cursor: psycopg.Cursor[Any], rows: Rows) -> Marks:
         """Return those of records that were taken up from quarantine: each has a way of its own, so they are kept by PostgreSQL alone."""
-        asked = sorted({path for path in rows.paths if is_again(path)})
+        asked = sorted({path for path in rows.paths if is_reprocessed(path)})
         if not asked:
             return {}
         cursor.execute(

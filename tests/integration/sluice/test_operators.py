@@ -141,11 +141,11 @@ def test_two_inputs_never_call_two_records_by_one_name(session: SparkSession) ->
 
     outside = (Stream("a"), Stream("b"))
     assert names(outside, rows("a", "b")) == [("2:7", "2"), ("b/2:7", "b:2")]
-    assert [origins.first(["a", "b"], stream, 2, 7) for stream in "ab"] == ["2:7", "b/2:7"]
+    assert [origins.raw_origin(["a", "b"], stream, 2, 7) for stream in "ab"] == ["2:7", "b/2:7"]
     between = (Stream("a", "id string"), Stream("b", "id string"))
     came = [("origin", b"0:5:1"), ("path", b"0/3")]
     assert names(between, rows("a", "b", headers=came)) == [("0:5:1", "0/3/2"), ("0:5:1&b", "0/3/b:2")]
-    assert [origins.later(["a", "b"], stream, "0:5:1") for stream in "ab"] == ["0:5:1", "0:5:1&b"]
+    assert [origins.origin_in_tier(["a", "b"], stream, "0:5:1") for stream in "ab"] == ["0:5:1", "0:5:1&b"]
     assert names((Stream("a", "id string"),), rows("a", headers=came)) == [("0:5:1", "0/3/2")]
 
 

@@ -44,8 +44,8 @@ def tier(name="first", inputs=(A,), **more):
 @pytest.mark.parametrize(
     ("tiers", "message"),
     [
-        ([tier("First", outputs=(B,))], 'tier "First": its name must be lower case'),
-        ([tier(inputs=(), outputs=(B,))], "reads nothing"),
+        ([tier("First", outputs=(B,))], 'tier "First": the name must be lower case'),
+        ([tier(inputs=(), outputs=(B,))], "the tier reads nothing"),
         ([tier()], "either output streams or a sink"),
         ([tier(outputs=(B,), sink=TABLE)], "either output streams or a sink"),
         ([tier(sink=TABLE, mode=Mode.REALTIME)], "set mode=Mode.BATCH"),
@@ -58,39 +58,48 @@ def tier(name="first", inputs=(A,), **more):
         ([tier(sink=TABLE, delivery=Delivery.AT_MOST_ONCE)], "at-most-once is for a sink that is a service"),
         (
             [tier(sink=SERVICE, delivery=Delivery.AT_MOST_ONCE)],
-            "say how many records that may be: max_offsets of 1000 at most",
+            "limit the batch: set max_offsets to at most 1000",
         ),
-        ([tier(sink=UNMATCHED, state=State(60))], 'its table has a column "unmatched"'),
+        ([tier(sink=UNMATCHED, state=State(60))], 'the table has a column "unmatched"'),
         ([tier(inputs=(A, B), outputs=(C,)), tier("second", outputs=(B,))], "different columns"),
-        ([tier(inputs=(C,), outputs=(B,))], 'no tier writes its input "c"; streams that are written: b'),
+        ([tier(inputs=(C,), outputs=(B,))], 'no tier writes the input "c"; streams that tiers write: b'),
         ([tier(outputs=(B,)), tier(outputs=(C,))], 'tier "first": declared more than once'),
-        ([tier(outputs=(B,)), tier("second", outputs=(B,))], 'stream "b" is written by "first" already'),
+        (
+            [tier(outputs=(B,)), tier("second", outputs=(B,))],
+            'tier "second": tier "first" already writes the stream "b"',
+        ),
         (
             [tier(inputs=(C,), outputs=(B,)), tier("second", inputs=(B,), outputs=(C,))],
-            "first → second → first go in a circle; give",
+            "first → second → first form a circle; set `rounds`",
         ),
-        ([tier(sink=TABLE), tier("second", sink=TABLE)], 'sink "rows" is filled by "first" already'),
+        (
+            [tier(sink=TABLE), tier("second", sink=TABLE)],
+            'tier "second": tier "first" already writes the sink "rows"',
+        ),
         (
             [tier(outputs=(B,)), tier("second", inputs=(replace(B, columns="n int"),), sink=TABLE)],
-            'stream "b" is declared twice and differently',
+            'stream "b" has two different declarations',
         ),
         (
             [tier(inputs=(replace(A, grouping=Shuffle()),), outputs=(B,))],
-            'stream "a": who writes it from outside chooses its partitions',
+            'stream "a": its senders outside choose the partitions',
         ),
-        ([tier(inputs=(BACK,), outputs=(BACK, C))], "a stream that leads back must not be its first input"),
-        ([tier(sink=NEWEST)], "give it both state and a sink `Latest`, or neither"),
-        ([tier(sink=TABLE, state=State(60))], "give it both state and a sink `Latest`, or neither"),
+        ([tier(inputs=(BACK,), outputs=(BACK, C))], "the first input must not be a stream that leads back"),
+        ([tier(sink=NEWEST)], "give the tier both state and a sink `Latest`, or neither"),
+        ([tier(sink=TABLE, state=State(60))], "give the tier both state and a sink `Latest`, or neither"),
         (
             [tier(outputs=(B,), state=State(60), mode=Mode.REALTIME)],
-            "give it both state and a sink `Latest`, or neither",
+            "give the tier both state and a sink `Latest`, or neither",
         ),
         ([tier(sink=NEWEST, state=State(-1))], "state.lateness is a number of seconds, at least 0"),
         (
             [tier(outputs=(B,)), tier("second", (B,), sink=NEWEST, state=State(60, "at"))],
-            "state.time is 'at', which is no column of every",
+            "state.time is 'at', which is not a column of every",
         ),
-        ([tier(sink=NEWEST, state=State(60, "id"))], "state.time is 'id', which is no column of every input"),
+        (
+            [tier(sink=NEWEST, state=State(60, "id"))],
+            "state.time is 'id', which is not a column of every input",
+        ),
     ],
 )
 def test_a_wrong_declaration_is_refused_by_name(tiers, message):
@@ -149,7 +158,7 @@ def test_the_shipped_pipeline_loads_and_its_streams_are_known():
 def test_a_module_without_a_pipeline_is_refused():
     with pytest.raises(DeclarationError, match=r"has no PIPELINE"):
         load("hits.feed")
-    with pytest.raises(DeclarationError, match=r"cannot import it.*PYTHONPATH"):
+    with pytest.raises(DeclarationError, match=r"the module cannot be imported.*PYTHONPATH"):
         load("sluice.nowhere")
 
 

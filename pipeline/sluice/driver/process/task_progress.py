@@ -6,13 +6,13 @@ Only time counts in which somebody looked: a driver that stood still itself, or 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sluice.api.declarations import SOONEST
+from sluice.api.declarations import MIN_HANGS_AFTER
 
 MOST_SECONDS = 5.0
 """The most that one look adds to a task's time, however late the look comes."""
 CLOSER_SECONDS = 10.0
 """After so long without a record read, the counters of Spark's SQL are compared, too."""
-TOLD_SECONDS = SOONEST
+TOLD_SECONDS = MIN_HANGS_AFTER
 """A realtime task is reported after so long; a task of a batch after half of its tier's limit, if that is longer.
 
 Progress within a batch shows only in large steps: a Python function takes thousands of records before it returns one.
